@@ -34,9 +34,8 @@ from engine.data.formats.registry import FORMATS, KINDS
 from engine.metrics.registry import METRICS, added_to
 from engine.models import encoders, timm_models
 from engine.models.base import ModelInfo, TaskError
-from engine.models.batch_norm_sizes import lone_size
 from engine.models.blocks import blocks
-from engine.models.meta_device import on_meta
+from engine.models.meta_device import lone_size, on_meta
 from engine.models.model_surgery import heads_of
 from engine.models.registry import MODELS
 from engine.parallel.cut import CannotCut

@@ -179,7 +179,7 @@ def describe_result(searched: SearchResult) -> BatchFound:
 
 
 def _end_reason(searched: SearchResult) -> tuple[Literal["memory", "dataset", "time"], str]:
-    """Return why no larger sizes were tried, as a code and in words."""
+    """Return the reason for not trying larger sizes, as a code and as text."""
     largest = searched.largest
     fits = f"A batch of {largest:,} fits. Larger ones were not tried: "
     if largest == searched.maximum:

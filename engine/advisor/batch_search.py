@@ -68,8 +68,8 @@ class _Bracket(NamedTuple):
     """Bounds of the limit."""
 
     fits: list[tuple[int, Mapping[str, tuple[int, int]]]]
-    """Memory of the sizes that fit below `least_failed`, sorted by size."""
-    least_failed: float
+    """Memory of the sizes that fit below `smallest_failed`, sorted by size."""
+    smallest_failed: float
     """Least size that does not fit; may be infinite."""
     full: float
     """Size at which memory is predicted to run out; may be infinite."""
@@ -81,7 +81,7 @@ class _Bracket(NamedTuple):
     def with_room(self, unit: int) -> int:
         """Return the largest size that fits, reduced by up to 1 - `ROOM` to leave spare memory."""
         predicted = (self.full // unit + 1) * unit if self.full < math.inf else math.inf
-        would_fail = min(self.least_failed, predicted)
+        would_fail = min(self.smallest_failed, predicted)
         if would_fail == math.inf:
             return self.largest
         return min(self.largest, int(ROOM * max(would_fail, self.largest) // unit) * unit) or self.largest
@@ -115,7 +115,7 @@ def search(
     with_room = bracket.with_room(unit)
     largest = bracket.largest
     if len(trials) == MAX_TRIALS or trials.get(with_room) is not None:
-        largest_possible = min(bracket.least_failed - unit, max(maximum, largest))
+        largest_possible = min(bracket.smallest_failed - unit, max(maximum, largest))
         proven = (size for size, _ in bracket.fits if NEAR * ROOM * largest_possible - unit < size <= with_room)
         largest = max(proven, default=largest)
     while largest and len(trials) < MAX_TRIALS and (between := _below_knee(trials, unit)) and has_time(between):
@@ -124,29 +124,29 @@ def search(
 
 
 def _bracket(trials: Mapping[int, Probe | None]) -> _Bracket:
-    least_failed = min((size for size, measured in trials.items() if measured is None), default=math.inf)
+    smallest_failed = min((size for size, measured in trials.items() if measured is None), default=math.inf)
     fits = [
         (size, measured.memory)
         for size, measured in sorted(trials.items())
-        if measured is not None and size < least_failed
+        if measured is not None and size < smallest_failed
     ]
-    return _Bracket(fits, least_failed, _full_at(fits))
+    return _Bracket(fits, smallest_failed, _full_at(fits))
 
 
 def _next(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> int:
     """Return the next size to try; 0 if the search has ended."""
-    fits, least_failed, full = bracket = _bracket(trials)
+    fits, smallest_failed, full = bracket = _bracket(trials)
     largest = bracket.largest
     if not trials:
         return min(unit * FIRST_IMAGES, maximum)
     if not fits:
-        return int(least_failed / 2 // unit) * unit
-    if largest >= min(maximum, NEAR * least_failed, least_failed - unit):
+        return int(smallest_failed / 2 // unit) * unit
+    if largest >= min(maximum, NEAR * smallest_failed, smallest_failed - unit):
         with_room = bracket.with_room(unit)
         # If it did not fit, other sizes must be measured.
         return with_room if with_room not in trials and len(trials) < MAX_TRIALS - 1 else 0
-    aim = _above(fits, full) if least_failed == math.inf else _between(trials, bracket)
-    return int(min(max(aim // unit * unit, largest + unit), maximum, least_failed - unit))
+    aim = _above(fits, full) if smallest_failed == math.inf else _between(trials, bracket)
+    return int(min(max(aim // unit * unit, largest + unit), maximum, smallest_failed - unit))
 
 
 def _above(fits: list[tuple[int, Mapping[str, tuple[int, int]]]], full: float) -> float:
@@ -161,7 +161,7 @@ def _above(fits: list[tuple[int, Mapping[str, tuple[int, int]]]], full: float) -
 
 def _between(trials: Mapping[int, Probe | None], bracket: _Bracket) -> float:
     """Return a size to try between the largest that fits and the least that does not."""
-    largest, failed = bracket.largest, bracket.least_failed
+    largest, failed = bracket.largest, bracket.smallest_failed
     if any(size > failed for size, measured in trials.items() if measured is not None):
         return AIM * failed  # a larger size fits, so the limit is near
     if largest >= NEAR**2 * failed or bracket.full > 2 * failed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ from engine.advisor.memory import MainMemory, driven_gpus, gpu_peaks
 from engine.advisor.trial_batches import repeated_batches, reserve_prefetched
 from engine.contract.devices import CPU
 from engine.contract.worker import WorkerDone, WorkerSpec
+from engine.data.loading.base_loader import Batch
 from engine.strategies.base import clock
 from engine.training import worker
 from engine.training.checkpointing.checkpointer import optimizer_state
 from engine.training.report import Reporter
 
 WARM_UP, MIN_STEPS, MAX_STEPS = 1, 1, 5
-"""Untimed steps, and the least and most timed ones; the second step is the first with the optimizer's state."""
+"""Untimed steps, and the minimum and maximum of timed ones; the second step is the first with the optimizer's state."""
 WARM_UP_GPU = 3
 """Untimed steps on GPUs; cuDNN tries algorithms in the first, and may retain memory that later steps don't use."""
 ENOUGH_S = 0.5
@@ -39,31 +41,38 @@ def _time_steps(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     memory = MainMemory(spec.devices.count(CPU)) if on_cpu else None
     prepared = worker.prepare(spec, reporter)
     strategy = prepared.strategy
-    optimizer_step = prepared.optimizer_step(1)
-    batches = repeated_batches(prepared, reporter)
-    prefetched = reserve_prefetched(prepared)
-    checkpoint: Any = None
+    batches, prefetched = repeated_batches(prepared, reporter), reserve_prefetched(prepared)
     reporter.set_phase("training")
-    warm_up = WARM_UP if on_cpu else WARM_UP_GPU
-    enough_s = ENOUGH_CPU_S if on_cpu else ENOUGH_S
+    step_s = _step_seconds(prepared, reporter, batches, on_cpu=on_cpu)
+    del prefetched
+    slowest = strategy.collectives.all_reduce_max([round(1e6 * step_s)])[0] / 1e6
+    used = memory.peak() if memory is not None else gpu_peaks(driven_gpus(spec, strategy.device))
+    result = Probe(spec.job.training.batch_size / slowest, used, len(prepared.splits.train))
+    Path(spec.run_folder, f"probe-{spec.rank}.msgpack").write_bytes(msgspec.msgpack.encode(result))
+    strategy.teardown()
+    return WorkerDone(stopped=False)
+
+
+def _step_seconds(
+    prepared: worker.WorkerContext, reporter: Reporter, batches: Iterator[Batch | None], *, on_cpu: bool
+) -> float:
+    """Make steps, and return the mean seconds of the timed ones."""
+    strategy, optimizer_step = prepared.strategy, prepared.optimizer_step(1)
+    warm_up, enough_s = (WARM_UP, ENOUGH_CPU_S) if on_cpu else (WARM_UP_GPU, ENOUGH_S)
+    checkpoint: Any = None
     seconds, timed = 0.0, 0
     for number in range(1, warm_up + MAX_STEPS + 1):
         batch = next(batches)
         reporter.set_activity("step")
         started = clock(strategy.device)
         strategy.step(batch, optimizer_step)
-        took = clock(strategy.device) - started
+        step_s = clock(strategy.device) - started
         reporter.set_step(number)
-        if number == 1:  # a checkpoint's copy is written during the next steps
+        if number == 1:  # occupies memory like the copy for a checkpoint, which is written during the next steps
             checkpoint = strategy.state_dict(), optimizer_state(strategy, optimizer_step)
         if number > warm_up:
-            seconds, timed = seconds + took, timed + 1
+            seconds, timed = seconds + step_s, timed + 1
         if strategy.collectives.all_reduce_max([int(timed >= MIN_STEPS and seconds > enough_s)])[0]:
             break
-    del prefetched, checkpoint
-    slowest = strategy.collectives.all_reduce_max([round(1e6 * seconds / timed)])[0] / 1e6
-    used = memory.peak() if memory is not None else gpu_peaks(driven_gpus(spec, strategy.device))
-    result = Probe(spec.job.training.batch_size / slowest, used, len(prepared.splits.train))
-    Path(spec.run_folder, f"probe-{spec.rank}.msgpack").write_bytes(msgspec.msgpack.encode(result))
-    strategy.teardown()
-    return WorkerDone(stopped=False)
+    del checkpoint
+    return seconds / timed

@@ -89,27 +89,27 @@ def read_curve(curve: Curve) -> RateFound:
     losses = np.array(curve.losses[:finite])
     rates = [rate_at(step, curve.steps) for step in range(finite)]
     decades = np.log10(rates)
-    begin = int(FIRST * curve.steps)
-    first = losses[:begin].mean() if finite else math.nan
+    warm_up = int(FIRST * curve.steps)
+    first = losses[:warm_up].mean() if finite else math.nan
     kernel = np.exp(-0.5 * ((decades[:, None] - decades) / WIDTH) ** 2)
     kernel /= kernel.sum(1, keepdims=True)
     clipped = np.minimum(losses, CAP * first)
     smoothed = kernel @ clipped
     points = tuple(map(RatePoint, rates, losses.tolist(), smoothed.tolist()))
     result = RateFound(points=points, suggestion=None, why="", smoothing=WIDTH, diverged=curve.diverged)
-    if finite < begin + MIN_POINTS:
+    if finite < warm_up + MIN_POINTS:
         why, remedy = _too_short(curve, finite)
         return msgspec.structs.replace(result, why=why, remedy=remedy)
-    least = begin + int(smoothed[begin:].argmin())
-    # Standard error of the fall, from the residuals up to the least loss.
-    noise = (clipped - smoothed)[: least + 1].std() * math.sqrt(1 / begin + np.square(kernel[least]).sum())
-    if first - smoothed[least] <= max(MIN_FALL * first, MIN_DEVIATIONS * noise):
+    lowest = warm_up + int(smoothed[warm_up:].argmin())
+    # Standard error of the fall, from the residuals up to the lowest loss.
+    noise = (clipped - smoothed)[: lowest + 1].std() * math.sqrt(1 / warm_up + np.square(kernel[lowest]).sum())
+    if first - smoothed[lowest] <= max(MIN_FALL * first, MIN_DEVIATIONS * noise):
         why, remedy = NEVER_FALLS
         return msgspec.structs.replace(result, why=why, remedy=remedy)
-    steepest = begin + int(np.gradient(smoothed, decades)[begin : least + 1].argmin())
-    suggestion = rates[least] / 10
+    steepest = warm_up + int(np.gradient(smoothed, decades)[warm_up : lowest + 1].argmin())
+    suggestion = rates[lowest] / 10
     why = (
-        f"The smoothed loss is lowest at a learning rate of {rate_text(rates[least])}; a tenth of it, "
+        f"The smoothed loss is lowest at a learning rate of {rate_text(rates[lowest])}; a tenth of it, "
         f"{rate_text(suggestion)}, keeps a distance to the rates at which the loss rises."
     )
     return msgspec.structs.replace(

@@ -19,6 +19,7 @@ from engine.training import worker
 from engine.training.oom_retry import ResilientStep
 from engine.training.randomness import seed
 from engine.training.report import Reporter
+from engine.training.split_loader import SplitLoader
 
 ENOUGH_S = 150.0
 """Maximum seconds for the curve; fewer than `STEPS` steps are made if the first ones predict more."""
@@ -35,59 +36,70 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:
 
 def _train(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     prepared = worker.prepare(spec, reporter)
-    strategy = prepared.strategy
     train = prepared.dataloaders.train()
     try:
-        optimizer_step = prepared.optimizer_step(train.steps)
-        seed(prepared.streams.number(Purpose.MODEL, rank=prepared.strategy.stream_rank))
-        stepper = ResilientStep(
-            strategy, optimizer_step, reporter.send if spec.rank == 0 else lambda _event: None, lambda: False
-        )
-        groups = optimizer_step.optimizer.param_groups
-        ratios = [group["lr"] / spec.job.optimizer.learning_rate for group in groups]
-        batches = (batch for epoch in range(1, STEPS + TIMED + WARM_UP + 1) for batch in train.epoch(epoch))
-        number = 0
-
-        def step(rate: float) -> float:
-            """Make a step at `rate`, and return its loss summed over all ranks."""
-            nonlocal number
-            for group, ratio in zip(groups, ratios, strict=True):
-                group["lr"] = rate * ratio
-            reporter.set_activity("data")
-            batch = next(batches)
-            reporter.set_activity("step")
-            result = stepper.step(batch, number + 1)
-            number += 1
-            reporter.set_step(number)
-            reporter.set_activity("agree")
-            loss = float(result.loss) if result is not None and result.loss is not None else 0.0
-            return float(strategy.collectives.all_reduce_sum(torch.tensor([loss], dtype=torch.float64)))
-
-        reporter.set_phase("training")
-        for _ in range(WARM_UP):
-            step(rate_at(0, STEPS))
-        started = time.perf_counter()
-        for _ in range(TIMED):
-            step(rate_at(0, STEPS))
-        each_s = (time.perf_counter() - started) / TIMED
-        steps = strategy.collectives.all_reduce_max([max(MIN_STEPS, min(STEPS, int(ENOUGH_S / each_s)))])[0]
-        running, losses = RunningLoss(running_decay(steps)), []
-        for trial_step in range(steps):
-            rate = rate_at(trial_step, steps)
-            loss = step(rate)
-            losses.append(loss)
-            running.add(loss)
-            if spec.rank == 0:
-                reporter.send(_metrics(number, rate, loss))
-            if strategy.collectives.all_reduce_max([int(running.diverged)])[0]:
-                break
+        curve = _record_curve(_RateSteps(spec, reporter, prepared, train), spec, reporter)
     finally:
         train.close()
     if spec.rank == 0:
-        curve = Curve(tuple(losses), steps, running.diverged)
         Path(spec.run_folder, CURVE_FILE).write_bytes(msgspec.msgpack.encode(curve))
-    strategy.teardown()
+    prepared.strategy.teardown()
     return WorkerDone(stopped=False)
+
+
+class _RateSteps:
+    """Training steps of all ranks at chosen learning rates."""
+
+    def __init__(
+        self, spec: WorkerSpec, reporter: Reporter, prepared: worker.WorkerContext, train: SplitLoader
+    ) -> None:
+        self.collectives = prepared.strategy.collectives
+        self.number = 0
+        self._reporter = reporter
+        optimizer_step = prepared.optimizer_step(train.steps)
+        seed(prepared.streams.number(Purpose.MODEL, rank=prepared.strategy.stream_rank))
+        on_event = reporter.send if spec.rank == 0 else lambda _event: None
+        self._stepper = ResilientStep(prepared.strategy, optimizer_step, on_event, lambda: False)
+        groups = optimizer_step.optimizer.param_groups
+        self._groups = [(group, group["lr"] / spec.job.optimizer.learning_rate) for group in groups]
+        self._batches = (batch for epoch in range(1, STEPS + TIMED + WARM_UP + 1) for batch in train.epoch(epoch))
+
+    def step(self, rate: float) -> float:
+        """Make a step at `rate`, and return its loss summed over all ranks."""
+        for group, ratio in self._groups:
+            group["lr"] = rate * ratio
+        self._reporter.set_activity("data")
+        batch = next(self._batches)
+        self._reporter.set_activity("step")
+        result = self._stepper.step(batch, self.number + 1)
+        self.number += 1
+        self._reporter.set_step(self.number)
+        self._reporter.set_activity("agree")
+        loss = float(result.loss) if result is not None and result.loss is not None else 0.0
+        return float(self.collectives.all_reduce_sum(torch.tensor([loss], dtype=torch.float64)))
+
+
+def _record_curve(rate_steps: _RateSteps, spec: WorkerSpec, reporter: Reporter) -> Curve:
+    """Train with a rising rate, in fewer than `STEPS` steps if they would take too long."""
+    reporter.set_phase("training")
+    for _ in range(WARM_UP):
+        rate_steps.step(rate_at(0, STEPS))
+    started = time.perf_counter()
+    for _ in range(TIMED):
+        rate_steps.step(rate_at(0, STEPS))
+    step_s = (time.perf_counter() - started) / TIMED
+    steps = rate_steps.collectives.all_reduce_max([max(MIN_STEPS, min(STEPS, int(ENOUGH_S / step_s)))])[0]
+    running, losses = RunningLoss(running_decay(steps)), []
+    for index in range(steps):
+        rate = rate_at(index, steps)
+        loss = rate_steps.step(rate)
+        losses.append(loss)
+        running.add(loss)
+        if spec.rank == 0:
+            reporter.send(_metrics(rate_steps.number, rate, loss))
+        if rate_steps.collectives.all_reduce_max([int(running.diverged)])[0]:
+            break
+    return Curve(tuple(losses), steps, running.diverged)
 
 
 def _metrics(step: int, rate: float, loss: float) -> StepMetrics:

@@ -20,7 +20,7 @@ from engine.contract.inference.prediction import PredictOrder
 from engine.contract.inference.review import ReviewOrder
 from engine.contract.inference.showing import ShowOrder
 from engine.contract.problems import Problem
-from engine.inference.devices import Say
+from engine.inference.devices import OnProgress
 from engine.inference.trained_model import CannotLoad
 from engine.system.child_work import serve_order
 
@@ -36,7 +36,7 @@ _WORK: dict[type[Order], str] = {
     ShowOrder: "engine.inference.showing.show:show",
     LiveOrder: "engine.inference.live:live",
 }
-"""Function for each order, as MODULE:NAME, which takes the order and `Say`, and returns the path of its result file.
+"""Function for each order, as MODULE:NAME, which takes the order and an `OnProgress`, and returns the path of its result file.
 
 Raises CannotLoad."""
 
@@ -45,11 +45,11 @@ def main() -> int:
     return serve_order("footplate-infer", _answer)
 
 
-def _answer(order: bytes, say: Say) -> Done | Refused:
+def _answer(order: bytes, on_progress: OnProgress) -> Done | Refused:
     try:
         decoded = _ORDER.decode(order)
         module, _, name = _WORK[type(decoded)].partition(":")
-        return Done(path=str(getattr(importlib.import_module(module), name)(decoded, say)))
+        return Done(path=str(getattr(importlib.import_module(module), name)(decoded, on_progress)))
     except msgspec.DecodeError as error:
         return Refused(problems=(Problem("", f"Invalid request: {error}.", "Pass one as JSON."),))
     except CannotLoad as error:

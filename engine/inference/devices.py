@@ -26,10 +26,11 @@ from engine.system.format import counted
 POLL_S = 0.5
 """Seconds between checks of the queue."""
 
-Say = Callable[[Progress], object]
+OnProgress = Callable[[Progress], object]
+"""Callback with each progress message."""
 
 
-def on_devices(order: Order, folder: Path, function: str, say: Say, *, total: int, what: str) -> None:
+def on_devices(order: Order, folder: Path, function: str, on_progress: OnProgress, *, total: int, what: str) -> None:
     """Run `function` (MODULE:NAME) as a worker on each of the order's devices in `folder`, which contains the order.
 
     `total` is the number of samples, 0 if unknown, and `what` describes the work. Raises CannotLoad if the workers fail
@@ -43,11 +44,11 @@ def on_devices(order: Order, folder: Path, function: str, say: Say, *, total: in
     count = len(order.devices)
     slot = QueueSlot(run, job)
     try:
-        _wait(slot, say)
-        say(Progress(fraction=0.0, what="Loading PyTorch"))
+        _wait(slot, on_progress)
+        on_progress(Progress(fraction=0.0, what="Loading PyTorch"))
         if sys.platform == "linux":
             import_all(LIGHT)
-        say(Progress(fraction=0.0, what="Loading the model"))
+        on_progress(Progress(fraction=0.0, what="Loading the model"))
         specs = [
             WorkerSpec(
                 run_folder=str(folder),
@@ -60,14 +61,14 @@ def on_devices(order: Order, folder: Path, function: str, say: Say, *, total: in
             )
             for rank in range(count)
         ]
-        failed = run_workers(specs, function, _Progress(total, what, say).on_event)
+        failed = run_workers(specs, function, _Progress(total, what, on_progress).on_event)
     finally:
         slot.close()
     if failed is not None:
         raise CannotLoad(Problem("batch_size" if failed.kind == "out_of_memory" else "", failed.cause))
 
 
-def _wait(slot: QueueSlot, say: Say) -> None:
+def _wait(slot: QueueSlot, on_progress: OnProgress) -> None:
     """Wait until the devices are free."""
     while True:
         try:
@@ -78,17 +79,17 @@ def _wait(slot: QueueSlot, say: Say) -> None:
             return
         if waiting is not None:
             behind = f": {counted(len(waiting.behind), 'run')} before this" if waiting.behind else ""
-            say(Progress(fraction=0.0, what=f"Waiting for the devices{behind}"))
+            on_progress(Progress(fraction=0.0, what=f"Waiting for the devices{behind}"))
         time.sleep(POLL_S)
 
 
 class _Progress:
     """Progress summed over the workers."""
 
-    def __init__(self, total: int, what: str, say: Say) -> None:
+    def __init__(self, total: int, what: str, on_progress: OnProgress) -> None:
         self._total = total
         self._what = what
-        self._say = say
+        self._on_progress = on_progress
         self._done: dict[int, int] = {}
         self._started: float | None = None
 
@@ -104,7 +105,7 @@ class _Progress:
         done = sum(self._done.values())
         seconds = time.monotonic() - self._started if self._started is not None else 0.0
         rate = done / seconds if done and seconds else None
-        self._say(
+        self._on_progress(
             Progress(
                 fraction=min(1.0, done / self._total) if self._total else 0.0,
                 what=self._what,

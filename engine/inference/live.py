@@ -21,7 +21,7 @@ from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
 from engine.data.decoding.idx import Bytes
 from engine.data.drawing import to_rgb
-from engine.inference.devices import Say, on_devices
+from engine.inference.devices import OnProgress, on_devices
 from engine.inference.trained_model import CannotLoad, TrainedModel, checkpoint_path
 from engine.inference.video import NoVideo, frames, rate_of
 from engine.inference.worker import Share, serve
@@ -35,7 +35,7 @@ _QUALITY = 85
 """JPEG quality."""
 
 
-def live(order: LiveOrder, say: Say) -> Path:
+def live(order: LiveOrder, on_progress: OnProgress) -> Path:
     """Watch the order's source to its end, and return the path of the last `LiveFrame`. Raises CannotLoad."""
     run = RunFolder(order.run)
     checkpoint_path(run, order.checkpoint)
@@ -50,7 +50,7 @@ def live(order: LiveOrder, say: Say) -> Path:
     paths.make_folder(out)
     order = structs.replace(order, devices=order.devices[:1], out=str(out))
     with tempfile.TemporaryDirectory() as folder:
-        on_devices(order, Path(folder), WORKER, say, total=0, what="Watching")
+        on_devices(order, Path(folder), WORKER, on_progress, total=0, what="Watching")
     return out / FRAME_FILE
 
 
@@ -64,21 +64,21 @@ def _watch(order: LiveOrder, model: TrainedModel, share: Share) -> None:
     started = time.monotonic()
     times = deque([started], maxlen=_SPEED_FRAMES)
     for number, image in enumerate(frames(order.source, model.channels), 1):
-        shown, words = _predict(model, image)
+        drawn, text = _predict(model, image)
         times.append(time.monotonic())
         speed = (len(times) - 1) / (times[-1] - times[0])
-        frame = LiveFrame(number=number, jpeg=_jpeg(shown), words=words, images_per_second=speed)
+        frame = LiveFrame(number=number, jpeg=_jpeg(drawn), words=text, images_per_second=speed)
         paths.write_atomically(Path(order.out) / FRAME_FILE, msgspec.msgpack.encode(frame))
         share.advance(1)
         time.sleep(max(0.0, started + number * interval_s - time.monotonic()))
 
 
 def _predict(model: TrainedModel, image: Bytes) -> tuple[Bytes, str]:
-    """Return the model's input with the prediction drawn on it, uint8 [h, w, 3], and in words."""
+    """Return the model's input with the prediction drawn on it, uint8 [h, w, 3], and the text of the prediction."""
     pixels = model.framed(image)
     (output,) = model.outputs(model.normalised(torch.from_numpy(pixels[None]))).cpu()
-    shown = model.objective.show_prediction(to_rgb(pixels.astype("float32") / 255), output)
-    return shown.image, shown.words
+    drawn = model.objective.show_prediction(to_rgb(pixels.astype("float32") / 255), output)
+    return drawn.image, drawn.words
 
 
 def _jpeg(image: Bytes) -> bytes:

@@ -14,8 +14,8 @@ from torchvision.models.detection.roi_heads import paste_masks_in_image
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.outlines import Window
 from engine.data.decoding.view import View
-from engine.tasks.instances.task import LIKELY
 from engine.tasks.predictions import (
+    MASK_THRESHOLD,
     Labels,
     LabelScores,
     Lines,
@@ -42,17 +42,17 @@ def place(scores: Scores, view: View, sides: tuple[int, int], classes: tuple[str
     if isinstance(scores, ObjectScores):
         return objects(scores, view, sides, classes, threshold)
     if isinstance(scores, PixelScores | LineScores):
-        parts = bands(scores.probabilities, view, *sides)
-        return of_bands(parts, lines=isinstance(scores, LineScores), classes=classes, threshold=threshold)
+        maps = bands(scores.probabilities, view, *sides)
+        return of_bands(maps, lines=isinstance(scores, LineScores), classes=classes, threshold=threshold)
     raise TypeError(f"{type(scores).__name__} are not of an image")
 
 
-def of_bands(parts: Iterable[Tensor], *, lines: bool, classes: tuple[str, ...], threshold: float) -> Mask | Lines:
+def of_bands(maps: Iterable[Tensor], *, lines: bool, classes: tuple[str, ...], threshold: float) -> Mask | Lines:
     """Merge maps that come in bands from top to bottom: [1, rows, width] for `lines`, else [C, rows, width]."""
     if lines:
-        likelihood = np.concatenate([part[0].numpy() for part in parts])
+        likelihood = np.concatenate([band[0].numpy() for band in maps])
         return Lines(classes=classes, likelihood=likelihood, threshold=threshold)
-    halves = [of_band(part) for part in parts]
+    halves = [of_band(band) for band in maps]
     plane, probability = (np.concatenate(each) for each in zip(*halves, strict=True))
     return Mask(classes=classes, plane=plane, probability=probability)
 
@@ -81,8 +81,8 @@ def bands(values: Tensor, view: View, height: int, width: int) -> Iterator[Tenso
     for first in range(0, height, at_once):
         upper, lower, down = _between(view.rows(first, min(first + at_once, height)), side)
         low, high = int(upper.min()), int(lower.max()) + 1
-        part = values[:, low:high]
-        wide = torch.lerp(part[:, :, left], part[:, :, right], along)
+        rows = values[:, low:high]
+        wide = torch.lerp(rows[:, :, left], rows[:, :, right], along)
         yield torch.lerp(wide[:, upper - low], wide[:, lower - low], down[:, None])
 
 
@@ -129,14 +129,14 @@ def _unclipped(boxes: npt.NDArray[np.float64], view: View) -> npt.NDArray[np.flo
 
 def _paste(mask: npt.NDArray[np.float64], box: npt.NDArray[np.float64], height: int, width: int) -> Window:
     """Return an instance's pixels in the image from probabilities [p, p] in its box, as torchvision pastes masks."""
-    margin = np.ceil((box[2:] - box[:2]) / len(mask)) + 1  # that its outermost part reaches beyond the box
+    margin = np.ceil((box[2:] - box[:2]) / len(mask)) + 1  # its outermost pixels reach beyond the box
     left, top = (int(max(0, math.floor(edge))) for edge in box[:2] - margin)
     right, bottom = (
-        int(min(most, math.ceil(edge))) for edge, most in zip(box[2:] + margin, (width, height), strict=True)
+        int(min(limit, math.ceil(edge))) for edge, limit in zip(box[2:] + margin, (width, height), strict=True)
     )
     tall, wide = max(0, bottom - top), max(0, right - left)
     if not tall or not wide:
         return Window(top, left, np.zeros((tall, wide), bool))
     moved = torch.from_numpy(box - np.array([left, top] * 2)).float()[None]
     pasted = paste_masks_in_image(torch.from_numpy(mask).float()[None, None], moved, (tall, wide))
-    return Window(top, left, (pasted[0, 0] >= LIKELY).numpy())
+    return Window(top, left, (pasted[0, 0] >= MASK_THRESHOLD).numpy())

@@ -28,14 +28,14 @@ class BatchOutput(NamedTuple):
     outputs: Tensor
 
 
-class Part(NamedTuple):
+class Partition(NamedTuple):
     """Partition of all samples for device `rank` of `world`."""
 
     rank: int = 0
     world: int = 1
 
 
-ALONE = Part()
+ALL_SAMPLES = Partition()
 
 
 def sweep(
@@ -43,7 +43,7 @@ def sweep(
     samples: ImageSet | SampleSet,
     *,
     batch_size: int,
-    part: Part = ALONE,
+    partition: Partition = ALL_SAMPLES,
     start: int = 0,
     on_unreadable: Callable[[str, str], None] = lambda path, reason: None,
 ) -> Iterator[BatchOutput]:
@@ -52,7 +52,9 @@ def sweep(
     Samples are preprocessed as in validation, and prefetched. Unreadable ones are skipped after
     `on_unreadable(path, reason)`.
     """
-    for batch in batches(model, samples, batch_size=batch_size, part=part, start=start, on_unreadable=on_unreadable):
+    for batch in batches(
+        model, samples, batch_size=batch_size, partition=partition, start=start, on_unreadable=on_unreadable
+    ):
         assert batch.samples is not None
         if len(batch.samples):
             yield BatchOutput(batch.samples, batch.inputs, batch.targets, model.outputs(batch.inputs))
@@ -63,7 +65,7 @@ def batches(
     samples: ImageSet | SampleSet,
     *,
     batch_size: int,
-    part: Part = ALONE,
+    partition: Partition = ALL_SAMPLES,
     start: int = 0,
     on_unreadable: Callable[[str, str], None] = lambda path, reason: None,
     only: Labels | None = None,
@@ -71,7 +73,12 @@ def batches(
     """Yield batches like `sweep` without running the model, of the samples numbered `only` in this order, if given."""
     length = len(samples) if only is None else len(only)
     sampler = _InOrder(
-        length, batch_size * part.world, part.rank, part.world, RandomStreams(model.job.training.seed), shuffle=False
+        length,
+        batch_size * partition.world,
+        partition.rank,
+        partition.world,
+        RandomStreams(model.job.training.seed),
+        shuffle=False,
     )
     sampler.only = only
     loader = _loader(model, samples, sampler, on_unreadable)

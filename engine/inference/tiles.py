@@ -26,7 +26,7 @@ MIN_INSIDE = 0.5
 MIN_WEIGHT = 1e-3
 """Weight of a tile's outermost pixels relative to its center, before normalization."""
 EDGE_PX = 1.5
-"""Distance from its tile's edge up to which a box counts as clipped."""
+"""Maximum distance in pixels between a clipped box and the edge of its tile."""
 
 
 class ImageModel(Protocol):
@@ -119,9 +119,9 @@ def tiled_maps(model: ImageModel, picture: Picture, tiling: Tiling) -> Iterator[
             weights[:, tile.left : tile.left + wide] += weight
         done = following - top
         yield sums[:, :done] / weights[:done]
-        kept = len(weights) - done
-        sums[:, :kept], weights[:kept] = sums[:, done:].clone(), weights[done:].clone()
-        sums[:, kept:], weights[kept:] = 0, 0
+        rest = len(weights) - done
+        sums[:, :rest], weights[:rest] = sums[:, done:].clone(), weights[done:].clone()
+        sums[:, rest:], weights[rest:] = 0, 0
 
 
 def tiled_objects(model: ImageModel, picture: Picture, tiling: Tiling, threshold: float) -> Objects:
@@ -140,7 +140,7 @@ def tiled_objects(model: ImageModel, picture: Picture, tiling: Tiling, threshold
     scores = np.concatenate([each.scores for _, each in found])
     numbers = np.concatenate([each.numbers for _, each in found])
     cut = np.concatenate([_is_clipped(tile, each, height, width) for tile, each in found])
-    kept = _unique(*map(torch.from_numpy, (boxes, scores, numbers, cut)))
+    retained = _unique(*map(torch.from_numpy, (boxes, scores, numbers, cut)))
     windows = None
     if found[0][1].windows is not None:
         every = [
@@ -148,13 +148,13 @@ def tiled_objects(model: ImageModel, picture: Picture, tiling: Tiling, threshold
             for tile, each in found
             for window in each.windows or ()
         ]
-        windows = tuple(every[index] for index in kept)
+        windows = tuple(every[index] for index in retained)
     return Objects(
         classes=model.classes,
         size=(height, width),
-        boxes=boxes[kept],
-        scores=scores[kept],
-        numbers=numbers[kept],
+        boxes=boxes[retained],
+        scores=scores[retained],
+        numbers=numbers[retained],
         windows=windows,
     )
 
@@ -201,15 +201,15 @@ def _is_clipped(tile: _Tile, found: Objects, height: int, width: int) -> np.ndar
 
 def _unique(boxes: Tensor, scores: Tensor, numbers: Tensor, cut: Tensor) -> np.ndarray:
     """Return the indices of objects to retain, highest scores first."""
-    kept = batched_nms(boxes, scores, numbers, SAME_IOU)
-    is_retained = torch.ones(len(kept), dtype=torch.bool)
-    areas = box_area(boxes[kept])
-    for index in torch.flatten(cut[kept].nonzero()).tolist():
-        one = boxes[kept[index]]
-        others = boxes[kept]
+    retained = batched_nms(boxes, scores, numbers, SAME_IOU)
+    is_retained = torch.ones(len(retained), dtype=torch.bool)
+    areas = box_area(boxes[retained])
+    for index in torch.flatten(cut[retained].nonzero()).tolist():
+        one = boxes[retained[index]]
+        others = boxes[retained]
         sides = (torch.minimum(one[2:], others[:, 2:]) - torch.maximum(one[:2], others[:, :2])).clamp(min=0)
         within = sides.prod(1) >= MIN_INSIDE * areas[index]
-        larger = (areas > areas[index]) & (numbers[kept] == numbers[kept[index]]) & is_retained
+        larger = (areas > areas[index]) & (numbers[retained] == numbers[retained[index]]) & is_retained
         is_retained[index] = not bool((within & larger).any())
-    indices: np.ndarray = kept[is_retained].numpy()
+    indices: np.ndarray = retained[is_retained].numpy()
     return indices

@@ -142,14 +142,16 @@ class TrainedModel:
         while some := list(islice(taken, batch_size or self.job.training.batch_size)):
             pixels = [self._pixels(image) for image in some]
             large = [tile is not None and max(image.shape[:2]) > tile for image in pixels]
-            whole = iter(self._whole([image for image, each in zip(pixels, large, strict=True) if not each], threshold))
+            resized = iter(
+                self._predict_resized([image for image, each in zip(pixels, large, strict=True) if not each], threshold)
+            )
             for image, each in zip(pixels, large, strict=True):
                 if each and tile is not None:
                     yield self.in_tiles(
                         InMemory(image), Tiling(tile, overlap, batch_size or self.job.training.batch_size), threshold
                     )
                 else:
-                    yield next(whole)
+                    yield next(resized)
 
     def in_tiles(self, picture: Picture, tiling: Tiling, threshold: float = 0.5) -> Prediction:
         """Predict for a large image by tiles. Raises ValueError if the task predicts neither pixels nor objects."""
@@ -168,11 +170,11 @@ class TrainedModel:
         """
         scores = self.objective.scores(output, self.size)
         if isinstance(scores, RawScores):
-            drawn = self.objective.show_prediction(self.seen(given), output)
+            drawn = self.objective.show_prediction(self.for_display(given), output)
             return Raw(classes=self.classes, output=output.numpy(), shown=drawn.image, shown_words=drawn.words)
         return place(scores, self.view(*sides), sides, self.classes, threshold)
 
-    def seen(self, given: Tensor) -> npt.NDArray[Any]:
+    def for_display(self, given: Tensor) -> npt.NDArray[Any]:
         """Convert an input for display, uint8 [h, w, 3], with the first three of many channels.
 
         Inputs that are not images are returned unchanged.
@@ -185,7 +187,7 @@ class TrainedModel:
         pixels = ((given.float().cpu() * std + mean) * 255).round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
         return np.ascontiguousarray(pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, 2))
 
-    def _whole(self, images: list[Bytes], threshold: float) -> list[Prediction]:
+    def _predict_resized(self, images: list[Bytes], threshold: float) -> list[Prediction]:
         if not images:
             return []
         inputs = self.inputs(images)
@@ -229,10 +231,10 @@ class TrainedModel:
 
         The batch is split if memory runs out. Raises DoesNotFit if a single sample does not fit.
         """
-        made, _ = run_in_parts(
-            lambda parts: torch.cat([self._forward(part) for part in inputs.tensor_split(parts)]), 1, len(inputs)
+        outputs, _ = run_in_parts(
+            lambda count: torch.cat([self._forward(chunk) for chunk in inputs.tensor_split(count)]), 1, len(inputs)
         )
-        return made
+        return outputs
 
     def _forward(self, inputs: Tensor) -> Tensor:
         precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.job.precision.name)

@@ -89,7 +89,7 @@ class VideoWriter:
 
     def __init__(self, path: Path, rate: float) -> None:
         self._path = path
-        self._part = path.with_name(f".{path.stem}.part{path.suffix}")
+        self._partial = path.with_name(f".{path.stem}.part{path.suffix}")
         self._rate = rate
         self._writer: Any = None
 
@@ -102,7 +102,7 @@ class VideoWriter:
         if self._writer is None:
             height, width = image.shape[:2]
             self._writer = cv2.VideoWriter(
-                str(self._part), cv2.VideoWriter.fourcc(*"mp4v"), self._rate, (width, height)
+                str(self._partial), cv2.VideoWriter.fourcc(*"mp4v"), self._rate, (width, height)
             )
             if not self._writer.isOpened():
                 raise NoVideo(f"{self._path} can't be written.")
@@ -115,10 +115,10 @@ class VideoWriter:
             return
         self._writer.release()
         if kind is None:
-            os.replace(self._part, self._path)
+            os.replace(self._partial, self._path)
         else:
             with suppress(OSError):
-                self._part.unlink()
+                self._partial.unlink()
 
 
 def _opencv() -> ModuleType:

@@ -15,7 +15,7 @@ from engine.contract.devices import CPU, is_gpu
 from engine.contract.events import StepMetrics, Warned
 from engine.contract.inference.messages import Order
 from engine.contract.worker import WorkerDone, WorkerSpec
-from engine.inference.sweep import Part
+from engine.inference.sweep import Partition
 from engine.inference.trained_model import TrainedModel, load
 from engine.runs.folder import RunFolder
 from engine.system import linux
@@ -32,7 +32,7 @@ class Share:
     """Partition of the samples for a worker, with its progress; `rank` distinguishes its files."""
 
     def __init__(self, spec: WorkerSpec, reporter: Reporter) -> None:
-        self.part = Part(spec.rank, spec.world_size)
+        self.partition = Partition(spec.rank, spec.world_size)
         self.rank = spec.rank
         self.folder = Path(spec.run_folder)
         self._reporter = reporter

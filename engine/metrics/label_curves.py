@@ -1,4 +1,4 @@
-"""Precision-recall and ROC curves of one class against the rest, of samples that may have weights."""
+"""Precision-recall and ROC curves of one class against the rest, for samples that may have weights."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from engine.contract.inference.evaluation import ClassCurves, Interval, ThresholdRow
+
 Floats = npt.NDArray[np.float64]
 
+THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(20))
+"""Confidences at which precision and recall are listed."""
 MAX_POINTS = 200
 """Points of a saved curve."""
 
@@ -100,3 +104,40 @@ def thin(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
     positions = np.linspace(0, along[-1], max_points - 1)
     chosen = np.unique(np.append(np.searchsorted(along, positions).clip(max=len(along) - 1), len(along) - 1))
     return Curve(curve.x[chosen], curve.y[chosen], curve.thresholds[chosen])
+
+
+def threshold_rows(
+    confidence: npt.NDArray[np.float64], right: npt.NDArray[np.bool_], positives: float
+) -> tuple[ThresholdRow, ...]:
+    """Return a row for each of `THRESHOLDS` for predictions [n]; `positives` is how many can be right."""
+    rows = []
+    for threshold in THRESHOLDS:
+        is_above = confidence >= threshold
+        found, count = float(right[is_above].sum()), float(is_above.sum())
+        rows.append(
+            ThresholdRow(
+                threshold=threshold,
+                share=count / max(len(confidence), 1),
+                precision=found / count if count else None,
+                recall=found / positives if positives else None,
+                f1=2 * found / (count + positives) if count + positives else None,
+            )
+        )
+    return tuple(rows)
+
+
+def class_curves(number: int, counts: Counts, positives: int, precision: Interval | None) -> ClassCurves:
+    """Return the precision-recall curve of a class with `positives` samples."""
+    full = precision_recall(counts, positives)
+    threshold, f1 = best_f1(full)
+    curve = thin(full)
+    return ClassCurves(
+        class_index=number,
+        positives=positives,
+        recall=tuple(curve.x.tolist()),
+        precision=tuple(curve.y.tolist()),
+        thresholds=tuple(curve.thresholds.tolist()),
+        average_precision=precision,
+        best_threshold=threshold,
+        best_f1=f1,
+    )

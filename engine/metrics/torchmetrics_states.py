@@ -1,8 +1,8 @@
 """Merging of the states of torchmetrics metrics over the ranks.
 
-torchmetrics does that itself in `compute` if every rank holds as many tensors, of as many dimensions
-(torchmetrics/metric.py, `_sync_dist`); a rank that saw fewer batches does not, nor do the first stages of a pipeline,
-which saw none. So it is kept from doing it, and the states are reduced here as they say, over the ranks that saw any.
+torchmetrics merges them in `compute` only if every rank holds as many tensors, of as many dimensions
+(torchmetrics/metric.py, `_sync_dist`). Ranks with fewer batches and the first stages of a pipeline, which have none, do
+not. So its merging is disabled, and the states are reduced here by their declared reductions, over the ranks with data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 State = tuple[int, dict[str, Any]]
-"""The number of batches that a metric has seen, and its tensors and lists of tensors by name."""
+"""Number of batches of a metric, and its tensors and lists of tensors by name."""
 
 
 def metrics_in(metric: object) -> list[Any]:
@@ -25,24 +25,24 @@ def metrics_in(metric: object) -> list[Any]:
 
 def disable_sync(metric: nn.Module) -> None:
     """Keep `compute` from merging states itself; it returns the value of this rank's batches until `load_merged`."""
-    for part in metrics_in(metric):
-        part.distributed_available_fn = bool  # which, called without arguments, says False
+    for module in metrics_in(metric):
+        module.distributed_available_fn = bool  # returns False without arguments
 
 
 def states_of(metric: nn.Module) -> list[State]:
     """Move the metric to the CPU, and return the state of each of its `metrics_in`."""
     parts = metrics_in(metric.cpu())
-    return [(part.update_count, {name: getattr(part, name) for name in part._reductions}) for part in parts]
+    return [(module.update_count, {name: getattr(module, name) for name in module._reductions}) for module in parts]
 
 
 def load_merged(metric: nn.Module, by_rank: Sequence[list[State]]) -> None:
     """Load the merged states of all ranks, as `states_of` returned them on each, into `metric`."""
-    for part, states in zip(metrics_in(metric), zip(*by_rank, strict=True), strict=True):
-        seen = [named for count, named in states if count]
-        if seen:
-            part._update_count = sum(count for count, _ in states)
-            for name, reduction in part._reductions.items():
-                setattr(part, name, _reduced([named[name] for named in seen], reduction))
+    for module, states in zip(metrics_in(metric), zip(*by_rank, strict=True), strict=True):
+        used = [named for count, named in states if count]
+        if used:
+            module._update_count = sum(count for count, _ in states)
+            for name, reduction in module._reductions.items():
+                setattr(module, name, _reduced([named[name] for named in used], reduction))
 
 
 def _reduced(values: list[Any], reduction: Callable[[Tensor], Tensor] | None) -> Any:

@@ -1,1 +1,1 @@
-"""The models that Footplate offers, and what they start from."""
+"""Vision models and their initial weights."""

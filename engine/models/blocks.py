@@ -1,11 +1,11 @@
-"""The blocks that a model is built of, which are sharded and computed again as one."""
+"""Repeated blocks of models, the units of sharding and activation checkpointing."""
 
 from __future__ import annotations
 
 from torch import nn
 
 _ROWS = (nn.Sequential, nn.ModuleList)
-"""Modules that hold others in order."""
+"""Modules with an ordered list of modules."""
 
 
 def blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -15,26 +15,26 @@ def blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
     such items; of nested blocks the outermost counts.
     """
     found: list[tuple[str, nn.Module]] = []
-    _visit(model, "", found, set())
+    _collect(model, "", found, set())
     return found
 
 
-def _visit(module: nn.Module, path: str, found: list[tuple[str, nn.Module]], seen: set[nn.Module]) -> None:
+def _collect(module: nn.Module, path: str, found: list[tuple[str, nn.Module]], visited: set[nn.Module]) -> None:
     in_row = isinstance(module, _ROWS)
     for name, child in module.named_children():
-        if child in seen:
+        if child in visited:
             continue
-        seen.add(child)
+        visited.add(child)
         dotted = f"{path}.{name}" if path else name
         if in_row and _has_layers(child) and not _is_row_of_blocks(child):
             found.append((dotted, child))
         else:
-            _visit(child, dotted, found, seen)
+            _collect(child, dotted, found, visited)
 
 
 def _has_layers(module: nn.Module) -> bool:
     """Return True if several modules in it have weights."""
-    return sum(any(True for _ in part.parameters(recurse=False)) for part in module.modules()) > 1
+    return sum(any(True for _ in layer.parameters(recurse=False)) for layer in module.modules()) > 1
 
 
 def _is_row_of_blocks(module: nn.Module) -> bool:

@@ -14,7 +14,7 @@ from engine.data.transforms.device_transforms import Statistics
 from engine.models import timm_models, torchvision_models, user_file, weights
 from engine.models.base import TaskError
 from engine.models.mnist_cnn import MIN_SIZE, MnistCnn
-from engine.models.model_surgery import adapt_first_conv, begin_small, find_head, set_heads
+from engine.models.model_surgery import adapt_first_conv, find_head, reset_large_head, set_heads
 from engine.models.registry import MODELS, build_foreign, is_foreign
 
 MNIST_CNN = "mnist_cnn"
@@ -74,7 +74,7 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         model = _construct(job, classes, channels, size)
         head = find_head(model, classes)
         if head is not None and not is_foreign(job):
-            begin_small(model, head)
+            reset_large_head(model, head)
     _load_weights(job, model, head, channels, size)
     if is_foreign(job):
         what = f"Make its last layer return {classes} values per image."
@@ -94,46 +94,46 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         known = list(names())
         raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, known))
     if size < min_image_size(job.model.name):
-        least = min_image_size(job.model.name)
-        message = f"{title_and_family(job.model.name)[0]} needs images of at least {least} px."
-        raise TaskError("image_size", message, f"Set {least} or more, or leave it empty.")
+        smallest = min_image_size(job.model.name)
+        message = f"{title_and_family(job.model.name)[0]} needs images of at least {smallest} px."
+        raise TaskError("image_size", message, f"Set {smallest} or more, or leave it empty.")
     if job.data.progressive_from is not None and _has_one_size(job.model.name):
         message = f"{title_and_family(job.model.name)[0]} is built for a fixed image size."
         raise TaskError("progressive_from", message, "Leave it empty, or choose a convolutional network.")
     dropped = {name: job.value(name) for name in _TITLES if job.value(name) is not None}
     if job.model.name == MNIST_CNN:
         for name in dropped:
-            raise _without(job.model.name, name)
+            raise _missing_rate(job.model.name, name)
         return MnistCnn(classes, channels)
     if of_timm:
-        return _of_timm(job, classes, channels, size, dropped)
+        return _build_timm(job, classes, channels, size, dropped)
     patch = torchvision_models.PATCH_SIZES.get(job.model.name, 1)
     if size % patch:
         message = f"{title_and_family(job.model.name)[0]} takes sides that are a multiple of {patch} px; {size} is not."
-        nearest = max(patch, round(size / patch) * patch)
-        raise TaskError("image_size", message, f"Set {nearest}, or leave it empty.")
-    model = _of_torchvision(job, classes, size, dropped)
+        multiple = max(patch, round(size / patch) * patch)
+        raise TaskError("image_size", message, f"Set {multiple}, or leave it empty.")
+    model = _build_torchvision(job, classes, size, dropped)
     adapt_first_conv(model, channels)
     return model
 
 
 _TITLES = {"dropout": "dropout", "stochastic_depth": "stochastic depth"}
-_OF_TIMM = {"dropout": "drop_rate", "stochastic_depth": "drop_path_rate"}
-"""The job's fields of what is dropped in training, and what timm's builders call them."""
+_TIMM_ARGUMENTS = {"dropout": "drop_rate", "stochastic_depth": "drop_path_rate"}
+"""Arguments of timm's builders by the job's fields of dropout rates."""
 
 
-def _of_timm(job: Job, classes: int, channels: int, size: int, dropped: Mapping[str, float]) -> nn.Module:
-    given = {_OF_TIMM[name]: rate for name, rate in dropped.items()}
+def _build_timm(job: Job, classes: int, channels: int, size: int, dropped: Mapping[str, float]) -> nn.Module:
+    arguments = {_TIMM_ARGUMENTS[name]: rate for name, rate in dropped.items()}
     try:
-        model = timm_models.construct(job.model.name, classes, channels, size, **given)
+        model = timm_models.construct(job.model.name, classes, channels, size, **arguments)
     except TypeError as error:
         for name in dropped:
-            if _OF_TIMM[name] in str(error):
-                raise _without(job.model.name, name) from error
+            if _TIMM_ARGUMENTS[name] in str(error):
+                raise _missing_rate(job.model.name, name) from error
         raise
-    for name, rate in dropped.items():  # many builders pass over what their model does not have
+    for name, rate in dropped.items():  # many builders ignore rates that their model lacks
         if rate and not _drops(model, name, rate):
-            raise _without(job.model.name, name)
+            raise _missing_rate(job.model.name, name)
     return model
 
 
@@ -147,8 +147,8 @@ def _drops(model: nn.Module, name: str, rate: float) -> bool:
     return any(vars(module).get("drop_prob") for module in model.modules())
 
 
-def _of_torchvision(job: Job, classes: int, size: int, dropped: Mapping[str, float]) -> nn.Module:
-    """As built by torchvision, of whose builders not all take the rate of stochastic depth."""
+def _build_torchvision(job: Job, classes: int, size: int, dropped: Mapping[str, float]) -> nn.Module:
+    """Build a model of torchvision; not all of its builders take the rate of stochastic depth."""
     arguments = torchvision_models.arguments(job.model.name, classes, size)
     if "dropout" in dropped:
         arguments["dropout"] = dropped["dropout"]
@@ -156,21 +156,21 @@ def _of_torchvision(job: Job, classes: int, size: int, dropped: Mapping[str, flo
         model = torchvision_models.construct(job.model.name, arguments)
     except TypeError as error:
         if "dropout" in str(error):
-            raise _without(job.model.name, "dropout") from error
+            raise _missing_rate(job.model.name, "dropout") from error
         raise
-    if dropped.get("dropout") and not _drops(model, "dropout", dropped["dropout"]):  # ConvNeXt's builder passes over it
-        raise _without(job.model.name, "dropout")
+    if dropped.get("dropout") and not _drops(model, "dropout", dropped["dropout"]):  # ConvNeXt's builder ignores it
+        raise _missing_rate(job.model.name, "dropout")
     if "stochastic_depth" in dropped:
         layers = [module for module in model.modules() if isinstance(module, StochasticDepth)]
-        most = max((layer.p for layer in layers), default=0.0)
-        if not most:
-            raise _without(job.model.name, "stochastic_depth")
+        highest = max((layer.p for layer in layers), default=0.0)
+        if not highest:
+            raise _missing_rate(job.model.name, "stochastic_depth")
         for layer in layers:
-            layer.p *= dropped["stochastic_depth"] / most
+            layer.p *= dropped["stochastic_depth"] / highest
     return model
 
 
-def _without(model: str, name: str) -> TaskError:
+def _missing_rate(model: str, name: str) -> TaskError:
     message = f"{title_and_family(model)[0]} has no {_TITLES[name]}."
     return TaskError(name, message, "Leave it empty, or choose a model that has it, such as EfficientNet-B0.")
 
@@ -187,19 +187,19 @@ def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int, s
         return
     state = initial.state
     if timm_models.is_timm(job.model.name):
-        state = _as_timm_has_them(job, state, size)
+        state = _to_timm(job, state, size)
     else:
         state = weights.resize_positions(job.model.name, state, size)
     weights.load(model, state, head=head, channels=channels, field=initial.field, source=initial.source)
 
 
-def _as_timm_has_them(job: Job, state: weights.State, size: int) -> weights.State:
+def _to_timm(job: Job, state: weights.State, size: int) -> weights.State:
     """Return timm's weights by the names and for the size of its model.
 
     Weights with another head, which only a file has, are returned unchanged.
     """
     name = job.model.name.removeprefix(TIMM)
     try:
-        return timm_models.by_own_names(name, state, **timm_models.sized(job.model.name, size))
-    except Exception:  # what does not fit fails in as many ways as there are models; loading it tells what is lacking
+        return timm_models.to_current_names(name, state, **timm_models.sized(job.model.name, size))
+    except Exception:  # models fail in many ways; loading then reports the missing weights
         return state

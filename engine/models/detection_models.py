@@ -19,7 +19,7 @@ from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import adapt_first_conv, set_heads
 from engine.models.pyramid_detectors import region_samples
 from engine.models.registry import build_foreign, is_foreign
-from engine.models.torchvision_detectors import tensors_alone
+from engine.models.torchvision_detectors import use_tensors
 
 CLASSES = 90
 """torchvision's are described as they ship: for COCO's numbers of classes, with background as a further one."""
@@ -133,7 +133,7 @@ def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Kn
 
 def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     if is_foreign(job):
-        return _own(job, classes, channels)
+        return _build_foreign(job, classes, channels)
     entry = _ALL[job.model.name]
     if size < entry.min_image_size:
         message = f"{entry.title} needs images of at least {entry.min_image_size} px."
@@ -144,7 +144,7 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
         more = {"box_batch_size_per_image": region_samples(size)} if "rcnn" in job.model.name else {}
         plain = models.get_model(job.model.name, weights=None, weights_backbone=None, num_classes=classes + 1, **more)
         adapt_first_conv(plain, channels)
-    return tensors_alone(plain, _most(plain))
+    return use_tensors(plain, _max_detections(plain))
 
 
 def _on_pyramid(job: Job, title: str, classes: int, channels: int, size: int) -> nn.Module:
@@ -152,17 +152,17 @@ def _on_pyramid(job: Job, title: str, classes: int, channels: int, size: int) ->
     return encoders.construct(job, title, size, constructor)
 
 
-def _most(plain: nn.Module) -> int:
+def _max_detections(plain: nn.Module) -> int:
     """Return the maximum number of detections of a detector in an image."""
     holder: Any = getattr(plain, "roi_heads", plain)
     return int(holder.detections_per_img)
 
 
-def _own(job: Job, classes: int, channels: int) -> nn.Module:
-    """Whose function is told the number of classes with background, as torchvision's are."""
+def _build_foreign(job: Job, classes: int, channels: int) -> nn.Module:
+    """Build a plug-in's or file's detector, whose number of classes includes the background, as in torchvision."""
     try:
         plain = build_foreign(job, classes + 1, channels)
-        return tensors_alone(plain, _most(plain))
+        return use_tensors(plain, _max_detections(plain))
     except AttributeError as error:
         message = f"The model of {job.model.name} lacks the structure of torchvision's detectors ({error})."
         remedy = "Return a model of torchvision.models.detection from build_model, with its `backbone` and `transform`."

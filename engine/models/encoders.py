@@ -100,8 +100,8 @@ def _by_encoder_names(encoder: str, state: weights.State) -> weights.State:
     name = _timm_name(encoder)
     try:
         if name:
-            full = timm_models.by_own_names(name, state)  # with features_only, timm ignores missing weights
-            features = timm_models.by_own_names(name, full, features_only=True)
+            full = timm_models.to_current_names(name, state)  # with features_only, timm ignores missing weights
+            features = timm_models.to_current_names(name, full, features_only=True)
             return {f"model.{each}": tensor for each, tensor in features.items()}
         plain: nn.Module = get_encoder(encoder, weights=None)
         plain.load_state_dict(dict(state))

@@ -28,22 +28,22 @@ from engine.contract.events import ENCODE, Failed, Fetching
 from engine.contract.weights import Weights, cached_path, find, offline, ways_out
 from engine.system import linux
 
-TOLD_S = 0.5
-"""Seconds between two reports of progress."""
+PROGRESS_INTERVAL_S = 0.5
+"""Seconds between reports of progress."""
 ANSWER_S = 30.0
 """Timeout in seconds of a server that sends nothing."""
 _CHUNK = 1 << 18
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _HASH_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.")
-"""As in torch.hub."""
+"""Pattern of torch.hub for the beginning of the hash in a file's name."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 OnProgress = Callable[[int, int | None], object]
-"""Called with the downloaded bytes and the total, None where that is unknown."""
+"""Callback with the downloaded bytes and the total; None if it is unknown."""
 
 
-class CannotFetch(Exception):  # noqa: N818  (it says what happened)
-    """Why weights cannot be had, in one sentence, and what to do about it."""
+class CannotFetch(Exception):  # noqa: N818
+    """Weights can't be fetched; has one sentence on the cause, and a remedy."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(f"{message} {remedy}")
@@ -52,13 +52,13 @@ class CannotFetch(Exception):  # noqa: N818  (it says what happened)
 
 def fetch(weights: Weights, on_progress: OnProgress) -> Path:
     """Return the file of `weights`, downloaded unless it is on this machine. Raises CannotFetch."""
-    here = find(weights).path
-    if here:
-        if _is_damaged(Path(here), weights):
-            message = f"The pretrained weights in {here} are damaged: their SHA-256 does not match."
-            again = "Remove that file. The run then downloads it again."
-            raise CannotFetch(message, ways_out(weights) if weights.is_included else again)
-        return Path(here)
+    cached = find(weights).path
+    if cached:
+        if _is_damaged(Path(cached), weights):
+            message = f"The pretrained weights in {cached} are damaged: their SHA-256 does not match."
+            remedy = "Remove that file. The run then downloads it again."
+            raise CannotFetch(message, ways_out(weights) if weights.is_included else remedy)
+        return Path(cached)
     if weights.is_included:
         message = f"The included weights {weights.distribution} are missing: {cached_path(weights)} does not exist."
         raise CannotFetch(message, ways_out(weights))
@@ -71,34 +71,35 @@ def fetch(weights: Weights, on_progress: OnProgress) -> Path:
     try:
         path = _from_hub(weights, on_progress) if weights.repository else _from_url(weights, on_progress)
     except OSError as error:
-        if error.errno in _FULL:
-            message = (
-                f"There is no room for the pretrained weights {weights.title}: {cached_path(weights).parent} is full."
-            )
-            raise CannotFetch(
-                message, f"Free some space there, or set {_cache_variable(weights)} to another folder."
-            ) from error
-        if isinstance(error, PermissionError) or error.errno == errno.EROFS:
-            message = f"The pretrained weights {weights.title} can't be written ({_line(error)})."
-            remedy = f"Get write permission there, or set {_cache_variable(weights)} to another folder."
-            raise CannotFetch(message, remedy) from error
-        message = f"The pretrained weights {weights.title} could not be downloaded ({_line(error)})."
-        raise CannotFetch(message, f"Try again. {ways_out(weights)}") from error
+        raise _write_error(weights, error) from error
     if _is_damaged(path, weights):
-        _forget(path)
+        _delete_cached(path)
         message = f"The pretrained weights {weights.title} were damaged in the download: their SHA-256 does not match."
         raise CannotFetch(message, f"Try again. {ways_out(weights)}")
     return path
 
 
-# From the hub
+def _write_error(weights: Weights, error: OSError) -> CannotFetch:
+    """Return the error for a download that can't be stored, or that breaks off."""
+    title, variable = weights.title, _cache_variable(weights)
+    if error.errno in _FULL:
+        message = f"There is no room for the pretrained weights {title}: {cached_path(weights).parent} is full."
+        return CannotFetch(message, f"Free some space there, or set {variable} to another folder.")
+    if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+        message = f"The pretrained weights {title} can't be written ({_line(error)})."
+        return CannotFetch(message, f"Get write permission there, or set {variable} to another folder.")
+    message = f"The pretrained weights {title} could not be downloaded ({_line(error)})."
+    return CannotFetch(message, f"Try again. {ways_out(weights)}")
+
+
+# Hugging Face Hub
 
 
 def _from_hub(weights: Weights, on_progress: OnProgress) -> Path:
     from huggingface_hub import errors, hf_hub_download
 
     page, ways = weights.page, ways_out(weights)
-    bar = _bar(on_progress)
+    bar = _progress_bar(on_progress)
     for file in weights.files:
         try:
             path = hf_hub_download(weights.repository, file, revision=weights.revision, tqdm_class=bar)
@@ -111,7 +112,7 @@ def _from_hub(weights: Weights, on_progress: OnProgress) -> Path:
         except errors.RevisionNotFoundError as error:
             raise CannotFetch(f"{page} has no revision {weights.revision}.", ways) from error
         except errors.LocalEntryNotFoundError as error:
-            raise _out_of_reach(weights, error.__cause__ or error) from error
+            raise _unreachable(weights, error.__cause__ or error) from error
         except errors.EntryNotFoundError:
             continue
         except errors.HfHubHTTPError as error:
@@ -119,12 +120,12 @@ def _from_hub(weights: Weights, on_progress: OnProgress) -> Path:
                 f"{weights.host} refused to send {weights.title} ({_line(error)}).", f"Try again. {ways}"
             ) from error
         except errors.HTTPError as error:
-            raise _out_of_reach(weights, error) from error
+            raise _unreachable(weights, error) from error
     raise CannotFetch(f"{page} has none of the files {', '.join(weights.files)}.", ways)
 
 
-def _out_of_reach(weights: Weights, cause: BaseException) -> CannotFetch:
-    """Why the hub has told nothing of a file."""
+def _unreachable(weights: Weights, cause: BaseException) -> CannotFetch:
+    """Return the error for a server that does not answer for a file."""
     from huggingface_hub import errors
 
     if isinstance(cause, errors.FileMetadataError):
@@ -140,16 +141,16 @@ def _no_hub(weights: Weights) -> CannotFetch:
     return CannotFetch(message, f"Log in there, or set HTTPS_PROXY. {ways_out(weights)}")
 
 
-def _bar(on_progress: OnProgress) -> Any:
-    """Return a class of invisible progress bars, of which huggingface_hub creates one for each download."""
+def _progress_bar(on_progress: OnProgress) -> Any:
+    """Return a class of invisible progress bars; huggingface_hub creates one per download."""
     from tqdm import tqdm
 
     class Bar(tqdm):
-        def __init__(self, *args: Any, **given: Any) -> None:
-            given.pop("name", None)
-            super().__init__(*args, **{**given, "disable": True})
-            self.total = given.get("total")
-            self.done = int(given.get("initial") or 0)
+        def __init__(self, *args: Any, **options: Any) -> None:
+            options.pop("name", None)
+            super().__init__(*args, **{**options, "disable": True})
+            self.total = options.get("total")
+            self.done = int(options.get("initial") or 0)
 
         def update(self, n: float | None = 1) -> None:
             self.done += int(n or 0)
@@ -158,7 +159,7 @@ def _bar(on_progress: OnProgress) -> Any:
     return Bar
 
 
-# From an address
+# Plain URLs
 
 
 def _from_url(weights: Weights, on_progress: OnProgress) -> Path:
@@ -166,7 +167,7 @@ def _from_url(weights: Weights, on_progress: OnProgress) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     ways = ways_out(weights)
     try:
-        with urlopen(weights.url, timeout=ANSWER_S) as answer, _taking_shape(path) as stream:
+        with urlopen(weights.url, timeout=ANSWER_S) as answer, _open_partial(path) as stream:
             if answer.headers.get_content_type() == "text/html":
                 raise _no_hub(weights)
             length = answer.headers.get("Content-Length")
@@ -183,18 +184,18 @@ def _from_url(weights: Weights, on_progress: OnProgress) -> Path:
             message = f"{weights.url} can't be downloaded ({error.code} {error.reason})."
         raise CannotFetch(message, ways) from error
     except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
-        raise _out_of_reach(weights, error) from error
+        raise _unreachable(weights, error) from error
     return path
 
 
 @contextmanager
-def _taking_shape(path: Path) -> Iterator[Any]:
+def _open_partial(path: Path) -> Iterator[Any]:
     """Open a file next to `path` that replaces it when it is complete, and is deleted otherwise."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as stream:
             yield stream
-        if _is_other_than(partial, _hash_in_name(path)):
+        if _differs_from(partial, _hash_in_name(path)):
             message = f"The download of {path.name} is damaged: its SHA-256 does not match its name."
             raise CannotFetch(message, "Try again, or set a weights file.")
         os.replace(partial, path)
@@ -202,7 +203,7 @@ def _taking_shape(path: Path) -> Iterator[Any]:
         partial.unlink(missing_ok=True)
 
 
-# Whether it is what it should be
+# Verification
 
 
 def _is_damaged(path: Path, weights: Weights) -> bool:
@@ -212,7 +213,7 @@ def _is_damaged(path: Path, weights: Weights) -> bool:
     blobs are named by it. Without either, as for files that users put there, nothing is compared.
     """
     blob = path.resolve().name
-    return _is_other_than(path, weights.sha256 or (blob if _SHA256.fullmatch(blob) else _hash_in_name(path)))
+    return _differs_from(path, weights.sha256 or (blob if _SHA256.fullmatch(blob) else _hash_in_name(path)))
 
 
 def _hash_in_name(path: Path) -> str:
@@ -220,14 +221,14 @@ def _hash_in_name(path: Path) -> str:
     return found[1] if found else ""
 
 
-def _is_other_than(path: Path, sha256: str) -> bool:
+def _differs_from(path: Path, sha256: str) -> bool:
     if not sha256:
         return False
     with path.open("rb") as stream:
         return not hashlib.file_digest(stream, "sha256").hexdigest().startswith(sha256)
 
 
-def _forget(path: Path) -> None:
+def _delete_cached(path: Path) -> None:
     """Delete a file from the hub's cache, with the files that it links to."""
     blob = path.resolve()
     path.unlink()
@@ -245,27 +246,27 @@ def _line(error: BaseException) -> str:
 
 def main(argv: list[str]) -> int:
     linux.signal_at_parents_death(signal.SIGTERM)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what has arrived in part is removed
-    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"  # it fetches what is asked for and nothing else
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # removes the partial file
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     weights = msgspec.json.decode(argv[0], type=Weights)
-    told = 0.0
+    reported = 0.0
 
-    def tell(done: int, total: int | None) -> None:
-        nonlocal told
+    def report(done: int, total: int | None) -> None:
+        nonlocal reported
         now = time.monotonic()
-        if now >= told + TOLD_S or done == total:
-            told = now
-            _say(Fetching(source=weights.title, done_bytes=done, total_bytes=total))
+        if now >= reported + PROGRESS_INTERVAL_S or done == total:
+            reported = now
+            _emit(Fetching(source=weights.title, done_bytes=done, total_bytes=total))
 
     try:
-        fetch(weights, tell)
+        fetch(weights, report)
     except CannotFetch as error:
-        _say(Failed(cause=str(error), field="pretrained"))
+        _emit(Failed(cause=str(error), field="pretrained"))
         return 1
     return 0
 
 
-def _say(event: Fetching | Failed) -> None:
+def _emit(event: Fetching | Failed) -> None:
     sys.stdout.buffer.write(ENCODE.encode(event) + b"\n")
     sys.stdout.buffer.flush()
 

@@ -1,22 +1,28 @@
-"""Models without memory, to learn their shapes from."""
+"""Models on the meta device, which need no memory, and the image sizes that they normalize well."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-_MAKERS = (torch.empty, torch.zeros, torch.ones)
+from engine.contract.catalogue import ANY_SIZE
+from engine.torch_compat import BatchNorm
+
+_CREATORS = (torch.empty, torch.zeros, torch.ones)
+_TRIES = 8
+"""Sizes below the estimated one that are tried."""
 
 
 class _NoMemory(TorchFunctionMode):
     """Mode that moves tensors of `torch.empty`, `torch.zeros` and `torch.ones` to the meta device.
 
-    These are all parameters and the statistics of BatchNorm. SSDlite runs an image through its layers while it is built, so
-    that they must be there already; `torch.device("meta")` would move too much, since RegNet computes its widths with tensors.
+    They are all parameters and the statistics of BatchNorm. SSDlite runs an image through its layers while it is built, so
+    the move can't happen afterwards; `torch.device("meta")` would move too much, since RegNet computes its widths with tensors.
     """
 
     def __torch_function__(
@@ -26,14 +32,63 @@ class _NoMemory(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        given = dict(kwargs or {})
-        if func in _MAKERS:
-            given["device"] = "meta"
-        return func(*args, **given)
+        device = {"device": "meta"} if func in _CREATORS else {}
+        return func(*args, **{**(kwargs or {}), **device})
 
 
 def on_meta(build: Callable[[], nn.Module]) -> nn.Module:
-    """Return the model that `build` makes, with all parameters and buffers on the meta device."""
+    """Return the model of `build` with all parameters and buffers on the meta device."""
     with _NoMemory():
         model = build()
     return model.to("meta")
+
+
+def lone_size(model: nn.Module, channels: int, *, smallest: int, usual: int) -> int:
+    """Return the largest side of square images that give some BatchNorm a single value per channel.
+
+    Returns ANY_SIZE if larger images do, too, as behind global pooling, and 0 if no size from `smallest` up does. The model
+    is on the meta device, and takes images of the `usual` size.
+    """
+    if not any(isinstance(layer, BatchNorm) for layer in model.modules()):
+        return 0
+    single = {layer for layer, side in _map_sides(model, channels, smallest).items() if side == 1}
+    if not single:
+        return 0
+    sides = _map_sides(model, channels, usual)
+    pooled = {layer for layer in single if sides.get(layer, 1) == 1}
+    if pooled:
+        larger = _map_sides(model, channels, 4 * usual)
+        return ANY_SIZE if any(larger.get(layer, 1) == 1 for layer in pooled) else usual
+    size = max(usual // sides[layer] for layer in single)
+    if size % 32 == 0:  # the usual stride, which divides the image size
+        return size
+    tried = range(size, max(smallest, size - _TRIES), -1)
+    return next((each for each in tried if 1 in _map_sides(model, channels, each).values()), smallest)
+
+
+def _map_sides(model: nn.Module, channels: int, image_size: int) -> dict[int, int]:
+    """Return the longer side of the smallest map that each BatchNorm normalizes, by the layer's number."""
+    found: dict[int, int] = {}
+
+    def record(layer: int, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        side = max(inputs[0].shape[2:], default=1)
+        found[layer] = min(side, found.get(layer, side))
+
+    layers = [layer for layer in model.modules() if isinstance(layer, BatchNorm)]
+    hooks = [layer.register_forward_pre_hook(partial(record, number)) for number, layer in enumerate(layers)]
+    images = torch.zeros(2, channels, image_size, image_size, device="meta")
+    if not _runs(model.train(), images):
+        _runs(model.eval(), images)
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+def _runs(model: nn.Module, images: Tensor) -> bool:
+    """Run the model as far as it goes: some need targets, or numbers that the meta device lacks."""
+    try:
+        with torch.no_grad():
+            model(images)
+    except Exception:
+        return False  # the maps up to here are recorded
+    return True

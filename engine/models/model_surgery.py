@@ -1,4 +1,4 @@
-"""Changes to a model that hold for every family: its head, its first layer, frozen parts."""
+"""Changes to models of any family: heads, the first layer, frozen parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 LARGE = 1.5
-"""A head is reinitialised if the deviation of its weights is this many times that of torch's own initialisation."""
+"""Ratio of the deviation of a head's weights to torch's default, above which the head is reinitialized."""
 
 
 def find_head(model: nn.Module, classes: int) -> str | None:
@@ -25,10 +25,10 @@ def find_head(model: nn.Module, classes: int) -> str | None:
     return found
 
 
-def begin_small(model: nn.Module, head: str) -> None:
-    """Draws the weights of the layer `head` anew, as torch draws those of any layer, where they were drawn much larger.
+def reset_large_head(model: nn.Module, head: str) -> None:
+    """Draw the weights of the layer `head` with torch's defaults if they were drawn much larger.
 
-    EfficientNets and their kin draw them by the number of classes (torchvision: uniform within 1 / sqrt(classes)).
+    EfficientNets and related models draw them by the number of classes (torchvision: uniform within 1 / sqrt(classes)).
     With few classes the first loss is then far above chance: up to 7 for two classes, where chance has ln 2.
     """
     layer: Any = model.get_submodule(head)
@@ -43,18 +43,17 @@ def find_first_conv(model: nn.Module) -> str | None:
 
 
 def match_channels(weight: Tensor, channels: int) -> Tensor:
-    """First-layer weights [out, 1 or 3, h, w] for images of `channels`, so that a grey image gives the same either way.
+    """Convert first-layer weights [out, 1 or 3, h, w] to images of `channels`, with the same result for gray images.
 
-    Of more channels than 3 the first three are taken for red, green and blue, the next for the same again; those that
-    share a colour share its weights.
+    Channels beyond the third repeat red, green and blue; channels of one color share its weights.
     """
-    given = weight.shape[1]
-    if given == channels:
+    trained = weight.shape[1]
+    if trained == channels:
         return weight
-    if channels < given:
+    if channels < trained:
         return weight.sum(1, keepdim=True).expand(-1, channels, -1, -1) / channels
-    colours = torch.arange(channels) % given
-    return weight[:, colours] / torch.bincount(colours, minlength=given)[colours].view(1, -1, 1, 1)
+    colors = torch.arange(channels) % trained
+    return weight[:, colors] / torch.bincount(colors, minlength=trained)[colors].view(1, -1, 1, 1)
 
 
 def adapt_first_conv(model: nn.Module, channels: int) -> bool:
@@ -102,7 +101,7 @@ def set_heads(model: nn.Module, heads: Sequence[str], *, freeze: bool = False) -
     inside = tuple(f"{head}." for head in heads)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name.startswith(inside))
-    still_norms(model, but=heads)
+    freeze_norms(model, except_in=heads)
 
 
 def heads_of(model: nn.Module) -> tuple[str, ...]:
@@ -110,16 +109,16 @@ def heads_of(model: nn.Module) -> tuple[str, ...]:
     return getattr(model, "heads_of_footplate", ())
 
 
-def still_norms(model: nn.Module, but: Sequence[str] = ()) -> None:
-    """Freeze the statistics of BatchNorm outside the modules named in `but`."""
-    inside = tuple(f"{name}." for name in but)
+def freeze_norms(model: nn.Module, except_in: Sequence[str] = ()) -> None:
+    """Freeze the statistics of BatchNorm, except in the modules named in `except_in`."""
+    inside = tuple(f"{name}." for name in except_in)
     for name, module in model.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and not f"{name}.".startswith(inside):
             module.eval()
-            # On the instance, since tracing and wrapping tell layers by their class; bound, so that a deep copy
+            # Set on the instance, since tracing and wrapping identify layers by class; bound, so that a deep copy
             # of the model binds it to the copy.
-            module.train = types.MethodType(_stay_in_eval, module)  # type: ignore[method-assign]
+            module.train = types.MethodType(_ignore_train, module)  # type: ignore[method-assign]
 
 
-def _stay_in_eval(module: nn.Module, mode: bool = True) -> Any:
+def _ignore_train(module: nn.Module, mode: bool = True) -> Any:
     return nn.Module.train(module, False)

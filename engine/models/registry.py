@@ -1,4 +1,4 @@
-"""Models that are not Footplate's own: those of plug-ins, by id, and the one in a Python file of the user's."""
+"""Models from outside Footplate: those of plug-ins, by id, and the model in a user's Python file."""
 
 from __future__ import annotations
 
@@ -20,15 +20,19 @@ from engine.system.plugins import Registry, Unusable
 
 
 class Model(NamedTuple):
-    """A model that a plug-in adds for one of the tasks.
+    """Model that a plug-in adds for one of the tasks.
 
-    `build(classes, channels)` gives the plain model with fresh weights; with `options`, a Struct of what may be
-    chosen (`engine.contract.options`), it is `build(classes, channels, options)`. What `classes` means and what the
-    model gives depends on the task, as for a Python file (resources/docs/extending.md).
+    `build(classes, channels)` returns the plain model with fresh weights. With `options`, a Struct of options
+    (`engine.contract.options`), it is `build(classes, channels, options)`. The meaning of `classes` and of the outputs depends
+    on the task, as for a Python file (resources/docs/extending.md).
 
-    `image_size` is the side of the images in pixels where the job leaves it open, and `min_image_size` the least.
-    `statistics` are the mean and the standard deviation per channel of the images that `weights`, its pretrained
-    ones, were trained with; None for the task's usual ones. `family` is what it is listed under.
+    Attributes:
+        family: Heading in lists of models.
+        image_size: Default side of images in pixels.
+        min_image_size: Minimum side of images in pixels.
+        statistics: Mean and standard deviation per channel of the images that `weights` were trained with; the task's
+            defaults if None.
+        weights: Pretrained weights.
     """
 
     title: str
@@ -72,7 +76,7 @@ def build_foreign(job: Job, classes: int, channels: int, *, images: bool = True)
     Without `images`, the first convolution of a file's model is not adapted to the channels.
     """
     if not job.model_is_file:
-        return _of_plugin(job, classes, channels).cpu().train()
+        return _build_plugin(job, classes, channels).cpu().train()
     model = user_file.build(job.model.name, job.model.model_file_sha256, classes)
     if images:
         adapt_first_conv(model, channels)
@@ -91,13 +95,13 @@ def statistics(model: str, usual: Statistics) -> Statistics:
     return (MODELS[model].statistics if model in MODELS else None) or usual
 
 
-def _of_plugin(job: Job, classes: int, channels: int) -> nn.Module:
+def _build_plugin(job: Job, classes: int, channels: int) -> nn.Module:
     known = MODELS[job.model.name]
     where = f"The model {known.title} of the package {MODELS.packages[job.model.name]}"
-    given = () if known.options is None else (_options(job, known.options),)
+    options = () if known.options is None else (_options(job, known.options),)
     try:
-        model = known.build(classes, channels, *given)
-    except Exception as error:  # it is anybody's
+        model = known.build(classes, channels, *options)
+    except Exception as error:  # any code of a plug-in
         message = f"{where} can't be built: {type(error).__name__}: {error}."
         raise TaskError("model", message, "Choose another model, or fix the package.") from error
     if not isinstance(model, nn.Module):

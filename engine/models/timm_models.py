@@ -174,19 +174,18 @@ def included_by_timms_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return dict(zip(names, state.values(), strict=True))
 
 
-def by_own_names(name: str, state: dict[str, Tensor], **given: Any) -> dict[str, Tensor]:
-    """Return pretrained weights as `timm.create_model(name, **given)` has them.
+def to_current_names(name: str, state: dict[str, Tensor], **arguments: Any) -> dict[str, Tensor]:
+    """Return pretrained weights with the names and shapes of `timm.create_model(name, **arguments)`.
 
-    They have current names, and resampled positions if `img_size` is given. Raises timm's errors unless the weights are
-    those of the entire model.
+    Positions are resampled if `img_size` is arguments. Raises timm's errors unless the weights are those of the entire model.
     """
     import timm
 
     with _quietly():
-        whole: nn.Module = timm.create_model(
-            name, pretrained=True, pretrained_cfg_overlay={"state_dict": dict(state)}, **given
+        model: nn.Module = timm.create_model(
+            name, pretrained=True, pretrained_cfg_overlay={"state_dict": dict(state)}, **arguments
         )
-    return whole.state_dict()
+    return model.state_dict()
 
 
 @contextmanager
@@ -202,7 +201,7 @@ def _quietly() -> Iterator[None]:
 
 
 def sized(model: str, size: int) -> dict[str, Any]:
-    """Return the arguments for a model that is built for one size."""
+    """Return the builder's arguments for an image size; empty for models that take any."""
     return {"img_size": size} if has_one_size(model) else {}
 
 
@@ -234,22 +233,22 @@ def construct(model: str, classes: int, channels: int, size: int, **dropped: Any
     if not timm.is_model(name):
         message = f"timm {timm.__version__} has no model “{name}”."
         raise TaskError("model", message, did_you_mean(name, timm.list_models()))
-    given: dict[str, Any] = sized(model, size)
+    sizes: dict[str, Any] = sized(model, size)
     try:
         with _quietly():
-            made: nn.Module = timm.create_model(name, num_classes=classes, in_chans=channels, **given, **dropped)
-    except Exception as error:  # a size may be refused in as many ways as there are models
+            built: nn.Module = timm.create_model(name, num_classes=classes, in_chans=channels, **sizes, **dropped)
+    except Exception as error:  # models reject sizes in many ways
         if dropped and isinstance(error, TypeError):
             raise
-        field = "image_size" if given else "model"
+        field = "image_size" if sizes else "model"
         message = f"{title_and_family(model)[0]} can't be built for images of {size} px ({_line(error)})."
         raise TaskError(field, message, f"Set {image_size(model)}, or leave it empty.") from error
-    patches = getattr(getattr(made, "patch_embed", None), "patch_size", None) or ()
+    patches = getattr(getattr(built, "patch_embed", None), "patch_size", None) or ()
     patch = max(patches if isinstance(patches, tuple) else (patches,), default=1)
-    if given and size % patch:
+    if sizes and size % patch:
         message = f"{title_and_family(model)[0]} takes sides that are a multiple of {patch} px; {size} is not."
         raise TaskError("image_size", message, f"Set {max(patch, round(size / patch) * patch)}, or leave it empty.")
-    return made
+    return built
 
 
 def _line(error: BaseException) -> str:

@@ -1,6 +1,6 @@
-"""torchvision's detectors with one tensor in and one tensor out, as the strategies know models.
+"""torchvision's detectors with one tensor in and one tensor out, the interface that strategies expect.
 
-In training a detector computes its loss by itself. In evaluation it gives a fixed number of detections for each image.
+In training a detector computes its loss. In evaluation it returns a fixed number of detections for each image.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from torchvision.models.detection.transform import GeneralizedRCNNTransform
 from engine.data.decoding.masks import NO_CLASS
 
 BOX = 6
-"""Values of a detection: x1, y1, x2, y2 in pixels, its score, its class."""
+"""Values of a detection: x1, y1, x2, y2 in pixels, score, class."""
 MASK_SIDE = 28
-"""The side of Mask R-CNN's masks, each relative to its box (He et al. 2017, figure 4)."""
+"""Side of Mask R-CNN's masks, each relative to its box (He et al. 2017, figure 4)."""
 NONE = -1
-"""The class that pads an image's true boxes, and the score that pads its detections."""
+"""Class of padding among true boxes, and score of padding among detections."""
 
-Wanted = list[dict[str, Tensor]]
-"""Targets of torchvision's detectors, per image: "boxes" [k, 4], "labels" [k] from 1 on, optionally "masks"."""
+Detections = list[dict[str, Tensor]]
+"""Targets or results of torchvision's detectors, per image: "boxes" [k, 4], "labels" [k] from 1 on, optionally "masks"."""
 
 
 class Instances(NamedTuple):
@@ -53,42 +53,42 @@ def instances(planes: Tensor) -> Instances:
     rows, columns = masks.any(2).byte(), masks.any(1).byte()
     height, width = numbers.shape
     sides = (columns.argmax(1), rows.argmax(1), width - columns.flip(1).argmax(1), height - rows.flip(1).argmax(1))
-    of = torch.where(masks, classes, 0).amax((1, 2)) if len(masks) else classes.new_empty(0)
-    return Instances(torch.stack(sides, 1).float(), of, of == NO_CLASS, masks)
+    labels = torch.where(masks, classes, 0).amax((1, 2)) if len(masks) else classes.new_empty(0)
+    return Instances(torch.stack(sides, 1).float(), labels, labels == NO_CLASS, masks)
 
 
-def wanted_boxes(targets: Tensor) -> Wanted:
+def box_targets(targets: Tensor) -> Detections:
     """Return torchvision's targets for targets [n, m, 6]: x1, y1, x2, y2 in pixels, class, ignored.
 
     Ignored objects are left out, as in torchvision's training (references/detection).
     """
-    wanted = []
+    converted = []
     for target in targets:
-        there = (target[:, 4] >= 0) & (target[:, 5] == 0) & (target[:, 2:4] > target[:, :2]).all(1)
-        wanted.append({"boxes": target[there, :4], "labels": target[there, 4].long() + 1})
-    return wanted
+        is_used = (target[:, 4] >= 0) & (target[:, 5] == 0) & (target[:, 2:4] > target[:, :2]).all(1)
+        converted.append({"boxes": target[is_used, :4], "labels": target[is_used, 4].long() + 1})
+    return converted
 
 
-def wanted_instances(targets: Tensor) -> Wanted:
-    """Return torchvision's targets for planes, int64 [n, 2, h, w], like `wanted_boxes`."""
-    wanted = []
+def instance_targets(targets: Tensor) -> Detections:
+    """Return torchvision's targets for planes, int64 [n, 2, h, w], like `box_targets`."""
+    converted = []
     for planes in targets:
         found = instances(planes)
-        learnt = ~found.ignored
-        masks = found.masks[learnt].byte()
-        wanted.append({"boxes": found.boxes[learnt], "labels": found.classes[learnt] + 1, "masks": masks})
-    return wanted
+        is_used = ~found.ignored
+        masks = found.masks[is_used].byte()
+        converted.append({"boxes": found.boxes[is_used], "labels": found.classes[is_used] + 1, "masks": masks})
+    return converted
 
 
-class _OneTensor(nn.Module):
+class _TensorDetector(nn.Module):
     """Mixin for torchvision's detectors, before them in the order of base classes.
 
-    Takes images [n, c, h, w], and in training targets; gives in training the loss of each image [n], which is the sum
-    of the detector's losses over the batch for all alike, and in evaluation the detections [n, k, 6 or 6 + 28 * 28].
+    Takes images [n, c, h, w], and targets in training. Returns in training the loss of each image [n], the same sum of the
+    detector's losses over the batch for all, and in evaluation the detections [n, k, 6 or 6 + 28 * 28].
     """
 
-    most: int
-    """The most detections per image."""
+    max_detections: int
+    """Maximum number of detections per image."""
 
     def forward(self, inputs: Tensor, targets: Tensor | None = None) -> Tensor:
         if not isinstance(inputs, Tensor):
@@ -96,70 +96,70 @@ class _OneTensor(nn.Module):
         if self.training:
             if targets is None:
                 raise ValueError("A detector needs images and targets for training.")
-            wanted = wanted_instances(targets) if targets.dim() == 4 else wanted_boxes(targets)
-            losses = super().forward(inputs, wanted)
+            converted = instance_targets(targets) if targets.dim() == 4 else box_targets(targets)
+            losses = super().forward(inputs, converted)
             return torch.stack(list(losses.values())).sum().expand(len(inputs))
-        return _joined(self.detections(inputs), self.most, inputs)
+        return _join(self.detections(inputs), self.max_detections, inputs)
 
-    def detections(self, inputs: Tensor) -> Wanted:
-        """Return each image's detections as torchvision gives them in evaluation.
+    def detections(self, inputs: Tensor) -> Detections:
+        """Return each image's detections in torchvision's format.
 
         "scores" [k] have gradients if those are enabled.
         """
-        found: Wanted = super().forward(inputs)
+        found: Detections = super().forward(inputs)
         return found
 
 
 @torch.no_grad()
-def _joined(found: Wanted, most: int, inputs: Tensor) -> Tensor:
-    """Return the detections of each image in one tensor, padded to `most`."""
+def _join(found: Detections, max_detections: int, inputs: Tensor) -> Tensor:
+    """Return the detections of each image in one tensor, padded to `max_detections`."""
     width = BOX + (MASK_SIDE**2 if any("masks" in each for each in found) else 0)
-    joined = inputs.new_zeros((len(found), most, width), dtype=torch.float32)
+    joined = inputs.new_zeros((len(found), max_detections, width), dtype=torch.float32)
     joined[..., 4] = NONE
     for row, each in zip(joined, found, strict=True):
-        parts = [each["boxes"], each["scores"][:, None], each["labels"][:, None] - 1]
+        columns = [each["boxes"], each["scores"][:, None], each["labels"][:, None] - 1]
         if "masks" in each:
-            parts.append(each["masks"].flatten(1))
-        row[: len(each["boxes"])] = torch.cat([part.float() for part in parts], 1)
+            columns.append(each["masks"].flatten(1))
+        row[: len(each["boxes"])] = torch.cat([column.float() for column in columns], 1)
     return joined
 
 
-class _AsGiven(GeneralizedRCNNTransform):
-    """Transform for images that are normalized and resized already.
+class _PreparedImages(GeneralizedRCNNTransform):
+    """Transform for images that are already normalized and resized.
 
     It pads them at the right and bottom like torchvision's; masks stay in their boxes.
     """
 
-    def forward(self, images: Tensor, targets: Wanted | None = None) -> tuple[ImageList, Wanted | None]:
+    def forward(self, images: Tensor, targets: Detections | None = None) -> tuple[ImageList, Detections | None]:
         height, width = images.shape[-2:]
         below, right = (-side % self.size_divisible for side in (height, width))
         return ImageList(functional.pad(images, (0, right, 0, below)), [(height, width)] * len(images)), targets
 
-    def postprocess(self, result: Wanted, image_shapes: Any, original_image_sizes: Any) -> Wanted:
+    def postprocess(self, result: Detections, image_shapes: Any, original_image_sizes: Any) -> Detections:
         return result
 
 
-def tensors_alone(plain: nn.Module, most: int) -> nn.Module:
-    """Make one of torchvision's detectors take and return tensors only, in place; the names of its state stay.
+def use_tensors(plain: nn.Module, max_detections: int) -> nn.Module:
+    """Make one of torchvision's detectors take and return only tensors, in place; the names of its state stay.
 
     Under autocast its outputs become fp32: torchvision gives boxes the type of the outputs, and bf16 can't represent pixel
     positions beyond 256.
     """
     kind = type(plain)
-    plain.__class__ = type(kind.__name__, (_OneTensor, kind), {"most": most})
-    plain.transform.__class__ = _AsGiven
+    plain.__class__ = type(kind.__name__, (_TensorDetector, kind), {"max_detections": max_detections})
+    plain.transform.__class__ = _PreparedImages
     for name in ("backbone", "head", "rpn.head", "roi_heads.box_predictor", "roi_heads.mask_predictor"):
         try:
-            part = plain.get_submodule(name)
+            module = plain.get_submodule(name)
         except AttributeError:
             continue
-        part.register_forward_hook(_in_fp32)
+        module.register_forward_hook(_to_fp32)
     return plain
 
 
-def _in_fp32(module: nn.Module, given: Any, output: Any) -> Any:
+def _to_fp32(module: nn.Module, inputs: Any, output: Any) -> Any:
     if isinstance(output, Tensor):
         return output.float()
     if isinstance(output, dict):
-        return type(output)((name, _in_fp32(module, given, each)) for name, each in output.items())
-    return type(output)(_in_fp32(module, given, each) for each in output)
+        return type(output)((name, _to_fp32(module, inputs, each)) for name, each in output.items())
+    return type(output)(_to_fp32(module, inputs, each) for each in output)

@@ -50,7 +50,7 @@ _FEATURES_ONLY = frozenset({"IMAGENET1K_FEATURES"})
 
 @lru_cache(maxsize=1)
 def names() -> tuple[str, ...]:
-    """Every classification model of torchvision."""
+    """Return all classification models of torchvision."""
     return tuple(models.list_models(module=models))
 
 
@@ -63,11 +63,11 @@ def title_and_family(name: str) -> tuple[str, str]:
     return name, "Other"
 
 
-def _capitals(part: str) -> str:
-    """Words get one capital, letters and sizes are capitals, and the x of "32x8d" stays."""
-    if "x" in part and len(part) > 1:
-        return part
-    return part.capitalize() if part.isalpha() and len(part) > 2 else part.upper()
+def _capitals(text: str) -> str:
+    """Capitalize words, and letters and sizes fully, but leave the x of "32x8d"."""
+    if "x" in text and len(text) > 1:
+        return text
+    return text.capitalize() if text.isalpha() and len(text) > 2 else text.upper()
 
 
 def weights(name: str) -> tuple[WeightsEnum, ...]:

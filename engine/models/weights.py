@@ -1,4 +1,4 @@
-"""Weights to start from: pretrained ones, which lie in a library's cache, or a file's."""
+"""Initial weights: pretrained ones in a library's cache, or those of a file."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def pretrained(job: Job, title: str) -> State:
     except OSError as error:
         message = f"The pretrained weights in {path} can't be read ({_first_line(error)})."
         raise TaskError("pretrained", message, f"Check the file's permissions. {SCRATCH}") from error
-    except Exception as error:  # torch.load raises many things for what it does not take
+    except Exception as error:  # torch.load raises many kinds of errors
         message = f"The pretrained weights in {path} are damaged ({_first_line(error)})."
         raise TaskError("pretrained", message, f"Remove that file. {SCRATCH}") from error
 
@@ -120,7 +120,7 @@ def from_file(path: str) -> State:
     except (RuntimeError, OSError) as error:  # torch reads past the end of a file that was cut off
         message = f"{path} is damaged or incomplete."
         raise TaskError("weights_file", message, "Copy or download it again.") from error
-    except Exception as error:  # torch.load raises many things for what is no file of its own
+    except Exception as error:  # torch.load raises many kinds of errors for other files
         message = f"{path} can't be read as weights ({_first_line(error)})."
         remedy = (
             "Choose a file that torch.save made of a state dict, or a .safetensors file; files that "
@@ -140,7 +140,7 @@ def _read(file: Path) -> State:
     if file.suffix == ".safetensors":
         content = _read_safetensors(file)
     else:
-        with torch.serialization.safe_globals([argparse.Namespace]):  # options, which timm's authors keep with theirs
+        with torch.serialization.safe_globals([argparse.Namespace]):  # options in files of timm's authors
             content = torch.load(file, map_location="cpu", weights_only=True)
     for key in _STATES:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
@@ -170,14 +170,18 @@ def load(model: nn.Module, state: State, *, head: str | None, channels: int, fie
     first = find_first_conv(model)
     if first is not None and f"{first}.weight" in state and state[f"{first}.weight"].ndim == 4:
         state[f"{first}.weight"] = match_channels(state[f"{first}.weight"], channels)
-    own = model.state_dict()
-    fitting = {name: state[name] for name, tensor in own.items() if name in state and state[name].shape == tensor.shape}
-    head_names = {name for name in own if head is not None and name.startswith(head + ".")}
+    expected = model.state_dict()
+    fitting = {
+        name: state[name] for name, tensor in expected.items() if name in state and state[name].shape == tensor.shape
+    }
+    head_names = {name for name in expected if head is not None and name.startswith(head + ".")}
     if not head_names <= fitting.keys():
         fitting = {name: tensor for name, tensor in fitting.items() if name not in head_names}
-    # Counters of batches were not kept by early versions of torch, and change nothing.
+    # Early versions of torch saved no counters of batches, which change nothing.
     lacking = [
-        name for name in own if name not in fitting | dict.fromkeys(head_names) and "num_batches_tracked" not in name
+        name
+        for name in expected
+        if name not in fitting | dict.fromkeys(head_names) and "num_batches_tracked" not in name
     ]
     if lacking:
         message = f"{source} does not fit the model: {listed(lacking, most=3)} missing or of a different shape."

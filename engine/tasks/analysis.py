@@ -17,7 +17,7 @@ from engine.metrics.base import Metric
 from engine.metrics.class_counts import Shares
 from engine.metrics.registry import WithAdded
 
-OWN = ""
+TASK_METRIC = ""
 """Name of the task's metric among those of an analysis."""
 
 Indices = tuple[int, ...]
@@ -53,9 +53,9 @@ class Measured:
     columns: Columns
 
     @property
-    def own(self) -> Any:
+    def task_metric(self) -> Any:
         """The task's metric, without those of plug-ins."""
-        metric = self.metrics[OWN]
+        metric = self.metrics[TASK_METRIC]
         return metric.base if isinstance(metric, WithAdded) else metric
 
 
@@ -96,7 +96,7 @@ class Analysis:
 
     def metrics(self, scale: float) -> dict[str, Metric]:
         """Return new metrics by name for one sample, an image that was scaled by `1 / scale` from its size on disk."""
-        return {OWN: self.objective.metric()}
+        return {TASK_METRIC: self.objective.metric()}
 
     def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
         """Return the results of each sample of a batch."""
@@ -108,11 +108,11 @@ class Analysis:
             fractions.append(fraction.float())
         return Columns(correct=torch.stack(fractions).tolist())
 
-    def begin(self, columns: Columns) -> None:
-        """Take the columns of all samples, once and before any other result is requested."""
+    def prepare(self, columns: Columns) -> None:
+        """Set the columns of all samples, once and before any other result is requested."""
 
     def values(self, measured: Measured) -> Values:
-        """Return the values of the metrics; of equal ids that of the task counts."""
+        """Return the values of the metrics; among equal ids, the task's metric has precedence."""
         measures: dict[str, float] = {}
         per_class: dict[str, Shares] = {}
         for metric in measured.metrics.values():

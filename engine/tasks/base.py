@@ -74,6 +74,7 @@ class Objective(ABC):
         loss_in_model: True if the model computes the loss: in training it is called with inputs and targets, and returns
             what `loss` takes as outputs.
         compiles: True if torch.compile is worth a trial.
+        score_threshold: Minimum score of results that are shown; None if the highest score decides.
         exports_all_outputs: False if exported files lack outputs that the loss needs.
     """
 
@@ -81,6 +82,7 @@ class Objective(ABC):
     legend: tuple[LegendEntry, ...] = ()
     loss_in_model: ClassVar[bool] = False
     compiles: ClassVar[bool] = True
+    score_threshold: ClassVar[float | None] = None
     exports_all_outputs: ClassVar[bool] = True
 
     def extra_inputs(self, targets: Tensor) -> tuple[Tensor, ...]:
@@ -125,13 +127,13 @@ class Objective(ABC):
         return RawScores(output)
 
     def analysis(self, classes: Sequence[str]) -> Analysis:
-        """Return the analysis by which an evaluation extends the metrics."""
+        """Return the analysis that extends the metrics in an evaluation."""
         return Analysis(self, classes)
 
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
-        """Return what to explain in the outputs for one image, [1, ...], with gradients.
+        """Return the targets of an explanation of the outputs for one image, [1, ...], with gradients.
 
         Args:
             outputs: Outputs of the model, of detectors those of their method `detections`.
@@ -208,7 +210,7 @@ class Task(ABC):
 
     @abstractmethod
     def model_info(self, model: str) -> ModelInfo:
-        """Return what is known about one of its models without building it."""
+        """Describe one of its models without building it."""
 
     @abstractmethod
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Mixup and CutMix: images of a batch are mixed with each other, and what is to be learnt of them as well."""
+"""Mixup and CutMix: transforms that mix the images and the targets of a batch."""
 
 from __future__ import annotations
 
@@ -53,13 +53,12 @@ class OneHot:
 
 
 class Mixing(OneHot):
-    """Mixes each image of a batch [n, C, H, W] with the one before it.
+    """Transform that mixes each image of a batch [n, C, H, W] with the previous one.
 
-    Mixup (Zhang et al. 2018, section 2) takes the weighted mean of both, CutMix (Yun et al. 2019, section 3.1) pastes
-    a window of the one into the other; the classes are mixed in the same proportion. It is drawn from Beta(a, a),
-    once for a batch as in the authors' programs, from (seed, epoch, index of the batch) alone: all ranks draw the
-    same, and a run that goes on draws what it would have. Each rank mixes its own share of a batch. Where both are
-    asked for, each batch has one of them, by chance.
+    Mixup (Zhang et al. 2018, section 2) takes the weighted mean of both, CutMix (Yun et al. 2019, section 3.1) pastes a
+    window of one into the other; the classes are mixed in the same proportion. The proportion is drawn from Beta(a, a) once
+    per batch, as in the authors' programs, from (seed, epoch, index of the batch): all ranks and resumed runs draw the same.
+    Each rank mixes its rows of a batch. If both are requested, each batch gets one of them at random.
     """
 
     def __init__(self, classes: int, mixup: float, cutmix: float, streams: RandomStreams) -> None:
@@ -68,33 +67,33 @@ class Mixing(OneHot):
 
     def __call__(self, inputs: Tensor, targets: Tensor, epoch: int, batch_index: int) -> tuple[Tensor, Tensor]:
         """Mix a batch; `inputs` are changed in place."""
-        shares = self._shares(targets)
+        mixed = self._shares(targets)
         if not len(inputs):
-            return inputs, shares
+            return inputs, mixed
         random = self._streams.generator(Purpose.MIX, epoch=epoch, batch=batch_index)
         cuts = bool(self._cutmix) and (not self._mixup or random.random() < 0.5)
         alpha = self._cutmix if cuts else self._mixup
-        kept = float(random.beta(alpha, alpha))
+        fraction = float(random.beta(alpha, alpha))
         others = inputs.roll(1, 0)
         if cuts:
             sides = inputs.shape[-2:]
-            window = cut_window(sides[0], sides[1], kept, random)
+            window = cut_window(sides[0], sides[1], fraction, random)
             rows, columns = slice(window.top, window.bottom), slice(window.left, window.right)
             inputs[..., rows, columns] = others[..., rows, columns]
-            kept = 1 - (window.bottom - window.top) * (window.right - window.left) / (sides[0] * sides[1])
+            fraction = 1 - (window.bottom - window.top) * (window.right - window.left) / (sides[0] * sides[1])
         else:
-            torch.lerp(others, inputs, kept, out=inputs)
-        return inputs, shares.roll(1, 0).lerp(shares, kept)
+            torch.lerp(others, inputs, fraction, out=inputs)
+        return inputs, mixed.roll(1, 0).lerp(mixed, fraction)
 
 
-def cut_window(height: int, width: int, kept: float, random: np.random.Generator) -> Window:
-    """Draw a window with 1 - `kept` of an image's area and the image's aspect ratio.
+def cut_window(height: int, width: int, fraction: float, random: np.random.Generator) -> Window:
+    """Draw a window with 1 - `fraction` of an image's area and the image's aspect ratio.
 
-    Its center is anywhere in the image, and parts beyond the border are cut off (Yun et al. 2019, equation 2 and algorithm
+    Its center is anywhere in the image, and the area beyond the border is cut off (Yun et al. 2019, equation 2 and algorithm
     A1).
     """
-    share = np.sqrt(1 - kept)
-    tall, wide = int(height * share), int(width * share)
+    side = np.sqrt(1 - fraction)
+    tall, wide = int(height * side), int(width * side)
     row, column = int(random.integers(height)), int(random.integers(width))
     top, left = row - tall // 2, column - wide // 2
     return Window(max(top, 0), min(top + tall, height), max(left, 0), min(left + wide, width))

@@ -25,6 +25,10 @@ LINE_COLOUR = 1
 """Edges and roads are drawn in the color of the class of this number."""
 
 
+MASK_THRESHOLD = 0.5
+"""Minimum probability of the pixels of an object: He et al. 2017, section 3.1, "Inference"."""
+
+
 class LabelScores(NamedTuple):
     """The probability of each class, [C]; `several` where any number of them may be true."""
 
@@ -84,7 +88,7 @@ class Prediction(ABC):
     @property
     @abstractmethod
     def words(self) -> str:
-        """It in a few words."""
+        """Short description of the prediction."""
 
     @property
     def found(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
@@ -111,13 +115,13 @@ class Labels(Prediction):
     @property
     def found(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
         order = np.argsort(-self.probabilities, kind="stable")
-        there = order[self.probabilities[order] >= self.threshold] if self.several else order[:1]
-        return tuple(there.tolist()), tuple(self.probabilities[there].tolist())
+        chosen = order[self.probabilities[order] >= self.threshold] if self.several else order[:1]
+        return tuple(chosen.tolist()), tuple(self.probabilities[chosen].tolist())
 
     @property
     def words(self) -> str:
-        told = [f"{self.classes[number]} ({100 * score:.0f} %)" for number, score in zip(*self.found, strict=True)]
-        return ", ".join(told) or "no label"
+        texts = [f"{self.classes[number]} ({100 * score:.0f} %)" for number, score in zip(*self.found, strict=True)]
+        return ", ".join(texts) or "no label"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -141,16 +145,16 @@ class Mask(Prediction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Lines(Prediction):
-    """Edges, or roads and other lines, in an image: how likely each of its pixels is on one, float32 [h, w]."""
+    """Edges, roads or other lines in an image: the probability of each pixel to be on one, float32 [h, w]."""
 
     likelihood: Floats
     threshold: float = 0.5
 
     @property
     def mask(self) -> npt.NDArray[np.bool_]:
-        """The pixels that are on one, bool [h, w]."""
-        there: npt.NDArray[np.bool_] = self.likelihood >= self.threshold
-        return there
+        """Pixels on lines, bool [h, w]."""
+        mask: npt.NDArray[np.bool_] = self.likelihood >= self.threshold
+        return mask
 
     @property
     def words(self) -> str:
@@ -183,7 +187,7 @@ class Objects(Prediction):
 
     @property
     def masks(self) -> npt.NDArray[np.bool_]:
-        """The masks of all instances in the whole image, bool [n, h, w]. Raises ValueError of boxes alone."""
+        """Masks of all instances in the full image, bool [n, h, w]. Raises ValueError for boxes without masks."""
         if self.windows is None:
             raise ValueError("These objects have boxes but no masks.")
         masks = np.zeros((len(self.windows), *self.size), bool)
@@ -206,9 +210,9 @@ class Objects(Prediction):
             for number, window in reversed(list(enumerate(self.windows))):
                 plane[window.part][window.pixels] = 1 + number % (NO_CLASS - 1)
             image = overlay_mask(image, plane)
-        held: list[int] = self.numbers.tolist()
+        labels: list[int] = self.numbers.tolist()
         names = [f"{self.classes[number]} {100 * score:.0f} %" for number, score in zip(*self.found, strict=True)]
-        return draw_boxes(image, self.boxes.astype(np.float64), held, names)
+        return draw_boxes(image, self.boxes.astype(np.float64), labels, names)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -232,7 +236,7 @@ class PointClasses(Prediction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Raw(Prediction):
-    """Output for one sample of a task without predictions of its own, float32 of any shape.
+    """Output for one sample of a task without a kind of prediction, float32 of any shape.
 
     `shown` is a drawing, uint8 [h, w, 3], and `shown_words` its text.
     """
@@ -256,13 +260,15 @@ def shares(counts: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[float,
     """
     counts = counts[:NO_CLASS]
     order = np.argsort(-counts, kind="stable")
-    there = order[counts[order] > 0]
-    return tuple(there.tolist()), tuple((counts[there] / max(1, counts.sum())).tolist())
+    present = order[counts[order] > 0]
+    return tuple(present.tolist()), tuple((counts[present] / max(1, counts.sum())).tolist())
 
 
-def in_shares(classes: Sequence[str], numbers: Sequence[int], parts: Sequence[float]) -> str:
+def in_shares(classes: Sequence[str], numbers: Sequence[int], fractions: Sequence[float]) -> str:
     """Return the fraction of each class as text."""
-    return ", ".join(f"{classes[number]} {100 * part:.0f} %" for number, part in zip(numbers, parts, strict=True))
+    return ", ".join(
+        f"{classes[number]} {100 * fraction:.0f} %" for number, fraction in zip(numbers, fractions, strict=True)
+    )
 
 
 def on_lines(share: float) -> str:

@@ -23,7 +23,7 @@ from engine.data.loading.agreement import check_same_dataset
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import Purpose, RandomStreams
 from engine.models.base import TaskError
-from engine.models.model_surgery import still_norms
+from engine.models.model_surgery import freeze_norms
 from engine.optim.optimizer_step import Groups, OptimizerStep
 from engine.optim.parameter_groups import parameter_groups
 from engine.strategies import STRATEGIES
@@ -268,7 +268,7 @@ def _build_model(spec: WorkerSpec, task: Task, splits: Splits) -> nn.Module:
     seed(job.training.seed)
     model = task.build_model(job, len(splits.classes), splits.channels)
     if job.model.freeze_batchnorm:
-        still_norms(model)
+        freeze_norms(model)
     return model
 
 

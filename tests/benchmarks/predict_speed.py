@@ -27,8 +27,8 @@ from engine.contract.inference.prediction import PredictOrder
 from engine.inference import Run
 from engine.inference.prediction.journal import Journal
 from engine.inference.prediction.sources import list_sources
-from engine.inference.prediction.work import Predicting
-from engine.inference.sweep import ALONE
+from engine.inference.prediction.work import Predictor
+from engine.inference.sweep import ALL_SAMPLES
 from engine.inference.trained_model import TrainedModel
 from tests.support.timed_runs import make_images, where
 from tests.support.trained_runs import train
@@ -40,9 +40,9 @@ AIM = 0.97
 class Silent:
     """Samples of a worker without progress reports."""
 
-    part, rank = ALONE, 0
+    partition, rank = ALL_SAMPLES, 0
 
-    def progressed(self, count: int) -> None: ...
+    def advance(self, count: int) -> None: ...
 
     def skip(self, path: str, reason: str) -> None:
         raise AssertionError(f"{path}: {reason}")
@@ -78,7 +78,7 @@ def predicted(model: TrainedModel, order: PredictOrder, folder: Path, number: in
     start = Took.now()
     with Journal(folder, number, 0) as journal:
         todo = np.arange(len(sources.files))
-        Predicting(order, model, Silent(), journal, sources=sources, todo=todo).images()
+        Predictor(order, model, Silent(), journal, sources=sources, todo=todo).images()
     return Took.now().since(start)
 
 

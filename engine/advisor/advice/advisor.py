@@ -270,7 +270,7 @@ class _Advisor:
             state.tried.append(contender)
         fastest = min((each.step_s for each in state.tried), default=float("inf"))
         order = TrialOrder(
-            least_steps=MIN_STEPS * 2**number,
+            min_steps=MIN_STEPS * 2**number,
             seconds=MIN_SECONDS * 2**number,
             give_up_s=DROP_FACTOR * fastest if fastest < float("inf") else self._remaining_s / 4,
             smaller=smaller,
@@ -292,7 +292,7 @@ class _Advisor:
         state, setup = self.state, contender.setup
         measured = [each for each in state.tried if each.steps]
         fastest = min((each.step_s for each in measured), default=float("inf"))
-        least = self._min_step_s(contender)
+        bound = self._min_step_s(contender)
         kind = setup.job.parallel.strategy, len(setup.job.parallel.devices)
         siblings = [
             each
@@ -300,9 +300,9 @@ class _Advisor:
             if (each.setup.job.parallel.strategy, len(each.setup.job.parallel.devices)) == kind
         ]
         if siblings and not setup.base_name:
-            scaled = min(each.step_s * least / max(1e-9, self._min_step_s(each)) for each in siblings)
-            least = max(least, OPTIMISM * scaled)
-        if least <= fastest or setup.job.precision.name == "bf16":  # its computing time is not predicted
+            scaled = min(each.step_s * bound / max(1e-9, self._min_step_s(each)) for each in siblings)
+            bound = max(bound, OPTIMISM * scaled)
+        if bound <= fastest or setup.job.precision.name == "bf16":  # its computing time is not predicted
             return True
         state.leave_out("cost", setup, "What their parts cost makes them slower than the fastest, at best.")
         return False

@@ -48,13 +48,13 @@ def estimate_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, cali
     state_bytes = footprint.trained_bytes * (
         OPTIMIZER_STATES[job.optimizer.name] + (job.optimizer.name in ("sgd", "rmsprop") and job.optimizer.momentum > 0)
     )
-    kept = calibration.scale * _activation_bytes(job, strategy, footprint, activations, arrangement)
+    saved = calibration.scale * _activation_bytes(job, strategy, footprint, activations, arrangement)
     samples = job.training.batch_size / (
         count if strategy.splits_batch and not strategy.cuts_model else arrangement.replicas
     )
     # Prefetched batches of both splits wait as bytes; three more are prepared, used and released as 4-byte floats.
-    batches = footprint.image_bytes * samples * (2 * (footprint.ahead + 1) / 4 + 3)
-    total = footprint.base_bytes + calibration.extra_bytes + kept + footprint.buffer_bytes + batches
+    batches = footprint.image_bytes * samples * (2 * (footprint.prefetched_batches + 1) / 4 + 3)
+    total = footprint.base_bytes + calibration.extra_bytes + saved + footprint.buffer_bytes + batches
     total += _model_bytes(job, strategy, footprint, state_bytes, arrangement.group)
     if CPU in job.parallel.devices:  # the copy for a checkpoint is in the same memory
         total += footprint.parameter_bytes + state_bytes
@@ -125,7 +125,7 @@ class Costs:
     """Measured parts of a step with the full batch on one device."""
 
     step_s: float
-    least_s: float
+    min_s: float
     """Shortest step."""
     fixed_s: float
     """Time that does not depend on the batch size."""
@@ -138,8 +138,8 @@ def min_step_s(job: Job, strategy: StrategyEntry, costs: Costs) -> float:
     """Return the least seconds of a step: computation or communication, whichever takes longer, fully overlapped."""
     count, arrangement = len(job.parallel.devices), layout(job, strategy)
     if strategy.cuts_model and not strategy.schedules:
-        return costs.least_s  # devices compute one after another
-    compute = costs.least_s / count * (1 + bubble(job, strategy))
+        return costs.min_s  # devices compute one after another
+    compute = costs.min_s / count * (1 + bubble(job, strategy))
     if count == 1 or costs.link is None or strategy.cuts_model or strategy.splits_layers:
         return compute
     ring = (count - 1) / count

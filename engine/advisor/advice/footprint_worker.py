@@ -60,7 +60,7 @@ def _measure(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
         base_bytes=base if on_cpu else 0,
         limits=tuple(limit for _, limit in limits.values()),
         image_bytes=4 * torch.Size(shape).numel(),
-        ahead=PREFETCH,
+        prefetched_batches=PREFETCH,
         plain=plain,
         checkpointed=_activations(model, job, shape) if checkpoint_blocks(model) else None,
         train_images=len(splits.train),

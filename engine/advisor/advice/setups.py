@@ -62,8 +62,8 @@ class Setup:
 def list_setups(requested: Job, catalogue: Catalogue) -> list[Setup]:
     """List the setups for the job `requested`, which comes first; those that cannot run state why."""
     setups: dict[Job, Setup] = {}
-    own = _setup(requested, requested, catalogue, is_requested=True)
-    for setup in (own, *_base_setups(requested, catalogue)):
+    first = _setup(requested, requested, catalogue, is_requested=True)
+    for setup in (first, *_base_setups(requested, catalogue)):
         setups.setdefault(setup.job, setup)
     for setup in list(setups.values()):
         for varied in () if setup.refusal or setup.base_name else _vary(setup, requested, catalogue):

@@ -139,7 +139,7 @@ class AdviceState:
             validation = footprint.val_images / job.training.batch_size * step / 3
         else:
             ratio = step / rehearsed.step_s
-            step = rehearsal.warm_step_s * ratio + rehearsal.begin_s / steps
+            step = rehearsal.warm_step_s * ratio + rehearsal.start_s / steps
             start += steps * max(0.0, rehearsal.cold_step_s - rehearsal.warm_step_s)
             validation = rehearsal.validation_s * ratio + rehearsal.save_s
             if contender is rehearsed:
@@ -151,6 +151,6 @@ class AdviceState:
             steps=steps,
             step_s=step,
             validation_s=validation,
-            measured=tuple(part for part in _PARTS if part in measured),
-            estimated=tuple(part for part in _PARTS if part not in measured),
+            measured=tuple(name for name in _PARTS if name in measured),
+            estimated=tuple(name for name in _PARTS if name not in measured),
         )

@@ -12,7 +12,7 @@ _ORDER = "order.msgpack"
 class TrialOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters of a trial."""
 
-    least_steps: int = 5
+    min_steps: int = 5
     """Timed steps after the warm-up."""
     seconds: float = 0.5
     """Least duration of the timed steps."""
@@ -41,7 +41,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     """Step whose images are decoded for the first time."""
     warm_step_s: float
     """Step of a later epoch."""
-    begin_s: float
+    start_s: float
     """Additional time of an epoch's first step."""
     validation_s: float
     """Full validation, extrapolated if it was not completed."""
@@ -95,7 +95,7 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of a CPU worker before the model is built."""
     limits: tuple[int, ...]
     image_bytes: int
-    ahead: int
+    prefetched_batches: int
     """Number of prefetched batches."""
     plain: Activations | None
     checkpointed: Activations | None

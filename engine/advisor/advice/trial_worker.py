@@ -76,11 +76,13 @@ class _Trial:
         """Return copies of the model's and the optimizer's state, as a checkpoint makes them."""
         return self.strategy.state_dict(), optimizer_state(self.strategy, self.optimizer_step)
 
-    def time_steps(self, batches: Iterator[Batch | None], *, warm_up: int, least: int, seconds: float) -> list[float]:
+    def time_steps(
+        self, batches: Iterator[Batch | None], *, warm_up: int, min_steps: int, seconds: float
+    ) -> list[float]:
         """Make steps on all ranks like the trainer, and return the seconds of those after the `warm_up`.
 
-        Ends after `least` steps and `seconds`, or at a step slower than the order allows; if that is during the
-        warm-up, nothing is returned.
+        Ends after `min_steps` steps and `seconds`, or at a step slower than the order allows; if that is during the warm-up,
+        nothing is returned.
         """
         durations: list[float] = []
         started = timed_from = before = clock(self.strategy.device)
@@ -95,7 +97,7 @@ class _Trial:
             self.strategy.profiler.watch.step_done()
             now = clock(self.strategy.device)
             is_slow = now - before > self.order.give_up_s and now - started > PATIENCE_S
-            is_enough = number >= warm_up + least and now - timed_from > seconds
+            is_enough = number >= warm_up + min_steps and now - timed_from > seconds
             if number > warm_up:
                 durations.append(now - before)
             if self.any_rank(is_slow or is_enough):
@@ -111,19 +113,12 @@ def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     on_cpu = CPU in spec.devices
     memory = MainMemory(spec.devices.count(CPU), SPARE_MEMORY) if on_cpu else None
     trial = _Trial(spec, reporter, order)
-    strategy, watch, batch_size = trial.strategy, trial.strategy.profiler.watch, trial.strategy.job.training.batch_size
+    strategy, batch_size = trial.strategy, trial.strategy.job.training.batch_size
     prepared_at = time.perf_counter()
     batches, prefetched = repeated_batches(trial.prepared, reporter), reserve_prefetched(trial.prepared)
     reporter.set_phase("training")
-    trial.time_steps(batches, warm_up=1, least=0, seconds=0.0)
-    checkpoint = trial.state()
-    joules, before = _joules(spec), time.perf_counter()
-    watch.start()
-    warm_up = (WARM_UP if on_cpu else WARM_UP_GPU) - 1
-    steps = trial.time_steps(batches, warm_up=warm_up, least=order.least_steps, seconds=order.seconds)
-    watch.pause()
-    del prefetched, checkpoint
-    watts = (_joules(spec) - joules) / (time.perf_counter() - before) if joules else None
+    steps, watts = _time_steps(trial, spec, batches, warm_up=WARM_UP if on_cpu else WARM_UP_GPU)
+    del prefetched
     used = memory.peak() if memory is not None else gpu_peaks(driven_gpus(spec, strategy.device))
     smaller = max(2 * len(spec.devices), batch_size // SMALLER_DIVISOR)
     can_shrink = order.smaller and steps and smaller < batch_size
@@ -139,13 +134,29 @@ def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
         smaller_step_s=smaller_step_s,
         smaller_batch=smaller,
         joules_per_image=watts * statistics.median(steps) / batch_size if watts and steps else None,
-        backward_share=_backward_share(watch.take()),
+        backward_share=_backward_share(strategy.profiler.watch.take()),
         link=_measure_link(trial) if order.link else None,
         rehearsal=rehearsal,
     )
     write_result(spec.run_folder, spec.rank, result)
     strategy.teardown()
     return WorkerDone(stopped=False)
+
+
+def _time_steps(
+    trial: _Trial, spec: WorkerSpec, batches: Iterator[Batch | None], *, warm_up: int
+) -> tuple[list[float], float | None]:
+    """Return the seconds of each timed step, and the mean power in watts if it can be measured."""
+    trial.time_steps(batches, warm_up=1, min_steps=0, seconds=0.0)
+    checkpoint = trial.state()  # occupies memory like the copy for a checkpoint
+    joules, before = _joules(spec), time.perf_counter()
+    watch = trial.strategy.profiler.watch
+    watch.start()
+    order = trial.order
+    steps = trial.time_steps(batches, warm_up=warm_up - 1, min_steps=order.min_steps, seconds=order.seconds)
+    watch.pause()
+    del checkpoint
+    return steps, (_joules(spec) - joules) / (time.perf_counter() - before) if joules else None
 
 
 def _backward_share(times: Times | None) -> float | None:
@@ -162,7 +173,7 @@ def _time_smaller(trial: _Trial, size: int) -> float | None:
     if batch is not None:
         count = max(2, size // trial.strategy.data_world)
         batch = replace(batch, inputs=batch.inputs[:count], targets=batch.targets[:count], global_size=size)
-    steps = trial.time_steps(itertools.repeat(batch), warm_up=1, least=3, seconds=trial.order.seconds / 2)
+    steps = trial.time_steps(itertools.repeat(batch), warm_up=1, min_steps=3, seconds=trial.order.seconds / 2)
     return statistics.median(steps) if steps else None
 
 
@@ -225,7 +236,7 @@ def _rehearse(trial: _Trial) -> Rehearsal:
     return Rehearsal(
         cold_step_s=statistics.fmean(cold) if cold else warm_step_s,
         warm_step_s=warm_step_s,
-        begin_s=max(0.0, statistics.median(firsts) - warm_step_s),
+        start_s=max(0.0, statistics.median(firsts) - warm_step_s),
         validation_s=validation_s,
         validated=validated,
         save_s=_time_saving(trial),

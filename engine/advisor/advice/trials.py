@@ -84,7 +84,7 @@ def rehearse(contender: Contender, phase_s: float, folder: Path, timeout_s: floa
         cpu_threads=job.precision.cpu_threads,
         predictions=job.checkpoints.predictions,
     )
-    outcome = _run_trial(rehearsed, TrialOrder(least_steps=1, seconds=0.0, rehearse_s=phase_s), folder, timeout_s)
+    outcome = _run_trial(rehearsed, TrialOrder(min_steps=1, seconds=0.0, rehearse_s=phase_s), folder, timeout_s)
     wall_s = time.monotonic() - started
     if outcome is None or isinstance(outcome, Failed) or outcome[0].rehearsal is None:
         return None

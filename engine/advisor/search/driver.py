@@ -65,7 +65,7 @@ class Driver:
         self._candidates: tuple[int, ...] | None = None
         """Trials that are repeated; None until all base trials have ended."""
         self._confirmed: dict[int, tuple[float, ...]] = {}
-        self._kept_checkpoints: set[int] = set()
+        self._retained_checkpoints: set[int] = set()
         """Trials whose checkpoints are not deleted."""
         self._ranked: tuple[object, ...] = ()
         self._front: tuple[int, ...] = ()
@@ -308,7 +308,7 @@ class Driver:
         others = [
             handle
             for handle in self._handles.values()
-            if handle.ended and handle.row.number not in self._kept_checkpoints
+            if handle.ended and handle.row.number not in self._retained_checkpoints
         ]
         for handle in others:
             if not handle.is_cleared:
@@ -323,9 +323,9 @@ class Driver:
         is_over = self._candidates is not None and not self._missing_repeats() and all(row.ended for row in repeats)
         best = confirming.winner(self._confirmed, goal) if is_over and self._candidates else None
         self._front = (best,) if best is not None else self._front
-        self._kept_checkpoints = set(self._front)
+        self._retained_checkpoints = set(self._front)
         if self._search.confirm and not is_over:
-            self._kept_checkpoints |= {*self._confirmed, *self._best_trials()}
+            self._retained_checkpoints |= {*self._confirmed, *self._best_trials()}
 
     def _best_trials(self) -> tuple[int, ...]:
         """Return the trials that would be repeated now."""
@@ -404,8 +404,8 @@ class Driver:
         """Return the number of repeats, or its maximum while the candidates are unknown."""
         if self._candidates is not None:
             return len(self._repeats) + len(self._missing_repeats())
-        most = CONFIRMED + (self._job_settings is not None)
-        return len(self._repeats) + self._search.confirm * min(most, self._search.budget.trials or most)
+        maximum = CONFIRMED + (self._job_settings is not None)
+        return len(self._repeats) + self._search.confirm * min(maximum, self._search.budget.trials or maximum)
 
 
 def _slots(search: Search) -> list[tuple[str, ...]]:

@@ -105,17 +105,17 @@ def _explain_fewer_devices(job: Job, measured: Sequence[Candidate]) -> list[str]
     ]
 
 
-def _compare(job: Job, catalogue: Catalogue, best: Candidate, rival: Candidate) -> str:
-    """Say how fast `rival` is compared with `best`, and why it is slower."""
-    strategy = catalogue.strategy(rival.strategy)
+def _compare(job: Job, catalogue: Catalogue, best: Candidate, other: Candidate) -> str:
+    """Say how fast `other` is compared with `best`, and why it is slower."""
+    strategy = catalogue.strategy(other.strategy)
     assert strategy is not None
-    ratio = _speed(rival) / _speed(best)
-    fact = f"{rival.name} is as fast" if ratio > 1 - TIE else f"{rival.name} reaches {percent(ratio)} of that"
-    if idle := bubble(changed(job, rival), strategy):
+    ratio = _speed(other) / _speed(best)
+    fact = f"{other.name} is as fast" if ratio > 1 - TIE else f"{other.name} reaches {percent(ratio)} of that"
+    if idle := bubble(changed(job, other), strategy):
         return f"{fact}; its bubble takes {percent(idle / (1 + idle))} of its devices' time."
     if strategy.cuts_model and not strategy.schedules:
         return f"{fact}, since its devices compute one after another."
-    if best.memory_bytes is not None and rival.memory_bytes is not None and rival.memory_bytes < best.memory_bytes:
-        saved = size(best.memory_bytes - rival.memory_bytes)
+    if best.memory_bytes is not None and other.memory_bytes is not None and other.memory_bytes < best.memory_bytes:
+        saved = size(best.memory_bytes - other.memory_bytes)
         return f"{fact}, and saves {saved} per device, which this job does not need."
     return f"{fact}."

@@ -100,13 +100,13 @@ class _Curve:
         """Index of the first best value."""
         return min(range(len(self.values)), key=self.costs.__getitem__)
 
-    def noise(self, begin: int = 0) -> float:
-        """Return the standard deviation of the last values from index `begin` on, around their trend.
+    def noise(self, start: int = 0) -> float:
+        """Return the standard deviation of the last values from index `start` on, around their trend.
 
         Uses second differences, which cancel a straight trend (Gasser, Sroka and Jennen-Steinmetz 1986), and a
         larger estimate the fewer values there are, since a few may agree by chance.
         """
-        last = self.costs[begin:][-NOISE_WINDOW:]
+        last = self.costs[start:][-NOISE_WINDOW:]
         differences = [a - 2 * b + c for a, b, c in zip(last, last[1:], last[2:], strict=False)]
         if not differences:
             return math.inf

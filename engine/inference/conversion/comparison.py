@@ -35,7 +35,7 @@ Run = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples for the comparison; `inputs` [n, ...] are model inputs, at least as many as the largest batch."""
+    """Samples for the comparison: model inputs [n, ...], at least as many as the largest batch."""
 
     kind: Literal["validation", "random"]
     inputs: Tensor

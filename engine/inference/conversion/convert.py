@@ -30,13 +30,12 @@ from engine.inference.conversion import comparison
 from engine.inference.conversion.card import CARD, card
 from engine.inference.conversion.comparison import Samples, load_samples
 from engine.inference.conversion.curves import CURVES, write_curves
-from engine.inference.conversion.example import write_example
 from engine.inference.conversion.exportable import Exportable, exportable
 from engine.inference.conversion.failure import CannotConvert
 from engine.inference.conversion.next_steps import onnx_commands, upload_command
 from engine.inference.conversion.output import move_folder, temporary_folder, write_zip, written_file
 from engine.inference.conversion.weights_file import CONFIG, WEIGHTS, Library, library_outputs, write_weights
-from engine.inference.devices import Say
+from engine.inference.devices import OnProgress
 from engine.inference.trained_model import CannotLoad, TrainedModel, load
 from engine.runs.folder import RunFolder
 from engine.supervisor.environment import usable_cores
@@ -45,10 +44,10 @@ from engine.system.format import counted
 
 ONNX, INT8 = "model.onnx", "model-int8.onnx"
 REPORTED_LOSS = 0.01
-"""Least loss of a metric by int8 that is reported as a problem."""
+"""Minimum loss of a metric by int8 that is reported as a problem."""
 
 
-def convert(order: ConvertOrder, say: Say) -> Path:
+def convert(order: ConvertOrder, on_progress: OnProgress) -> Path:
     """Convert as ordered, and return the file with the `Converted`. Raises CannotLoad, without leaving files behind."""
     started = time.monotonic()
     run = RunFolder(order.run)
@@ -57,16 +56,15 @@ def convert(order: ConvertOrder, say: Say) -> Path:
     if errors(problems):
         raise CannotLoad(*errors(problems))
     torch.set_num_threads(usable_cores())
-    stages = _Stages(order, say)
-    stages.begin("Loading the model")
+    stages = _Stages(order, on_progress)
+    stages.start("Loading the model")
     model = load(run, order.checkpoint)
     model.module.to(memory_format=torch.contiguous_format)
     samples = load_samples(model)
     try:
         with temporary_folder(target) as folder:
-            done = _Conversion(model, samples, order, folder, stages, list(problems))
-            made = done.run(target, started)
-            return _put(made, folder, target, order, run)
+            conversion = _Conversion(model, samples, order, folder, stages, list(problems))
+            return _store(conversion.run(target, started), folder, target, order, run)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         message = f"{target} was not written: {error.strerror or error}{where}."
@@ -82,24 +80,24 @@ def _problems(order: ConvertOrder, run: RunFolder) -> list[Problem]:
     return [*found, *out_problems(order.out, packed=order.packed)]
 
 
-def _put(made: Converted, folder: Path, target: Path, order: ConvertOrder, run: RunFolder) -> Path:
-    """Move the output to `target`, and return the file that describes it; for a zip file, that is stored with the run."""
-    paths.write_atomically(folder / CONVERTED_FILE, msgspec.json.format(msgspec.json.encode(made)))
+def _store(converted: Converted, folder: Path, target: Path, order: ConvertOrder, run: RunFolder) -> Path:
+    """Move the output to `target`, and return the file that describes it, which is saved with the run for a zip file."""
+    paths.write_atomically(folder / CONVERTED_FILE, msgspec.json.format(msgspec.json.encode(converted)))
     if not order.packed:
         move_folder(folder, target)
         return target / CONVERTED_FILE
-    kept = paths.private_folder(run.path / "exports" / f"{time.strftime('%Y%m%d-%H%M%S')}-{target.stem}")
+    saved = paths.private_folder(run.path / "exports" / f"{time.strftime('%Y%m%d-%H%M%S')}-{target.stem}")
     write_zip(folder, target)
-    shutil.copyfile(folder / CONVERTED_FILE, kept / CONVERTED_FILE)
-    (kept / CONVERTED_FILE).chmod(0o600)
-    return kept / CONVERTED_FILE
+    shutil.copyfile(folder / CONVERTED_FILE, saved / CONVERTED_FILE)
+    (saved / CONVERTED_FILE).chmod(0o600)
+    return saved / CONVERTED_FILE
 
 
 class _Stages:
     """Progress of a conversion, with a weight for each stage's usual duration."""
 
-    def __init__(self, order: ConvertOrder, say: Say) -> None:
-        self._say = say
+    def __init__(self, order: ConvertOrder, on_progress: OnProgress) -> None:
+        self._on_progress = on_progress
         weights = {"Loading the model": 2.0}
         if "onnx" in order.to:
             weights |= {"Exporting to ONNX": 8.0, f"Comparing {ONNX} with the model": 6.0}
@@ -110,7 +108,7 @@ class _Stages:
         self._weights = weights | {"Writing the card": 1.0}
         self._current = ""
 
-    def begin(self, name: str) -> None:
+    def start(self, name: str) -> None:
         self._current = name
         self.report(0.0)
 
@@ -119,7 +117,7 @@ class _Stages:
         names = list(self._weights)
         before = sum(self._weights[name] for name in names[: names.index(self._current)])
         done = before + fraction * self._weights[self._current]
-        self._say(Progress(fraction=done / sum(self._weights.values()), what=self._current))
+        self._on_progress(Progress(fraction=done / sum(self._weights.values()), what=self._current))
 
 
 @dataclass
@@ -154,7 +152,11 @@ class _Conversion:
         if len(failed) == len(self.order.to):
             raise CannotLoad(*failed)
         self.problems += [msgspec.structs.replace(each, severity="warning") for each in failed]
-        self.stages.begin("Writing the card")
+        self._write_card(library)
+        return self._summary(target, started)
+
+    def _write_card(self, library: Library | None) -> None:
+        self.stages.start("Writing the card")
         if write_curves(self.folder / CURVES, self.model):
             self._add(CURVES, "the training's curves")
         if self.order.packed:
@@ -162,6 +164,8 @@ class _Conversion:
         text = card(self.model, self.files, self.compared, library, self.commands)
         paths.write_atomically(self.folder / CARD, text.encode())
         self._add(CARD, "the model's card")
+
+    def _summary(self, target: Path, started: float) -> Converted:
         model = self.model
         return Converted(
             run_id=model.run.run_id,
@@ -182,19 +186,19 @@ class _Conversion:
 
     def _onnx(self, options: OnnxOptions) -> None:
         from engine.inference.conversion.onnx_file import metadata_of, write_onnx
-        from engine.inference.conversion.script import SCRIPT, script_for
+        from engine.inference.conversion.script import SCRIPT, script_for, write_example
 
-        self.stages.begin("Exporting to ONNX")
+        self.stages.start("Exporting to ONNX")
         export = exportable(self.model, options)
         path = self.folder / ONNX
-        made = write_onnx(path, export, self.samples.inputs, metadata_of(self.model, export), options)
-        self.stages.begin(f"Comparing {ONNX} with the model")
+        written = write_onnx(path, export, self.samples.inputs, metadata_of(self.model, export), options)
+        self.stages.start(f"Comparing {ONNX} with the model")
         compared = self._compare(path, export)
         if not comparison.is_equivalent(compared.differences, comparison.max_detections(self.model)):
-            for each in made:
+            for each in written:
                 each.unlink()
             raise CannotConvert(_difference_problem(compared))
-        for each in made:
+        for each in written:
             self._add(each.name, "the model as ONNX" if each == path else "the weights of the ONNX file")
         self.compared.append(compared)
         names = [ONNX]
@@ -212,11 +216,11 @@ class _Conversion:
         """Return the name of the int8 file; empty if it can't be made, which is added to the problems."""
         from engine.inference.conversion.quantisation import write_int8
 
-        self.stages.begin("Converting to int8")
+        self.stages.start("Converting to int8")
         path = self.folder / INT8
         try:
             write_int8(path, source, self.model, export, self.samples)
-            self.stages.begin(f"Comparing {INT8} with the model")
+            self.stages.start(f"Comparing {INT8} with the model")
             compared = self._compare(path, export)
         except CannotConvert as error:
             path.unlink(missing_ok=True)
@@ -228,7 +232,7 @@ class _Conversion:
         return [INT8]
 
     def _compare(self, path: Path, export: Exportable) -> ComparedFile:
-        from engine.inference.conversion.onnx_session import OnnxSession
+        from engine.inference.conversion.onnx_file import OnnxSession
 
         run = OnnxSession(path)
         model, samples = self.model, self.samples
@@ -251,7 +255,7 @@ class _Conversion:
 
     def _weights(self) -> Library | None:
         """Write the weights, and return the library that loads them, if any."""
-        self.stages.begin("Writing the weights")
+        self.stages.start("Writing the weights")
         library, problem = write_weights(self.folder, self.model)
         if problem is not None:
             self.problems.append(problem)

@@ -1,8 +1,12 @@
-"""Explanation of a failed conversion."""
+"""Explanation of failed conversions, and suppression of the messages of exporters."""
 
 from __future__ import annotations
 
+import logging
 import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from engine.contract.problems import Problem
 
@@ -14,7 +18,7 @@ _OPERATION = (
 _LINE = re.compile(r'File "([^"]+)", line (\d+), in (\w+)')
 
 
-class CannotConvert(Exception):  # noqa: N818 - the text says why
+class CannotConvert(Exception):  # noqa: N818
     """A model can't be written in one of the formats."""
 
     def __init__(self, problem: Problem) -> None:
@@ -61,3 +65,16 @@ def first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     line = lines[0][:300] if lines else type(error).__name__
     return line if line.endswith(".") else f"{line}."
+
+
+@contextmanager
+def suppress_output() -> Iterator[None]:
+    """Suppress warnings and log messages of exporters and loaders, whose results are verified afterwards."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)

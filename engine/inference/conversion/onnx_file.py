@@ -1,24 +1,25 @@
-"""Export of a model to an ONNX file."""
+"""Export of a model to an ONNX file, and execution of the file with onnxruntime."""
 
 from __future__ import annotations
 
 import json
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from engine.contract.inference.conversion import OnnxOptions
+from engine.contract.problems import Problem
 from engine.inference.conversion.exportable import WIDTH, Exportable, double_width
-from engine.inference.conversion.failure import CannotConvert, describe_export_failure
-from engine.inference.conversion.quiet import suppress_output
+from engine.inference.conversion.failure import CannotConvert, describe_export_failure, first_line, suppress_output
 from engine.inference.trained_model import TrainedModel
-from engine.tasks.detection.task import SHOWN
-from engine.tasks.multilabel.task import THRESHOLD
 
 ONE_FILE_BYTES = 1_900_000_000
 """Size of weights above which they are stored in a separate file; protobuf messages end at 2 GiB."""
+_ERRORS = 3
+"""onnxruntime's log level for errors."""
 EXAMPLES = 2
 """Samples for the export; with a single sample, the exporter would assume a fixed batch size."""
 
@@ -80,8 +81,8 @@ def metadata_of(model: TrainedModel, export: Exportable) -> dict[str, str]:
         metadata["points"] = model.job.data.points
     if preprocessing.features:
         metadata["features"] = preprocessing.features
-    if entry.predicts in ("objects", "labels"):
-        metadata["score_threshold"] = SHOWN if entry.predicts == "objects" else THRESHOLD
+    if model.objective.score_threshold is not None:
+        metadata["score_threshold"] = model.objective.score_threshold
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in metadata.items()}
 
 
@@ -90,3 +91,35 @@ def footplate_version() -> str:
         return version("footplate")
     except PackageNotFoundError:
         return "(not installed)"
+
+
+class OnnxSession:
+    """Session on the CPU with torch's number of threads. Raises CannotConvert if onnxruntime can't open the file."""
+
+    def __init__(self, path: Path) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = _ERRORS
+        try:
+            self._session: Any = onnxruntime.InferenceSession(
+                str(path), sess_options=options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # onnxruntime's errors have no common base class
+            raise CannotConvert(_refused("opened", error)) from error
+        self._input = self._session.get_inputs()[0].name
+        self.runtime = f"onnxruntime {onnxruntime.__version__}"
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        """Return the file's output for a batch. Raises CannotConvert."""
+        try:
+            (output,) = self._session.run(None, {self._input: batch.numpy()})
+        except Exception as error:
+            raise CannotConvert(_refused(f"run on {list(batch.shape)}", error)) from error
+        return torch.from_numpy(output)
+
+
+def _refused(action: str, error: Exception) -> Problem:
+    message = f"The written file can't be {action} in onnxruntime: {first_line(error)}"
+    return Problem("model", message, "Convert into safetensors, or try another opset.")

@@ -12,8 +12,7 @@ from torch import Tensor
 from engine.contract.problems import Problem
 from engine.inference.conversion.comparison import Samples, iterate_inputs
 from engine.inference.conversion.exportable import Exportable
-from engine.inference.conversion.failure import CannotConvert, first_line
-from engine.inference.conversion.quiet import suppress_output
+from engine.inference.conversion.failure import CannotConvert, first_line, suppress_output
 from engine.inference.trained_model import TrainedModel
 
 CALIBRATION_SAMPLES, CALIBRATION_BATCH = 100, 4

@@ -1,14 +1,27 @@
-"""Script that runs an ONNX file without Footplate."""
+"""Script that runs an ONNX file without Footplate, and an example sample to try it on."""
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
 
 from engine.contract.catalogue import PredictionKind
+from engine.data.datasets.images import ImageSet
+from engine.data.decoding.pixels import decode_pixels
+from engine.data.decoding.reading import read_image
+from engine.inference.conversion.comparison import Samples
+from engine.inference.conversion.exportable import Exportable
 from engine.inference.trained_model import TrainedModel
 
 SCRIPT = "predict.py"
+EXAMPLE = "example"
+EXAMPLE_SIDE = 1024
+"""Maximum side of the example image in pixels."""
 _SCRIPTS: dict[PredictionKind, str] = {
     "class": "classification",
     "labels": "classification",
@@ -32,7 +45,7 @@ def script_for(model: TrainedModel) -> str:
     docstring, code = _split_docstring(code)
     _, helper = _split_docstring(_read(_HELPER))
     code = re.sub(rf"^from {_HELPER} import .*\n", "", code, flags=re.MULTILINE)
-    body = [_IMPORT.sub("", part).strip("\n") for part in (helper, code)]
+    body = [_IMPORT.sub("", source).strip("\n") for source in (helper, code)]
     return (
         f'"""{docstring}"""\n\n{_merge_imports({*_IMPORT.findall(helper), *_IMPORT.findall(code)})}\n'
         + "\n\n\n".join(body)
@@ -64,3 +77,30 @@ def _is_third_party(line: str) -> bool:
 
 def _read(name: str) -> str:
     return files("resources.predict").joinpath(f"{name}.py").read_text(encoding="utf-8")
+
+
+def write_example(folder: Path, model: TrainedModel, samples: Samples, export: Exportable) -> Path | None:
+    """Write a validation sample in the script's input format, without metadata such as a photograph's location.
+
+    Returns None if the dataset can't be read. Raises OSError.
+    """
+    if samples.val is None:
+        return None
+    if isinstance(samples.val, ImageSet) and samples.val.files and samples.val.bands is None:
+        with suppress(Exception):  # otherwise, the preprocessed sample is used
+            pixels = decode_pixels(read_image(samples.val.files[0]), model.channels)
+            upright = Image.fromarray(pixels[:, :, 0] if model.channels == 1 else pixels)
+            upright.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
+            return _write_png(folder, np.asarray(upright))
+    sample = export.to_input(samples.inputs[:1])[0].numpy()
+    if export.input_name == "images" and sample.shape[2] in (1, 3):
+        return _write_png(folder, sample[..., 0] if sample.shape[2] == 1 else sample)
+    path = folder / f"{EXAMPLE}.npy"
+    np.save(path, sample)
+    return path
+
+
+def _write_png(folder: Path, pixels: np.ndarray) -> Path:
+    path = folder / f"{EXAMPLE}.png"
+    Image.fromarray(pixels).save(path)
+    return path

@@ -42,8 +42,8 @@ def _(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
 
 
 def _nms_mask_onnx(boxes: Any, scores: Any, threshold: float) -> Any:
-    most = op.Slice(op.Shape(scores), [1], [2])
-    selected = op.NonMaxSuppression(boxes, op.Unsqueeze(scores, [1]), most, [threshold], [0.0])
+    max_detections = op.Slice(op.Shape(scores), [1], [2])
+    selected = op.NonMaxSuppression(boxes, op.Unsqueeze(scores, [1]), max_detections, [threshold], [0.0])
     positions = op.Gather(selected, [0, 2], axis=1)
     ones = op.Expand([1.0], op.Slice(op.Shape(selected), [0], [1]))
     return op.Cast(op.ScatterND(op.ConstantOfShape(op.Shape(scores)), positions, ones), to=9)  # to bool
@@ -62,9 +62,9 @@ class _Boxes(NamedTuple):
 
 
 def static_detector(plain: nn.Module, channels: int, size: int) -> nn.Module | None:
-    """Return a module with the outputs of `plain`, a torchvision detector made by `tensors_alone`, in evaluation mode.
+    """Return a module with the outputs of `plain`, a torchvision detector made by `use_tensors`, in evaluation mode.
 
-    It takes images [n, channels, size, size] and returns [n, most, 6 or 6 + 28 * 28]. Returns None for other detectors.
+    It takes images [n, channels, size, size] and returns [n, max_detections, 6 or 6 + 28 * 28]. Returns None for other detectors.
     """
     for kind, static in ((FasterRCNN, _RCNN), (RetinaNet, _RetinaNet), (FCOS, _Fcos), (SSD, _Ssd)):
         if isinstance(plain, kind):
@@ -108,11 +108,13 @@ class _Static(nn.Module):
         decoded = coder(deltas.reshape(-1, 4), anchors.reshape(-1, 4))
         return decoded.reshape(deltas.shape).clamp(0, self.size)
 
-    def _select(self, candidates: _Boxes, threshold: float, most: int) -> _Boxes:
-        """Return the `most` best boxes after suppression within each class, for which classes are moved apart."""
+    def _select(self, candidates: _Boxes, threshold: float, max_detections: int) -> _Boxes:
+        """Return the `max_detections` best boxes after suppression within each class, for which classes are moved apart."""
         apart = candidates.classes[..., None].to(candidates.boxes.dtype) * (self.size + 1)
         mask = nms_mask(candidates.boxes + apart, candidates.scores, threshold)
-        scores, at = torch.where(mask, candidates.scores, NONE).topk(min(most, candidates.scores.shape[1]), dim=1)
+        scores, at = torch.where(mask, candidates.scores, NONE).topk(
+            min(max_detections, candidates.scores.shape[1]), dim=1
+        )
         boxes = candidates.boxes.gather(1, at[..., None].expand(-1, -1, 4))
         is_valid = scores > 0
         return _Boxes(boxes * is_valid[..., None], scores, candidates.classes.gather(1, at) * is_valid)
@@ -261,9 +263,9 @@ class _Ssd(_Static):
         return self._concatenate(self._select(candidates, plain.nms_thresh, plain.detections_per_img))
 
 
-def _is_large(boxes: Tensor, least: float) -> Tensor:
-    """Return a mask of the boxes [..., 4] whose sides are at least `least` long."""
-    return ((boxes[..., 2:] - boxes[..., :2]) >= least).all(-1)
+def _is_large(boxes: Tensor, min_side: float) -> Tensor:
+    """Return a mask of the boxes [..., 4] whose sides are at min_side `min_side` long."""
+    return ((boxes[..., 2:] - boxes[..., :2]) >= min_side).all(-1)
 
 
 def _concatenate_levels(level_boxes: list[_Boxes]) -> _Boxes:

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from engine.contract.job import TIMM
 from engine.contract.problems import Problem
-from engine.inference.conversion.failure import CannotConvert, first_line
-from engine.inference.conversion.quiet import suppress_output
+from engine.inference.conversion.failure import CannotConvert, first_line, suppress_output
 from engine.inference.trained_model import TrainedModel
 from engine.models import detection_models, segmentation_models, timm_models, torchvision_models
 from engine.system import paths
@@ -139,8 +138,8 @@ def _timm_config(model: TrainedModel) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, suppress_output():
         file = Path(folder, CONFIG)
         save_config_for_hf(model.module, str(file), model_config={"pretrained_cfg": given}, model_args=sized)
-        made: dict[str, Any] = json.loads(file.read_bytes())
-    return {**made, "architecture": name}
+        config: dict[str, Any] = json.loads(file.read_bytes())
+    return {**config, "architecture": name}
 
 
 def _timm_code(model: TrainedModel) -> str:
@@ -160,24 +159,24 @@ def _timm_code(model: TrainedModel) -> str:
 def _load_timm(folder: Path) -> nn.Module:
     import timm
 
-    made: nn.Module = timm.create_model(f"local-dir:{folder}", pretrained=True)
-    return made
+    model: nn.Module = timm.create_model(f"local-dir:{folder}", pretrained=True)
+    return model
 
 
 def _load_smp(folder: Path) -> nn.Module:
     import segmentation_models_pytorch
 
-    made: nn.Module = segmentation_models_pytorch.from_pretrained(str(folder))
-    return made
+    model: nn.Module = segmentation_models_pytorch.from_pretrained(str(folder))
+    return model
 
 
 def _load_torchvision(folder: Path) -> nn.Module:
     from torchvision import models
 
     config = json.loads((folder / CONFIG).read_bytes())
-    made: nn.Module = models.get_model(config["architecture"], **config["arguments"])
-    made.load_state_dict(load_file(folder / WEIGHTS))
-    return made
+    model: nn.Module = models.get_model(config["architecture"], **config["arguments"])
+    model.load_state_dict(load_file(folder / WEIGHTS))
+    return model
 
 
 def _torchvision_arguments(model: TrainedModel) -> dict[str, Any] | None:

@@ -48,10 +48,9 @@ def map_classes(found: RecognizedDataset, classes: Sequence[str]) -> tuple[Recog
         nonlocal ignored
         if split is None:
             return None
-        made: Split
-        made, left = _RENUMBER[type(split)](split, numbers, len(classes))
-        ignored += left
-        return made
+        renumbered = _RENUMBER[type(split)](split, numbers, len(classes))
+        ignored += renumbered.ignored
+        return renumbered.split
 
     if found.code is not None:
         mapped = replace(found, code=_recode(found.code, numbers, len(classes)))
@@ -90,15 +89,17 @@ def _recode(code: MaskCode, numbers: Labels, classes: int) -> MaskCode:
 
 def _files(split: FileSplit, numbers: Labels, classes: int) -> _Renumbered:
     labels = numbers[split.labels]
-    kept = labels != UNKNOWN
-    return _Renumbered(replace(split, files=split.files.select(kept), labels=labels[kept]), int((~kept).sum()))
+    is_known = labels != UNKNOWN
+    return _Renumbered(
+        replace(split, files=split.files.select(is_known), labels=labels[is_known]), int((~is_known).sum())
+    )
 
 
 def _idx(split: IdxSplit, numbers: Labels, classes: int) -> _Renumbered:
     labels = numbers[split.labels]
-    kept = labels != UNKNOWN
+    is_known = labels != UNKNOWN
     rows = np.arange(len(labels)) if split.rows is None else split.rows
-    return _Renumbered(replace(split, labels=labels[kept], rows=rows[kept]), int((~kept).sum()))
+    return _Renumbered(replace(split, labels=labels[is_known], rows=rows[is_known]), int((~is_known).sum()))
 
 
 def _labels(split: LabelSplit, numbers: Labels, classes: int) -> _Renumbered:
@@ -110,17 +111,17 @@ def _labels(split: LabelSplit, numbers: Labels, classes: int) -> _Renumbered:
 
 def _boxes(split: BoxSplit, numbers: Labels, classes: int) -> _Renumbered:
     labels = numbers[split.labels]
-    kept = labels != UNKNOWN
+    is_known = labels != UNKNOWN
     images = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
-    counts = np.bincount(images[kept], minlength=len(split.files))
+    counts = np.bincount(images[is_known], minlength=len(split.files))
     fewer = replace(
         split,
         bounds=np.concatenate([[0], np.cumsum(counts)]),
-        boxes=split.boxes[kept],
-        labels=labels[kept],
-        ignored=split.ignored[kept],
+        boxes=split.boxes[is_known],
+        labels=labels[is_known],
+        ignored=split.ignored[is_known],
     )
-    return _Renumbered(fewer, int((~kept & ~split.ignored).sum()))
+    return _Renumbered(fewer, int((~is_known & ~split.ignored).sum()))
 
 
 def _instances(split: InstanceSplit, numbers: Labels, classes: int) -> _Renumbered:
@@ -135,11 +136,11 @@ class _Relabeled:
     numbers: npt.NDArray[np.int64]
 
     def instances(self, height: int, width: int) -> list[Instance]:
-        there = self.source.instances(height, width)
-        renumber = [each._replace(label=int(self.numbers[each.label])) for each in there if not each.ignored]
+        found = self.source.instances(height, width)
+        renumber = [each._replace(label=int(self.numbers[each.label])) for each in found if not each.ignored]
         return [
             *(each for each in renumber if each.label != UNKNOWN),
-            *(each._replace(label=0) for each in there if each.ignored),
+            *(each._replace(label=0) for each in found if each.ignored),
         ]
 
     def labels(self) -> list[int]:

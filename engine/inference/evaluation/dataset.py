@@ -35,12 +35,12 @@ class EvaluationData:
 
     folder: str
     split: EvaluationSplit
-    parts: tuple[tuple[Name, ImageSet | SampleSet], ...]
+    splits: tuple[tuple[Name, ImageSet | SampleSet], ...]
     mapping: ClassMapping
     warnings: tuple[str, ...]
 
     def __len__(self) -> int:
-        return sum(len(samples) for _, samples in self.parts)
+        return sum(len(samples) for _, samples in self.splits)
 
 
 def open_data(training: Learned | TrainedModel, dataset: str, split: EvaluationSplit | None) -> EvaluationData:
@@ -150,14 +150,14 @@ def _choose_split(
     divided = is_own or set(splits_by_name) != {"train"}
     if split is None:
         split = "val" if is_own else "test" if "test" in splits_by_name else "val" if "val" in splits_by_name else "all"
-    parts: dict[Name, ImageSet | SampleSet]
+    splits: dict[Name, ImageSet | SampleSet]
     if split == "all":
-        parts = dict(splits_by_name)
-        if parts.get("test") is parts.get("val"):
-            parts.pop("test", None)
+        splits = dict(splits_by_name)
+        if splits.get("test") is splits.get("val"):
+            splits.pop("test", None)
     else:
-        parts = {name: samples for name, samples in splits_by_name.items() if name == split and divided}
-    if not parts:
+        splits = {name: samples for name, samples in splits_by_name.items() if name == split and divided}
+    if not splits:
         has = [name for name in SPLITS if name in splits_by_name and divided] + ["all"]
         message = (
             f"{printable(folder)} has no {split} split." if splits_by_name else f"{printable(folder)} holds no samples."
@@ -165,7 +165,7 @@ def _choose_split(
         raise CannotLoad(
             Problem("split", message, f"It has: {', '.join(has)}." if splits_by_name else "Choose another folder.")
         )
-    return split, parts
+    return split, splits
 
 
 def _mapping_warnings(mapping: ClassMapping) -> Iterator[str]:

@@ -29,12 +29,11 @@ from engine.contract.inference.evaluation import (
 )
 from engine.contract.inference.messages import Progress
 from engine.contract.problems import Problem
-from engine.inference.devices import Say, on_devices
-from engine.inference.evaluation.analyses import analysis_of
+from engine.inference.devices import OnProgress, on_devices
 from engine.inference.evaluation.bootstrap import Resampled, intervals_of, resample
 from engine.inference.evaluation.dataset import EvaluationData, open_data
-from engine.inference.evaluation.measure import part_name
-from engine.inference.evaluation.parts import Joined, join
+from engine.inference.evaluation.measure import results_file
+from engine.inference.evaluation.worker_results import Joined, join
 from engine.inference.trained_model import CannotLoad, Learned, checkpoint_path, read_training
 from engine.runs.evaluations import FOLDER
 from engine.runs.folder import RunFolder
@@ -46,19 +45,19 @@ from engine.training.checkpointing.checkpoint_files import DamagedCheckpoint, ve
 WORK = "engine.inference.evaluation.measure:run"
 
 
-def evaluate(order: EvaluateOrder, say: Say) -> Path:
+def evaluate(order: EvaluateOrder, on_progress: OnProgress) -> Path:
     """Evaluate as ordered, and return the path of the `Evaluation`. Raises CannotLoad."""
     run = RunFolder(order.run)
     training = read_training(run)
     checkpoint = checkpoint_path(run, order.checkpoint)
-    say(Progress(fraction=0.0, what="Opening the dataset"))
+    on_progress(Progress(fraction=0.0, what="Opening the dataset"))
     data = open_data(training, order.dataset, order.split)
-    say(Progress(fraction=0.0, what="Opening the dataset", warnings=data.warnings))
+    on_progress(Progress(fraction=0.0, what="Opening the dataset", warnings=data.warnings))
     with _work_folder(run) as folder:
         sha256 = verify_checkpoint(checkpoint)
-        on_devices(order, folder, WORK, say, total=len(data), what=f"Evaluating {counted(len(data), 'sample')}")
-        say(Progress(fraction=0.0, what="Computing metrics"))
-        files = [folder / part_name(rank) for rank in range(len(order.devices))]
+        on_devices(order, folder, WORK, on_progress, total=len(data), what=f"Evaluating {counted(len(data), 'sample')}")
+        on_progress(Progress(fraction=0.0, what="Computing metrics"))
+        files = [folder / results_file(rank) for rank in range(len(order.devices))]
         joined = join(files)
         if not len(joined.samples):
             raise CannotLoad(Problem("dataset", "None of the samples can be read.", "Choose a folder of intact files."))
@@ -77,7 +76,7 @@ def evaluate(order: EvaluateOrder, say: Say) -> Path:
             mapping=data.mapping,
             warnings=data.warnings,
         )
-        contents = _compute(evaluation, training, joined, say)
+        contents = _compute(evaluation, training, joined, on_progress)
         for path in (*files, *folder.iterdir()):
             path.unlink(missing_ok=True)
         contents[SAMPLES_FILE] = msgspec.msgpack.encode(_samples(data, joined))
@@ -110,11 +109,11 @@ def _unwritable(folder: Path, error: OSError) -> CannotLoad:
     return CannotLoad(Problem("run", message, "Free some space there, or give yourself permission to write to it."))
 
 
-def _compute(evaluation: Evaluation, training: Learned, joined: Joined, say: Say) -> dict[str, bytes]:
+def _compute(evaluation: Evaluation, training: Learned, joined: Joined, on_progress: OnProgress) -> dict[str, bytes]:
     """Return the contents of all files except the samples; the evaluation has no id."""
     objective = training.objective()
-    analysis = analysis_of(objective, training.classes)
-    analysis.begin(joined.columns)
+    analysis = objective.analysis(training.classes)
+    analysis.prepare(joined.columns)
     count = len(joined.samples)
 
     def fill(weights: np.ndarray) -> Measured:
@@ -126,7 +125,9 @@ def _compute(evaluation: Evaluation, training: Learned, joined: Joined, say: Say
 
     full = fill(np.ones(count, np.int64))
     values_of_all = analysis.values(full)
-    draws = resample(count, values, lambda share: say(Progress(fraction=share, what="Computing intervals")))
+    draws = resample(
+        count, values, lambda fraction: on_progress(Progress(fraction=fraction, what="Computing intervals"))
+    )
     intervals = Intervals(*intervals_of(values_of_all, draws))
     known_ids = {entry.id for entry in objective.entry.metrics}
     added = (entry for entry in analysis.entries if entry.id not in known_ids)
@@ -136,7 +137,7 @@ def _compute(evaluation: Evaluation, training: Learned, joined: Joined, say: Say
         entries=entries,
         measures={entry.id: intervals.measures[entry.id] for entry in entries},
         per_class=dict(intervals.per_class),
-        confusion=full.own.confusion(),
+        confusion=full.task_metric.confusion(),
         resamples=draws.resamples,
         **analysis.details(full, intervals),
     )
@@ -162,13 +163,15 @@ def _resamples(evaluation: Evaluation, draws: Resampled) -> bytes:
 
 def _samples(data: EvaluationData, joined: Joined) -> Samples:
     """Return the results of each sample."""
-    firsts = np.cumsum([0, *(len(samples) for _, samples in data.parts)])
-    of = np.searchsorted(firsts, joined.samples, side="right") - 1
-    indices = (joined.samples - firsts[of]).tolist()
+    firsts = np.cumsum([0, *(len(samples) for _, samples in data.splits)])
+    split_of = np.searchsorted(firsts, joined.samples, side="right") - 1
+    indices = (joined.samples - firsts[split_of]).tolist()
     columns = joined.columns
     return Samples(
-        paths=tuple(data.parts[part][1].path(index) for part, index in zip(of.tolist(), indices, strict=True)),
-        splits=tuple(data.parts[part][0] for part in of.tolist()),
+        paths=tuple(
+            data.splits[number][1].path(index) for number, index in zip(split_of.tolist(), indices, strict=True)
+        ),
+        splits=tuple(data.splits[number][0] for number in split_of.tolist()),
         indices=tuple(indices),
         losses=tuple(joined.losses) if joined.losses is not None else None,
         correct=tuple(columns.correct) if columns.correct is not None else None,

@@ -12,16 +12,14 @@ from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.samples import SampleSet
 from engine.data.formats.shared.boxes import upright_size
-from engine.inference.evaluation.analyses import analysis_of
 from engine.inference.evaluation.dataset import open_data
-from engine.inference.evaluation.parts import Part
 from engine.inference.evaluation.sample_states import Recorder
+from engine.inference.evaluation.worker_results import WorkerResults
 from engine.inference.sweep import BatchOutput, sweep
 from engine.inference.trained_model import TrainedModel
 from engine.inference.worker import Share, serve
 from engine.models.base import TaskError
 from engine.strategies.memory import run_in_parts
-from engine.tasks.analysis import Analysis
 from engine.tasks.base import Objective
 from engine.training.checkpointing.checkpoint_files import CheckpointError
 
@@ -30,9 +28,9 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:
     return serve(spec, channel, EvaluateOrder, _measure)
 
 
-def part_name(rank: int) -> str:
+def results_file(rank: int) -> str:
     """Return the name of a worker's result file."""
-    return f"part-{rank}.pt"
+    return f"results-{rank}.pt"
 
 
 def _measure(order: EvaluateOrder, model: TrainedModel, share: Share) -> None:
@@ -42,13 +40,13 @@ def _measure(order: EvaluateOrder, model: TrainedModel, share: Share) -> None:
     )
     worker = _Measurer(model, share)
     first = 0
-    for _, samples in data.parts:
-        for swept in sweep(model, samples, batch_size=batch_size, part=share.part, on_unreadable=worker.skip):
+    for _, samples in data.splits:
+        for swept in sweep(model, samples, batch_size=batch_size, partition=share.partition, on_unreadable=worker.skip):
             worker.add(swept, samples, first)
             share.advance(len(swept.samples))
         first += len(samples)
     try:
-        worker.part.write(share.folder / part_name(share.rank))
+        worker.results.write(share.folder / results_file(share.rank))
     except CheckpointError as error:
         raise TaskError("", error.why, "Free some space, or move the run to another disk.") from error
 
@@ -57,15 +55,15 @@ class _Measurer:
     """Collector of a worker's results."""
 
     def __init__(self, model: TrainedModel, share: Share) -> None:
-        self.part = Part()
+        self.results = WorkerResults()
         self._model = model
         self._share = share
-        self._analysis: Analysis = analysis_of(model.objective, model.classes)
-        self.part.recorders = {name: Recorder() for name in self._analysis.metrics(1.0)}
+        self._analysis = model.objective.analysis(model.classes)
+        self.results.recorders = {name: Recorder() for name in self._analysis.metrics(1.0)}
 
     def skip(self, path: str, reason: str) -> None:
         """Record a sample that can't be read."""
-        self.part.skipped.append((path, reason))
+        self.results.skipped.append((path, reason))
         self._share.skip(path, reason)
 
     @torch.inference_mode()
@@ -76,11 +74,13 @@ class _Measurer:
             outputs, targets = outputs.cpu(), targets.cpu()
         numbers: list[int] = swept.samples.tolist()
         columns = self._analysis.columns(outputs, targets)
-        self.part.add([first + number for number in numbers], _losses(self._model.objective, outputs, targets), columns)
+        self.results.add(
+            [first + number for number in numbers], _losses(self._model.objective, outputs, targets), columns
+        )
         for number, output, target in zip(numbers, outputs.split(1), targets.split(1), strict=True):
             for name, metric in self._analysis.metrics(self._scale(samples, number)).items():
                 metric.update(output, target)
-                self.part.recorders[name].add(metric)
+                self.results.recorders[name].add(metric)
 
     def _scale(self, samples: ImageSet | SampleSet, number: int) -> float:
         """Return the number of an image's pixels per pixel of the model's input."""

@@ -81,24 +81,24 @@ class Recorder:
 class States:
     """States of a metric for all samples, in order."""
 
-    def __init__(self, parts: Sequence[Packed], order: Ints) -> None:
-        """Merge the parts; sample `order[i]` of the concatenated parts becomes sample i."""
+    def __init__(self, packed: Sequence[Packed], order: Ints) -> None:
+        """Merge packed states; sample `order[i]` of their concatenation becomes sample i."""
         matrices = [
             csr_array(
-                (part.values.numpy(), part.indices.numpy(), part.indptr.numpy()), (len(part.row_counts), part.width)
+                (each.values.numpy(), each.indices.numpy(), each.indptr.numpy()), (len(each.row_counts), each.width)
             )
-            for part in parts
-            if len(part.row_counts)
+            for each in packed
+            if len(each.row_counts)
         ]
-        counts = np.concatenate([part.row_counts.numpy() for part in parts])
+        counts = np.concatenate([each.row_counts.numpy() for each in packed])
         self._counters = vstack(matrices, format="csr")[order]
         starts = np.cumsum(counts) - counts
         counts = counts[order]
         self._owners = np.repeat(np.arange(len(order)), counts)
         within = np.arange(len(self._owners)) - np.repeat(np.cumsum(counts) - counts, counts)
-        rows = [part.rows for part in parts if len(part.rows)]
+        rows = [each.rows for each in packed if len(each.rows)]
         self._rows = torch.cat(rows)[torch.from_numpy(starts[order][self._owners] + within)] if rows else None
-        others = [each for part in parts for each in part.others]
+        others = [state for each in packed for state in each.others]
         self._others = [others[index] for index in order.tolist()] if others else []
 
     def fill(self, metric: AnyMetric, weights: Ints) -> AnyMetric:

@@ -24,7 +24,7 @@ _COLORS = np.array([(48, 18, 130), (50, 140, 250), (60, 220, 130), (250, 210, 50
 Floats = npt.NDArray[np.float32]
 
 
-def seen_part(view: View, size: tuple[int, int], side: int) -> Box:
+def visible_box(view: View, size: tuple[int, int], side: int) -> Box:
     """Return the part of an image of `size` (height, width) that the model was given in its square, in image pixels."""
     left, top, right, bottom = view.boxes(np.array([[0.0, 0.0, side, side]]), *size)[0].tolist()
     return left, top, right, bottom
@@ -53,12 +53,12 @@ def project(
     side = heat.shape[-1]
     rows = (torch.arange(drawn[0]) + 0.5) * size[0] / drawn[0] * view.scale_y + view.top
     columns = (torch.arange(drawn[1]) + 0.5) * size[1] / drawn[1] * view.scale_x + view.left
-    seen = ((rows >= 0) & (rows <= side))[:, None] & ((columns >= 0) & (columns <= side))
+    is_visible = ((rows >= 0) & (rows <= side))[:, None] & ((columns >= 0) & (columns <= side))
     grid = torch.stack(torch.meshgrid(2 * columns / side - 1, 2 * rows / side - 1, indexing="xy"), -1).float()
     projected = functional.grid_sample(heat.cpu()[None, None], grid[None], padding_mode="border", align_corners=False)[
         0, 0
     ]
-    return (projected * seen).numpy(), seen.numpy()
+    return (projected * is_visible).numpy(), is_visible.numpy()
 
 
 def raw_map(heat: Floats) -> Bytes:
@@ -66,17 +66,17 @@ def raw_map(heat: Floats) -> Bytes:
     return np.rint(heat * 255).astype(np.uint8)
 
 
-def overlay(image: Bytes, heat: Floats, seen: npt.NDArray[np.bool_]) -> Bytes:
+def overlay(image: Bytes, heat: Floats, is_visible: npt.NDArray[np.bool_]) -> Bytes:
     """Blend a map [h, w] over its image uint8 [h, w, 3], more opaque if stronger; unseen parts are dimmed."""
     steps = np.linspace(0, 1, len(_COLORS))
     colors = np.stack([np.interp(heat, steps, _COLORS[:, band]) for band in range(3)], 2)
     opacity = (_OPACITY * np.sqrt(heat))[..., None]
-    projected = image * np.where(seen, 1.0, _DIMMED)[..., None] * (1 - opacity) + colors * opacity
+    projected = image * np.where(is_visible, 1.0, _DIMMED)[..., None] * (1 - opacity) + colors * opacity
     return np.rint(projected).astype(np.uint8)
 
 
 def side_by_side(images: list[Bytes]) -> Bytes:
     """Concatenate images of equal height with a white gap."""
     gap = np.full((images[0].shape[0], max(2, images[0].shape[1] // 50), 3), 255, np.uint8)
-    parts = [part for image in images for part in (image, gap)]
+    parts = [piece for image in images for piece in (image, gap)]
     return np.concatenate(parts[:-1], 1)

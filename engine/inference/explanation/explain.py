@@ -28,7 +28,7 @@ from engine.data.decoding.view import View
 from engine.data.drawing import draw_boxes, encode_png
 from engine.data.formats.tree import walk_files
 from engine.data.splits import printable
-from engine.inference.devices import Say, on_devices
+from engine.inference.devices import OnProgress, on_devices
 from engine.inference.explanation import drawing
 from engine.inference.explanation.explainer import Explained, Explainer
 from engine.inference.explanation.feature_maps import NoFeatureMap
@@ -41,7 +41,7 @@ from engine.tasks.custom.task import as_image
 WORKER = "engine.inference.explanation.explain:worker"
 
 
-def explain(order: ExplainOrder, say: Say) -> Path:
+def explain(order: ExplainOrder, on_progress: OnProgress) -> Path:
     """Explain as ordered, and return the path of an `Explanation`. Raises CannotLoad."""
     found = _problems(order)
     files = [file for path in order.paths for file in _files(path)]
@@ -54,7 +54,7 @@ def explain(order: ExplainOrder, say: Say) -> Path:
     paths.make_folder(out)
     order = msgspec.structs.replace(order, paths=tuple(files), out=str(out.absolute()), devices=order.devices[:1])
     with tempfile.TemporaryDirectory() as folder:
-        on_devices(order, Path(folder), WORKER, say, total=len(files), what="Explaining images")
+        on_devices(order, Path(folder), WORKER, on_progress, total=len(files), what="Explaining images")
     return out / EXPLANATION_FILE
 
 
@@ -144,9 +144,9 @@ class _Writer:
         side = example.inputs.shape[-1]
         maps, drawn = [], [example.image]
         for place, each in enumerate(explained):
-            laid, seen = drawing.project(each.heat, example.view, example.size, drawn[0].shape[:2])
+            laid, is_visible = drawing.project(each.heat, example.view, example.size, drawn[0].shape[:2])
             target = each.target
-            over = drawing.overlay(example.image, laid, seen)
+            over = drawing.overlay(example.image, laid, is_visible)
             box = None
             if target.box is not None:
                 left, top, right, bottom = example.view.boxes(np.array([target.box]), *example.size)[0].tolist()
@@ -170,7 +170,7 @@ class _Writer:
             path=printable(path),
             maps=tuple(maps),
             side_by_side=together,
-            seen=drawing.seen_part(example.view, example.size, side),
+            seen=drawing.visible_box(example.view, example.size, side),
             predicted=self._predicted(example.inputs),
             reason="" if maps else "The model detects nothing in it, or nothing of the classes asked for.",
         )

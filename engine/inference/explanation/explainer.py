@@ -41,9 +41,9 @@ class Explainer:
         """
         layer = self.layer = self.layer or self._choose(inputs, classes)
         module = self._model.module
-        with recorded(module, [layer.name]) as seen, torch.enable_grad():
+        with recorded(module, [layer.name]) as outputs, torch.enable_grad():
             targets = self._targets(self._forward(inputs.detach().requires_grad_()), classes)
-        output = seen[layer.name]
+        output = outputs[layer.name]
         if self._method == "eigen-cam":
             return self._by_components(output, targets, inputs.shape[-1])
         return [Explained(target, self._by_gradient(output, target, inputs.shape[-1])) for target in targets]
@@ -65,9 +65,9 @@ class Explainer:
     def _by_gradient(self, output: Any, target: Target, side: int) -> Tensor:
         tensors = [output] if isinstance(output, Tensor) else list(output.values())
         gradients = torch.autograd.grad(target.value, tensors, retain_graph=True, allow_unused=True)
-        made = local_grad_cam if self._is_detector else grad_cam
+        method = local_grad_cam if self._is_detector else grad_cam
         levels = [
-            made(activations, slopes)
+            method(activations, slopes)
             for tensor, gradient in zip(tensors, gradients, strict=True)
             if gradient is not None
             for activations, slopes in zip(maps_of(tensor.detach(), side), maps_of(gradient, side), strict=True)
@@ -79,8 +79,8 @@ class Explainer:
         levels = maps_of(output, side)
         level = ([each for each in levels if each.shape[1] >= MIN_CELLS] or levels[:1])[-1]
         first = targets[0] if targets else Target("", torch.zeros(()))
-        told = first._replace(class_name="", score=None, box=None, note="Eigen-CAM's map is of no class.")
-        return [Explained(told, heat([eigen_cam(level.detach())], side))]
+        target = first._replace(class_name="", score=None, box=None, note="Eigen-CAM's map is of no class.")
+        return [Explained(target, heat([eigen_cam(level.detach())], side))]
 
     def _choose(self, inputs: Tensor, classes: Sequence[int]) -> Layer:
         module = self._model.module
@@ -91,9 +91,9 @@ class Explainer:
                 inputs,
                 dense=self._predicts in ("pixels", "lines"),
             )
-        with recorded(module, [PYRAMID]) as seen, torch.no_grad():
+        with recorded(module, [PYRAMID]) as outputs, torch.no_grad():
             self._forward(inputs)
-        levels = maps_of(seen[PYRAMID], inputs.shape[-1])
+        levels = maps_of(outputs[PYRAMID], inputs.shape[-1])
         if not levels:
             raise NoFeatureMap("The detector's backbone gives no maps of features.")
         return Layer(PYRAMID, (levels[0].shape[1], levels[0].shape[2]))

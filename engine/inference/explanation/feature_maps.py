@@ -95,15 +95,15 @@ def choose_layer(module: nn.Module, score: Callable[[Tensor], Tensor], example: 
     side = example.shape[-1]
     names = [name for name, _ in module.named_modules() if name and _ATTENTION not in name.lower()]
     with recorded(module, names) as outputs, torch.enable_grad():
-        made = module(example.detach().requires_grad_())
+        output = module(example.detach().requires_grad_())
         layers = [
             _Recorded(name, output, (grid[0].shape[1], grid[0].shape[2]))
             for name, output in outputs.items()
             if isinstance(output, Tensor) and (grid := maps_of(output, side))
         ]
         if dense:
-            layers = _deepest(layers, made.shape[1], side)
-        layers = _affecting(layers, score(made), side) or layers
+            layers = _deepest(layers, output.shape[1], side)
+        layers = _affecting(layers, score(output), side) or layers
     if not layers:
         raise NoFeatureMap(
             "The model has no layer with a map of features: none gives values for the parts of an image."

@@ -91,11 +91,11 @@ def join(order: PredictOrder, task: str, classes: tuple[str, ...], done: Done) -
     written: list[Written] = []
 
     def table(name: str, kind: Format, write: Callable[[TextIO], object]) -> None:
-        def whole(part: Path) -> None:
-            with part.open("w", encoding="utf-8", newline="") as stream:
+        def write_text(partial: Path) -> None:
+            with partial.open("w", encoding="utf-8", newline="") as stream:
                 write(stream)
 
-        write_file(out / name, whole)
+        write_file(out / name, write_text)
         written.append(Written(path=name, format=kind, count=1))
 
     formats = order.formats or formats_of(task)[:1]

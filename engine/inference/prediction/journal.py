@@ -1,10 +1,13 @@
-"""Journals of completed samples, one line each, so that interrupted work can be continued."""
+"""Journals of completed samples, one line each, so that interrupted work can be continued; threads write them."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -15,6 +18,10 @@ from engine.system import paths
 
 WORK_FOLDER = ".footplate"
 """Folder for journals in the output folder while the work is unfinished."""
+WRITERS = 2
+"""Number of threads that write results."""
+MAX_QUEUED = 3
+"""Maximum number of queued batches."""
 _PATTERN = "journal-*.jsonl"
 
 
@@ -77,6 +84,47 @@ class Journal:
         with self._lock:
             while lines:
                 lines = lines[self._stream.write(lines) :]
+
+
+class Writers:
+    """Threads that write the results of batches while the model computes, with a bounded queue.
+
+    `on_written` is called with the number of samples after each batch.
+    """
+
+    def __init__(self, journal: Journal, on_written: Callable[[int], None]) -> None:
+        self._journal, self._on_written = journal, on_written
+        self._pool = ThreadPoolExecutor(WRITERS, "results")
+        self._queued: deque[tuple[Future[None], int]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def submit(self, make: Callable[..., Entry], *columns: Any) -> None:
+        """Queue a batch, whose entries are `map(make, *columns)`; the first column has its samples.
+
+        Raises the error of an earlier batch.
+        """
+        while len(self._queued) >= MAX_QUEUED:
+            self._take()
+        self._queued.append((self._pool.submit(self._write, make, *columns), len(columns[0])))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            while kind is None and self._queued:
+                self._take()
+        finally:
+            self._pool.shutdown(cancel_futures=True)
+
+    def _take(self) -> None:
+        future, count = self._queued.popleft()
+        future.result()
+        self._on_written(count)
+
+    def _write(self, make: Callable[..., Entry], *columns: Any) -> None:
+        self._journal.add(*map(make, *columns))
 
 
 class Done:

@@ -21,10 +21,8 @@ def packed_runs(window: Window, height: int, width: int) -> str:
     edges = (window.left + which) * height + window.top + where
     begins, ends = edges[::2], edges[1::2]
     apart = np.append(begins[1:] != ends[:-1], True) if len(begins) else np.zeros(0, bool)
-    begins, ends = (
-        begins[np.append(True, apart[:-1])] if len(begins) else begins,
-        ends[apart],
-    )  # those that go on at the next top
+    # Runs that continue at the top of the next column are joined.
+    begins, ends = begins[np.append(True, apart[:-1])] if len(begins) else begins, ends[apart]
     bounds = np.stack([begins, ends], 1).ravel()
     counts = np.diff(np.concatenate([[0], bounds, [height * width]]))
     if counts[-1] == 0:
@@ -70,13 +68,11 @@ def _trace(pixels: np.ndarray) -> np.ndarray:
     while True:
         right, down = _STEPS[heading]
         x, y = x + right, y + down
-        turn = next(
-            turn for turn in (1, 0, 3) if _is_edge(padded, x, y, (heading + turn) % 4)
-        )  # right, straight on, left
-        heading = (heading + turn) % 4
+        quarters = next(each for each in (1, 0, 3) if _is_edge(padded, x, y, (heading + each) % 4))  # right first
+        heading = (heading + quarters) % 4
         if (x, y) == start and heading == 0:
             return np.array(corners, np.int64)
-        if turn:
+        if quarters:
             corners.append((x, y))
 
 

@@ -22,16 +22,17 @@ from engine.contract.inference.prediction import (
     TILED,
     Predicted,
     PredictOrder,
+    Written,
     formats_of,
 )
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.data.splits import printable
-from engine.inference.devices import Say, on_devices
+from engine.inference.devices import OnProgress, on_devices
 from engine.inference.prediction import joining
 from engine.inference.prediction.journal import WORK_FOLDER, Done
-from engine.inference.prediction.own_samples import own_samples
-from engine.inference.prediction.plan import LOCK, Plan, PlanFolder, State
+from engine.inference.prediction.plan import LOCK, ModelFacts, Plan, PlanFolder, State
+from engine.inference.prediction.samples import open_folder_samples
 from engine.inference.prediction.sources import Kind, Sources, list_sources
 from engine.inference.prediction.work import cannot_write
 from engine.inference.run import Run
@@ -45,7 +46,7 @@ MAX_OVERLAP = 0.9
 MIN_TILE = 16
 
 
-def predict(order: PredictOrder, say: Say) -> Path:
+def predict(order: PredictOrder, on_progress: OnProgress) -> Path:
     """Predict as ordered, and return the path of the `Predicted`. Raises CannotLoad.
 
     Unfinished work of an equal order is continued; finished work is kept.
@@ -71,20 +72,22 @@ def predict(order: PredictOrder, say: Say) -> Path:
     out = Path(order.out)
     try:
         folder = _open_folder(out, state)
-        with _lock(folder.folder, out):
-            return _predict(order, run, sources, state, folder=folder, say=say)
+        with _FolderLock(folder.folder, out):
+            return _predict(order, run, sources, state, folder=folder, on_progress=on_progress)
     except OSError as error:
         raise CannotLoad(cannot_write(out, error)) from error
 
 
-def _predict(order: PredictOrder, run: Run, sources: Sources, state: State, *, folder: PlanFolder, say: Say) -> Path:
+def _predict(
+    order: PredictOrder, run: Run, sources: Sources, state: State, *, folder: PlanFolder, on_progress: OnProgress
+) -> Path:
     result = Path(order.out, PREDICTIONS_FILE)
     if folder.state() == state and result.is_file():
         with suppress(OSError, msgspec.DecodeError):
             PREDICTED.decode(result.read_bytes())
             return result
     folder.put_state(state)
-    started, rate = time.monotonic(), _Rate(say)
+    started, rate = time.monotonic(), _Rate(on_progress)
     done = _work(order, run, sources, folder, rate.take)
     model = folder.model()
     summary, files = joining.join(order, run.job.task, model.classes, done)
@@ -93,7 +96,17 @@ def _predict(order: PredictOrder, run: Run, sources: Sources, state: State, *, f
         message = f"None of the files can be read. The first, {first.path}: {first.reason}."
         folder.clear()
         raise CannotLoad(Problem("paths", message, "Choose other files."))
-    predicted = Predicted(
+    predicted = _describe(order, run, model, summary, files)
+    speed = {"seconds": time.monotonic() - started, "images_per_second": rate.last}
+    paths.write_atomically(result, msgspec.json.encode(structs.replace(predicted, **speed)))
+    folder.clear()
+    return result
+
+
+def _describe(
+    order: PredictOrder, run: Run, model: ModelFacts, summary: joining.Summary, files: list[Written]
+) -> Predicted:
+    return Predicted(
         run=str(run.folder),
         checkpoint=checkpoint_path(RunFolder(run.folder), order.checkpoint).name,
         sha256=model.sha256,
@@ -107,17 +120,13 @@ def _predict(order: PredictOrder, run: Run, sources: Sources, state: State, *, f
         skipped=tuple(summary.skipped),
         files=tuple(files),
         class_counts=summary.class_counts,
-        seconds=time.monotonic() - started,
-        images_per_second=rate.last,
-        rows=tuple(summary.rows),
+        seconds=0.0,
         finished_at=time.time(),
+        rows=tuple(summary.rows),
     )
-    paths.write_atomically(result, msgspec.json.encode(predicted))
-    folder.clear()
-    return result
 
 
-def _work(order: PredictOrder, run: Run, sources: Sources, folder: PlanFolder, say: Say) -> Done:
+def _work(order: PredictOrder, run: Run, sources: Sources, folder: PlanFolder, on_progress: OnProgress) -> Done:
     """Run the workers on unfinished samples, and return all completed ones."""
     count = _count(sources, run.job)
     done = Done(folder.folder, count)
@@ -126,20 +135,20 @@ def _work(order: PredictOrder, run: Run, sources: Sources, folder: PlanFolder, s
         return done
     folder.put_plan(Plan(kind=sources.kind, samples=count, start=done.starts + 1), sources, todo)
     what = f"Predicting for the {len(todo):,} left of {count:,}" if len(todo) < count else "Predicting"
-    on_devices(order, folder.folder, "engine.inference.prediction.work:work", say, total=len(todo), what=what)
+    on_devices(order, folder.folder, "engine.inference.prediction.work:work", on_progress, total=len(todo), what=what)
     return Done(folder.folder, count)
 
 
 class _Rate:
     """Forwards progress, and saves the last speed."""
 
-    def __init__(self, say: Say) -> None:
-        self._say = say
+    def __init__(self, on_progress: OnProgress) -> None:
+        self._on_progress = on_progress
         self.last: float | None = None
 
     def take(self, message: Progress) -> None:
         self.last = message.images_per_second or self.last
-        self._say(message)
+        self._on_progress(message)
 
 
 def _absolute(path: str) -> str:
@@ -150,12 +159,16 @@ def _kind(job: Job, run: Path) -> Kind:
     if TASKS[job.task].files is not None:
         return "clouds"
     planned = RunFolder(run).planned()
-    made_by = planned.preprocessing if planned is not None else None
-    return "folder" if made_by is not None and not made_by.framing else "images"
+    is_custom = planned is not None and planned.preprocessing is not None and not planned.preprocessing.framing
+    return "folder" if is_custom else "images"
 
 
 def _count(sources: Sources, job: Job) -> int:
-    return len(own_samples(TASKS[job.task], job, sources.files[0])) if sources.kind == "folder" else len(sources.files)
+    return (
+        len(open_folder_samples(TASKS[job.task], job, sources.files[0]))
+        if sources.kind == "folder"
+        else len(sources.files)
+    )
 
 
 def _problems(order: PredictOrder, job: Job) -> list[Problem]:
@@ -177,7 +190,7 @@ def _problems(order: PredictOrder, job: Job) -> list[Problem]:
     if order.max_frames is not None and order.max_frames < 1:
         found.append(Problem("max_frames", "The number of frames must be at least 1.", "Leave it out for all."))
     if order.max_frames is None and any(path.startswith(CAMERA) for path in order.paths):
-        found.append(Problem("max_frames", "A camera never ends.", "Say how many frames to take."))
+        found.append(Problem("max_frames", "A camera never ends.", "OnProgress how many frames to take."))
     return found
 
 
@@ -193,21 +206,21 @@ def _open_folder(out: Path, state: State) -> PlanFolder:
 
     Raises CannotLoad if it contains other files or results, and OSError.
     """
-    shown_out = printable(str(out))
+    name = printable(str(out))
     if out.exists() and not out.is_dir():
-        raise CannotLoad(Problem("out", f"{shown_out} is a file.", "Choose a folder."))
+        raise CannotLoad(Problem("out", f"{name} is a file.", "Choose a folder."))
     folder = PlanFolder(out / WORK_FOLDER)
     before = folder.state() if out.is_dir() else None
     if before is not None and before != state:
-        message = f"{shown_out} holds the results of other predictions: {_difference(before, state)}."
+        message = f"{name} holds the results of other predictions: {_difference(before, state)}."
         raise CannotLoad(
             Problem("out", message, "Choose another folder, or give the same arguments as before to continue.")
         )
     if before is None and out.is_dir() and any(entry.name != WORK_FOLDER for entry in out.iterdir()):
-        raise CannotLoad(Problem("out", f"The folder {shown_out} is not empty.", "Choose an empty or a new folder."))
+        raise CannotLoad(Problem("out", f"The folder {name} is not empty.", "Choose an empty or a new folder."))
     paths.make_folder(out)
     if not os.access(out, os.W_OK | os.X_OK):
-        raise CannotLoad(Problem("out", f"The folder {shown_out} can't be written to.", "Choose another folder."))
+        raise CannotLoad(Problem("out", f"The folder {name} can't be written to.", "Choose another folder."))
     paths.private_folder(folder.folder)
     return folder
 
@@ -224,7 +237,7 @@ def _difference(before: State, now: State) -> str:
     return "the checkpoint has changed" if before.sha256 != now.sha256 else "the files have changed"
 
 
-class _lock:  # noqa: N801 - it is used as a function
+class _FolderLock:
     """Lock of a folder. Raises CannotLoad if another process holds it, and OSError."""
 
     def __init__(self, folder: Path, out: Path) -> None:

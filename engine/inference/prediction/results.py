@@ -143,16 +143,16 @@ class Results:
         found = shares(counts)
         return self._entry(sample, in_shares(self._model.classes, *found), *found, files)
 
-    def _planes(self, parts: Iterable[Tensor], counts: np.ndarray, blank: TiffRows | None) -> Iterator[Bytes]:
+    def _planes(self, maps: Iterable[Tensor], counts: np.ndarray, blank: TiffRows | None) -> Iterator[Bytes]:
         """Yield rows of the output plane, uint8 [n, w], and count the pixels of each class or on lines."""
         first = 0
-        for part in parts:
+        for band in maps:
             if self._lines:
-                on = part[0] >= self._order.threshold
+                on = band[0] >= self._order.threshold
                 counts[:2] += np.array([int((~on).sum()), int(on.sum())])
-                plane: Bytes = (part[0] * _LEVELS).round().byte().numpy()
+                plane: Bytes = (band[0] * _LEVELS).round().byte().numpy()
             else:
-                plane, _ = of_band(part)
+                plane, _ = of_band(band)
                 if blank is not None:
                     plane[blank.blank(first, first + len(plane))] = NO_CLASS
                 counts += np.bincount(plane.ravel(), minlength=len(counts))
@@ -221,12 +221,12 @@ class Results:
         assert files is not None
         name = f"clouds/{sample.name}{files.written_ending(sample.file)}"
         values = self._model.preprocessing.values
-        write_file(self._out / name, lambda part: files.write(sample.file, part, found, values))
+        write_file(self._out / name, lambda path: files.write(sample.file, path, found, values))
         return name
 
     def _write_npy(self, sample: Sample, found: Raw) -> str:
         name = f"outputs/{sample.name}.npy"
-        write_file(self._out / name, lambda part: np.save(part, found.output, allow_pickle=False))
+        write_file(self._out / name, lambda path: np.save(path, found.output, allow_pickle=False))
         return name
 
     def _write_overlay(self, sample: Sample, drawn: Bytes) -> str:

@@ -36,8 +36,8 @@ class Sources(NamedTuple):
         """Hash that identifies the sources."""
         digest = hashlib.sha256()
         for files in (self.files, self.names):
-            for part in files.identity(""):
-                digest.update(part)
+            for content in files.identity(""):
+                digest.update(content)
         return digest.hexdigest()
 
 

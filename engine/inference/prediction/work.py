@@ -18,25 +18,24 @@ from engine.data.datasets.images import UnreadableImage
 from engine.data.datasets.samples import SampleSet
 from engine.data.datasets.unlabeled_images import UnlabeledImages
 from engine.data.decoding.idx import Bytes
+from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.pixels import decode_pixels, read_to_show
 from engine.data.decoding.reading import describe_failure, open_image, read_image, silence_pillow
 from engine.data.decoding.tiff_rows import TiffRows, open_rows
 from engine.data.splits import Labels, printable
-from engine.inference.prediction.clouds import predict_cloud
-from engine.inference.prediction.journal import Entry, Journal
-from engine.inference.prediction.noting import ChosenSamples, NotingImages
-from engine.inference.prediction.own_samples import own_samples
+from engine.inference.prediction.journal import Entry, Journal, Writers
 from engine.inference.prediction.plan import ModelFacts, PlanFolder
 from engine.inference.prediction.results import Results, Sample
+from engine.inference.prediction.samples import RecordedImages, RecordedSamples, open_folder_samples
 from engine.inference.prediction.sources import Sources
-from engine.inference.prediction.writers import Writers
-from engine.inference.sweep import ALONE, sweep
+from engine.inference.sweep import ALL_SAMPLES, sweep
 from engine.inference.tiles import InMemory, Picture, Tiling, tiled_maps, tiled_objects
 from engine.inference.trained_model import TrainedModel
 from engine.inference.video import NoVideo, VideoWriter, frames, is_video, rate_of
 from engine.inference.worker import Share, serve
 from engine.models.base import TaskError
 from engine.system import paths
+from engine.tasks.predictions import PointClasses, PointScores
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -52,8 +51,8 @@ def _predict(order: PredictOrder, model: TrainedModel, share: Share) -> None:
         folder.put_model(ModelFacts(classes=model.classes, sha256=model.sha256, legend=tuple(model.objective.legend)))
     try:
         with Journal(folder.folder, plan.start, share.rank) as journal:
-            worker = Predicting(order, model, share, journal, sources=folder.sources(), todo=folder.todo())
-            {"images": worker.images, "clouds": worker.clouds, "folder": worker.own}[plan.kind]()
+            predictor = Predictor(order, model, share, journal, sources=folder.sources(), todo=folder.todo())
+            {"images": predictor.images, "clouds": predictor.clouds, "folder": predictor.folder}[plan.kind]()
     except (OSError, NoVideo) as error:
         raise TaskError.of(cannot_write(Path(order.out), error)) from error
 
@@ -69,7 +68,9 @@ def cannot_write(out: Path, error: Exception) -> Problem:
     )
 
 
-class Predicting:
+class Predictor:
+    """Predictions of one worker, which it writes as ordered."""
+
     def __init__(
         self,
         order: PredictOrder,
@@ -88,45 +89,45 @@ class Predicting:
         silence_pillow()
 
     def images(self) -> None:
-        """Predict for images and videos; whole images are partitioned by batch, others one by one."""
+        """Predict for images and videos; resized images are partitioned by batch, others one by one."""
         files = self._sources.files
         is_video_file = np.array([is_video(files[number]) for number in self._todo.tolist()], bool)
         still, videos = self._todo[~is_video_file], self._todo[is_video_file]
         if self._tile is None:
-            self._whole(still, shared=True)
+            self._resized(still, shared=True)
         else:
-            own = still[self._share.part.rank :: self._share.part.world]
-            large = np.array([self._is_large(files[number]) for number in own.tolist()], bool)
-            self._whole(own[~large], shared=False)
-            self._one_by_one(own[large], self._in_tiles)
-        self._one_by_one(videos[self._share.part.rank :: self._share.part.world], self._video)
+            mine = still[self._share.partition.rank :: self._share.partition.world]
+            large = np.array([self._is_large(files[number]) for number in mine.tolist()], bool)
+            self._resized(mine[~large], shared=False)
+            self._one_by_one(mine[large], self._in_tiles)
+        self._one_by_one(videos[self._share.partition.rank :: self._share.partition.world], self._video)
 
     def clouds(self) -> None:
-        self._one_by_one(self._todo[self._share.part.rank :: self._share.part.world], self._cloud)
+        self._one_by_one(self._todo[self._share.partition.rank :: self._share.partition.world], self._cloud)
 
-    def own(self) -> None:
+    def folder(self) -> None:
         """Predict for the samples that a user-defined task makes of a folder."""
-        samples = own_samples(self._model.task, self._model.job, self._sources.files[0])
-        chosen = ChosenSamples(samples, self._todo)
-        with Writers(self._journal, self._share) as writers:
-            for swept in sweep(self._model, chosen, batch_size=self._batch_size, part=self._share.part):
-                batch = [self._own_sample(samples, int(self._todo[index])) for index in swept.samples]
+        samples = open_folder_samples(self._model.task, self._model.job, self._sources.files[0])
+        chosen = RecordedSamples(samples, self._todo)
+        with Writers(self._journal, self._share.advance) as writers:
+            for swept in sweep(self._model, chosen, batch_size=self._batch_size, partition=self._share.partition):
+                batch = [self._folder_sample(samples, int(self._todo[index])) for index in swept.samples]
                 writers.submit(self._results.of_output, batch, swept.outputs.cpu(), swept.inputs.cpu())
                 self._skip(chosen.failed)
             self._skip(chosen.failed)
 
-    def _own_sample(self, samples: SampleSet, number: int) -> Sample:
+    def _folder_sample(self, samples: SampleSet, number: int) -> Sample:
         return Sample(number, f"{number:06}", printable(samples.path(number)), "", (0, 0), _no_image)
 
-    def _whole(self, numbers: Labels, *, shared: bool) -> None:
+    def _resized(self, numbers: Labels, *, shared: bool) -> None:
         """Predict for images resized to squares as in training."""
         if not len(numbers):
             return
         files = [self._sources.files[number] for number in numbers.tolist()]
-        images = NotingImages(files, self._model, numbers)
-        part = self._share.part if shared else ALONE
-        with Writers(self._journal, self._share) as writers:
-            for swept in sweep(self._model, images, batch_size=self._batch_size, part=part):
+        images = RecordedImages(files, self._model, numbers)
+        partition = self._share.partition if shared else ALL_SAMPLES
+        with Writers(self._journal, self._share.advance) as writers:
+            for swept in sweep(self._model, images, batch_size=self._batch_size, partition=partition):
                 batch = [self._sample(int(numbers[index]), self._sides(images, index)) for index in swept.samples]
                 writers.submit(self._results.of_output, batch, swept.outputs.cpu(), swept.inputs)
                 self._skip(images.failed)
@@ -228,9 +229,9 @@ class Predicting:
     def _frames(self, results: Results, number: int, images: Sequence[Bytes], first: int, *, ended: bool) -> None:
         file, name = self._sources.files[number], self._sources.names[number]
         channels = self._model.channels
-        given = [image if channels == 3 else image.mean(2).round().astype(np.uint8) for image in images]
+        converted = [image if channels == 3 else image.mean(2).round().astype(np.uint8) for image in images]
         try:
-            inputs = self._model.inputs(given)
+            inputs = self._model.inputs(converted)
         except ValueError as error:
             raise NoVideo(str(error)) from error
         entries = []
@@ -260,6 +261,26 @@ class Predicting:
             self._share.advance(1)
 
 
+def predict_cloud(model: TrainedModel, file: str, batch_size: int) -> PointClasses:
+    """Return the class of each point of a file; each point is processed once. Raises UnreadableImage."""
+    files = model.task.files
+    assert files is not None
+    samples, count = files.open(file, model.preprocessing, model.job)
+    numbers, probability = np.full(count, NO_CLASS, np.uint8), np.zeros(count, np.float32)
+    failed: list[str] = []
+    for swept in sweep(model, samples, batch_size=batch_size, on_unreadable=lambda path, reason: failed.append(reason)):
+        for sample, output in zip(swept.samples.tolist(), swept.outputs.cpu(), strict=True):
+            scores = model.objective.scores(output, 0)
+            assert isinstance(scores, PointScores)
+            best = scores.probabilities.max(0)
+            rows, is_predicted = samples.points_of(sample)
+            numbers[rows[is_predicted]] = best.indices.numpy()[is_predicted]
+            probability[rows[is_predicted]] = best.values.numpy()[is_predicted]
+    if failed:
+        raise UnreadableImage(file, failed[0])
+    return PointClasses(classes=model.classes, numbers=numbers, probability=probability)
+
+
 class _Rows:
     """TIFF read by rows. Raises UnreadableImage if it is damaged."""
 
@@ -280,4 +301,4 @@ def _to_draw_on(file: str) -> Bytes:
 
 
 def _no_image() -> Bytes:
-    raise AssertionError("nothing is drawn on a sample that is no file")
+    raise AssertionError("samples that are not files are not drawn on")

@@ -83,11 +83,11 @@ def _shrink(levels: npt.NDArray[np.floating], rows: int, columns: int) -> npt.ND
 def find_pairs(prints: Prints) -> Iterator[Pair]:
     """Yield each pair of images that are the same or nearly."""
     signs = np.where(prints.bits, 1, -1).astype(np.float32)
-    for begin in range(0, len(signs), _BLOCK):
-        rows = slice(begin, begin + _BLOCK)
-        distances = (64 - signs[rows] @ signs[begin:].T) / 2
-        near = np.triu(distances <= MAX_BITS, 1) & prints.read[rows, None] & prints.read[begin:]
-        for first, second in (np.argwhere(near) + begin).tolist():
+    for start in range(0, len(signs), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        distances = (64 - signs[rows] @ signs[start:].T) / 2
+        near = np.triu(distances <= MAX_BITS, 1) & prints.read[rows, None] & prints.read[start:]
+        for first, second in (np.argwhere(near) + start).tolist():
             difference = np.abs(prints.small[first].astype(np.int16) - prints.small[second]).mean()
             if difference <= MAX_LEVELS:
-                yield Pair(first, second, int(distances[first - begin, second - begin]))
+                yield Pair(first, second, int(distances[first - start, second - start]))

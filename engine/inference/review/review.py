@@ -18,7 +18,7 @@ from engine.contract.problems import Problem
 from engine.data.datasets.images import ImageSet
 from engine.data.decoding.reading import read_image
 from engine.data.splits import Labels
-from engine.inference.devices import Say
+from engine.inference.devices import OnProgress
 from engine.inference.evaluation.dataset import EvaluationData, open_data
 from engine.inference.review.duplicates import MAX_IMAGES, Pair, compute_prints, find_pairs
 from engine.inference.review.label_errors import Probabilities, expected_errors, margins, wrong_labels
@@ -30,18 +30,18 @@ from engine.system.format import counted
 from engine.system.regular_files import UnusableFile
 
 FOLDER = "reviews"
-MOST_PAIRS = 10_000
+MAX_PAIRS = 10_000
 
 
-def review(order: ReviewOrder, say: Say) -> Path:
+def review(order: ReviewOrder, on_progress: OnProgress) -> Path:
     """Review as ordered, and return the path of a `Review`. Raises CannotLoad."""
     run = RunFolder(order.run)
-    say(Progress(fraction=0.0, what="Reading the evaluation"))
+    on_progress(Progress(fraction=0.0, what="Reading the evaluation"))
     of = collect(run, order.evaluations)
     evaluation = of.evaluations[0].evaluation
     _check_classes(order, evaluation.classes)
     issues, expected = _label_issues(of) if order.labels else ([], 0)
-    pairs = _duplicates(run, of, say) if order.duplicates else []
+    pairs = _duplicates(run, of, on_progress) if order.duplicates else []
     found = Review(
         id=f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}",
         date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -87,9 +87,9 @@ def _origin(of: Reviewed) -> str:
             ", none of which was in the training of the run that predicted it." if of.held_out.all() else "."
         )
     name = of.evaluations[0].evaluation.run
-    seen = int((~of.held_out).sum())
+    trained_on = int((~of.held_out).sum())
     return f"Predictions of {name} for {counted(len(of.samples), 'sample')} ({', '.join(splits)}), " + (
-        "none of which was in its training." if not seen else f"{seen:,} of which were in its training."
+        "none of which was in its training." if not trained_on else f"{trained_on:,} of which were in its training."
     )
 
 
@@ -165,25 +165,25 @@ def _issues(
         )
 
 
-def _duplicates(run: RunFolder, of: Reviewed, say: Say) -> list[DuplicatePair]:
+def _duplicates(run: RunFolder, of: Reviewed, on_progress: OnProgress) -> list[DuplicatePair]:
     """Return the duplicates, those across splits first, then those with different labels."""
     if of.data is None:
         return []
     known = read_training(run)
     data = open_data(known, of.evaluations[0].evaluation.dataset, "all")
-    if not all(isinstance(samples, ImageSet) for _, samples in data.parts):
+    if not all(isinstance(samples, ImageSet) for _, samples in data.splits):
         of.missing.append("Duplicates are looked for among images, which this task's samples are not.")
         return []
     if len(data) > MAX_IMAGES:
         of.missing.append(f"Duplicates were not looked for: there are more than {MAX_IMAGES:,} images.")
         return []
-    splits = [samples for _, samples in data.parts if isinstance(samples, ImageSet)]
+    splits = [samples for _, samples in data.splits if isinstance(samples, ImageSet)]
 
     def progressed(done: int) -> None:
         if done % 100 == 0:
-            say(Progress(fraction=done / len(data), what="Comparing images"))
+            on_progress(Progress(fraction=done / len(data), what="Comparing images"))
 
-    say(Progress(fraction=0.0, what="Comparing images"))
+    on_progress(Progress(fraction=0.0, what="Comparing images"))
     prints = compute_prints(splits, known.channels, max(1, known.job.data.loader_workers), progressed)
     if unread := int((~prints.read).sum()):
         of.missing.append(f"{counted(unread, 'image')} can't be read and were not compared.")
@@ -191,15 +191,15 @@ def _duplicates(run: RunFolder, of: Reviewed, say: Say) -> list[DuplicatePair]:
     samples = _all_samples(data, predictions_of(evaluation.task), evaluation.classes)
     found = [_pair(samples, pair) for pair in find_pairs(prints)]
     found.sort(key=lambda each: (each.first.split == each.second.split, not each.labels_differ, each.distance))
-    if len(found) > MOST_PAIRS:
-        of.missing.append(f"{len(found):,} pairs of duplicates were found, of which {MOST_PAIRS:,} are kept.")
-    return [msgspec.structs.replace(each, exact=_same_file(each)) for each in found[:MOST_PAIRS]]
+    if len(found) > MAX_PAIRS:
+        of.missing.append(f"{len(found):,} pairs of duplicates were found, of which {MAX_PAIRS:,} are kept.")
+    return [msgspec.structs.replace(each, exact=_same_file(each)) for each in found[:MAX_PAIRS]]
 
 
 def _all_samples(data: EvaluationData, predicts: PredictionKind, classes: Sequence[str]) -> list[ReviewedSample]:
     """Return the samples of all splits, with their classes if they have any."""
     found = []
-    for split, samples in data.parts:
+    for split, samples in data.splits:
         assert isinstance(samples, ImageSet)
         for index in range(len(samples)):
             true: tuple[str, ...] | None = None

@@ -106,7 +106,7 @@ def _open_samples(saved: KeptEvaluation, missing: list[str]) -> EvaluationData |
 
 def _review_rows(saved: KeptEvaluation, data: EvaluationData | None, missing: list[str]) -> list[ReviewedSample]:
     classes, columns = saved.evaluation.classes, saved.samples()
-    parts = dict(data.parts) if data is not None else {}
+    parts = dict(data.splits) if data is not None else {}
     found = []
     changed = 0
     for row, (path, split, index) in enumerate(zip(columns.paths, columns.splits, columns.indices, strict=True)):

@@ -20,7 +20,7 @@ from engine.data.datasets.images import ImageSet
 from engine.data.datasets.samples import SampleSet
 from engine.data.drawing import encode_png, to_rgb
 from engine.data.loading.base_loader import Batch
-from engine.inference.devices import Say, on_devices
+from engine.inference.devices import OnProgress, on_devices
 from engine.inference.evaluation.dataset import open_data
 from engine.inference.sweep import batches
 from engine.inference.trained_model import CannotLoad, TrainedModel, checkpoint_path
@@ -34,7 +34,7 @@ WORKER = "engine.inference.showing.show:worker"
 _BATCH_SIZE = 4
 
 
-def show(order: ShowOrder, say: Say) -> Path:
+def show(order: ShowOrder, on_progress: OnProgress) -> Path:
     """Draw the ordered samples, and return the path of a `Shown`. Raises CannotLoad."""
     checkpoint_path(RunFolder(order.run), order.checkpoint)
     saved, samples = _read_evaluation(order)
@@ -46,7 +46,7 @@ def show(order: ShowOrder, say: Say) -> Path:
     paths.make_folder(out)
     order = structs.replace(order, devices=order.devices[:1], out=str(out), evaluation=str(saved.folder.absolute()))
     with tempfile.TemporaryDirectory() as folder:
-        on_devices(order, Path(folder), WORKER, say, total=len(order.samples), what="Drawing samples")
+        on_devices(order, Path(folder), WORKER, on_progress, total=len(order.samples), what="Drawing samples")
     return out / SHOWN_FILE
 
 
@@ -58,40 +58,40 @@ def worker(spec: WorkerSpec, channel: socket.socket) -> int:
 def _draw(order: ShowOrder, model: TrainedModel, share: Share) -> None:
     saved, samples = _read_evaluation(order)
     evaluation = saved.evaluation
-    parts = dict(open_data(model, evaluation.dataset, evaluation.split).parts)
+    opened = dict(open_data(model, evaluation.dataset, evaluation.split).splits)
     drawn = []
-    for name, part in parts.items():
+    for name, split in opened.items():
         numbers = [number for number in order.samples if samples.splits[number] == name]
-        by_index = {samples.indices[number]: number for number in numbers if samples.indices[number] < len(part)}
-        changed = [number for index, number in by_index.items() if part.path(index) != samples.paths[number]]
+        by_index = {samples.indices[number]: number for number in numbers if samples.indices[number] < len(split)}
+        changed = [number for index, number in by_index.items() if split.path(index) != samples.paths[number]]
         if changed:
             message = f"{evaluation.dataset} has changed since the evaluation."
             raise CannotLoad(Problem("evaluation", message, "Evaluate the model again."))
         only = np.array(list(by_index), np.int64)
-        for batch in batches(model, part, batch_size=_BATCH_SIZE, only=only) if len(only) else ():
-            drawn += _draw_batch(model, part, batch, by_index, Path(order.out))
+        for batch in batches(model, split, batch_size=_BATCH_SIZE, only=only) if len(only) else ():
+            drawn += _draw_batch(model, split, batch, by_index, Path(order.out))
             share.advance(len(batch.inputs))
-    shown = Shown(legend=model.objective.legend, samples=tuple(drawn))
-    paths.write_atomically(Path(order.out) / SHOWN_FILE, msgspec.json.encode(shown))
+    answer = Shown(legend=model.objective.legend, samples=tuple(drawn))
+    paths.write_atomically(Path(order.out) / SHOWN_FILE, msgspec.json.encode(answer))
 
 
 def _draw_batch(
-    model: TrainedModel, part: ImageSet | SampleSet, batch: Batch, by_index: dict[int, int], out: Path
+    model: TrainedModel, split: ImageSet | SampleSet, batch: Batch, by_index: dict[int, int], out: Path
 ) -> list[ShownSample]:
     outputs = model.outputs(batch.inputs).cpu()
     assert batch.samples is not None
     mean, std = (np.reshape(values, (-1, 1, 1)) for values in (model.preprocessing.mean, model.preprocessing.std))
-    shown_samples = []
+    results = []
     for index, given, target, output in zip(batch.samples.tolist(), batch.inputs, batch.targets, outputs, strict=True):
         number = by_index[index]
         image: npt.NDArray[Any] = given.float().cpu().numpy()
-        image = image if isinstance(part, SampleSet) else to_rgb(image * std + mean)
+        image = image if isinstance(split, SampleSet) else to_rgb(image * std + mean)
         truth = model.objective.show_truth(image, target.cpu())
         prediction = model.objective.show_prediction(image, output)
         names = [f"{number}-{what}.png" for what in ("truth", "prediction")]
         for name, each in zip(names, (truth, prediction), strict=True):
             paths.write_atomically(out / name, encode_png(each.image))
-        shown_samples.append(
+        results.append(
             ShownSample(
                 number=number,
                 truth_png=names[0],
@@ -101,7 +101,7 @@ def _draw_batch(
                 legend=tuple(sorted({*truth.legend, *prediction.legend})),
             )
         )
-    return shown_samples
+    return results
 
 
 def _read_evaluation(order: ShowOrder) -> tuple[KeptEvaluation, Samples]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -12,28 +13,32 @@ from torch.nn import functional
 from engine.contract.job import Job
 from engine.data.decoding.idx import Bytes
 from engine.data.transforms.device_transforms import Statistics
+from engine.metrics import calibration
 from engine.metrics.base import Metric
+from engine.metrics.calibration import Fitted
 from engine.metrics.class_counts import ClassCounts, Shares, balanced_weights, class_scores
 from engine.models import classification_models, timm_models, torchvision_models
 from engine.models.base import ModelInfo
 from engine.models.weights import of_torchvision
+from engine.tasks.analysis import Columns
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.classification.entry import TASK
 from engine.tasks.explanation import Target, class_targets
+from engine.tasks.label_analysis import LabelAnalysis, Predictions
 from engine.tasks.mixing import mixes
 from engine.tasks.predictions import Labels, LabelScores
 
 IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-"""The mean and standard deviation per channel that most weights were trained with."""
+"""Mean and standard deviation per channel that most weights were trained with."""
 
 IMAGENET_CLASSES = 1000
-"""The classes of the catalogue's models: ImageNet's, as torchvision ships them."""
+"""Number of classes of the catalogue's models, those of ImageNet."""
 
 _SUMS = 4
-"""Counters of the metric besides classes."""
+"""Number of counters of the metric before those of the classes."""
 
 MNIST: Statistics = ((0.1307,), (0.3081,))
-"""As in PyTorch's MNIST example, whose network `mnist_cnn` is."""
+"""Mean and standard deviation in PyTorch's MNIST example, the origin of `mnist_cnn`."""
 
 
 class ClassificationMetric(Metric):
@@ -79,16 +84,16 @@ class Classification(Task):
 
     def model_info(self, model: str) -> ModelInfo:
         title, family = classification_models.title_and_family(model)
-        size, least = classification_models.default_image_size(model), classification_models.min_image_size(model)
+        size, smallest = classification_models.default_image_size(model), classification_models.min_image_size(model)
         if model == classification_models.MNIST_CNN:
             network = "MnistCnn({classes}, channels={channels})"
             construction = f"import torch; from engine.models.mnist_cnn import MnistCnn; model = {network}"
-            return ModelInfo(title, family, size, least, classes=10, channels=1, construction=construction)
+            return ModelInfo(title, family, size, smallest, classes=10, channels=1, construction=construction)
         if timm_models.is_timm(model):
-            return ModelInfo(title, family, size, least, IMAGENET_CLASSES)
+            return ModelInfo(title, family, size, smallest, IMAGENET_CLASSES)
         known = torchvision_models.weights(model)
         return ModelInfo(
-            title, family, size, least, IMAGENET_CLASSES, weights=of_torchvision(known[0]) if known else None
+            title, family, size, smallest, IMAGENET_CLASSES, weights=of_torchvision(known[0]) if known else None
         )
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
@@ -114,6 +119,30 @@ class Classification(Task):
         return ClassOfImage(
             dataset_info.classes, job.training.label_smoothing, weights, mixed=mixes(job), binary=binary
         )
+
+
+class ClassAnalysis(LabelAnalysis):
+    """Analysis of one class per image."""
+
+    def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
+        probabilities = outputs.float().softmax(1)
+        confidence, found = probabilities.max(1)
+        true = targets.argmax(1) if targets.dim() == 2 else targets
+        return Columns(
+            correct=(found == true).double().tolist(),
+            true=[(number,) for number in true.tolist()],
+            predicted=[(number,) for number in found.tolist()],
+            confidence=confidence.tolist(),
+            probabilities=probabilities.cpu().numpy(),
+        )
+
+    def predictions(self, columns: Columns) -> Predictions:
+        confidence, right = np.array(columns.confidence, np.float64), np.array(columns.correct, np.float64)
+        return Predictions(confidence, right, 1, float(len(right)))
+
+    def fit(self, columns: Columns) -> Fitted | None:
+        assert columns.probabilities is not None
+        return calibration.fit_temperature(columns.probabilities, np.array(columns.true, np.int64).ravel())
 
 
 class ClassOfImage(Objective):
@@ -182,6 +211,9 @@ class ClassOfImage(Objective):
 
     def scores(self, output: Tensor, size: int) -> LabelScores:
         return LabelScores(output.float().softmax(0))
+
+    def analysis(self, classes: Sequence[str]) -> ClassAnalysis:
+        return ClassAnalysis(self, classes)
 
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int

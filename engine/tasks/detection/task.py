@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,62 +27,21 @@ from engine.metrics.average_precision import (
 from engine.metrics.base import Metric
 from engine.models import detection_models
 from engine.models.base import ModelInfo
-from engine.models.torchvision_detectors import BOX
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
+from engine.tasks.detection.analysis import ObjectAnalysis
 from engine.tasks.detection.entry import TASK
+from engine.tasks.detection.objects import SCORE_THRESHOLD, Found, found_in, true_in
 from engine.tasks.explanation import Target
 from engine.tasks.predictions import ObjectScores, Scores
 
-SHOWN = 0.5
-"""Detections with at least this score are shown."""
 EXPLAINED = 3
 """Number of detections that are explained, at most, if no class is requested."""
 
 
-class Found(NamedTuple):
-    """Detections in one image, by descending score.
-
-    Attributes:
-        boxes: Boxes, [d, 4].
-        scores: Scores, [d].
-        classes: Classes, [d].
-        more: Further outputs of the detector, [d, w].
-    """
-
-    boxes: Floats
-    scores: Floats
-    classes: Ints
-    more: Floats
-
-
-class Objects(NamedTuple):
-    """One image's objects: `boxes` [g, 4], `classes` [g], `ignored` [g]."""
-
-    boxes: Floats
-    classes: Ints
-    ignored: Bools
-
-
-def found_in(output: Tensor, least: float = 0.0) -> Found:
-    """Return the detections in one image's output [k, 6 or more] with a score of at least `least`."""
-    there = output.detach().cpu().double().numpy()
-    there = there[there[:, 4] >= least]
-    there = there[np.argsort(-there[:, 4], kind="stable")]
-    return Found(there[:, :4], there[:, 4], there[:, 5].astype(np.int64), there[:, BOX:])
-
-
-def true_in(target: Tensor) -> Objects:
-    """Return the objects in one image's targets [m, 6], without padding."""
-    there = target.detach().cpu().double().numpy()
-    there = there[there[:, 4] >= 0]
-    return Objects(there[:, :4], there[:, 4].astype(np.int64), there[:, 5] > 0)
-
-
 class InstanceMetric(Metric):
-    """`counters`: images, then the objects of each class that are not ignored. `rows`: those of `match_detections`.
+    """Metric of a detector: average precision by each kind of overlap in `KINDS`; the first kind decides.
 
-    `KINDS` names the overlaps by which detections are judged, the first of which decides; an image's objects and
-    overlaps are its subclass's to find.
+    `counters` are the images, then the objects of each class that are not ignored; `rows` are those of `match_detections`.
     """
 
     KINDS: ClassVar[tuple[str, ...]]
@@ -110,34 +69,34 @@ class InstanceMetric(Metric):
         self.counters = self.counters + torch.from_numpy(counts)
 
     def precisions(self) -> dict[str, Floats]:
-        """By kind: of each class at each threshold, NaN for a class that does not occur."""
+        """Return the average precision by kind, of each class at each threshold; NaN for an absent class."""
         rows, counts = self.rows.cpu().numpy(), self.counters.cpu().numpy()[1:]
-        judged = np.split(rows[:, 2:], len(self.KINDS), axis=1)
+        by_kind = np.split(rows[:, 2:], len(self.KINDS), axis=1)
         return {
             kind: average_precisions(np.concatenate([rows[:, :2], outcomes], 1), counts)
-            for kind, outcomes in zip(self.KINDS, judged, strict=True)
+            for kind, outcomes in zip(self.KINDS, by_kind, strict=True)
         }
 
     def compute(self) -> dict[str, float]:
-        """Means are over the classes that occur; 0 where none does."""
+        """Return means over the classes that occur; 0 without any."""
         if not self.counters[0]:
             return {}
         values: dict[str, float] = {}
         for kind, precisions in self.precisions().items():
-            there = precisions[~np.isnan(precisions[:, 0])]
-            mean = there.mean(0) if len(there) else np.zeros(len(THRESHOLDS))
+            present = precisions[~np.isnan(precisions[:, 0])]
+            mean = present.mean(0) if len(present) else np.zeros(len(THRESHOLDS))
             values |= {f"{kind}map": float(mean.mean()), f"{kind}ap50": float(mean[0]), f"{kind}ap75": float(mean[5])}
         return values
 
     def per_class(self) -> dict[str, tuple[float | None, ...]]:
-        told: dict[str, tuple[float | None, ...]] = {}
+        columns: dict[str, tuple[float | None, ...]] = {}
         for kind, precisions in self.precisions().items():
             name = f"{kind.rstrip('_').capitalize()} AP".strip()
-            told |= {name: _shares(precisions.mean(1)), f"{name}50": _shares(precisions[:, 0])}
-        return told
+            columns |= {name: _to_tuple(precisions.mean(1)), f"{name}50": _to_tuple(precisions[:, 0])}
+        return columns
 
 
-def _shares(values: Floats) -> tuple[float | None, ...]:
+def _to_tuple(values: Floats) -> tuple[float | None, ...]:
     return tuple(None if np.isnan(value) else float(value) for value in values)
 
 
@@ -178,7 +137,9 @@ class FoundInImage(Objective):
     """Objective of a detector, which computes its loss."""
 
     loss_in_model = True
-    compiles = False  # how many boxes there are differs from step to step
+    compiles = False  # the number of boxes varies between steps
+    score_threshold = SCORE_THRESHOLD
+    analysis_type: ClassVar[type[ObjectAnalysis]] = ObjectAnalysis
 
     def __init__(self, classes: tuple[str, ...]) -> None:
         self.legend = frame_legend(classes)
@@ -195,6 +156,9 @@ class FoundInImage(Objective):
         found = found_in(output, 0.0)
         return ObjectScores(found.boxes, found.scores, found.classes)
 
+    def analysis(self, classes: Sequence[str]) -> ObjectAnalysis:
+        return self.analysis_type(self, classes)
+
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
@@ -206,7 +170,7 @@ class FoundInImage(Objective):
             best = [next((row for row in order if labels[row] == number), None) for number in requested]
             chosen = [row for row in best if row is not None]
         else:
-            chosen = [row for row in order if scores[row] >= SHOWN][:EXPLAINED] or order[:1]
+            chosen = [row for row in order if scores[row] >= SCORE_THRESHOLD][:EXPLAINED] or order[:1]
         boxes = found["boxes"].detach().tolist()
         return [
             Target(classes[int(labels[row])], found["scores"][row], float(scores[row]), tuple(boxes[row]))
@@ -221,7 +185,7 @@ class FoundInImage(Objective):
     def nothing_sure(self, output: Tensor) -> str:
         """Return the text for an image without a detection whose score is high enough to be shown."""
         best = float(output[:, 4].max()) if len(output) else -1.0
-        return f"no detections with a score of {100 * SHOWN:.0f} %" + (
+        return f"no detections with a score of {100 * SCORE_THRESHOLD:.0f} %" + (
             f"; the best score is {100 * best:.0f} %" if best >= 0 else ""
         )
 
@@ -251,14 +215,14 @@ class BoxesOfImage(FoundInImage):
 
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
         true = true_in(target)
-        return self._shown(image, true.boxes, true.classes, self.names(true.classes))
+        return self._visualize(image, true.boxes, true.classes, self.names(true.classes))
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
-        found = found_in(output, SHOWN)
+        found = found_in(output, SCORE_THRESHOLD)
         if not len(found.boxes):
             return Visualization(image, self.nothing_sure(output))
-        return self._shown(image, found.boxes, found.classes, self.names(found.classes, found.scores))
+        return self._visualize(image, found.boxes, found.classes, self.names(found.classes, found.scores))
 
-    def _shown(self, image: Bytes, boxes: Floats, classes: Ints, names: Sequence[str]) -> Visualization:
+    def _visualize(self, image: Bytes, boxes: Floats, classes: Ints, names: Sequence[str]) -> Visualization:
         held: list[int] = classes.tolist()
         return Visualization(draw_boxes(image, boxes, held, names), self.counted(held), tuple(sorted(set(held))))

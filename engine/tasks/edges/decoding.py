@@ -22,14 +22,15 @@ _Kind = TypeVar("_Kind", np.bool_, np.uint8)
 OUTSIDE = 255
 """Value of pixels outside the image in a plane of shares; they are neither learned nor measured."""
 FULL = 254
-"""The share of a pixel that all annotators drew."""
+"""Fraction of a pixel that all annotators drew."""
 AGREED = 0.3
-"""A pixel is an edge where more than this share of the annotators drew it (He et al. 2019, section 4.2: gamma; the
-same in Liu et al. 2017). An image of edges is taken for what one annotator drew by it."""
+"""Fraction of annotators above which a pixel is an edge (He et al. 2019, section 4.2: gamma; the same in Liu et al. 2017).
+
+It also binarizes an image of edges, which counts as the drawing of one annotator."""
 MAX_ANNOTATORS = 8
-"""Annotators of an image that are measured separately, one bit each; all count for the share."""
-_MEANT_BLACK = 0.5
-"""Edges that take more of an image than this are black on white."""
+"""Annotators of an image that are measured separately, one bit each; all count for the fraction."""
+_MAX_EDGE_FRACTION = 0.5
+"""Fraction of an image above which edges are taken for black on white."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,7 @@ class Drawn:
     @property
     def inverted(self) -> bool:
         """True if so many pixels are edges that edges and background seem to be swapped."""
-        return self.taken > _MEANT_BLACK
+        return self.taken > _MAX_EDGE_FRACTION
 
 
 def read_edges(path: str, content: bytes) -> Drawn:
@@ -133,7 +134,7 @@ def _resized(layers: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
         rows = (np.arange(tall) * 2 + 1) * height // (2 * tall)
         columns = (np.arange(wide) * 2 + 1) * width // (2 * wide)
         return layers[:, rows[:, None], columns]
-    # The first of the rows, and of the columns, that fall on each of the fewer.
+    # First of the merged rows and columns.
     rows = -(-np.arange(tall) * height // tall)
     columns = -(-np.arange(wide) * width // wide)
     smaller: npt.NDArray[_Kind] = np.maximum.reduceat(np.maximum.reduceat(layers, rows, axis=1), columns, axis=2)
@@ -146,23 +147,23 @@ def thinned(plane: Planes) -> Planes:
     It is the parallel algorithm of Guo and Hall (Communications of the ACM 32, 1989, algorithm A1), as in Matlab's `bwmorph`
     "thin", which the benchmark of BSDS500 uses.
     """
-    there = np.pad(plane.astype(bool), 1)
-    rows, columns = np.nonzero(there)
+    is_line = np.pad(plane.astype(bool), 1)
+    rows, columns = np.nonzero(is_line)
     changed = True
     while changed:
         changed = False
         for half in (0, 4):
-            near = [there[rows + down, columns + right] for down, right in _AROUND]
-            gone = _removable(near, half)
-            if gone.any():
-                there[rows[gone], columns[gone]] = False
-                rows, columns = rows[~gone], columns[~gone]
+            near = [is_line[rows + down, columns + right] for down, right in _NEIGHBORS]
+            removed = _removable(near, half)
+            if removed.any():
+                is_line[rows[removed], columns[removed]] = False
+                rows, columns = rows[~removed], columns[~removed]
                 changed = True
-    return there[1:-1, 1:-1]
+    return is_line[1:-1, 1:-1]
 
 
-_AROUND = ((0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1), (1, 0), (1, 1))
-"""The neighbours x1 to x8 of a pixel, from the right one on, counter-clockwise."""
+_NEIGHBORS = ((0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1), (1, 0), (1, 1))
+"""Neighbors x1 to x8 of a pixel, from the right one on, counter-clockwise."""
 
 
 def _removable(near: list[Planes], half: int) -> Planes:
@@ -171,7 +172,7 @@ def _removable(near: list[Planes], half: int) -> Planes:
     crossings = np.sum([~x[i] & (x[i + 1] | x[i + 2]) for i in (0, 2, 4, 6)], axis=0)
     one = np.sum([x[i] | x[i + 1] for i in (0, 2, 4, 6)], axis=0)
     other = np.sum([x[i + 1] | x[i + 2] for i in (0, 2, 4, 6)], axis=0)
-    least = np.minimum(one, other)
-    kept = (x[half + 1] | x[half + 2] | ~x[(half + 7) % 8]) & x[half]
-    found: Planes = (crossings == 1) & (least >= 2) & (least <= 3) & ~kept
+    smaller = np.minimum(one, other)
+    is_protected = (x[half + 1] | x[half + 2] | ~x[(half + 7) % 8]) & x[half]
+    found: Planes = (crossings == 1) & (smaller >= 2) & (smaller <= 3) & ~is_protected
     return found

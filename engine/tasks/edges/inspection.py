@@ -48,16 +48,16 @@ def inspect_edges(found: RecognizedDataset, progress: Progress, leave_out: Leave
     checker = FileChecker(sum(len(split.files) for _, split in splits), progress, leave_out)
     for name, split in splits:
         sampled = set(spread_evenly(len(split.files), DECODED))
-        seen = checker.check_each(split.files, partial(_check, split, sampled), threads)
-        read = [each for each in seen.values() if each is not None]
+        checked = checker.check_each(split.files, partial(_check, split, sampled), threads)
+        read = [each for each in checked.values() if each is not None]
         with_edges = sum(each.taken > 0 for each in read)
         taken = float(np.mean([each.taken for each in read])) if read else 0.0
         result.splits.append(
-            SplitReport(name, {"edge": with_edges}, split.is_drawn, total=len(seen), shares={"edge": taken})
+            SplitReport(name, {"edge": with_edges}, split.is_drawn, total=len(checked), shares={"edge": taken})
         )
-        result.problems += _describe_problems(name, read, bool(seen))
+        result.problems += _describe_problems(name, read, bool(checked))
         if name == "train":
-            result.examples += _examples(name, split, list(seen))
+            result.examples += _examples(name, split, list(checked))
     return result
 
 

@@ -44,13 +44,13 @@ def _check(kind: int, content: memoryview, order: str, depth: int) -> None:
         return
     if depth > _MAX_DEEP:
         raise Unfit("it is nested too deeply")
-    most = len(content)  # no cell, struct or number takes less than a byte
+    limit = len(content)  # a cell, struct or number takes at least a byte
     for number, (inner_kind, inner) in enumerate(_elements(content, order)):
         if number == 0 and len(inner) >= 4 and struct.unpack_from(f"{order}I", inner)[0] & 0xFF == _SPARSE:
-            most = MAX_PIXELS
+            limit = MAX_PIXELS
         if number == 1 and inner_kind == _DIMENSIONS:
             shape = struct.unpack(f"{order}{len(inner) // 4}i", inner[: len(inner) // 4 * 4])
-            if min(shape, default=0) < 0 or prod(shape) > most:
+            if min(shape, default=0) < 0 or prod(shape) > limit:
                 raise Unfit(f"it declares an array of {' x '.join(map(str, shape))}")
         _check(inner_kind, inner, order, depth + 1)
 
@@ -60,7 +60,7 @@ def _elements(content: memoryview, order: str) -> Iterator[tuple[int, memoryview
     at = 0
     while at + 8 <= len(content):
         kind, length = struct.unpack_from(f"{order}II", content, at)
-        if small := kind >> 16:  # up to four bytes lie in the tag
+        if small := kind >> 16:  # up to four bytes are in the tag
             kind, length, start, end = kind & 0xFFFF, small, at + 4, at + 8
         else:
             start = at + 8

@@ -130,18 +130,16 @@ def thin_maxima(likely: Floats) -> Floats:
     down, right = np.gradient(_triangle(edges, 4))
     right_down, right_right = np.gradient(right)
     down_down, _ = np.gradient(down)
-    side = np.where(
-        right_down > 0, -1.0, 1.0
-    )  # the toolbox has 0 for edges that are exactly level, which it leaves thick
-    across = np.mod(np.arctan(down_down * side / (right_right + 1e-5)), np.pi)
+    side = np.where(right_down > 0, -1.0, 1.0)  # the toolbox has 0 for level edges, which it leaves thick
+    normal = np.mod(np.arctan(down_down * side / (right_right + 1e-5)), np.pi)
     rows, columns = np.mgrid[:height, :width]
-    kept = np.ones((height, width), bool)
-    for way in (-1, 1):
-        positions = (rows + way * np.sin(across), columns + way * np.cos(across))
-        beside = map_coordinates(edges, positions, order=1, mode="nearest")
-        kept &= edges * _SHARPER >= beside
+    is_maximum = np.ones((height, width), bool)
+    for sign in (-1, 1):
+        positions = (rows + sign * np.sin(normal), columns + sign * np.cos(normal))
+        neighbor = map_coordinates(edges, positions, order=1, mode="nearest")
+        is_maximum &= edges * _SHARPER >= neighbor
     border = min(round(_BORDER * float(np.hypot(height, width))), height // 2, width // 2)
-    return np.where(kept, edges, 0) * np.outer(_fading(height, border), _fading(width, border))
+    return np.where(is_maximum, edges, 0) * np.outer(_fading(height, border), _fading(width, border))
 
 
 def _triangle(values: Floats, radius: int) -> Floats:
@@ -161,10 +159,10 @@ def _fading(length: int, border: int) -> Floats:
 
 
 def count(thin: Floats, annotators: Sequence[Plane]) -> Counts:
-    """Count the agreement of thin edges [h, w] with those of each annotator, int64 [thresholds, 4].
+    """Count matches between thin edges [h, w] and each annotator's drawing, int64 [thresholds, 4].
 
-    A pixel is matched with at most one of the other image within the tolerance, and as many as possible are. A predicted
-    pixel is correct if one annotator drew it, while every annotator's pixels are to be found.
+    A pixel matches at most one pixel of the other image within the tolerance, and the number of matches is maximal. A
+    predicted pixel is correct if one annotator drew it, while every annotator's pixels have to be found.
     """
     levels = np.searchsorted(THRESHOLDS, thin.ravel(), side="right").reshape(thin.shape)
     rows, columns = np.nonzero(levels)
@@ -172,7 +170,7 @@ def count(thin: Floats, annotators: Sequence[Plane]) -> Counts:
     rows, columns = rows[order], columns[order]
     by_annotator = [_matched(rows, columns, drawn) for drawn in annotators if drawn.any()]
     right: npt.NDArray[np.bool_] = np.array([np.zeros(len(rows), bool), *by_annotator])
-    # Of the pixels so ordered, those found at a threshold are the first ones.
+    # The pixels found at a threshold are the first ones in this order.
     found = (levels[rows, columns][:, None] > np.arange(len(THRESHOLDS))).sum(0)
     counts = np.zeros((len(THRESHOLDS), 4), np.int64)
     counts[:, FOUND] = found
@@ -189,25 +187,25 @@ def _first_sums(values: npt.ArrayLike) -> Counts:
 
 
 def _matched(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
-    """Return which of the pixels (rows, columns) are matched with a drawn one, as many as possible of each prefix.
+    """Return a mask of the pixels (rows, columns) with a match, a maximum matching for each prefix of them.
 
-    Each pixel in turn looks for a partner, and if all in its reach are taken, for a chain of partners that can be moved (an
+    Each pixel in turn searches for a partner, and if all in reach are taken, for a chain of partners that can be moved (an
     augmenting path; Kuhn 1955). A pixel without a partner never gets one, nor can the pixels on its search help others, so
-    that later pixels are never matched at the cost of earlier ones.
+    later pixels are never matched at the cost of earlier ones.
     """
     near = _near(rows, columns, drawn)
     taken_by = [-1] * int(drawn.sum())
     partner: dict[int, int] = {}
-    of_no_help: set[int] = set()
+    exhausted: set[int] = set()
     for pixel in range(len(near)):
-        asked: dict[int, int] = {}
-        free = _search(pixel, near, taken_by, of_no_help, asked)
+        reached_from: dict[int, int] = {}
+        free = _search(pixel, near, taken_by, exhausted, reached_from)
         if free < 0:
-            of_no_help.update(asked)
+            exhausted.update(reached_from)
             continue
         each = -1
         while each != pixel:
-            each = asked[free]
+            each = reached_from[free]
             taken_by[free] = each
             partner[each], free = free, partner.get(each, -1)
     matched = np.zeros(len(rows), bool)
@@ -215,36 +213,38 @@ def _matched(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
     return matched
 
 
-def _search(pixel: int, near: list[list[int]], taken_by: list[int], of_no_help: set[int], asked: dict[int, int]) -> int:
-    """Return a free drawn pixel that an augmenting path leads to, -1 if there is none.
+def _search(
+    pixel: int, near: list[list[int]], taken_by: list[int], exhausted: set[int], reached_from: dict[int, int]
+) -> int:
+    """Return a free drawn pixel at the end of an augmenting path, -1 if there is none.
 
-    `asked` receives for each drawn pixel on the search the pixel that reached it.
+    `reached_from` receives for each drawn pixel on the search the pixel that reached it.
     """
-    waiting = [pixel]
-    for each in waiting:
+    queue = [pixel]
+    for each in queue:
         for other in near[each]:
-            if other in asked or other in of_no_help:
+            if other in reached_from or other in exhausted:
                 continue
-            asked[other] = each
+            reached_from[other] = each
             if taken_by[other] < 0:
                 return other
-            waiting.append(taken_by[other])
+            queue.append(taken_by[other])
     return -1
 
 
 def _near(rows: Counts, columns: Counts, drawn: Plane) -> list[list[int]]:
     """Return for each pixel the numbers of the drawn pixels within the tolerance, the nearest first."""
     height, width = drawn.shape
-    most = TOLERANCE * float(np.hypot(height, width))
-    reach = int(most)
+    distance = TOLERANCE * float(np.hypot(height, width))
+    reach = int(distance)
     number = np.full((height + 2 * reach, width + 2 * reach), -1, np.int32)
     number[reach : reach + height, reach : reach + width][drawn] = np.arange(int(drawn.sum()), dtype=np.int32)
     steps = [(down, right) for down in range(-reach, reach + 1) for right in range(-reach, reach + 1)]
-    steps = sorted((step for step in steps if np.hypot(*step) <= most), key=lambda step: float(np.hypot(*step)))
+    steps = sorted((step for step in steps if np.hypot(*step) <= distance), key=lambda step: float(np.hypot(*step)))
     partners = np.stack([number[rows + reach + down, columns + reach + right] for down, right in steps], 1)
-    there = partners >= 0
-    flat, ends = partners[there].tolist(), there.sum(1).cumsum().tolist()
-    return [flat[begin:end] for begin, end in pairwise([0, *ends])]
+    is_drawn = partners >= 0
+    flat, ends = partners[is_drawn].tolist(), is_drawn.sum(1).cumsum().tolist()
+    return [flat[start:end] for start, end in pairwise([0, *ends])]
 
 
 def best_row(counts: Counts) -> Counts:

@@ -150,10 +150,10 @@ class ScaleEnhancement(nn.Module):
         self.down = nn.Conv2d(SEM_WIDTH, SUM_WIDTH, 1)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        own = self.conv(inputs).relu()
-        total = own
+        features = self.conv(inputs).relu()
+        total = features
         for convolution in self.dilated:
-            total = total + convolution(own).relu()
+            total = total + convolution(features).relu()
         reduced: Tensor = self.down(total)
         return reduced
 
@@ -212,14 +212,14 @@ class Bdcn(nn.Module):
         deep: list[Tensor] = []
         shallow: list[Tensor] = []
         stages = list(self.features)
-        begin = 0
+        start = 0
         for indices, block in zip(self._layers, self.head.blocks, strict=True):
             layers = []
-            for index in range(begin, indices[-1] + 1):
+            for index in range(start, indices[-1] + 1):
                 inputs = stages[index](inputs)
                 if index in indices:
                     layers.append(inputs)
-            begin = indices[-1] + 1
+            start = indices[-1] + 1
             to_deep, to_shallow = block(layers)
             deep.append(enlarged(to_deep, deep[0]) if deep else to_deep)
             shallow.append(enlarged(to_shallow, deep[0]) if shallow else to_shallow)
@@ -231,7 +231,7 @@ def _cascade(maps: Sequence[Tensor]) -> list[Tensor]:
     """Return each map with all before it added; no gradient passes through them."""
     found = [maps[0]]
     before = maps[0].detach()
-    for own in maps[1:]:
-        found.append(own + before)
-        before = before + own.detach()
+    for each in maps[1:]:
+        found.append(each + before)
+        before = before + each.detach()
     return found

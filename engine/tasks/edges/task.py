@@ -140,7 +140,7 @@ class EdgeAnalysis(Analysis):
 
     def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
         """Return the curve over the thresholds of the benchmark, from high to low."""
-        metric = measured.own
+        metric = measured.task_metric
         recall, precision = metric.curve()
         scores = metric.scores()
         return (

@@ -19,19 +19,18 @@ from engine.metrics.base import Metric
 from engine.models import detection_models
 from engine.models.torchvision_detectors import MASK_SIDE, instances
 from engine.tasks.base import DatasetInfo, Objective, Visualization
-from engine.tasks.detection.task import SHOWN, Detection, Found, FoundInImage, InstanceMetric, found_in
+from engine.tasks.detection.analysis import Compared, ObjectAnalysis, ObjectMetric
+from engine.tasks.detection.objects import SCORE_THRESHOLD, Found, found_in
+from engine.tasks.detection.task import Detection, FoundInImage, InstanceMetric
 from engine.tasks.instances.entry import TASK
-from engine.tasks.predictions import ObjectScores, Scores
-
-LIKELY = 0.5
-"""The probability from which a pixel belongs to an object: He et al. 2017, section 3.1, "Inference"."""
+from engine.tasks.predictions import MASK_THRESHOLD, ObjectScores, Scores
 
 
 def masks_of(found: Found, height: int, width: int) -> Bools:
     """Return the masks of detections in their image, bool [d, height, width]."""
     parts = torch.from_numpy(found.more.reshape(-1, 1, MASK_SIDE, MASK_SIDE)).float()
     pasted = paste_masks_in_image(parts, torch.from_numpy(found.boxes).float(), (height, width))
-    likely: Bools = (pasted[:, 0] >= LIKELY).numpy()
+    likely: Bools = (pasted[:, 0] >= MASK_THRESHOLD).numpy()
     return likely
 
 
@@ -70,6 +69,19 @@ class MaskMetric(InstanceMetric):
         return true.classes, true.ignored, overlaps
 
 
+class MaskObjects(ObjectMetric):
+    def compared(self, found: Found, target: Tensor) -> Compared:
+        true = outlined_in(target, self.counters.shape[1])
+        masks = masks_of(found, *target.shape[-2:])
+        areas, found_areas = (each.sum((1, 2), dtype=np.float64) for each in (true.masks, masks))
+        overlaps = mask_overlaps(masks, true.masks, true.ignored)
+        return Compared(found, found_areas, true.classes, true.ignored, areas, overlaps)
+
+
+class OutlineAnalysis(ObjectAnalysis):
+    kind = MaskObjects
+
+
 class InstanceSegmentation(Detection):
     entry = TASK.entry
     known = detection_models.MASKERS
@@ -85,6 +97,7 @@ class MasksOfImage(FoundInImage):
     """
 
     entry = InstanceSegmentation.entry
+    analysis_type = OutlineAnalysis
 
     def __init__(self, classes: tuple[str, ...]) -> None:
         super().__init__(classes)
@@ -107,27 +120,27 @@ class MasksOfImage(FoundInImage):
         true = instances(target)
         learnt = ~true.ignored
         masks, boxes, classes = true.masks[learnt], true.boxes[learnt].double(), true.classes[learnt]
-        return self._shown(image, masks.numpy(), boxes.numpy(), classes.numpy())
+        return self._visualize(image, masks.numpy(), boxes.numpy(), classes.numpy())
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
-        found = found_in(output, SHOWN)
+        found = found_in(output, SCORE_THRESHOLD)
         if not len(found.boxes):
             return Visualization(image, self.nothing_sure(output))
-        return self._shown(image, masks_of(found, *image.shape[:2]), found.boxes, found.classes)
+        return self._visualize(image, masks_of(found, *image.shape[:2]), found.boxes, found.classes)
 
     def scores(self, output: Tensor, size: int) -> Scores:
         found = found_in(output, 0.0)
         masks = found.more.reshape(-1, MASK_SIDE, MASK_SIDE)
         return ObjectScores(found.boxes, found.scores, found.classes, masks)
 
-    def _shown(self, image: Bytes, masks: Bools, boxes: Floats, classes: Ints) -> Visualization:
-        """Every object in a colour of its own; where there are several classes, with a frame that says which."""
+    def _visualize(self, image: Bytes, masks: Bools, boxes: Floats, classes: Ints) -> Visualization:
+        """Draw objects in different colors, and with labeled frames if there are several classes."""
         plane = np.zeros(image.shape[:2], np.uint8)
         for number, mask in reversed(list(enumerate(masks))):
             plane[mask] = 1 + number % (NO_CLASS - 1)
         drawn = overlay_mask(image, plane)
-        held: list[int] = classes.tolist()
+        labels: list[int] = classes.tolist()
         if not self.legend:
-            return Visualization(drawn, self.counted(held))
-        drawn = draw_boxes(drawn, boxes, held, self.names(classes))
-        return Visualization(drawn, self.counted(held), tuple(sorted(set(held))))
+            return Visualization(drawn, self.counted(labels))
+        drawn = draw_boxes(drawn, boxes, labels, self.names(classes))
+        return Visualization(drawn, self.counted(labels), tuple(sorted(set(labels))))

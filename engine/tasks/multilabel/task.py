@@ -12,19 +12,23 @@ from torch.nn import functional
 
 from engine.contract.job import Job
 from engine.data.decoding.idx import Bytes
+from engine.metrics import calibration
 from engine.metrics.base import Metric
+from engine.metrics.calibration import Fitted
 from engine.metrics.class_counts import Shares, class_scores, presence_weights
 from engine.metrics.label_curves import RankedScores, average_precision
+from engine.tasks.analysis import Columns
 from engine.tasks.base import DatasetInfo, Objective, Visualization
 from engine.tasks.classification.task import Classification
 from engine.tasks.explanation import Target, class_targets
+from engine.tasks.label_analysis import LabelAnalysis, Predictions, truth_of
 from engine.tasks.multilabel.entry import TASK
 from engine.tasks.predictions import Labels, LabelScores
 
 THRESHOLD = 0.5
-"""The probability from which a label counts as predicted."""
+"""Minimum probability of predicted labels."""
 _SUMS = 3
-"""Counters of the metric besides labels."""
+"""Number of counters of the metric before those of the labels."""
 
 
 class MultiLabelMetric(Metric):
@@ -52,7 +56,7 @@ class MultiLabelMetric(Metric):
         self.add_rows(torch.cat([likely, true], dim=1).double())
 
     def compute(self) -> dict[str, float]:
-        """Means are over the labels that occur."""
+        """Return means over the labels that occur."""
         count, loss, accuracy = self.counters[:_SUMS].tolist()
         if not count:
             return {}
@@ -93,7 +97,7 @@ def _accuracies(found: Tensor, true: Tensor) -> Tensor:
 
 
 class MultiLabel(Classification):
-    """With the models of image classification, which give a value for each label."""
+    """Task with the models of image classification, which return a score for each label."""
 
     entry = TASK.entry
 
@@ -106,6 +110,36 @@ class MultiLabel(Classification):
         return LabelsOfImage(dataset_info.classes, job.training.label_smoothing, weights)
 
 
+class MultiLabelAnalysis(LabelAnalysis):
+    """Analysis of any number of labels per image."""
+
+    def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
+        probabilities, true = outputs.float().sigmoid(), targets > 0.5
+        found = probabilities >= THRESHOLD
+        decided = probabilities.where(found, 1 - probabilities).amin(1)
+        either, both = (found | true).sum(1), (found & true).sum(1)
+        return Columns(
+            correct=(both / either.clamp(min=1)).where(either > 0, 1.0).double().tolist(),
+            true=[tuple(row.nonzero().flatten().tolist()) for row in true.cpu()],
+            predicted=[tuple(row.nonzero().flatten().tolist()) for row in found.cpu()],
+            confidence=decided.tolist(),
+            probabilities=probabilities.cpu().numpy(),
+        )
+
+    def predictions(self, columns: Columns) -> Predictions:
+        assert columns.probabilities is not None
+        assert columns.true is not None
+        right = truth_of(columns.true, len(self.classes)).ravel().astype(np.float64)
+        return Predictions(
+            columns.probabilities.ravel().astype(np.float64), right, len(self.classes), float(right.sum())
+        )
+
+    def fit(self, columns: Columns) -> Fitted | None:
+        assert columns.probabilities is not None
+        assert columns.true is not None
+        return calibration.fit_temperature_of_labels(columns.probabilities, truth_of(columns.true, len(self.classes)))
+
+
 class LabelsOfImage(Objective):
     """Objective for independent labels, by the mean of their binary cross entropies.
 
@@ -114,6 +148,7 @@ class LabelsOfImage(Objective):
     """
 
     entry = MultiLabel.entry
+    score_threshold = THRESHOLD
 
     def __init__(self, classes: Sequence[str], smoothing: float = 0.0, weights: Tensor | None = None) -> None:
         self._classes = classes
@@ -149,6 +184,9 @@ class LabelsOfImage(Objective):
     def scores(self, output: Tensor, size: int) -> LabelScores:
         return LabelScores(output.float().sigmoid(), several=True)
 
+    def analysis(self, classes: Sequence[str]) -> MultiLabelAnalysis:
+        return MultiLabelAnalysis(self, classes)
+
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
@@ -157,6 +195,6 @@ class LabelsOfImage(Objective):
         return class_targets(outputs[0], probabilities, classes, requested or [int(probabilities.argmax())])
 
 
-def _indices(there: Tensor) -> list[int]:
-    indices: list[int] = there.nonzero().flatten().tolist()
+def _indices(mask: Tensor) -> list[int]:
+    indices: list[int] = mask.nonzero().flatten().tolist()
     return indices

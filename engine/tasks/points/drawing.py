@@ -14,9 +14,9 @@ from engine.data.drawing import class_colors, mask_legend
 from engine.tasks.points.decoding.fields import Points
 
 BACKGROUND = 245
-"""The grey level of what has no points."""
+"""Gray level of the background."""
 FAR, NEAR = 200, 70
-"""The grey levels of points without a colour of their own."""
+"""Gray levels of points without a color."""
 TILT = np.deg2rad(40)
 """Tilt of a view in radians."""
 
@@ -40,13 +40,13 @@ def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
         side: Side of the image in pixels.
     """
     image = np.full((side, side, 3), BACKGROUND, np.uint8)
-    across, up, depth = _seen(positions)
+    x, y, depth = _project(positions)
     half = max(0, min(4, round(side / np.sqrt(len(positions)) / 4)))
-    scale = (side - 1 - 2 * half) / max(float(np.ptp(across)), float(np.ptp(up)), 1e-12)
+    scale = (side - 1 - 2 * half) / max(float(np.ptp(x)), float(np.ptp(y)), 1e-12)
     order = np.argsort(depth, kind="stable")  # the nearest are drawn last
     columns, rows = (
         np.rint((along[order] - (along.min() + along.max()) / 2) * scale + (side - 1) / 2).astype(int)
-        for along in (across, -up)
+        for along in (x, -y)
     )
     near = (depth[order] - depth.min()) / max(float(np.ptp(depth)), 1e-12)
     greys = (FAR + (NEAR - FAR) * near).astype(np.uint8)[:, None]
@@ -58,16 +58,16 @@ def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
     return image
 
 
-def _seen(positions: Points) -> npt.NDArray[np.float64]:
+def _project(positions: Points) -> npt.NDArray[np.float64]:
     """Return the positions of points in the view, [3, n]: across, up, and towards the viewer.
 
     The axes are the principal ones, each oriented like the nearest axis of the file.
     """
-    there = positions.astype(np.float64) - positions.mean(0, np.float64)
-    _, axes = np.linalg.eigh(there.T @ there)  # from the least to the greatest
+    centered = positions.astype(np.float64) - positions.mean(0, np.float64)
+    _, axes = np.linalg.eigh(centered.T @ centered)  # from the least to the greatest
     signs = np.where(axes[np.abs(axes).argmax(0), range(3)] < 0, -1.0, 1.0)
-    least, middle, most = (axes * signs).T
-    up = np.cos(TILT) * middle + np.sin(TILT) * least
-    near = np.cos(TILT) * least - np.sin(TILT) * middle
-    seen: npt.NDArray[np.float64] = np.stack([most, up, near]) @ there.T
-    return seen
+    third, second, first = (axes * signs).T  # by ascending scatter
+    up = np.cos(TILT) * second + np.sin(TILT) * third
+    near = np.cos(TILT) * third - np.sin(TILT) * second
+    projected: npt.NDArray[np.float64] = np.stack([first, up, near]) @ centered.T
+    return projected

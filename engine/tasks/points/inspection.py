@@ -53,13 +53,13 @@ def inspect_points(found: RecognizedDataset, progress: Progress, leave_out: Leav
     assert code is not None
     for name, split in splits:
         read = set(spread_evenly(len(split.files), READ))
-        seen = checker.check_each(split.files, partial(_inspect_cloud, split, code, read), threads)
-        counted, shares = shares_of_classes(found.classes, [each.by_class for each in seen.values()])
-        result.splits.append(SplitReport(name, counted, split.is_drawn, total=len(seen), shares=shares))
-        result.problems += _check_classes(name, shares, bool(seen))
-        result.problems += _report_lost({split.files[index]: each.lost for index, each in seen.items()})
+        checked = checker.check_each(split.files, partial(_inspect_cloud, split, code, read), threads)
+        counted, shares = shares_of_classes(found.classes, [each.by_class for each in checked.values()])
+        result.splits.append(SplitReport(name, counted, split.is_drawn, total=len(checked), shares=shares))
+        result.problems += _check_classes(name, shares, bool(checked))
+        result.problems += _report_lost({split.files[index]: each.lost for index, each in checked.items()})
         if name == "train":
-            result.examples += _examples(split, list(seen), code)
+            result.examples += _examples(split, list(checked), code)
     return result
 
 
@@ -79,7 +79,10 @@ class _Cloud(NamedTuple):
 
 
 def _inspect_cloud(split: PointSplit, code: MaskCode, read: set[int], index: int) -> _Cloud:
-    """Return the contents of a cloud if it is to be `read`. Raises Unfit, or what its reader raises."""
+    """Count the points of a cloud by class if it is in `read`, else check its header.
+
+    Raises Unfit, or the errors of its reader.
+    """
     head = read_head(split.files[index])
     if index not in read:
         return _Cloud()

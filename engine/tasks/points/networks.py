@@ -84,7 +84,7 @@ class PointCNN(nn.Module):
             held.append(features)
         for (_, _, level_index), layer, join in zip(UP, self.up, self.join, strict=True):
             features = layer(points, features, positions[level_index])
-            # As U-Net does, with what was learnt at these points on the way down (section 3.3).
+            # Concatenated with the features at these points on the way down, as in U-Net (section 3.3).
             features = join(torch.cat([features, held[level_index]], 2))
             points = positions[level_index]
         features = functional.dropout(self.fully_connected(features), DROPOUT, self.training)
@@ -120,8 +120,8 @@ class XConv(nn.Module):
     ) -> None:
         super().__init__()
         self.neighbours, self.dilation = neighbours, dilation
-        # Batch normalisation is applied to P', to F_p and to fully connected layers, but not within the two MLPs, which
-        # are to be quite specific to each representative point (section 3.3).
+        # Batch normalization is applied to P', to F_p and to fully connected layers, but not within the two MLPs, which
+        # have to be specific to each representative point (section 3.3).
         self.norm = nn.BatchNorm1d(3)
         self.lift = nn.Sequential(nn.Linear(3, lifted), nn.ELU(), nn.Linear(lifted, lifted), nn.ELU())
         self.transform = XTransform(neighbours)
@@ -234,18 +234,18 @@ def _farthest_by_scan(points: Tensor, count: int) -> Tensor:
 
 @torch.no_grad()
 def neighbours_of(representative: Tensor, points: Tensor, count: int, dilation: int) -> Tensor:
-    """Return indices of the neighbors of each of [n, p, 3] among points [n, m, 3], int64 [n, p, count], nearest first.
+    """Return indices of the neighbors of each of [n, p, 3] among points [n, m, 3], int64 [n, p, count], indices first.
 
-    They are every `dilation`-th of the count * dilation nearest (section 3.3, Dilated Convolution). With fewer points the
+    They are every `dilation`-th of the count * dilation indices (section 3.3, Dilated Convolution). With fewer points the
     dilation is smaller, and with fewer than `count` they repeat.
     """
-    there = points.shape[1]
-    dilation = max(1, min(dilation, there // count))
+    available = points.shape[1]
+    dilation = max(1, min(dilation, available // count))
     distances = _distances(representative.float(), points.float())
-    nearest = distances.topk(min(count * dilation, there), largest=False).indices[:, :, ::dilation]
-    if nearest.shape[2] < count:
-        nearest = nearest[:, :, torch.arange(count, device=nearest.device) % nearest.shape[2]]
-    return nearest
+    indices = distances.topk(min(count * dilation, available), largest=False).indices[:, :, ::dilation]
+    if indices.shape[2] < count:
+        indices = indices[:, :, torch.arange(count, device=indices.device) % indices.shape[2]]
+    return indices
 
 
 def _distances(ones: Tensor, others: Tensor) -> Tensor:

@@ -36,11 +36,11 @@ DRAWN = 8
 
 It then covers the same area as a thinned-out block, as in PointCNN.
 """
-KEPT_BYTES = 2 << 30
-KEPT_SHARE = 1 / 16
-"""Memory for recently used clouds: this many bytes, or this share of the free memory if that is more."""
+CACHE_BYTES = 2 << 30
+CACHE_FRACTION = 1 / 16
+"""Memory for recently used clouds: at least `CACHE_BYTES`, or this fraction of the free memory if that is more."""
 SURVEYED = 16
-"""Clouds that are read for the mean and the spread of what a point has."""
+"""Number of clouds that are read for the mean and the deviation of each channel."""
 TILTED = math.pi / 32
 """Largest rotation about each axis if the vertical axis is unknown; PointCNN rotates S3DIS like this about one axis."""
 
@@ -55,7 +55,7 @@ class _Read(NamedTuple):
     classes: Bytes
     starts: tuple[int, ...]
     rows: Labels
-    """Which of the file's points each is."""
+    """Position of each point in the file."""
 
     @property
     def size(self) -> int:
@@ -65,16 +65,16 @@ class _Read(NamedTuple):
 class PointBlocks(FileSamples):
     """Blocks of `points` points, with inputs float32 [3 + f, points] and targets int64 [points] of classes.
 
-    Each cloud is halved across its longest side until a part has at most `DRAWN` times as many points. The points of a part
-    are distributed at random over as many samples as it takes, so that every point occurs once per epoch. In training the
-    draw depends on (seed, epoch, part), in validation it is always the same. A sample with fewer points is filled up with
-    other points of the part, whose class is `NO_CLASS`.
+    Each cloud is halved across its longest side until a block has at most `DRAWN` times as many points. The points of a
+    block are distributed at random over as many samples as needed, so every point occurs once per epoch. In training the
+    draw depends on (seed, epoch, block), in validation it is always the same. A sample with fewer points is filled up with
+    other points of the block, whose class is `NO_CLASS`.
 
     Positions are relative to their mean, and rotated in training if `turned`; all inputs are normalized by `statistics`.
     """
 
     labelled = True
-    """True if the points have labels; else all are of the first class."""
+    """True if the points have labels; otherwise all are of the first class."""
 
     def __init__(self, split: PointSplit, code: MaskCode, folder: str, *, points: int = 2048) -> None:
         self.folder = folder
@@ -84,21 +84,21 @@ class PointBlocks(FileSamples):
         self.statistics: Statistics | None = None
         self.split = split
         self._counts = [max(1, head.points) if head is not None else 1 for head in heads(split.files)]
-        self._parts = [max(1, math.ceil(count / (DRAWN * points))) for count in self._counts]
-        shares = [
-            (cloud, part, share)
-            for cloud, (count, parts) in enumerate(zip(self._counts, self._parts, strict=True))
-            for part, size in enumerate(_even(count, parts))
-            for share in range(math.ceil(size / points))
+        self._block_counts = [max(1, math.ceil(count / (DRAWN * points))) for count in self._counts]
+        samples = [
+            (cloud, block, number)
+            for cloud, (count, blocks) in enumerate(zip(self._counts, self._block_counts, strict=True))
+            for block, size in enumerate(_even(count, blocks))
+            for number in range(math.ceil(size / points))
         ]
-        self._shares = np.array(shares, np.int64).reshape(-1, 3)
-        self._kept: OrderedDict[int, _Read] = OrderedDict()
-        self._room = max(KEPT_BYTES, int(psutil.virtual_memory().available * KEPT_SHARE))
+        self._samples = np.array(samples, np.int64).reshape(-1, 3)
+        self._cache: OrderedDict[int, _Read] = OrderedDict()
+        self._cache_bytes = max(CACHE_BYTES, int(psutil.virtual_memory().available * CACHE_FRACTION))
         self._broken: dict[int, str] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._shares)
+        return len(self._samples)
 
     @property
     def channels(self) -> int:
@@ -120,17 +120,17 @@ class PointBlocks(FileSamples):
         return self.normalised(statistics)
 
     def path(self, index: int) -> str:
-        return printable(os.path.relpath(self.split.files[self._shares[index][0]], self.folder))
+        return printable(os.path.relpath(self.split.files[self._samples[index][0]], self.folder))
 
     def points_of(self, index: int) -> tuple[Labels, Flags]:
-        """Return the positions in the file of a validation sample's points, int64 [points], and which are its own.
+        """Return the positions in the file of a validation sample's points, int64 [points], and a mask of its own ones.
 
         Each point is one sample's own. Raises as the reader of the file does.
         """
-        cloud, part, share = map(int, self._shares[index])
+        cloud, block, number = map(int, self._samples[index])
         read = self._read(cloud)
-        rows, own = self._drawn(read, cloud, part, share, 0)
-        return read.rows[rows], own
+        rows, is_own = self._draw_rows(read, cloud, block, number, 0)
+        return read.rows[rows], is_own
 
     def identity(self) -> Iterator[bytes | memoryview]:
         yield f"{self.split.features} {self.code} {self.points}".encode()
@@ -138,27 +138,27 @@ class PointBlocks(FileSamples):
         yield np.array(self._counts).data
 
     def load(self, index: int, epoch: int) -> Sample:
-        cloud, part, share = map(int, self._shares[index])
+        cloud, block, number = map(int, self._samples[index])
         if cloud in self._broken:
             raise UnreadableImage(self.path(index), self._broken[cloud])
         try:
             read = self._read(cloud)
-        except Exception as error:  # a broken file may raise nearly anything in a reader
+        except Exception as error:  # readers raise many errors for broken files
             if isinstance(error, OSError) and is_missing(self.folder):
                 raise folder_lost(self.folder) from error
             self._broken[cloud] = describe_failure(error)
             raise UnreadableImage(self.path(index), self._broken[cloud]) from error
-        rows, own = self._drawn(read, cloud, part, share, epoch if self.training else 0)
+        rows, is_own = self._draw_rows(read, cloud, block, number, epoch if self.training else 0)
         positions, features = read.positions[rows], read.features[rows]
         positions = positions - positions.mean(0)
         if self.training and self.turned:
-            positions = positions @ self._turn(index, epoch, upright=is_upright(self.split.files[cloud]))
-        given = np.concatenate([positions, features], 1).T
+            positions = positions @ self._rotation(index, epoch, upright=is_upright(self.split.files[cloud]))
+        inputs = np.concatenate([positions, features], 1).T
         if self.statistics is not None:
             mean, deviation = (np.array(each, np.float32)[:, None] for each in self.statistics)
-            given = (given - mean) / deviation
-        target = np.where(own, read.classes[rows], NO_CLASS).astype(np.int64)
-        return torch.from_numpy(np.ascontiguousarray(given, np.float32)), torch.from_numpy(target)
+            inputs = (inputs - mean) / deviation
+        target = np.where(is_own, read.classes[rows], NO_CLASS).astype(np.int64)
+        return torch.from_numpy(np.ascontiguousarray(inputs, np.float32)), torch.from_numpy(target)
 
     def class_counts(self, classes: int) -> list[float]:
         counts = np.zeros(NO_CLASS + 1, np.int64)
@@ -166,7 +166,7 @@ class PointBlocks(FileSamples):
             try:
                 counts += np.bincount(self._read(cloud).classes, minlength=len(counts))
             except Exception:
-                continue  # the loader names it
+                continue  # the loader reports it
         return counts[:classes].astype(float).tolist()
 
     def normalised(self, statistics: Statistics) -> Self:
@@ -174,7 +174,7 @@ class PointBlocks(FileSamples):
         self.statistics = statistics
         return self
 
-    def surveyed(self) -> Statistics:
+    def compute_statistics(self) -> Statistics:
         """Return mean and standard deviation of each channel over some of the clouds.
 
         Positions are measured from the mean of their block and share one deviation, which preserves shapes. Constant channels
@@ -185,7 +185,7 @@ class PointBlocks(FileSamples):
             try:
                 read = self._read(cloud)
             except Exception:
-                continue  # the loader names it
+                continue  # the loader reports it
             for first, last in zip(read.starts, read.starts[1:], strict=False):
                 block = read.positions[first:last]
                 squares += float(np.square(block - block.mean(0)).sum())
@@ -196,18 +196,18 @@ class PointBlocks(FileSamples):
         means, deviations = together.mean(0, np.float64).tolist(), together.std(0, dtype=np.float64).tolist()
         return (0.0, 0.0, 0.0, *means), (spread, spread, spread, *(each if each > 0 else 1.0 for each in deviations))
 
-    def _drawn(self, read: _Read, cloud: int, part: int, share: int, epoch: int) -> tuple[Labels, Flags]:
-        """Return the rows of a cloud that a sample has, and which of them are its own."""
-        first, last = read.starts[part : part + 2]
-        shares = math.ceil(_even(self._counts[cloud], self._parts[cloud])[part] / self.points)
-        counters = np.arange(last - first, dtype=np.int64) + (cloud << 40) + (part << 24)
+    def _draw_rows(self, read: _Read, cloud: int, block: int, number: int, epoch: int) -> tuple[Labels, Flags]:
+        """Return the rows of a sample in its cloud, and a mask of those that aren't fillers."""
+        first, last = read.starts[block : block + 2]
+        samples = math.ceil(_even(self._counts[cloud], self._block_counts[cloud])[block] / self.points)
+        counters = np.arange(last - first, dtype=np.int64) + (cloud << 40) + (block << 24)
         order = first + np.argsort(self.streams.draw(Purpose.POINTS, epoch, counters, 1)[0], kind="stable")
-        sizes = _even(len(order), shares)
-        begin = sum(sizes[:share])
-        rows = np.resize(np.concatenate([order[begin:], order[:begin]]), self.points)
-        return rows, np.arange(self.points) < sizes[share]
+        sizes = _even(len(order), samples)
+        start = sum(sizes[:number])
+        rows = np.resize(np.concatenate([order[start:], order[:start]]), self.points)
+        return rows, np.arange(self.points) < sizes[number]
 
-    def _turn(self, index: int, epoch: int, *, upright: bool) -> Points:
+    def _rotation(self, index: int, epoch: int, *, upright: bool) -> Points:
         """Draw a rotation, float32 [3, 3], which is a reflection half of the time.
 
         `upright` rotates about the vertical axis by any angle.
@@ -223,25 +223,25 @@ class PointBlocks(FileSamples):
 
     def _read(self, cloud: int) -> _Read:
         with self._lock:
-            if cloud in self._kept:
-                self._kept.move_to_end(cloud)
-                return self._kept[cloud]
-        found = self._in_blocks(cloud)
+            if cloud in self._cache:
+                self._cache.move_to_end(cloud)
+                return self._cache[cloud]
+        found = self._read_blocks(cloud)
         with self._lock:
-            self._kept[cloud] = found
-            while len(self._kept) > 1 and sum(read.size for read in self._kept.values()) > self._room:
-                self._kept.popitem(last=False)
+            self._cache[cloud] = found
+            while len(self._cache) > 1 and sum(read.size for read in self._cache.values()) > self._cache_bytes:
+                self._cache.popitem(last=False)
         return found
 
-    def _in_blocks(self, cloud: int) -> _Read:
+    def _read_blocks(self, cloud: int) -> _Read:
         file = read_cloud(self.split.files[cloud], self.split.features, labelled=self.labelled)
         classes = label_classes(file.labels, self.code) if self.labelled else np.zeros(len(file.labels), np.uint8)
-        parts = self._parts[cloud]
-        if len(classes) < parts:
+        blocks = self._block_counts[cloud]
+        if len(classes) < blocks:
             raise Unfit("nearly all of its points lack valid coordinates")
         order = np.arange(len(classes))
-        _halve(file.positions, order, parts)
-        starts = (0, *np.cumsum(_even(len(classes), parts)).tolist())
+        _halve(file.positions, order, blocks)
+        starts = (0, *np.cumsum(_even(len(classes), blocks)).tolist())
         return _Read(file.positions[order], file.features[order], classes[order], starts, file.rows[order])
 
 
@@ -269,9 +269,9 @@ def open_points(found: RecognizedDataset, folder: str) -> Splits:
 
 
 def _even(count: int, parts: int) -> list[int]:
-    """Return the sizes of nearly equal parts of `count` items, as np.array_split makes them."""
-    whole, rest = divmod(count, parts)
-    return [whole + (part < rest) for part in range(parts)]
+    """Return the sizes of nearly equal parts of `count` items, like np.array_split."""
+    size, rest = divmod(count, parts)
+    return [size + (number < rest) for number in range(parts)]
 
 
 def _halve(positions: Points, order: Labels, parts: int) -> None:
@@ -280,9 +280,9 @@ def _halve(positions: Points, order: Labels, parts: int) -> None:
         return
     left = parts // 2
     size = sum(_even(len(order), parts)[:left])
-    there = positions[order]
-    axis = int(np.argmax(np.ptp(there, 0)))
-    order[:] = order[np.argpartition(there[:, axis], size)]
+    ordered = positions[order]
+    axis = int(np.argmax(np.ptp(ordered, 0)))
+    order[:] = order[np.argpartition(ordered[:, axis], size)]
     _halve(positions, order[:size], left)
     _halve(positions, order[size:], parts - left)
 

@@ -34,10 +34,11 @@ from engine.tasks.predictions import PointScores, Scores
 from engine.tasks.segmentation.task import ClassOfPixel, SegmentationMetric
 
 WIDTHS = {"pointcnn": 4, "pointcnn_x1": 1, "pointcnn_x2": 2, "pointcnn_x8": 8}
-"""PointCNN's width by the model's id: its authors take 4 for Semantic3D, and 8 for S3DIS and ScanNet."""
+"""Width of PointCNN by the model's id; its authors use 4 for Semantic3D, and 8 for S3DIS and ScanNet."""
 CLASSES, CHANNELS = 8, 6
-"""The catalogue describes the models for Semantic3D, with coloured points."""
-SHOWN_SIDE = 256
+"""Classes and channels of the models in the catalogue, those of Semantic3D with colored points."""
+DRAWING_SIDE = 256
+"""Side of drawings in pixels."""
 
 
 class PointSegmentation(Task):
@@ -84,26 +85,24 @@ class PointSegmentation(Task):
         try:
             with torch.no_grad():
                 outputs = model.eval()(given)
-        except Exception as error:  # it may be anybody's
+        except Exception as error:  # any code of a user
             message = (
                 f"The model of {job.model.name} fails on points {list(given.shape)}: {type(error).__name__}: {error}."
             )
             raise TaskError("model", message, "Fix the file, or set another number of points.") from error
-        wanted = (2, classes, job.data.points)
-        if not isinstance(outputs, Tensor) or tuple(outputs.shape) != wanted:
+        expected = (2, classes, job.data.points)
+        if not isinstance(outputs, Tensor) or tuple(outputs.shape) != expected:
             got = f"a tensor of {list(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
-            message = (
-                f"For points {list(given.shape)}, the model of {job.model.name} returns {got}; expected {list(wanted)}."
-            )
+            message = f"For points {list(given.shape)}, the model of {job.model.name} returns {got}; expected {list(expected)}."
             raise TaskError("model", message, f"Make it return {classes} values per point.")
         return model
 
     def image_size(self, job: Job) -> int:
-        """Points have none."""
+        """Return 0, since points have no image size."""
         return 0
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """None: the samples are normalised where they are read."""
+        """Return statistics without effect, since samples are normalized when they are read."""
         return (0.0,) * channels, (1.0,) * channels
 
     def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
@@ -124,15 +123,15 @@ class PointSegmentation(Task):
             classes, code = meaning.classes, meaning.code
 
         def blocks(split: PointBlocks) -> PointBlocks:
-            made = PointBlocks(split.split, code, split.folder, points=job.data.points)
-            made.streams = RandomStreams(job.training.seed)
-            return made
+            renumbered = PointBlocks(split.split, code, split.folder, points=job.data.points)
+            renumbered.streams = RandomStreams(job.training.seed)
+            return renumbered
 
         splits = splits.with_each(blocks, classes=classes)
         train = splits.train
         assert isinstance(train, PointBlocks)
         train.training, train.turned = True, job.augmentation.name != "none"
-        statistics = train.surveyed()
+        statistics = train.compute_statistics()
         return splits.with_each(lambda split: split.normalised(statistics), statistics=statistics)
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
@@ -181,7 +180,7 @@ class ClassOfPoint(ClassOfPixel):
 
     def _drawn(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:
         """`image` is the model's input, float32 [channels, points], and `plane` the class of each point."""
-        return draw_points(image[:3].T, plane, SHOWN_SIDE)
+        return draw_points(image[:3].T, plane, DRAWING_SIDE)
 
 
 def _pointcnn(job: Job, classes: int, channels: int) -> nn.Module:

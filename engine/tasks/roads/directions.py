@@ -47,14 +47,14 @@ def orientation_plane(plane: Bytes) -> Bytes:
     lines = plane == LINE
     found = np.full(plane.shape, BACKGROUND, np.uint8)
     if lines.any():
-        # Half of a line's pixels lie beyond half of the way from its border to its middle.
+        # Half of a line's pixels are farther from its border than a quarter of its width.
         halfway = float(np.median(distance_transform_edt(np.pad(lines, 1))[1:-1, 1:-1][lines]))
         step = max(1, round(2 * halfway / NARROW))
         middle = thin(_in_blocks(lines, step))
-        # A line has the direction of its middle all over its width.
-        nearest = distance_transform_edt(~middle, return_distances=False, return_indices=True)
+        # Pixels of a line have the direction of its center line.
+        closest = distance_transform_edt(~middle, return_distances=False, return_indices=True)
         rows, columns = np.nonzero(lines)
-        found[lines] = _directions(middle)[tuple(nearest[:, rows // step, columns // step])]
+        found[lines] = _directions(middle)[tuple(closest[:, rows // step, columns // step])]
     found[plane == NO_CLASS] = NO_CLASS
     return found
 
@@ -75,48 +75,48 @@ def thin(mask: Mask) -> Mask:
     Only pixels next to removed ones are tested again.
     """
     height, width = mask.shape
-    here = np.pad(mask, 1).astype(np.uint8).ravel()
-    around = _AROUND @ np.array([width + 2, 1])
-    waiting = np.flatnonzero(here)
-    while len(waiting):
-        gone_at_all = []
+    pixels = np.pad(mask, 1).astype(np.uint8).ravel()
+    offsets = _NEIGHBORS @ np.array([width + 2, 1])
+    candidates = np.flatnonzero(pixels)
+    while len(candidates):
+        changed = []
         for side in _SIDES:
-            codes = here[waiting[:, None] + around] @ _BITS
-            gone = waiting[_REMOVABLE[codes] & (here[waiting + around[side]] == 0)]
-            here[gone] = 0
-            beside = _beside(gone, around)
-            gone_at_all.append(beside)
-            waiting = np.union1d(waiting, beside) if len(gone) else waiting
-            waiting = waiting[here[waiting] == 1]
-        waiting = np.unique(np.concatenate(gone_at_all))
-        waiting = waiting[here[waiting] == 1]
-    thinned: Mask = here.reshape(height + 2, width + 2)[1:-1, 1:-1].astype(bool)
+            codes = pixels[candidates[:, None] + offsets] @ _BITS
+            removed = candidates[_REMOVABLE[codes] & (pixels[candidates + offsets[side]] == 0)]
+            pixels[removed] = 0
+            neighbors = _neighbors_of(removed, offsets)
+            changed.append(neighbors)
+            candidates = np.union1d(candidates, neighbors) if len(removed) else candidates
+            candidates = candidates[pixels[candidates] == 1]
+        candidates = np.unique(np.concatenate(changed))
+        candidates = candidates[pixels[candidates] == 1]
+    thinned: Mask = pixels.reshape(height + 2, width + 2)[1:-1, 1:-1].astype(bool)
     return thinned
 
 
-_AROUND = np.array([(-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)])
-"""A pixel's neighbours, rows and columns away, clockwise from the one above."""
+_NEIGHBORS = np.array([(-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)])
+"""Rows and columns to a pixel's neighbors, clockwise from the one above."""
 _SIDES = (0, 4, 2, 6)
 """Neighbors above, below, right and left."""
 _BITS = (1 << np.arange(8)).astype(np.uint8)
 
 
 def _removable() -> Mask:
-    """Return for each set of neighbors, by its bits, whether the pixel can be removed.
+    """Return a mask over the sets of neighbors, by their bits, that allow the removal of a pixel.
 
-    It can if its neighbors stay connected and it doesn't end a line, that is if Hilditch's crossing number is 1.
+    The neighbors have to stay connected, and the pixel must not end a line: Hilditch's crossing number is 1.
     """
-    there = (np.arange(256)[:, None] >> np.arange(8)) & 1
-    crossings = sum((1 - there[:, side]) & (there[:, side + 1] | there[:, (side + 2) % 8]) for side in range(0, 8, 2))
-    removable: Mask = (crossings == 1) & (there.sum(1) >= 2)
+    bits = (np.arange(256)[:, None] >> np.arange(8)) & 1
+    crossings = sum((1 - bits[:, side]) & (bits[:, side + 1] | bits[:, (side + 2) % 8]) for side in range(0, 8, 2))
+    removable: Mask = (crossings == 1) & (bits.sum(1) >= 2)
     return removable
 
 
 _REMOVABLE = _removable()
 
 
-def _beside(indices: npt.NDArray[np.intp], around: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-    return np.unique(indices[:, None] + around)
+def _neighbors_of(indices: npt.NDArray[np.intp], offsets: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    return np.unique(indices[:, None] + offsets)
 
 
 def _directions(middle: Mask) -> Bytes:
@@ -131,8 +131,8 @@ def _directions(middle: Mask) -> Bytes:
     weights = np.exp(-(down**2 + right**2) / (2 * SPREAD**2))
     powers = np.stack([np.ones(len(down)), right, down, right**2, down**2, right * down], 1) * weights[:, None]
     padded = np.pad(middle, REACH)
-    there = padded[rows[:, None] + REACH + down, columns[:, None] + REACH + right]
-    count, x, y, xx, yy, xy = (there @ powers).T
+    is_line = padded[rows[:, None] + REACH + down, columns[:, None] + REACH + right]
+    count, x, y, xx, yy, xy = (is_line @ powers).T
     x, y = x / count, y / count
     straight = xx / count - x**2 - (yy / count - y**2)
     skew = 2 * (xy / count - x * y)

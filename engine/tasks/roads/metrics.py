@@ -67,24 +67,24 @@ class RoadMetric(Metric):
         shares = self.per_class()
         return {
             "iou": shares["IoU"][LINE] or 0.0,
-            "relaxed_iou": _share(precision * recall, precision + recall - precision * recall),
+            "relaxed_iou": _ratio(precision * recall, precision + recall - precision * recall),
             "f1": shares["F1"][LINE] or 0.0,
-            "orientation": _share(right, directed),
+            "orientation": _ratio(right, directed),
             "loss": loss / images,
         }
 
     def relaxed(self) -> tuple[float, float]:
         """Return the fraction of predicted center lines near a true one, and of true ones near a predicted one."""
         found, found_near, true, true_near = self.counters[_MIDDLES].tolist()
-        return _share(found_near, found), _share(true_near, true)
+        return _ratio(found_near, found), _ratio(true_near, true)
 
     def per_class(self) -> dict[str, tuple[float | None, ...]]:
         confusion = self.counters[_CONFUSION].reshape(2, 2)
         right, both = confusion.diag().tolist(), (confusion.sum(0) + confusion.sum(1)).tolist()
         pairs = [(one, two) for one, two in zip(right, both, strict=True)]
         return {
-            "IoU": tuple(_share(one, two - one) if two else None for one, two in pairs),
-            "F1": tuple(_share(2 * one, two) if two else None for one, two in pairs),
+            "IoU": tuple(_ratio(one, two - one) if two else None for one, two in pairs),
+            "F1": tuple(_ratio(2 * one, two) if two else None for one, two in pairs),
         }
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
@@ -92,20 +92,20 @@ class RoadMetric(Metric):
         return tuple(map(tuple, rows))
 
 
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
+def _ratio(count: float, total: float) -> float:
+    return count / total if total else 0.0
 
 
 def _middles(found: Mask, true: Mask) -> Tensor:
-    """For lines [n, h, w]: the pixels of found middle lines, those of them near a true one, and the other way round."""
+    """Count pixels of the center lines of masks [n, h, w]: found, found near a true one, true, true near a found one."""
     from scipy.ndimage import binary_dilation
 
     counts = np.zeros(4)
-    around = np.ones((2 * SLACK + 1, 2 * SLACK + 1), bool)
+    tolerance = np.ones((2 * SLACK + 1, 2 * SLACK + 1), bool)
     for one, other in zip(found, true, strict=True):
         lines = thin(one), thin(other)
         for index, (line, against) in enumerate((lines, lines[::-1])):
-            near = line & binary_dilation(against, around)
+            near = line & binary_dilation(against, tolerance)
             counts[2 * index : 2 * index + 2] += line.sum(), near.sum()
     return torch.from_numpy(counts)
 

@@ -129,7 +129,7 @@ class HourglassModuleMTL(nn.Module):
 
     def __init__(self, features: int, blocks: int, depth: int) -> None:
         super().__init__()
-        # At each depth: across, down, and up for both branches; at the lowest, the bottom for both besides.
+        # Each depth has a skip, a way down, and a way up per branch; the lowest also has a bottom per branch.
         rows = (nn.ModuleList(_row(features, blocks) for _ in range(6 if low == 0 else 4)) for low in range(depth))
         self.hg = nn.ModuleList(rows)
 
@@ -139,11 +139,11 @@ class HourglassModuleMTL(nn.Module):
     def _at(self, height: int, x: Tensor) -> tuple[Tensor, Tensor]:
         rows = self.hg[height - 1]
         assert isinstance(rows, nn.ModuleList)
-        across = rows[0](x)
+        skip = rows[0](x)
         low = rows[1](functional.max_pool2d(x, 2))
         low_1, low_2 = self._at(height - 1, low) if height > 1 else (rows[4](low), rows[5](low))
         up_1, up_2 = (functional.interpolate(up, scale_factor=2.0) for up in (rows[2](low_1), rows[3](low_2)))
-        return across + up_1, across + up_2
+        return skip + up_1, skip + up_2
 
 
 class StackHourglassNetMTL(nn.Module):
@@ -179,8 +179,8 @@ class StackHourglassNetMTL(nn.Module):
                 "finalconv2": nn.Conv2d(32, 32, 3),
                 "finalconv3": nn.Conv2d(32, scores, 2, padding=1),
             }
-            for name, part in last.items():
-                self.add_module(branch + name, part)
+            for name, layer in last.items():
+                self.add_module(branch + name, layer)
         initialise(self)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -193,15 +193,15 @@ class StackHourglassNetMTL(nn.Module):
             scores, backs, halves = self._scored(stack, halves)
             quarters.append(scores)
             x = x + backs if backs is not None else x
-        half_1, whole_1 = self._enlarged("", halves[0])
-        half_2, whole_2 = self._enlarged("angle_", halves[1])
-        maps = [torch.cat([whole_1, whole_2], 1), torch.cat([half_1, half_2], 1), *quarters]
+        half_1, full_1 = self._enlarged("", halves[0])
+        half_2, full_2 = self._enlarged("angle_", halves[1])
+        maps = [torch.cat([full_1, full_2], 1), torch.cat([half_1, half_2], 1), *quarters]
         return torch.cat([each.flatten(2) for each in maps], 2)
 
     def _scored(
         self, stack: int, branches: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]:
-        """Behind one hourglass: the scores of both branches, what the next is given of them, and their features."""
+        """Return the scores of both branches after a hourglass, the input of the next one, and the features."""
         all_scores, features = [], []
         back: Tensor | None = None
         for branch, x in zip(("1", "2"), branches, strict=True):
@@ -210,8 +210,8 @@ class StackHourglassNetMTL(nn.Module):
             all_scores.append(scores)
             features.append(y)
             if stack < len(self.hg) - 1:
-                given = getattr(self, f"_fc_{branch}")[stack](y) + getattr(self, f"_score_{branch}")[stack](scores)
-                back = given if back is None else back + given
+                returned = getattr(self, f"_fc_{branch}")[stack](y) + getattr(self, f"_score_{branch}")[stack](scores)
+                back = returned if back is None else back + returned
         return torch.cat(all_scores, 1), back, (features[0], features[1])
 
     def _enlarged(self, branch: str, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -114,14 +114,14 @@ class LinesAndDirections(Objective):
 
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
         classes, along = target.numpy()
-        return self._shown(image, classes == LINE, along, counted=classes != NO_CLASS)
+        return self._visualize(image, classes == LINE, along, counted=classes != NO_CLASS)
 
     def show_prediction(self, image: Bytes, output: Tensor) -> Visualization:
         """Draw predicted lines in the colors of their likeliest directions."""
         scores = unpack(output[None].float(), image.shape[0])[0][0]
         lines = (scores[:CLASSES].argmax(0) == LINE).numpy()
         along = scores[CLASSES : CLASSES + DIRECTIONS].argmax(0).numpy()
-        return self._shown(image, lines, along, counted=np.ones_like(lines))
+        return self._visualize(image, lines, along, counted=np.ones_like(lines))
 
     def scores(self, output: Tensor, size: int) -> Scores:
         """Return the scores of the largest map, without directions."""
@@ -141,7 +141,7 @@ class LinesAndDirections(Objective):
         height, width = inputs.shape[-2:]
         return outputs.flatten(2)[:, :, : height * width].unflatten(2, (height, width))
 
-    def _shown(self, image: Bytes, lines: np.ndarray, along: np.ndarray, *, counted: np.ndarray) -> Visualization:
+    def _visualize(self, image: Bytes, lines: np.ndarray, along: np.ndarray, *, counted: np.ndarray) -> Visualization:
         share = lines[counted].mean() if counted.any() else 0
         legend = tuple(range(len(self.legend))) if lines.any() else ()
         return Visualization(_lay_directions(image, lines, along), f"Lines on {100 * share:.1f} % of it", legend)
@@ -157,7 +157,7 @@ class RoadAnalysis(Analysis):
 
     def values(self, measured: Measured) -> Values:
         measures, per_class = super().values(measured)
-        precision, recall = measured.own.relaxed()
+        precision, recall = measured.task_metric.relaxed()
         return Values({**measures, "relaxed_precision": precision, "relaxed_recall": recall}, per_class)
 
 
@@ -192,8 +192,8 @@ def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
     """
     values = functional.cross_entropy(scores.float(), targets, ignore_index=NO_CLASS, reduction="none")
     of_lines, of_background = (
-        (values * there).sum((1, 2)) / there.sum((1, 2)).clamp(min=1)
-        for there in (targets < DIRECTIONS, targets == BACKGROUND)
+        (values * mask).sum((1, 2)) / mask.sum((1, 2)).clamp(min=1)
+        for mask in (targets < DIRECTIONS, targets == BACKGROUND)
     )
     return (of_lines + of_background) / 2
 

@@ -25,7 +25,7 @@ from engine.metrics.boundary_iou import BoundaryMetric
 from engine.metrics.class_counts import Shares, class_scores, shares, softened_weights
 from engine.models import registry, segmentation_models
 from engine.models.base import ModelInfo, TaskError
-from engine.tasks.analysis import OWN, Analysis
+from engine.tasks.analysis import TASK_METRIC, Analysis
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.explanation import Target, pixel_targets
 from engine.tasks.predictions import PixelScores, Scores
@@ -104,7 +104,7 @@ class PixelAnalysis(Analysis):
     entries = (Measure("boundary_iou", "Mean boundary IoU", higher_is_better=True, percent=True),)
 
     def metrics(self, scale: float) -> dict[str, Metric]:
-        return {OWN: self.objective.metric(), "boundaries": BoundaryMetric(len(self.classes))}
+        return {TASK_METRIC: self.objective.metric(), "boundaries": BoundaryMetric(len(self.classes))}
 
 
 class Segmentation(Task):
@@ -147,12 +147,11 @@ class Segmentation(Task):
 
 
 class ClassOfPixel(Objective):
-    """The class of every pixel but those of `NO_CLASS`; an image's loss is the mean over its pixels.
+    """Objective for the class of each pixel, without those of `NO_CLASS`; an image's loss is the mean over its pixels.
 
-    `kind` is the job's `loss`: cross entropy, the focal loss (Lin et al. 2017, equation 4, without alpha), the Dice
-    loss (Milletari et al. 2016, over the classes that an image has), or the mean of cross entropy and Dice. `weights`
-    [C] are what a pixel of each class counts in cross entropy and the focal loss; Dice counts classes alike by
-    itself.
+    `kind` is the job's `loss`: cross entropy, the focal loss (Lin et al. 2017, equation 4, without alpha), the Dice loss
+    (Milletari et al. 2016, over the classes that an image has), or the mean of cross entropy and Dice. `weights` [C] are the
+    weights of pixels by class in cross entropy and the focal loss; Dice balances classes itself.
     """
 
     entry = TASK.entry
@@ -195,10 +194,10 @@ class ClassOfPixel(Objective):
         return torch.zeros((len(inputs), *inputs.shape[-2:]), dtype=torch.int64, device=inputs.device)
 
     def show_truth(self, image: npt.NDArray[Any], target: Tensor) -> Visualization:
-        return self._shown(image, target)
+        return self._visualize(image, target)
 
     def show_prediction(self, image: npt.NDArray[Any], output: Tensor) -> Visualization:
-        return self._shown(image, output.argmax(0))
+        return self._visualize(image, output.argmax(0))
 
     def scores(self, output: Tensor, size: int) -> Scores:
         return PixelScores(output.float().softmax(0))
@@ -211,7 +210,7 @@ class ClassOfPixel(Objective):
     ) -> list[Target]:
         return pixel_targets(outputs[0], classes, requested)
 
-    def _shown(self, image: npt.NDArray[Any], classes: Tensor) -> Visualization:
+    def _visualize(self, image: npt.NDArray[Any], classes: Tensor) -> Visualization:
         plane = classes.to(torch.uint8).numpy()
         return Visualization(self._drawn(image, plane), legend=classes_in(plane))
 
@@ -243,6 +242,6 @@ def _dice(outputs: Tensor, targets: Tensor) -> Tensor:
     likely = outputs.softmax(1) * counted
     true = functional.one_hot(targets.where(counted[:, 0], 0), outputs.shape[1]).permute(0, 3, 1, 2) * counted
     both, sizes = (likely * true).sum((2, 3)), (likely + true).sum((2, 3))
-    there = true.sum((2, 3)) > 0
-    shares = 1 - (2 * both + SMOOTH) / (sizes + SMOOTH)
-    return (shares * there).sum(1) / there.sum(1).clamp(min=1)
+    is_present = true.sum((2, 3)) > 0
+    losses = 1 - (2 * both + SMOOTH) / (sizes + SMOOTH)
+    return (losses * is_present).sum(1) / is_present.sum(1).clamp(min=1)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from torch import nn
 
 from engine.contract.events import Event, LogLine
-from engine.models.model_surgery import still_norms
+from engine.models.model_surgery import freeze_norms
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies.base import Strategy
 from engine.training.callbacks.callback import Callback
@@ -32,7 +32,7 @@ class Unfreezing(Callback):
         self._optimizer_step.release()
         unfreeze(self._strategy.model)
         if job.model.freeze_batchnorm:
-            still_norms(self._strategy.model)
+            freeze_norms(self._strategy.model)
         self._stepper.refresh_buffers()
         self._stepper.stop_compiling("it was compiled for the frozen model, which is now unfrozen")
         self._emit(LogLine(text=f"All layers are trained from epoch {epoch} on"))
@@ -61,7 +61,7 @@ def disable_gradients(model: nn.Module, frozen: Collection[str]) -> None:
 
 
 def unfreeze(model: nn.Module) -> None:
-    """Enable gradients of all parameters, and undo `model_surgery.still_norms`."""
+    """Enable gradients of all parameters, and undo `model_surgery.freeze_norms`."""
     for parameter in model.parameters():
         parameter.requires_grad_()
     for module in model.modules():

@@ -13,8 +13,7 @@ from engine.checks.job_checks import problems
 from engine.contract.catalogue import ANY_SIZE, load_catalogue
 from engine.contract.job import Job
 from engine.contract.problems import Problem, errors
-from engine.models.batch_norm_sizes import lone_size
-from engine.models.meta_device import on_meta
+from engine.models.meta_device import lone_size, on_meta
 from engine.tasks.registry import TASKS
 
 CATALOGUE = load_catalogue()

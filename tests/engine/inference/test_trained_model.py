@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.inference.sweep import Part, sweep
+from engine.inference.sweep import Partition, sweep
 from engine.inference.trained_model import CannotLoad, checkpoint_path, load
 from tests.support.cases import some
 from tests.support.consent import agreed
@@ -22,7 +22,7 @@ def test_that_a_loaded_model_measures_what_its_run_measured(task: str, trained: 
     seen: list[int] = []
     val = model.task.splits(of.job).val
     for rank in range(2):
-        for swept in sweep(model, val, batch_size=3, part=Part(rank, 2)):
+        for swept in sweep(model, val, batch_size=3, partition=Partition(rank, 2)):
             metric.update(swept.outputs, swept.targets)
             seen += swept.samples.tolist()
     assert sorted(seen) == list(range(len(val)))

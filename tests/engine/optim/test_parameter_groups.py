@@ -66,10 +66,10 @@ def test_layer_decay_treats_decoder_as_head() -> None:
 
 
 def test_freeze_batchnorm_keeps_statistics() -> None:
-    from engine.models.model_surgery import still_norms
+    from engine.models.model_surgery import freeze_norms
 
     model = TASKS["classification"].build_model(Job.from_fields(model="resnet18"), 3, 3)
-    still_norms(model)
+    freeze_norms(model)
     model.train()
     before = model.get_buffer("bn1.running_mean").clone()
     model(torch.rand(2, 3, 32, 32)).sum().backward()

@@ -18,7 +18,7 @@ from engine.models import pyramid_detectors
 from engine.models.base import TaskError
 from engine.models.detection_models import todays_names
 from engine.models.meta_device import on_meta
-from engine.models.torchvision_detectors import instances, tensors_alone, wanted_boxes, wanted_instances
+from engine.models.torchvision_detectors import box_targets, instance_targets, instances, use_tensors
 from engine.parallel.cut import CannotCut
 from engine.strategies.pipelining.model_split import split_points
 from engine.tasks.base import DatasetInfo
@@ -35,7 +35,7 @@ def job(**fields: Any) -> Job:
     return Job.from_fields(**({"task": "detection", "image_size": 64, "encoder": ENCODER} | fields))
 
 
-def box_targets() -> Tensor:
+def true_boxes() -> Tensor:
     """Two images, of which the second has no objects; of the first's one is to be ignored."""
     filling = [0.0, 0, 0, 0, -1, 0]
     first = [[4.0, 6, 30, 40, 2, 0], [1, 1, 9, 9, 0, 1], [20, 20, 60, 50, 1, 0], filling]
@@ -64,14 +64,14 @@ def perfect(true: list[tuple[list[float], int]], most: int = 8, masks: Tensor | 
 
 
 def test_that_what_is_wanted_of_a_detector_leaves_out_what_is_ignored_or_fills_up() -> None:
-    first, second = wanted_boxes(box_targets())
+    first, second = box_targets(true_boxes())
     assert first["boxes"].tolist() == [[4, 6, 30, 40], [20, 20, 60, 50]]
     assert first["labels"].tolist() == [3, 2]
     assert second["boxes"].shape == (0, 4)
 
 
 def test_that_objects_come_from_planes_with_the_boxes_around_their_pixels() -> None:
-    first, second = wanted_instances(planes())
+    first, second = instance_targets(planes())
     assert first["boxes"].tolist() == [[4, 6, 30, 40], [20, 20, 60, 50]]
     assert first["labels"].tolist() == [3, 2]
     assert first["masks"].shape == (2, 64, 64)
@@ -89,7 +89,7 @@ def test_that_a_detector_gives_each_image_its_loss_and_then_as_many_detections_f
     model = task.build_model(job(task=name, model=task.entry.model), len(CLASSES), 3)
     objective = task.objective(job(task=name), DatasetInfo(CLASSES))
     inputs = torch.randn(2, 3, 64, 64)
-    for targets in (box_targets() if name == "detection" else planes(), objective.blank_targets(inputs)):
+    for targets in (true_boxes() if name == "detection" else planes(), objective.blank_targets(inputs)):
         losses = objective.loss(model(inputs, targets), targets)
         assert losses.shape == (2,)
         assert losses[0] == losses[1] > 0
@@ -137,7 +137,7 @@ def test_that_boxes_are_of_full_precision_where_layers_compute_in_bf16() -> None
 @pytest.mark.parametrize("channels", [1, 5])
 def test_that_images_of_other_channels_are_taken(channels: int) -> None:
     model = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, channels)
-    assert model(torch.randn(2, channels, 64, 64), box_targets()).isfinite().all()
+    assert model(torch.randn(2, channels, 64, 64), true_boxes()).isfinite().all()
 
 
 @pytest.mark.parametrize(("size", "proposals"), [(64, 128), (416, 138), (800, 512), (1600, 512)])
@@ -311,7 +311,7 @@ def test_that_a_model_file_may_give_any_detector_of_torchvisions_kind(tmp_path: 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_that_measures_are_the_same_however_the_images_are_divided(ranks: int) -> None:
     objective = BOXES.objective(job(), DatasetInfo(CLASSES))
-    targets = torch.cat([box_targets(), box_targets()[:1]])
+    targets = torch.cat([true_boxes(), true_boxes()[:1]])
     right = [([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)]
     shifted = [([4.0, 12, 30, 40], 2), ([2.0, 2, 8, 8], 0), ([20.0, 20, 60, 50], 2)]
     outputs = torch.cat([perfect(right), perfect(right[:1]), perfect(shifted)])
@@ -364,7 +364,7 @@ def test_that_what_lies_in_an_object_of_no_class_is_not_wrong() -> None:
 def test_that_truth_and_predictions_are_drawn_and_counted_in_words() -> None:
     image = np.full((64, 64, 3), 40, np.uint8)
     objective = BOXES.objective(job(), DatasetInfo(CLASSES))
-    truth = objective.show_truth(image, box_targets()[0])
+    truth = objective.show_truth(image, true_boxes()[0])
     assert truth.words == "1 disc, 1 bar, 1 ring"
     assert truth.legend == (0, 1, 2)
     assert [entry.name for entry in objective.legend] == list(CLASSES)
@@ -374,7 +374,7 @@ def test_that_truth_and_predictions_are_drawn_and_counted_in_words() -> None:
     assert (shown.words, shown.legend) == ("1 ring", (2,))
     found[0, 4] = 0.2
     assert objective.show_prediction(image, found).words == "no detections with a score of 50 %; the best score is 20 %"
-    assert objective.show_truth(image, box_targets()[1]).words == "nothing"
+    assert objective.show_truth(image, true_boxes()[1]).words == "nothing"
 
     assert MASKS.objective(job(), DatasetInfo(CLASSES)).show_truth(image, planes()[0]).legend == (1, 2)
     objective = MASKS.objective(job(), DatasetInfo(("thing",)))
@@ -419,4 +419,4 @@ def test_that_every_detector_learns_from_its_smallest_images_with_objects_and_wi
 
 def test_that_a_detector_that_is_none_of_torchvisions_is_refused() -> None:
     with pytest.raises(AttributeError):
-        tensors_alone(nn.Linear(1, 1), 1)
+        use_tensors(nn.Linear(1, 1), 1)

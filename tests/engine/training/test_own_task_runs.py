@@ -59,7 +59,7 @@ def test_example_task_learns_and_loads_plainly(start: Start, things: Path) -> No
     assert np.abs(found[:, 0].numpy() - true).mean() == pytest.approx(best, abs=1e-4)
     samples = group.of(Predicted)[-1].samples
     assert len(samples) == 8
-    assert samples[0].truth_words.endswith("there")
+    assert samples[0].truth_words.endswith("expected")
     assert all((group.folder / sample.prediction_png).is_file() for sample in samples)
 
 

@@ -20,7 +20,7 @@ from engine.tasks.points.decoding.fields import AT_ONCE, FEATURES, Columns, Head
 if TYPE_CHECKING:
     from laspy import LasReader
 
-_LAS_LEAST_BYTES, _LAS_HEADER_BYTES, _VLR_BYTES = 227, 375, 54
+_MIN_LAS_BYTES, _LAS_HEADER_BYTES, _VLR_BYTES = 227, 375, 54
 
 
 def read_head(path: str) -> Head:
@@ -69,22 +69,22 @@ def _check_las(stream: BufferedReader) -> None:
     length, head = os.fstat(stream.fileno()).st_size, stream.read(_LAS_HEADER_BYTES)
     if not head:
         raise Unfit("it is empty")
-    if not head.startswith(b"LASF") or len(head) < _LAS_LEAST_BYTES:
+    if not head.startswith(b"LASF") or len(head) < _MIN_LAS_BYTES:
         raise Unfit("it is not a LAS file")
-    own, begin, records, kind, width, count = struct.unpack_from("<HIIBHI", head, 94)
+    header_bytes, start, records, kind, width, count = struct.unpack_from("<HIIBHI", head, 94)
     if head[25] >= 4 and len(head) == _LAS_HEADER_BYTES:
         (count,) = struct.unpack_from("<Q", head, 247)
     zipped = kind & 0xC0
-    if begin > length or _VLR_BYTES * records > begin - own or (not zipped and count * width > length - begin):
+    if start > length or _VLR_BYTES * records > start - header_bytes or (not zipped and count * width > length - start):
         raise Unfit("it is truncated: its header announces more points than there are")
     if zipped and count:
-        stream.seek(begin)
+        stream.seek(start)
         (table,) = struct.unpack("<q", stream.read(8))
-        if table == -1:  # it was written as a stream, and tells it at its end
+        if table == -1:  # streamed files have it at their end
             stream.seek(-8, os.SEEK_END)
             (table,) = struct.unpack("<q", stream.read(8))
-        stream.seek(max(begin, min(table, length)))
+        stream.seek(max(start, min(table, length)))
         _, chunks = struct.unpack("<II", stream.read(8))
-        if chunks * width > length:  # each holds its first point as it is
+        if chunks * width > length:  # each chunk has an uncompressed first point
             raise Unfit("it is truncated: its header announces more points than there are")
     stream.seek(0)

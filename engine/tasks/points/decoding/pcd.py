@@ -90,37 +90,37 @@ def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[C
     colors = _SHIFTS if "packed" in known else {}
     read = {"ascii": _text, "binary": _binary, "binary_compressed": _compressed}[header.data]
     count = 0
-    for part in read(path, header):
-        positions = np.stack([part[known[axis]] for axis in "xyz"], 1).astype(np.float64)
+    for fields in read(path, header):
+        positions = np.stack([fields[known[axis]] for axis in "xyz"], 1).astype(np.float64)
         columns = [
-            (_bits(part[known["packed"]]) >> colors[name]) & 0xFF if name in colors else part[known[name]]
+            (_bits(fields[known["packed"]]) >> colors[name]) & 0xFF if name in colors else fields[known[name]]
             for name in features
         ]
-        labels = integer_labels(part[known["label"]]) if labelled else np.zeros(len(positions), np.int64)
+        labels = integer_labels(fields[known["label"]]) if labelled else np.zeros(len(positions), np.int64)
         count += len(positions)
         yield positions, stack(columns, len(positions)), labels
     if count < header.points:
-        raise Unfit(f"it is truncated: its header announces {header.points:,} points, {count:,} are there")
+        raise Unfit(f"it is truncated: its header announces {header.points:,} points, it has {count:,}")
 
 
 def _read_header(path: str) -> _Header:
     with open_regular(path) as stream:
-        begun, length = stream.read(MAX_HEADER_BYTES), os.fstat(stream.fileno()).st_size
-    if not begun:
+        head, length = stream.read(MAX_HEADER_BYTES), os.fstat(stream.fileno()).st_size
+    if not head:
         raise Unfit("it is empty")
     entries: dict[str, list[str]] = {}
     at = 0
     while "DATA" not in entries:
-        end = begun.find(b"\n", at)
+        end = head.find(b"\n", at)
         if end < 0:
             raise Unfit("it is not a PCD file")
-        words = begun[at:end].decode("ascii", "replace").split()
+        key, *values = head[at:end].decode("ascii", "replace").split() or ("#",)
         at = end + 1
-        if words and not words[0].startswith("#"):
-            entries[words[0].upper()] = words[1:]
+        if not key.startswith("#"):
+            entries[key.upper()] = values
     header = _parse_header(entries, at)
-    least = {"ascii": 2 * len(header.fields), "binary": header.point_bytes, "binary_compressed": 0}[header.data]
-    if header.points * least > length - header.length + 1:
+    min_bytes = {"ascii": 2 * len(header.fields), "binary": header.point_bytes, "binary_compressed": 0}[header.data]
+    if header.points * min_bytes > length - header.length + 1:
         raise Unfit("it is truncated: its header announces more points than there are")
     return header
 
@@ -138,9 +138,9 @@ def _parse_header(entries: Mapping[str, list[str]], length: int) -> _Header:
     for name, size, kind, count in zip(names, sizes, types, counts, strict=True):
         if kind.upper() not in _TYPES or size not in ("1", "2", "4", "8") or (kind.upper() == "F" and size == "1"):
             raise Unfit(f"its field {name} is of the unknown type {kind}{size}")
-        fields.append(_Field(name, np.dtype(f"<{_TYPES[kind.upper()]}{size}"), _whole("COUNT", count)))
-    extent = [_whole(key, entries[key][0]) for key in ("WIDTH", "HEIGHT") if entries.get(key)]
-    points = _whole("POINTS", entries["POINTS"][0]) if entries.get("POINTS") else int(np.prod(extent or [0]))
+        fields.append(_Field(name, np.dtype(f"<{_TYPES[kind.upper()]}{size}"), _parse_count("COUNT", count)))
+    extent = [_parse_count(key, entries[key][0]) for key in ("WIDTH", "HEIGHT") if entries.get(key)]
+    points = _parse_count("POINTS", entries["POINTS"][0]) if entries.get("POINTS") else int(np.prod(extent or [0]))
     header = _Header(tuple(fields), points, data, length)
     used = set(header.known.values())
     if not {"x", "y", "z"} <= header.known.keys():
@@ -150,10 +150,10 @@ def _parse_header(entries: Mapping[str, list[str]], length: int) -> _Header:
     return header
 
 
-def _whole(key: str, word: str) -> int:
-    if not word.isdecimal() or len(word) >= MAX_DIGITS:
+def _parse_count(key: str, text: str) -> int:
+    if not text.isdecimal() or len(text) >= MAX_DIGITS:
         raise Unfit(f"{key} in its header is not a number")
-    return int(word)
+    return int(text)
 
 
 def _text(path: str, header: _Header) -> Iterator[dict[str, Values]]:
@@ -168,11 +168,11 @@ def _text(path: str, header: _Header) -> Iterator[dict[str, Values]]:
         with TextIOWrapper(binary, "ascii", "replace") as text:
             lines = (line for line in text if not line.isspace())
             for numbers in read_numbers(lines, columns, None):
-                part: dict[str, Values] = dict(zip(used, numbers.T, strict=True))
+                fields: dict[str, Values] = dict(zip(used, numbers.T, strict=True))
                 packed = header.known.get("packed")
                 if packed is not None and types[packed].kind != "f":
-                    part[packed] = np.nan_to_num(numbers[:, used.index(packed)]).astype(np.int64)
-                yield part
+                    fields[packed] = np.nan_to_num(numbers[:, used.index(packed)]).astype(np.int64)
+                yield fields
 
 
 def _binary(path: str, header: _Header) -> Iterator[dict[str, Values]]:
@@ -186,12 +186,12 @@ def _binary(path: str, header: _Header) -> Iterator[dict[str, Values]]:
             "itemsize": header.point_bytes,
         }
     )
-    left = header.points
+    remaining = header.points
     with open_regular(path) as stream:
         stream.seek(header.length)
-        while left and (content := stream.read(min(left, AT_ONCE) * header.point_bytes)):
+        while remaining and (content := stream.read(min(remaining, AT_ONCE) * header.point_bytes)):
             points = np.frombuffer(content, layout, len(content) // header.point_bytes)
-            left -= len(points)
+            remaining -= len(points)
             yield {name: points[name] for name in used}
 
 
@@ -212,12 +212,12 @@ def _compressed(path: str, header: _Header) -> Iterator[dict[str, Values]]:
         raise Unfit("its compressed points are damaged")
     allow(2 * unpacked)
     data = _decompress(content, unpacked)
-    part, at = {}, 0
+    fields, at = {}, 0
     for field in header.fields:
         if field.repeats == 1:
-            part[field.name] = np.frombuffer(data, field.type, header.points, at)
+            fields[field.name] = np.frombuffer(data, field.type, header.points, at)
         at += field.size * header.points
-    yield part
+    yield fields
 
 
 def _decompress(content: bytes, size: int) -> bytearray:

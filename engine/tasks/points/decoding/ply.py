@@ -46,18 +46,18 @@ def read_head(path: str) -> Head:
 def _read_header(path: str) -> tuple[Head, bool]:
     """Return the header, and True if the points are written as text."""
     with open_regular(path) as stream:
-        begun, length = stream.read(MAX_HEADER_BYTES), os.fstat(stream.fileno()).st_size
-    line_end = re.match(rb"ply(\r\n|\r|\n)", begun)
-    lines = iter(begun.split(line_end[1]) if line_end is not None else ())
+        head, length = stream.read(MAX_HEADER_BYTES), os.fstat(stream.fileno()).st_size
+    line_end = re.match(rb"ply(\r\n|\r|\n)", head)
+    lines = iter(head.split(line_end[1]) if line_end is not None else ())
     header = [
-        line.decode("ascii", "replace").split() for line in takewhile(lambda line: line.strip() != b"end_header", lines)
+        raw.decode("ascii", "replace").split() for raw in takewhile(lambda raw: raw.strip() != b"end_header", lines)
     ]
     if next(lines, None) is None:
-        raise Unfit("it is empty" if not begun else "it is not a PLY file")
+        raise Unfit("it is empty" if not head else "it is not a PLY file")
     text = True
     elements: list[tuple[str, int, list[tuple[list[str], str]]]] = []
-    for words in header:
-        match words:
+    for line in header:
+        match line:
             case ["format", kind, *_]:
                 text = kind == "ascii"
             case ["element", name, number] if number.isdecimal() and len(number) < MAX_DIGITS:
@@ -66,12 +66,12 @@ def _read_header(path: str) -> tuple[Head, bool]:
                 raise Unfit("its header gives counts that are not numbers")
             case ["property", *kind, name] if elements:
                 elements[-1][2].append((kind, name))
-    # A number in text has a digit and what parts it from the next; of a list nothing but its length is there for sure.
-    least_bytes = sum(
+    # A number in text has a digit and a separator; a list may have only its length.
+    min_bytes = sum(
         count * sum(2 if text else _BYTES.get(kind[-2 if "list" in kind else -1], 1) for kind, _ in properties if kind)
         for _, count, properties in elements
     )
-    if least_bytes > length:
+    if min_bytes > length:
         raise Unfit("it is truncated")
     count, properties = next(((count, properties) for name, count, properties in elements if name == "vertex"), (0, []))
     known = find_fields([name for _, name in properties])

@@ -13,7 +13,7 @@ import torch
 
 from engine.contract.job import Job
 from engine.inference.conversion.comparison import compare_detections
-from engine.inference.conversion.quiet import suppress_output
+from engine.inference.conversion.failure import suppress_output
 from engine.inference.conversion.static_detectors import TRANSLATIONS, static_detector
 from engine.tasks.registry import TASKS
 

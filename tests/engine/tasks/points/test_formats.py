@@ -180,7 +180,7 @@ def test_that_turning_keeps_every_distance_and_surveys_upright(tmp_path: Path) -
 def test_that_samples_are_normalised_alike_along_all_axes(tmp_path: Path) -> None:
     make_clouds(tmp_path, {"train": 3, "val": 1})
     samples = blocks(tmp_path, 300)
-    mean, deviation = samples.surveyed()
+    mean, deviation = samples.compute_statistics()
     assert mean == (0, 0, 0)
     assert len(set(deviation)) == 1
     samples.statistics = mean, deviation
@@ -221,8 +221,8 @@ def test_that_clouds_stay_in_memory_while_there_is_room_and_a_folder_that_is_gon
 ) -> None:
     make_clouds(tmp_path / "data", {"train": 2, "val": 1}, 100)
     kept = blocks(tmp_path / "data", 100)
-    monkeypatch.setattr(engine.tasks.points.samples, "KEPT_BYTES", 1)
-    monkeypatch.setattr(engine.tasks.points.samples, "KEPT_SHARE", 0)
+    monkeypatch.setattr(engine.tasks.points.samples, "CACHE_BYTES", 1)
+    monkeypatch.setattr(engine.tasks.points.samples, "CACHE_FRACTION", 0)
     read_again = blocks(tmp_path / "data", 100)
     loaded = [[samples.load(index, 0)[0] for index in (0, 1, 0)] for samples in (kept, read_again)]
     assert all(torch.equal(one, other) for one, other in zip(*loaded, strict=True))

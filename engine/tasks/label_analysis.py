@@ -8,34 +8,43 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from msgspec import structs
-from torch import Tensor
 
 from engine.contract.catalogue import Measure
 from engine.contract.inference.evaluation import Calibration, ClassCurves, Interval, ReliabilityBin
-from engine.inference.evaluation.thresholds import class_curves, threshold_rows
 from engine.metrics import calibration
 from engine.metrics.calibration import Fitted
 from engine.metrics.class_counts import Shares
-from engine.metrics.label_curves import RankedScores, average_precision, roc, roc_area, thin
+from engine.metrics.label_curves import (
+    RankedScores,
+    average_precision,
+    class_curves,
+    roc,
+    roc_area,
+    thin,
+    threshold_rows,
+)
 from engine.tasks.analysis import Analysis, Columns, Intervals, Measured, Values
-from engine.tasks.multilabel.task import THRESHOLD
 
 MAX_CELLS = 1 << 21
-"""Samples times classes up to which curves are resampled; otherwise their areas have no intervals."""
+"""Maximum number of samples times classes for which curves are resampled; beyond it, areas have no intervals."""
 
 Floats = npt.NDArray[np.float64]
 
 
 class Predictions(NamedTuple):
-    """Confidence of each prediction and whether it is `right`, both [n * each].
+    """Predictions of all samples.
 
-    `each` is the number of predictions per sample, `positives` how many can be right.
+    Attributes:
+        confidence: Confidence of each prediction, [n * per_sample].
+        right: 1 for each right prediction, else 0, [n * per_sample].
+        per_sample: Number of predictions per sample.
+        positives: Number of predictions that can be right.
     """
 
     confidence: Floats
     right: Floats
-    each: int
-    there: float
+    per_sample: int
+    positives: float
 
 
 class LabelAnalysis(Analysis):
@@ -52,21 +61,21 @@ class LabelAnalysis(Analysis):
         """Return the predictions of all samples."""
 
     @abstractmethod
-    def fitted(self, columns: Columns) -> Fitted | None:
+    def fit(self, columns: Columns) -> Fitted | None:
         """Return the temperature that calibrates the probabilities."""
 
-    def begin(self, columns: Columns) -> None:
+    def prepare(self, columns: Columns) -> None:
         assert columns.true is not None
         assert columns.probabilities is not None
         truth = truth_of(columns.true, len(self.classes))
         self._ranked = [RankedScores(columns.probabilities[:, c], truth[:, c]) for c in range(len(self.classes))]
         self._predictions = self.predictions(columns)
-        self._fitted = self.fitted(columns)
+        self._fitted = self.fit(columns)
 
     def values(self, measured: Measured) -> Values:
         measures, per_class = super().values(measured)
         predictions, weights = self._predictions, measured.weights
-        binned = calibration.bins(predictions.confidence, predictions.right, weights.repeat(predictions.each))
+        binned = calibration.bins(predictions.confidence, predictions.right, weights.repeat(predictions.per_sample))
         measures = {**measures, "ece": calibration.expected_error(binned)}
         if (weights != 1).any() and weights.size * len(self.classes) > MAX_CELLS:
             return Values(measures, per_class)
@@ -89,7 +98,7 @@ class LabelAnalysis(Analysis):
             loss_before=fitted.loss[0] if fitted else None,
             loss_after=fitted.loss[1] if fitted else None,
         )
-        rows = threshold_rows(predictions.confidence, predictions.right > 0, predictions.there)
+        rows = threshold_rows(predictions.confidence, predictions.right > 0, predictions.positives)
         return {"calibration": report, "thresholds": rows}
 
     def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
@@ -97,60 +106,6 @@ class LabelAnalysis(Analysis):
         return tuple(
             _curves(number, *each) for number, each in enumerate(zip(self._ranked, precisions, areas, strict=True))
         )
-
-
-class ClassAnalysis(LabelAnalysis):
-    """Analysis of one class per image."""
-
-    def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
-        probabilities = outputs.float().softmax(1)
-        confidence, found = probabilities.max(1)
-        true = targets.argmax(1) if targets.dim() == 2 else targets
-        return Columns(
-            correct=(found == true).double().tolist(),
-            true=[(number,) for number in true.tolist()],
-            predicted=[(number,) for number in found.tolist()],
-            confidence=confidence.tolist(),
-            probabilities=probabilities.cpu().numpy(),
-        )
-
-    def predictions(self, columns: Columns) -> Predictions:
-        confidence, right = np.array(columns.confidence, np.float64), np.array(columns.correct, np.float64)
-        return Predictions(confidence, right, 1, float(len(right)))
-
-    def fitted(self, columns: Columns) -> Fitted | None:
-        assert columns.probabilities is not None
-        return calibration.fit_temperature(columns.probabilities, np.array(columns.true, np.int64).ravel())
-
-
-class MultiLabelAnalysis(LabelAnalysis):
-    """Analysis of any number of labels per image."""
-
-    def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
-        probabilities, true = outputs.float().sigmoid(), targets > 0.5
-        found = probabilities >= THRESHOLD
-        decided = probabilities.where(found, 1 - probabilities).amin(1)
-        either, both = (found | true).sum(1), (found & true).sum(1)
-        return Columns(
-            correct=(both / either.clamp(min=1)).where(either > 0, 1.0).double().tolist(),
-            true=[tuple(row.nonzero().flatten().tolist()) for row in true.cpu()],
-            predicted=[tuple(row.nonzero().flatten().tolist()) for row in found.cpu()],
-            confidence=decided.tolist(),
-            probabilities=probabilities.cpu().numpy(),
-        )
-
-    def predictions(self, columns: Columns) -> Predictions:
-        assert columns.probabilities is not None
-        assert columns.true is not None
-        right = truth_of(columns.true, len(self.classes)).ravel().astype(np.float64)
-        return Predictions(
-            columns.probabilities.ravel().astype(np.float64), right, len(self.classes), float(right.sum())
-        )
-
-    def fitted(self, columns: Columns) -> Fitted | None:
-        assert columns.probabilities is not None
-        assert columns.true is not None
-        return calibration.fit_temperature_of_labels(columns.probabilities, truth_of(columns.true, len(self.classes)))
 
 
 def truth_of(true: list[tuple[int, ...]], classes: int) -> npt.NDArray[np.bool_]:
@@ -162,8 +117,8 @@ def truth_of(true: list[tuple[int, ...]], classes: int) -> npt.NDArray[np.bool_]
 
 
 def _mean(name: str, values: Shares) -> dict[str, float]:
-    there = [value for value in values if value is not None]
-    return {name: float(np.mean(there))} if there else {}
+    present = [value for value in values if value is not None]
+    return {name: float(np.mean(present))} if present else {}
 
 
 def _reliability(number: int, sums: tuple[float, float, float]) -> ReliabilityBin:

@@ -21,7 +21,7 @@ _LISTS = ("correct", "true", "predicted", "confidence")
 
 
 @dataclass
-class Part:
+class WorkerResults:
     """Results of a worker's samples, by their overall numbers, in the order of processing."""
 
     samples: list[int] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Part:
             self._probabilities.append(columns.probabilities)
 
     def write(self, path: Path) -> None:
-        """Write the part. Raises CheckpointError."""
+        """Write the results. Raises CheckpointError."""
         content: dict[str, Any] = {
             "samples": self.samples,
             "losses": self.losses,
@@ -70,27 +70,27 @@ class Joined:
 
 
 def join(paths: Sequence[Path]) -> Joined:
-    """Merge the parts in `paths`. Raises OSError, DamagedCheckpoint."""
-    parts: list[dict[str, Any]] = [read_checkpoint(path)[0] for path in paths]
-    nonempty = [part for part in parts if part["samples"]]
-    numbers = np.array([number for part in nonempty for number in part["samples"]], np.int64)
+    """Merge the results in `paths`. Raises OSError, DamagedCheckpoint."""
+    results: list[dict[str, Any]] = [read_checkpoint(path)[0] for path in paths]
+    nonempty = [each for each in results if each["samples"]]
+    numbers = np.array([number for each in nonempty for number in each["samples"]], np.int64)
     order = np.argsort(numbers, kind="stable")
-    probabilities = [part["probabilities"].numpy() for part in nonempty if part["probabilities"] is not None]
-    columns = {name: _ordered([part["columns"][name] for part in nonempty], order) for name in _LISTS}
+    probabilities = [each["probabilities"].numpy() for each in nonempty if each["probabilities"] is not None]
+    columns = {name: _ordered([each["columns"][name] for each in nonempty], order) for name in _LISTS}
     return Joined(
         numbers[order],
-        _ordered([part["losses"] for part in nonempty], order),
+        _ordered([each["losses"] for each in nonempty], order),
         Columns(**columns, probabilities=np.concatenate(probabilities)[order] if probabilities else None),
         {
-            name: States([Packed(*part["states"][name]) for part in nonempty], order)
+            name: States([Packed(*each["states"][name]) for each in nonempty], order)
             for name in (nonempty[0]["states"] if nonempty else ())
         },
-        tuple(Skipped(path=path, reason=reason) for part in parts for path, reason in part["skipped"]),
+        tuple(Skipped(path=path, reason=reason) for each in results for path, reason in each["skipped"]),
     )
 
 
 def _ordered(lists: Sequence[list[Any] | None], order: npt.NDArray[np.int64]) -> list[Any] | None:
     if any(each is None for each in lists):
         return None
-    merged = [each for part in lists for each in part or ()]
+    merged = [value for values in lists for value in values or ()]
     return [merged[index] for index in order.tolist()]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from engine.inference.evaluation.object_analysis import SIZES, BoxObjects
 from engine.metrics.average_precision import Floats, box_overlaps
 from engine.metrics.detection_errors import KINDS, costs, find_errors
+from engine.tasks.detection.analysis import SIZES, BoxObjects
 from tests.support.coco_reference import CLASSES, images, precisions
 
 SCALE = 5.0

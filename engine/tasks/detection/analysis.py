@@ -1,4 +1,4 @@
-"""Analysis of boxes and outlined objects: average precision by size, kinds of errors and thresholds."""
+"""Analysis of found objects: average precision by size, kinds of errors and thresholds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from engine.contract.catalogue import Measure
 from engine.contract.inference.evaluation import BoxErrors, ClassCurves, SizeName, SizePrecision
-from engine.inference.evaluation.thresholds import class_curves, threshold_rows
 from engine.metrics.average_precision import (
     LEFT_OUT,
     MAX_DETECTIONS,
@@ -24,15 +23,13 @@ from engine.metrics.average_precision import (
     assign,
     average_precisions,
     box_overlaps,
-    mask_overlaps,
     outcomes_of,
 )
 from engine.metrics.base import Metric
 from engine.metrics.detection_errors import COLUMNS, costs, find_errors
-from engine.metrics.label_curves import Counts
-from engine.tasks.analysis import OWN, Analysis, Columns, Intervals, Measured
-from engine.tasks.detection.task import SHOWN, Found, found_in, true_in
-from engine.tasks.instances.task import masks_of, outlined_in
+from engine.metrics.label_curves import Counts, class_curves, threshold_rows
+from engine.tasks.analysis import TASK_METRIC, Analysis, Columns, Intervals, Measured
+from engine.tasks.detection.objects import SCORE_THRESHOLD, Found, found_in, true_in
 
 SIZES: tuple[SizeName, ...] = get_args(SizeName)
 AREAS = ((0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
@@ -80,46 +77,45 @@ class ObjectMetric(Metric):
             areas = each.areas * self._scale**2
             classes = self.counters.shape[1]
             counts = [each.classes[real], errors.missed]
-            counts += [each.classes[real & (areas >= least) & (areas <= most)] for least, most in AREAS]
-            self.counters = self.counters + torch.from_numpy(
-                np.stack([np.bincount(of, minlength=classes) for of in counts]).astype(np.float64)
-            )
+            counts += [each.classes[real & (areas >= low) & (areas <= high)] for low, high in AREAS]
+            rows = np.stack([np.bincount(labels, minlength=classes) for labels in counts])
+            self.counters = self.counters + torch.from_numpy(rows.astype(np.float64))
 
     def compute(self) -> dict[str, float]:
         """Return the mean average precision of each size that has objects."""
         found = {}
         for size, precisions in self.by_size().items():
-            there = precisions[~np.isnan(precisions[:, 0])]
-            if len(there):
-                found[f"ap_{size}"], found[f"ap50_{size}"] = float(there.mean()), float(there[:, 0].mean())
+            present = precisions[~np.isnan(precisions[:, 0])]
+            if len(present):
+                found[f"ap_{size}"], found[f"ap50_{size}"] = float(present.mean()), float(present[:, 0].mean())
         return found
 
     def by_size(self) -> dict[SizeName, Floats]:
         """Return the average precision of each class at each threshold; NaN for a class without such objects."""
         rows, counters = self.rows.numpy(), self.counters.numpy()
-        parts = np.split(rows[:, COLUMNS:], len(SIZES), axis=1)
+        outcomes = np.split(rows[:, COLUMNS:], len(SIZES), axis=1)
         return {
-            size: average_precisions(np.concatenate([rows[:, :2], part], 1), counts)
-            for size, part, counts in zip(SIZES, parts, counters[2:], strict=True)
+            size: average_precisions(np.concatenate([rows[:, :2], each], 1), counts)
+            for size, each, counts in zip(SIZES, outcomes, counters[2:], strict=True)
         }
 
-    def _outcomes(self, each: Compared, least: float, most: float) -> Floats:
+    def _outcomes(self, each: Compared, low: float, high: float) -> Floats:
         """Return the outcomes like pycocotools' `evaluateImg`, in the order of `find_errors`.
 
         Objects of other sizes are ignored, as are unmatched detections of another size.
         """
         areas, found_areas = each.areas * self._scale**2, each.found_areas * self._scale**2
-        ignored = each.ignored | (areas < least) | (areas > most)
-        parts = [np.empty((0, len(THRESHOLDS)))]
+        ignored = each.ignored | (areas < low) | (areas > high)
+        rows = [np.empty((0, len(THRESHOLDS)))]
         for number in np.unique(each.found.classes):
-            of = np.flatnonzero(each.found.classes == number)
-            of = of[np.argsort(-each.found.scores[of], kind="stable")][:MAX_DETECTIONS]
+            found = np.flatnonzero(each.found.classes == number)
+            found = found[np.argsort(-each.found.scores[found], kind="stable")][:MAX_DETECTIONS]
             true = np.flatnonzero(each.classes == number)
-            taken = assign(each.overlaps[np.ix_(of, true)], ignored[true], each.ignored[true])
+            taken = assign(each.overlaps[np.ix_(found, true)], ignored[true], each.ignored[true])
             outcomes = outcomes_of(taken, ignored[true])
-            outside = (found_areas[of] < least) | (found_areas[of] > most)
-            parts.append(np.where((outcomes == WRONG) & outside[:, None], LEFT_OUT, outcomes))
-        return np.concatenate(parts)
+            outside = (found_areas[found] < low) | (found_areas[found] > high)
+            rows.append(np.where((outcomes == WRONG) & outside[:, None], LEFT_OUT, outcomes))
+        return np.concatenate(rows)
 
 
 class BoxObjects(ObjectMetric):
@@ -130,17 +126,8 @@ class BoxObjects(ObjectMetric):
         return Compared(found, found_areas, true.classes, true.ignored, areas, overlaps)
 
 
-class MaskObjects(ObjectMetric):
-    def compared(self, found: Found, target: Tensor) -> Compared:
-        true = outlined_in(target, self.counters.shape[1])
-        masks = masks_of(found, *target.shape[-2:])
-        areas, found_areas = (each.sum((1, 2), dtype=np.float64) for each in (true.masks, masks))
-        overlaps = mask_overlaps(masks, true.masks, true.ignored)
-        return Compared(found, found_areas, true.classes, true.ignored, areas, overlaps)
-
-
 class ObjectAnalysis(Analysis):
-    """Analysis of boxes, or of outlines if `kind` compares these."""
+    """Analysis of objects, compared by boxes unless `kind` compares something else."""
 
     entries = tuple(
         Measure(f"{name}_{size}", f"{title}, {size} objects", higher_is_better=True, percent=True)
@@ -151,19 +138,19 @@ class ObjectAnalysis(Analysis):
     kind: type[ObjectMetric] = BoxObjects
 
     def metrics(self, scale: float) -> dict[str, Metric]:
-        return {OWN: self.objective.metric(), "objects": self.kind(len(self.classes), scale)}
+        return {TASK_METRIC: self.objective.metric(), "objects": self.kind(len(self.classes), scale)}
 
     def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
         columns = Columns(correct=[], true=[], predicted=[], confidence=[])
         compare = self.kind(len(self.classes), 1.0).compared
         for output, target in zip(outputs.cpu(), targets.cpu(), strict=True):
-            each = compare(found_in(output, SHOWN), target)
+            each = compare(found_in(output, SCORE_THRESHOLD), target)
             rows = find_errors(each.found.classes, each.found.scores, each.classes, each.ignored, each.overlaps).rows
             right, wrong = (rows[:, 2] == RIGHT).sum(), (rows[:, 2] == WRONG).sum()
-            there = each.classes[~each.ignored]
-            either = right + wrong + len(there)
+            true = each.classes[~each.ignored]
+            either = right + wrong + len(true)
             columns.correct.append(float(2 * right / either) if either else 1.0)  # type: ignore[union-attr]
-            columns.true.append(tuple(there.tolist()))  # type: ignore[union-attr]
+            columns.true.append(tuple(true.tolist()))  # type: ignore[union-attr]
             columns.predicted.append(tuple(each.found.classes.tolist()))  # type: ignore[union-attr]
             scores = each.found.scores
             columns.confidence.append(float(scores.mean()) if len(scores) else 0.0)  # type: ignore[union-attr]
@@ -198,16 +185,12 @@ class ObjectAnalysis(Analysis):
         precisions = intervals.per_class[next(titles)]
         found = []
         for number, precision in enumerate(precisions):
-            of = rows[(rows[:, 0] == number) & (rows[:, 2] != LEFT_OUT)]
-            of = of[np.argsort(-of[:, 1], kind="stable")]
-            right = (of[:, 2] == RIGHT).cumsum()
-            if not counts[number] or not len(of):
+            ranked = rows[(rows[:, 0] == number) & (rows[:, 2] != LEFT_OUT)]
+            ranked = ranked[np.argsort(-ranked[:, 1], kind="stable")]
+            right = (ranked[:, 2] == RIGHT).cumsum().astype(np.float64)
+            if not counts[number] or not len(ranked):
                 found.append(ClassCurves(class_index=number, positives=int(counts[number])))
                 continue
-            ranked = Counts(of[:, 1], right.astype(np.float64), np.arange(1, len(of) + 1) - right.astype(np.float64))
-            found.append(class_curves(number, ranked, int(counts[number]), precision))
+            at_thresholds = Counts(ranked[:, 1], right, np.arange(1, len(ranked) + 1) - right)
+            found.append(class_curves(number, at_thresholds, int(counts[number]), precision))
         return tuple(found)
-
-
-class OutlineAnalysis(ObjectAnalysis):
-    kind = MaskObjects

@@ -1,0 +1,53 @@
+"""Detections and true objects of an image."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from engine.metrics.average_precision import Bools, Floats, Ints
+from engine.models.torchvision_detectors import BOX
+
+SCORE_THRESHOLD = 0.5
+"""Minimum score of detections that are shown."""
+
+
+class Found(NamedTuple):
+    """Detections in one image, by descending score.
+
+    Attributes:
+        boxes: Boxes, [d, 4].
+        scores: Scores, [d].
+        classes: Classes, [d].
+        more: Further outputs of the detector, [d, w].
+    """
+
+    boxes: Floats
+    scores: Floats
+    classes: Ints
+    more: Floats
+
+
+class Objects(NamedTuple):
+    """One image's objects: `boxes` [g, 4], `classes` [g], `ignored` [g]."""
+
+    boxes: Floats
+    classes: Ints
+    ignored: Bools
+
+
+def found_in(output: Tensor, min_score: float = 0.0) -> Found:
+    """Return the detections in one image's output [k, 6 or more] with a score of at least `min_score`."""
+    rows = output.detach().cpu().double().numpy()
+    rows = rows[rows[:, 4] >= min_score]
+    rows = rows[np.argsort(-rows[:, 4], kind="stable")]
+    return Found(rows[:, :4], rows[:, 4], rows[:, 5].astype(np.int64), rows[:, BOX:])
+
+
+def true_in(target: Tensor) -> Objects:
+    """Return the objects in one image's targets [m, 6], without padding."""
+    rows = target.detach().cpu().double().numpy()
+    rows = rows[rows[:, 4] >= 0]
+    return Objects(rows[:, :4], rows[:, 4].astype(np.int64), rows[:, 5] > 0)
