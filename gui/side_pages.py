@@ -121,7 +121,7 @@ class SidePages(QObject):
     def _pass_job_to_search(self) -> None:
         form, page = self._form, self._workspace.search
         if page is not None:
-            page.set_job(self._job(), form.problems, form.devices, form.device_names(), form.report)
+            page.form.set_job(self._job(), form.problems, form.devices, form.device_names(), form.report)
 
     def _add(self, page: QWidget) -> bool:
         """Add a page to the stack; return False if it is there."""

@@ -16,8 +16,7 @@ from gui.advice import advice_format as words
 from gui.advice.answer_view import AnswerView
 from gui.advice.options import AdviceOptions
 from gui.advice.table import AdviceTable
-from gui.finders.child import FinderChild
-from gui.finders.page import EMPTY, WITHOUT_EFFECT, FinderPage, are_equal
+from gui.finders.page import EMPTY, WITHOUT_EFFECT, FinderChild, FinderPage, are_equal
 from gui.format import localised
 from gui.titles import devices_words, model_title
 from gui.widgets.scroll_panel import scroll_panel

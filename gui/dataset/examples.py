@@ -110,10 +110,10 @@ class ExampleList(QListWidget):
 
     def png(self, row: int) -> bytes:
         """Return the PNG data of an example; empty if it isn't rendered."""
-        shown = self._shown(row)
-        return b"" if shown is None else shown.png
+        image = self._source(row)
+        return b"" if image is None else image.png
 
-    def _shown(self, row: int) -> Example | PreviewImage | None:
+    def _source(self, row: int) -> Example | PreviewImage | None:
         """Return the image of an example; None if it isn't rendered."""
         example = self.examples[row]
         if self._given is None:
@@ -121,11 +121,11 @@ class ExampleList(QListWidget):
         return None if example.sample is None else self._given.get(example.sample)
 
     def _describe(self, row: int) -> None:
-        words, shown = describe(self.examples[row]), self._shown(row)
-        if isinstance(shown, PreviewImage):
-            words += f", as augmented in epoch {shown.epoch} at {shown.size} px"
-        self.item(row).setToolTip(words)
-        self.item(row).setData(Qt.ItemDataRole.AccessibleTextRole, f"Example: {words}")
+        text, image = describe(self.examples[row]), self._source(row)
+        if isinstance(image, PreviewImage):
+            text += f", as augmented in epoch {image.epoch} at {image.size} px"
+        self.item(row).setToolTip(text)
+        self.item(row).setData(Qt.ItemDataRole.AccessibleTextRole, f"Example: {text}")
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.currentRow() >= 0:
@@ -151,7 +151,7 @@ class ExampleList(QListWidget):
     def _side_that_fits(self) -> int:
         if self._strip or not self.examples:
             return self._side
-        # Whether there is a scroll bar depends on what is found here, so that its room is kept free.
+        # Reserve the room of the scroll bar, since its visibility depends on the result.
         width = self.width() - 2 * self.frameWidth() - self.verticalScrollBar().sizeHint().width() - 1
         height = self.height() - 2 * self.frameWidth() - 1
         columns = range(1, max(1, width // (self._least + 2 * _PAD)) + 1)

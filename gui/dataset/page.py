@@ -55,8 +55,7 @@ _EDITING_MS = 400
 
 
 class DatasetPage(QWidget):
-    """Shows the report of the folder in the form, and its images as training is given them by the form's job:
-    rendered by the training's own code in a process of its own, while they are in sight.
+    """Page of the form's dataset. While it is visible, a child process renders images exactly as the job trains on them.
 
     Signals:
         closed(): The user left the page.
@@ -75,9 +74,9 @@ class DatasetPage(QWidget):
         self._report: DatasetReport | None = None
         self._job: Job | None = None
         self._rendered: dict[tuple[int, int], PreviewImage] = {}
-        self._asked = False
+        self._is_rendering_requested = False
         self.renderer = Renderer(self)
-        self._soon = QTimer(self, interval=_EDITING_MS, singleShot=True)
+        self._render_timer = QTimer(self, interval=_EDITING_MS, singleShot=True)
         self.leave = back_action(self, "leave_dataset")
         self.back = bind(QPushButton(), self.leave, "Back from the dataset")
         self.title = WrappingLabel(name="heading")
@@ -111,23 +110,23 @@ class DatasetPage(QWidget):
         self.question.chosen.connect(self.chosen)
         self.classes.currentIndexChanged.connect(self._show_examples)
         self.shown_as.currentIndexChanged.connect(self._show_examples)
-        self._soon.timeout.connect(self._render)
-        self.renderer.progress.connect(self._take)
-        self.renderer.done.connect(self._rendered_all)
-        self.renderer.refused.connect(self._refused)
-        self.renderer.failed.connect(lambda text: self._refused(Problem("", text)))
+        self._render_timer.timeout.connect(self._render)
+        self.renderer.progress.connect(self._on_rendered)
+        self.renderer.done.connect(self._on_finished)
+        self.renderer.refused.connect(self._show_problem)
+        self.renderer.failed.connect(lambda text: self._show_problem(Problem("", text)))
         self.show_report(None)
 
     def show_report(self, report: DatasetReport | None) -> None:
-        """Show what was found, or the ways to read the folder; the chosen class stays if the folder has it."""
+        """Show what was found, or the readings of an unclear folder; the selected class stays if the folder has it."""
         if report is not self._given:
             self.notice.say("")
         self._given = report
         self._report = report if report is not None and report.format else None
-        self._forget()
+        self._drop_rendered()
         unclear = report if report is not None and not report.format and report.readings else None
         if unclear is not None:
-            self.show_augmented(False)  # once a way is chosen, its labels count
+            self.show_augmented(False)
         self.question.show_report(unclear)
         if self._report is None:
             self._stack.setCurrentIndex(0 if unclear is None else 2)
@@ -147,7 +146,7 @@ class DatasetPage(QWidget):
         self.objects.setText(marked)
         self.objects.setVisible(bool(marked))
         self.problems.show_problems(self._report.problems)
-        self._offer()
+        self._update_choices()
         self._show_examples()
 
     def show_notice(self, text: str) -> None:
@@ -162,9 +161,9 @@ class DatasetPage(QWidget):
         """Take the job that images are rendered for; None if it is invalid."""
         if _rendered_by(job) != _rendered_by(self._job):
             self._job = job
-            self._forget()
+            self._drop_rendered()
             if self._report is not None:
-                self._offer()
+                self._update_choices()
                 self._show_examples()
 
     def show_augmented(self, augmented: bool) -> None:
@@ -172,7 +171,7 @@ class DatasetPage(QWidget):
         self.shown_as.setCurrentIndex(1 if augmented and self.shown_as.count() > 1 else 0)
 
     def choose(self, index: int) -> None:
-        """Go to the example at `index` of the report, or to the first way to read the folder."""
+        """Go to the example at `index` of the report, or to the first reading of an unclear folder."""
         if self.question.readings.buttons:
             self.question.readings.buttons[0].setFocus()
             return
@@ -180,11 +179,11 @@ class DatasetPage(QWidget):
         self.examples.setCurrentRow(index)
         self.examples.setFocus()
 
-    def _offer(self) -> None:
+    def _update_choices(self) -> None:
         assert self._report is not None
-        chosen = self.classes.currentText()
-        there = {name for example in self._report.examples for name in _classes_of(example)}
-        of_classes = [name for name in self._report.classes if name in there]
+        selected = self.classes.currentText()
+        present = {name for example in self._report.examples for name in _classes_of(example)}
+        of_classes = [name for name in self._report.classes if name in present]
         epochs = (
             min(EPOCHS, self._job.training.epochs if self._job is not None else EPOCHS)
             if self._training_samples()
@@ -193,11 +192,11 @@ class DatasetPage(QWidget):
         with QSignalBlocker(self.classes), QSignalBlocker(self.shown_as):
             self.classes.clear()
             self.classes.addItems([ALL, *of_classes])
-            self.classes.setCurrentIndex(max(0, self.classes.findText(chosen)))
+            self.classes.setCurrentIndex(max(0, self.classes.findText(selected)))
             index = self.shown_as.currentIndex()
             self.shown_as.clear()
-            given = [f"as augmented in epoch {n}" for n in range(1, epochs + 1)]
-            self.shown_as.addItems(["as they are", *given])
+            augmented = [f"as augmented in epoch {n}" for n in range(1, epochs + 1)]
+            self.shown_as.addItems(["as they are", *augmented])
             self.shown_as.setCurrentIndex(index if 0 <= index <= epochs else 0)
         for widget in (self._class_label, self.classes):
             widget.setVisible(len(of_classes) > 1)
@@ -207,22 +206,22 @@ class DatasetPage(QWidget):
     def _show_examples(self) -> None:
         if self._report is None:
             return
-        chosen = self.classes.currentText() if self.classes.currentIndex() > 0 else ""
-        shown: list[Example] = [e for e in self._report.examples if not chosen or chosen in _classes_of(e)]
+        selected = self.classes.currentText() if self.classes.currentIndex() > 0 else ""
+        examples: list[Example] = [e for e in self._report.examples if not selected or selected in _classes_of(e)]
         epoch = max(0, self.shown_as.currentIndex())
         if epoch:
-            shown = [example for example in shown if _is_rendered(example)]
-        given = {sample: image for (sample, of), image in self._rendered.items() if of == epoch}
-        self.examples.show_examples(shown, given if epoch else None)
-        self.examples.setVisible(bool(shown))
-        if epoch and not self._asked:
-            self._asked = True
-            self._say("Rendering the augmented images …")
-            self._soon.start()
+            examples = [example for example in examples if _is_rendered(example)]
+        images = {sample: image for (sample, of), image in self._rendered.items() if of == epoch}
+        self.examples.show_examples(examples, images if epoch else None)
+        self.examples.setVisible(bool(examples))
+        if epoch and not self._is_rendering_requested:
+            self._is_rendering_requested = True
+            self._show_progress("Rendering the augmented images…")
+            self._render_timer.start()
         for widget in (self.state, self.progress):
             widget.setVisible(bool(epoch) and bool(widget.text()))
-        self.none.setText("" if shown else "This folder has no examples to show.")
-        self.none.setVisible(not shown)
+        self.none.setText("" if examples else "This folder has no examples to show.")
+        self.none.setVisible(not examples)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Place the facts below the examples if the page is too narrow for both."""
@@ -242,8 +241,8 @@ class DatasetPage(QWidget):
             self._show_examples()
 
     def hideEvent(self, event: QHideEvent) -> None:
-        if self.renderer.running or self._soon.isActive():
-            self._forget()
+        if self.renderer.running or self._render_timer.isActive():
+            self._drop_rendered()
         if not event.spontaneous():  # minimizing the window keeps the notice
             self.notice.say("")
         super().hideEvent(event)
@@ -252,45 +251,44 @@ class DatasetPage(QWidget):
         examples = self._report.examples if self._report is not None else ()
         return [example.sample for example in examples if example.sample is not None and _is_rendered(example)]
 
-    def _forget(self) -> None:
+    def _drop_rendered(self) -> None:
         """Drop the images that were rendered for another job."""
-        self._soon.stop()
+        self._render_timer.stop()
         self.renderer.cancel()
         self._rendered.clear()
-        self._asked = False
-        self._say("")
+        self._is_rendering_requested = False
+        self._show_progress("")
         self.state.show_problems(())
 
     def _render(self) -> None:
         if not self.isVisible():
-            self._asked = False
+            self._is_rendering_requested = False
         elif self._job is None:
-            self._refused(Problem("", "The form has errors.", "Correct the marked fields."))
+            self._show_problem(Problem("", "The form has errors.", "Correct the marked fields."))
         else:
             self.renderer.start(self._job, self._training_samples())
 
-    def _take(self, image: PreviewImage) -> None:
+    def _on_rendered(self, image: PreviewImage) -> None:
         self._rendered[image.sample, image.epoch] = image
         if image.epoch == self.shown_as.currentIndex():
             self.examples.give(image)
 
-    def _rendered_all(self, mirrored: bool) -> None:
+    def _on_finished(self, mirrored: bool) -> None:
         job = self._job
         if job is None:
             return
-        words = {"none": "Not augmented", "light": "Cropped from larger images"}
-        text = words.get(job.augmentation.name) or f"Transforms: {augmentation.in_words(job)}"
-        kept = (
-            "" if mirrored or job.augmentation.name == "none" else "; not flipped, as that would change their meaning"
-        )
-        self._say(f"{text}{kept}.")
+        titles = {"none": "Not augmented", "light": "Cropped from larger images"}
+        text = titles.get(job.augmentation.name) or f"Transforms: {augmentation.in_words(job)}"
+        if not mirrored and job.augmentation.name != "none":
+            text += "; not flipped, as that would change their meaning"
+        self._show_progress(f"{text}.")
 
-    def _refused(self, problem: Problem) -> None:
-        self._say("")
+    def _show_problem(self, problem: Problem) -> None:
+        self._show_progress("")
         self.state.show_problems((problem,))
         self._show_examples()
 
-    def _say(self, text: str) -> None:
+    def _show_progress(self, text: str) -> None:
         self.progress.setText(text)
         self.progress.setVisible(bool(text) and self.shown_as.currentIndex() > 0)
 
@@ -307,8 +305,8 @@ class DatasetPage(QWidget):
         head.addWidget(self.back, 0, Qt.AlignmentFlag.AlignTop)
         head.addLayout(texts, 1)
         body, left = QWidget(), QWidget()
-        whole, column = QVBoxLayout(body), QVBoxLayout(left)
-        for layout in (whole, column):
+        content, column = QVBoxLayout(body), QVBoxLayout(left)
+        for layout in (content, column):
             layout.setContentsMargins(0, 0, 0, 0)
         top = QHBoxLayout()
         for label, box in ((self._class_label, self.classes), (self._as_label, self.shown_as)):
@@ -327,8 +325,8 @@ class DatasetPage(QWidget):
         self._splitter.addWidget(self._facts())
         self._splitter.setStretchFactor(0, 1)
         self._splitter.setSizes(_SIZES)
-        whole.addLayout(top)
-        whole.addWidget(self._splitter, 1)
+        content.addLayout(top)
+        content.addWidget(self._splitter, 1)
         self._stack.addWidget(empty)
         self._stack.addWidget(body)
         self._stack.addWidget(scroll_panel(self.question))

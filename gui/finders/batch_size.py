@@ -19,8 +19,7 @@ from PySide6.QtWidgets import (
 from engine.contract.finders import BatchFound, BatchTrial, FinderOrder
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from gui.finders.child import FinderChild
-from gui.finders.page import FinderPage
+from gui.finders.page import FinderChild, FinderPage
 from gui.format import localised, significant, size_of
 from gui.style import theme
 from gui.widgets.problem_label import ProblemLabel

@@ -12,8 +12,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWi
 from engine.contract.finders import FinderOrder, RateFound
 from engine.contract.job import Job
 from engine.contract.problems import Problem
-from gui.finders.child import FinderChild
-from gui.finders.page import FinderPage
+from gui.finders.page import FinderChild, FinderPage
 from gui.format import significant
 from gui.plots.themed import ThemedPlot
 from gui.style import theme

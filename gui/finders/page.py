@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import Any
 
-from PySide6.QtCore import Qt, Signal
+import msgspec
+from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.checks.node_checks import here_only
-from engine.contract.advice import AdviceOrder, AdviceProgress
-from engine.contract.finders import FinderOrder, FinderProgress
+from engine.contract.advice import ADVISING, AdviceOrder, AdviceProgress, AdviceRefused
+from engine.contract.finders import FINDING, FinderFailed, FinderOrder, FinderProgress
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem, errors
 from engine.system.format import duration
 from gui.actions import back_action, bind
-from gui.finders.child import FinderChild
 from gui.format import localised, significant
+from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.titles import model_title, strategy_title
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.page_layout import fault_page, lay_out_page, working_page
@@ -31,6 +32,34 @@ WITHOUT_EFFECT = frozenset(
 NOTHING_CHOSEN = "Choose a value"
 
 EMPTY, TRYING, FAULT, FOUND = range(4)
+
+
+class FinderChild(JsonLinesProcess):
+    """Child process that tries one job at a time (``python -m engine.advisor``).
+
+    Its progress is a FinderProgress or AdviceProgress, and its refusal a tuple of Problems.
+    """
+
+    def __init__(self, parent: QObject | None = None, *, advises: bool = False) -> None:
+        """Prepare the advisor, which takes an AdviceOrder, or a finder, which takes a FinderOrder."""
+        module = "engine.advisor.advice" if advises else "engine.advisor"
+        decode = ADVISING.decode if advises else FINDING.decode
+        super().__init__(module, "Trying the job", decode, _answer_in, parent, cleans_up=True)
+
+    def start(self, order: FinderOrder | AdviceOrder) -> None:
+        """Try the job of `order` on its devices."""
+        self.run(stdin=msgspec.json.encode(order), first=FinderProgress(0.0, "Starting"))
+
+
+def _answer_in(message: Any) -> Answer | None:
+    match message:
+        case FinderProgress() | AdviceProgress():
+            return None
+        case FinderFailed(problem=problem):
+            return Answer((problem,), refused=True)
+        case AdviceRefused(problems=problems):
+            return Answer(problems, refused=True)
+    return Answer(message)
 
 
 class FinderPage(QWidget):

@@ -37,6 +37,7 @@ class InterruptedRuns(QWidget):
         self._runs: list[RunSummary] = []
         self._banners: list[Banner] = []
         self._more = QToolButton()
+        self._more.setText("Show all")
         self._more.setObjectName("flat")
         self._more.clicked.connect(self.show_all)
         self._layout = QVBoxLayout(self)

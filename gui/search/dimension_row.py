@@ -1,4 +1,4 @@
-"""One field that a search varies: over which range, or among which values."""
+"""Row of a field that a search varies, with its range or its values."""
 
 from __future__ import annotations
 
@@ -20,24 +20,27 @@ from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.problem_label import ProblemLabel
 
 NONE = "none"
-"""What stands for an optional field's empty value."""
+"""Text of an optional field's empty value."""
 _SCALES = [
-    ("range", "Range", "Each value is as likely as another"),
-    ("log", "Log scale", "Each power of ten is as likely as another"),
-    ("list", "List", "These values alone"),
+    ("range", "Range", "All values are equally likely"),
+    ("log", "Log scale", "All powers of ten are equally likely"),
+    ("list", "List", "Only these values"),
 ]
 
 
 class DimensionRow(QWidget):
-    """Signals: edited() - the values may be others; removed() - the field is not to vary any more."""
+    """Row of a field to vary.
+
+    Signals:
+        edited(): the values may have changed.
+        removed(): the user removed the field from the search.
+    """
 
     edited = Signal()
     removed = Signal()
 
-    def __init__(self, name: str, field: Field, now: Any) -> None:
-        """`name` is the field's in the space, `now` the value that it has in the job, around which the search
-        begins.
-        """
+    def __init__(self, name: str, field: Field, job_value: Any) -> None:
+        """Create a row for the field `name` of the space, with values around `job_value`."""
         super().__init__()
         self.name, self.field = name, field
         self.problem_label = ProblemLabel()
@@ -47,10 +50,10 @@ class DimensionRow(QWidget):
         self.boxes: dict[Any, QCheckBox] = {}
         self.remove = QToolButton()
         self._lay_out()
-        self.set_value(_suggested(field, now))
+        self.set_value(_suggestion(field, job_value))
 
     def value(self) -> Any:
-        """The dimension as it would stand in a SPACE.toml; what can't be read comes as its text."""
+        """Return the dimension as in a SPACE.toml; unreadable values are strings."""
         if self.boxes:
             return [value for value, box in self.boxes.items() if box.isChecked()]
         if self._scale == "list":
@@ -63,22 +66,21 @@ class DimensionRow(QWidget):
         return ends
 
     def set_value(self, value: Any) -> None:
-        """Shows a dimension as it stands in a SPACE.toml."""
+        """Show a dimension of a SPACE.toml."""
         if self.boxes:
-            for each, box in self.boxes.items():
-                box.setChecked(isinstance(value, list | tuple) and each in value)
+            for choice, box in self.boxes.items():
+                box.setChecked(isinstance(value, list | tuple) and choice in value)
         elif isinstance(value, Mapping):
             self.scale.set_value("log" if value.get("log") else "range")
             for key, editor in (("low", self.low), ("high", self.high), ("step", self.step)):
-                editor.set_value("" if value.get(key) is None else _written(value[key]))
+                editor.set_value("" if value.get(key) is None else _value_text(value[key]))
         else:
             self.scale.set_value("list")
-            listed = value if isinstance(value, list | tuple) else [value]
-            self.listed.set_value(", ".join(map(_written, listed)))
+            values = value if isinstance(value, list | tuple) else [value]
+            self.listed.set_value(", ".join(map(_value_text, values)))
         self._show_scale()
 
     def show_problems(self, problems: tuple[Problem, ...]) -> None:
-        """Says all that is wrong with it."""
         self.problem_label.show_problems(problems)
 
     @property
@@ -86,7 +88,7 @@ class DimensionRow(QWidget):
         return self.scale.value() if self.field.kind in ("int", "float") else "list"
 
     def _read(self, text: str) -> Any:
-        """A number where one is asked for and given."""
+        """Return a numeric field's value as a number if `text` is one, else the text."""
         text = text.strip()
         if self.field.kind not in ("int", "float"):
             return text
@@ -112,8 +114,8 @@ class DimensionRow(QWidget):
         self.remove.setObjectName("flat")
         self.remove.setIcon(icons.icon("close", "muted"))
         self.remove.setIconSize(QSize(14, 14))
-        self.remove.setAccessibleName(f"Do not vary {self.field.label}")
-        self.remove.setToolTip("Leaves the field as it is in the job")
+        self.remove.setAccessibleName(f"Don't vary {self.field.label}")
+        self.remove.setToolTip("Keeps the job's value of the field")
         self.remove.clicked.connect(self.removed)
 
     def _editors(self) -> QWidget:
@@ -130,15 +132,15 @@ class DimensionRow(QWidget):
         row = QHBoxLayout(inside)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(6)
-        named = (
+        editors = (
             (self.scale, "scale"),
             (self.low, "from"),
             (self.high, "to"),
             (self.step, "step"),
             (self.listed, "values"),
         )
-        for editor, what in named:
-            editor.control.setAccessibleName(f"{self.field.label}: {what}")
+        for editor, title in editors:
+            editor.control.setAccessibleName(f"{self.field.label}: {title}")
             editor.edited.connect(self.edited)
         self.scale.edited.connect(self._show_scale)
         self._between = [QLabel("to"), QLabel("step")]
@@ -160,25 +162,25 @@ class DimensionRow(QWidget):
             widget.setVisible(not listed and not log)
 
 
-def _suggested(field: Field, now: Any) -> Any:
-    """Where a search of a field begins: around its value in the job."""
+def _suggestion(field: Field, job_value: Any) -> Any:
+    """Return a dimension around the job's value of a field."""
     if field.kind == "bool":
         return [False, True]
     if field.kind in ("int", "float"):
-        return _range_around(field, now)
-    return list(field.choices) or [now or NONE]
+        return _range_around(field, job_value)
+    return list(field.choices) or [job_value or NONE]
 
 
-def _range_around(field: Field, now: float | None) -> dict[str, Any]:
-    least, most = field.minimum or 0, field.maximum if field.maximum is not None else math.inf
-    if not now:
-        return {"low": least, "high": min(most, 10 if field.kind == "int" else 0.2)}
+def _range_around(field: Field, value: float | None) -> dict[str, Any]:
+    minimum, maximum = field.minimum or 0, field.maximum if field.maximum is not None else math.inf
+    if not value:
+        return {"low": minimum, "high": min(maximum, 10 if field.kind == "int" else 0.2)}
     if field.kind == "int":
-        return {"low": max(least, int(now) // 2), "high": min(most, 2 * now)}
-    if 2 * now > most:
-        return {"low": round(0.8 * now, 4), "high": round(min(1.1 * now, 0.99 * most), 4)}
-    return {"low": now / 10, "high": min(most, 10 * now), "log": True}
+        return {"low": max(minimum, int(value) // 2), "high": min(maximum, 2 * value)}
+    if 2 * value > maximum:
+        return {"low": round(0.8 * value, 4), "high": round(min(1.1 * value, 0.99 * maximum), 4)}
+    return {"low": value / 10, "high": min(maximum, 10 * value), "log": True}
 
 
-def _written(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return NONE if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

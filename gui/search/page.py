@@ -1,17 +1,14 @@
-"""The page Search: all searches, one of them, and the form of a new one."""
+"""Page of the searches: their list, one search, and the form of a new one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QHeaderView, QLabel, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
-from engine.contract.dataset import DatasetReport
-from engine.contract.job import Job
-from engine.contract.problems import Problem
 from engine.contract.search import Search
 from engine.runs.folder import RunFolder
 from engine.runs.searches import SearchFolder, create_search, start_driver, stop_driver
@@ -20,28 +17,30 @@ from gui.actions import Action, back_action, bind
 from gui.search.search_form import SearchForm
 from gui.search.search_list import SearchesModel
 from gui.search.search_view import SearchView
-from gui.search.trials_table import SearchTable
 from gui.sources.background import describe_error, in_background
 from gui.sources.search_data import SearchData
 from gui.sources.searches import Searches, SearchLine
 from gui.widgets.banner import Banner
+from gui.widgets.labels import muted_label
+from gui.widgets.row_model import RowTable
 
-EMPTY = (
-    "No searches yet.\n\nA search trains the job in the form many times,\neach with other settings, and finds the best."
+_EMPTY = (
+    "No searches yet.\n\nA search trains the job in the form many times\nwith different settings, and finds the best."
 )
 NONE, LIST, ONE, FORM = range(4)
+"""Indices in the stack: no searches, the list, one search, the form."""
 
 
 class SearchPage(QWidget):
-    """Follows the searches while it is in sight.
+    """Page of the searches, which are polled while it is visible.
 
     Signals:
-        closed(): back to the page before.
-        run_chosen(RunFolder): a run is to be shown.
-        compare_requested(list[str]): the runs of those ids are to be compared.
-        train_requested(Job): an ordinary run is to be started.
-        job_opened(Job): the job of a SPACE.toml is to be put into the form.
-        message(str, str): in plain words, what was done or why not; "info" or "warning".
+        closed(): the user went back to the previous page.
+        run_chosen(RunFolder): the user opened a run.
+        compare_requested(list[str]): the user wants to compare the runs of these ids.
+        train_requested(Job): the user wants to start an ordinary run.
+        job_opened(Job): a SPACE.toml with a job was opened.
+        message(str, str): a message for the user and its severity, "info" or "warning".
     """
 
     closed = Signal()
@@ -58,49 +57,37 @@ class SearchPage(QWidget):
         self.setAccessibleName("Search page")
         self.source = Searches(self)
         self.model = SearchesModel(self)
-        self.list = SearchTable(self.model, "Searches")
-        self.list.horizontalHeader().setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)  # the names
+        self.list = RowTable(self.model, "Searches")
+        self.list.horizontalHeader().setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
         self.view = SearchView()
         self.form = SearchForm()
         self.leave = back_action(self, "leave_search", "Back")
-        self.back = bind(QPushButton(), self.leave, "Back from the searches")
-        self.new = Action(self, "new_search", "New search …", "Searches the settings of the job in the form")
+        self.new = Action(self, "new_search", "New search…", "Searches the settings of the job in the form")
         self.title = QLabel("Searches")
         self.title.setObjectName("heading")
         self.notice = Banner(name="About the searches", close="Dismiss the notice")
-        self.empty_button = bind(QPushButton(), self.new, "Make the first search")
+        self.new_button = bind(QPushButton(), self.new)
+        self.first_button = bind(QPushButton(), self.new, "Create the first search")
         self.stack = QStackedWidget()
-        self._read = False
+        self._was_read = False
         self._lay_out()
         self._connect()
 
-    def set_job(
-        self,
-        job: Job | None,
-        problems: list[Problem],
-        devices: tuple[str, ...],
-        names: Mapping[str, str],
-        report: DatasetReport | None,
-    ) -> None:
-        """The job in the window's form; see `SearchForm.set_job`."""
-        self.form.set_job(job, problems, devices, names, report)
-
     def show_list(self) -> None:
-        """Shows all searches."""
         self.source.open("")
         self.view.clear()
         self.notice.hide()
-        self._go_to(LIST if self.model.lines or not self._read else NONE)
-        (self.empty_button if self.stack.currentIndex() == NONE else self.list).setFocus()
+        self._show_page(LIST if self.model.rows or not self._was_read else NONE)
+        (self.first_button if self.stack.currentIndex() == NONE else self.list).setFocus()
 
     def show_search(self, name: str) -> None:
-        """Shows one search, and follows it."""
+        """Show one search, once it is read, and follow it."""
         self.view.clear()
         self.notice.hide()
         self.source.open(name)
 
     def close_work(self) -> None:
-        """Ends what goes on in the background; searches go on."""
+        """End background work, at the end of the window; searches continue."""
         self.source.close()
         self.form.close_work()
 
@@ -112,25 +99,13 @@ class SearchPage(QWidget):
         super().hideEvent(event)
         self.source.stop()
 
-    # Making it
-
     def _lay_out(self) -> None:
-        nothing = QWidget()
-        middle = QVBoxLayout(nothing)
-        words = QLabel(EMPTY, alignment=Qt.AlignmentFlag.AlignCenter)
-        words.setObjectName("muted")
-        middle.setSpacing(14)
-        middle.addStretch(1)
-        for widget in (words, self.empty_button):
-            middle.addWidget(widget, 0, Qt.AlignmentFlag.AlignHCenter)
-        middle.addStretch(2)
-        for page in (nothing, self.list, self.view, self.form):
+        for page in (self._empty_page(), self.list, self.view, self.form):
             self.stack.addWidget(page)
         top = QHBoxLayout()
         top.setSpacing(10)
-        top.addWidget(self.back)
+        top.addWidget(bind(QPushButton(), self.leave, "Back from the searches"))
         top.addWidget(self.title, 1)
-        self.new_button = bind(QPushButton(), self.new)
         top.addWidget(self.new_button)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(14, 10, 14, 10)
@@ -140,78 +115,86 @@ class SearchPage(QWidget):
         layout.addWidget(self.stack, 1)
         self.stack.setCurrentIndex(LIST)
 
+    def _empty_page(self) -> QWidget:
+        text = muted_label(_EMPTY)
+        text.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        page = QWidget()
+        column = QVBoxLayout(page)
+        column.setSpacing(14)
+        column.addStretch(1)
+        for widget in (text, self.first_button):
+            column.addWidget(widget, 0, Qt.AlignmentFlag.AlignHCenter)
+        column.addStretch(2)
+        return page
+
     def _connect(self) -> None:
-        self.source.listed.connect(self._list)
-        self.source.shown.connect(self._show)
-        self.source.lost.connect(self._lose)
+        self.source.listed.connect(self._on_listed)
+        self.source.shown.connect(self._on_shown)
+        self.source.lost.connect(self._on_lost)
         self.leave.on_trigger(self._leave)
-        self.new.on_trigger(self._ask_anew)
-        self.list.opened.connect(lambda index: self.show_search(self.model.lines[index.row()].name))
-        self.form.start_wanted.connect(self._start)
+        self.new.on_trigger(self._show_new_form)
+        self.list.opened.connect(lambda index: self.show_search(self.model.rows[index.row()].name))
+        self.form.start_requested.connect(self._start)
         self.form.job_opened.connect(self.job_opened)
         self.form.message.connect(self.message)
         self.view.run_chosen.connect(self._open_run)
         self.view.compare_requested.connect(self.compare_requested)
         self.view.train_requested.connect(self.train_requested)
-        self.view.pause_wanted.connect(self._pause)
-        self.view.continue_wanted.connect(self._continue)
-        self.view.change_wanted.connect(self._change)
+        self.view.pause_requested.connect(lambda: self._drive("pause", stop_driver))
+        self.view.continue_requested.connect(lambda: self._drive("continue", start_driver))
+        self.view.change_requested.connect(self._show_change_form)
 
-    # What is read
-
-    def _list(self, lines: list[SearchLine]) -> None:
-        first = not self._read or not self.model.lines
-        self._read = True
-        self.model.show_lines(lines)
-        if first and lines:
+    def _on_listed(self, lines: list[SearchLine]) -> None:
+        is_first = bool(lines) and not self.model.rows
+        self._was_read = True
+        self.model.set_rows(lines)
+        if is_first:
             self.list.fit()
             self.list.selectRow(0)
         if self.stack.currentIndex() in (NONE, LIST):
-            self._go_to(LIST if lines else NONE)
+            self._show_page(LIST if lines else NONE)
 
-    def _show(self, data: SearchData) -> None:
+    def _on_shown(self, data: SearchData) -> None:
         self.notice.hide()
         self.view.show_data(data)
         self.title.setText(data.folder.name)
         if self.stack.currentIndex() != ONE:
-            self._go_to(ONE)
+            self._show_page(ONE)
             self.view.table.setFocus()
 
-    def _lose(self, words: str) -> None:
-        """The search that was shown can't be any more; the list has the others."""
+    def _on_lost(self, reason: str) -> None:
+        """Show the list, since the opened search is unreadable."""
         self.show_list()
-        self.notice.say(words)
+        self.notice.say(reason)
 
-    def _go_to(self, page: int) -> None:
+    def _show_page(self, page: int) -> None:
         self.stack.setCurrentIndex(page)
         self.new_button.setVisible(page in (LIST, ONE))
         if page in (NONE, LIST):
             self.title.setText("Searches")
 
-    # What is done
-
     def _leave(self) -> None:
-        """From a search or the form to the list, from there to the page before."""
+        """Go from a search or the form to the list, and from the list to the previous page."""
         if self.stack.currentIndex() in (ONE, FORM):
             self.show_list()
         else:
             self.closed.emit()
 
-    def _ask_anew(self) -> None:
-        self.source.open("")
+    def _show_new_form(self) -> None:
         self.notice.hide()
-        self.title.setText("New search")
-        self.form.ask_anew({line.name for line in self.model.lines})
-        self._go_to(FORM)
-        self.form.focus_field("name")
+        self.form.reset({line.name for line in self.model.rows})
+        self._show_form("New search", "name")
 
-    def _change(self) -> None:
+    def _show_change_form(self) -> None:
         if self.view.data is not None:
-            self.source.open("")
-            self.title.setText(f"Change {self.view.data.folder.name}")
             self.form.change(self.view.data.search)
-            self._go_to(FORM)
-            self.form.focus_field("trials")
+            self._show_form(f"Change {self.view.data.folder.name}", "trials")
+
+    def _show_form(self, title: str, field: str) -> None:
+        self.source.open("")
+        self.title.setText(title)
+        self._show_page(FORM)
+        self.form.focus_field(field)
 
     def _start(self, search: Search) -> None:
         def start() -> SearchFolder:
@@ -219,23 +202,17 @@ class SearchPage(QWidget):
             start_driver(folder)
             return folder
 
-        in_background(start, self, lambda folder: self.show_search(folder.name), partial(self._not_done, "start"))
+        in_background(start, self, lambda folder: self.show_search(folder.name), partial(self._on_failed, "start"))
 
-    def _pause(self) -> None:
-        data = self.view.data
-        if data is not None:
-            self._do("pause", partial(stop_driver, data.folder))
+    def _drive(self, verb: str, function: Callable[[SearchFolder], object]) -> None:
+        """Call `function` with the shown search on a thread; `verb` names it in an error."""
+        if self.view.data is not None:
+            folder = self.view.data.folder
+            failed = partial(self._on_failed, verb)
+            in_background(lambda: function(folder), self, lambda _result: self.source.refresh(), failed)
 
-    def _continue(self) -> None:
-        data = self.view.data
-        if data is not None:
-            self._do("continue", partial(start_driver, data.folder))
-
-    def _do(self, what: str, work: Callable[[], object]) -> None:
-        in_background(work, self, lambda _done: self.source.refresh(), partial(self._not_done, what))
-
-    def _not_done(self, what: str, error: Exception) -> None:
-        self.notice.say(f"Could not {what} the search: {describe_error(error)}.", "error")
+    def _on_failed(self, verb: str, error: Exception) -> None:
+        self.notice.say(f"Couldn't {verb} the search: {describe_error(error)}.", "error")
         if not isinstance(error, OSError):
             raise error
 

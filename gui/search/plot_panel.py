@@ -1,4 +1,4 @@
-"""The plots of a search, each under its title, in as many columns as have room."""
+"""Panel of a search's plots in one to three columns."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from gui.search.field_plots import ParallelCoordinates, TwoFields
-from gui.search.plots import History, Importance, ParetoPlot, TrialCurves, TrialPlot, describe
+from gui.search.plots import HistoryPlot, ImportancePlot, ParetoPlot, TrialCurves, TrialPlot, describe
 from gui.sources.search_data import SearchData
 
-_LEAST_WIDTH = 330
-"""Pixels that a plot has at least before another stands beside it."""
-_MOST_COLUMNS = 3
+_MIN_PLOT_WIDTH = 330
+_MAX_COLUMNS = 3
 
 
 class SearchPlots(QWidget):
-    """All plots of the search that is shown; those out of sight are drawn once they come into it. One plot is drawn
-    at a time, so that the window never waits for all.
+    """Plots of a search, drawn one at a time between events so that the window stays responsive.
 
-    Signals: picked(int) - the number of the trial whose point was pressed.
+    Signals:
+        picked(int): the user clicked the point of the trial of that number.
     """
 
     picked = Signal(int)
@@ -29,60 +28,59 @@ class SearchPlots(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.curves = TrialCurves("Goal of all trials by epoch")
-        self.history = History("Goal by trial, and the best so far")
-        self.pareto = ParetoPlot("Two goals against one another")
-        self.importance = Importance("Importance of the fields")
+        self.history = HistoryPlot("Goal by trial, and the best so far")
+        self.pareto = ParetoPlot("Two goals against each other")
+        self.importance = ImportancePlot("Importance of the fields")
         self.fields = TwoFields()
         self.parallel = ParallelCoordinates("Parallel coordinates of all trials")
-        self.all: tuple[TrialPlot, ...] = (
-            *(self.curves, self.pareto, self.history, self.importance, self.fields, self.parallel),
-        )
+        self.all: list[TrialPlot] = [self.curves, self.pareto, self.history, self.importance]
+        self.all += [self.fields, self.parallel]
         self._titles = {plot: QLabel(plot.title) for plot in self.all}
         self._panels = {plot: self._panel(plot) for plot in self.all}
         self._data: SearchData | None = None
-        self._due: list[TrialPlot] = []
+        self.pending: list[TrialPlot] = []
         self._columns = 0
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)
         self._grid.setSpacing(10)
-        self._next = QTimer(self, interval=0, singleShot=True)
-        self._next.timeout.connect(self._draw_next)
+        self._draw_timer = QTimer(self, interval=0, singleShot=True)
+        self._draw_timer.timeout.connect(self._draw_next)
         self._arrange()
         for plot in self.all:
             plot.picked.connect(self.picked)
 
     def show_data(self, data: SearchData) -> None:
-        """Shows the search as it now stands."""
-        others = self._data is None or len(self._data.search.goals) != len(data.search.goals)
+        """Show the current state of a search."""
+        has_other_plots = self._data is None or len(self._data.search.goals) != len(data.search.goals)
         self._data = data
         self._panels[self.pareto].setVisible(len(data.search.goals) > 1)
         self._panels[self.history].setVisible(len(data.search.goals) == 1)
-        self._due = list(self.all)
-        if others:
-            self._arrange(anew=True)
-        self._next.start()
+        self.pending = list(self.all)
+        if has_other_plots:
+            self._arrange(force=True)
+        self._draw_timer.start()
 
-    def choose(self, rows: Sequence[int]) -> None:
-        """Marks the trials at these places among all."""
+    def select(self, rows: Sequence[int]) -> None:
+        """Highlight the trials at these indices in all plots."""
         for plot in self.all:
-            plot.choose(rows)
+            plot.select(rows)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self._next.start()
+        self._draw_timer.start()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self._arrange()
 
     def _draw_next(self) -> None:
-        if self._data is None or not self._due or not self.isVisible():
+        if self._data is None or not self.pending or not self.isVisible():
             return
-        plot = self._due.pop(0)
+        plot = self.pending.pop(0)
         plot.show_data(self._data)
         plot.setAccessibleDescription(describe(self._data))
         self._titles[plot].setText(plot.title)
-        self._next.start()
+        self._draw_timer.start()
 
     def _panel(self, plot: TrialPlot) -> QWidget:
         title = self._titles[plot]
@@ -102,10 +100,10 @@ class SearchPlots(QWidget):
         layout.addWidget(plot, 1)
         return panel
 
-    def _arrange(self, anew: bool = False) -> None:
-        """Lays them out; the last, which is the widest, takes what is left of its row."""
-        columns = max(1, min(_MOST_COLUMNS, self.width() // _LEAST_WIDTH))
-        if columns == self._columns and not anew:
+    def _arrange(self, *, force: bool = False) -> None:
+        """Lay the plots out if the number of columns changes or `force`; the last plot fills its row."""
+        columns = max(1, min(_MAX_COLUMNS, self.width() // _MIN_PLOT_WIDTH))
+        if columns == self._columns and not force:
             return
         self._columns = columns
         while self._grid.count():
@@ -115,5 +113,5 @@ class SearchPlots(QWidget):
             column = number % columns
             span = columns - column if panel is shown[-1] else 1
             self._grid.addWidget(panel, number // columns, column, 1, span)
-        for column in range(_MOST_COLUMNS):
+        for column in range(_MAX_COLUMNS):
             self._grid.setColumnStretch(column, int(column < columns))

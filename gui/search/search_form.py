@@ -1,12 +1,12 @@
-"""The form of a search: which fields it varies, what it is after, and how much it may cost."""
+"""Form of a search: fields to vary, goals, budget and method."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QTimer, Signal
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from engine.contract.catalogue import Catalogue, load_catalogue
@@ -19,34 +19,42 @@ from gui.actions import Action, bind
 from gui.form.environment import devices_text
 from gui.format import counted
 from gui.search.dimension_row import DimensionRow
-from gui.search.judging import Request
-from gui.search.settings import NO_GOAL, OTHER_GOALS, make_rows, values_of
-from gui.search.space_file import read_space, write_space
-from gui.sources.background import Background, describe_error, in_background
+from gui.search.search_file import ValidationRequest, read_space, values_of, write_space
+from gui.search.settings import NO_GOAL, OTHER_GOALS, make_rows
+from gui.sources.background import SingleFlight, describe_error, in_background, reraise
 from gui.titles import model_title
 from gui.widgets import file_dialogs
 from gui.widgets.editors import ChoiceEditor
+from gui.widgets.labels import muted_label
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_column
 from gui.widgets.tab_order import order_tabs
 
-_WIDEST = 760
+_MAX_WIDTH = 760
 _KINDS = ("int", "float", "bool", "choice", "text")
-_FIRST = "learning_rate"
-_OF_GOALS = ("goal", "against")
-_FIXED_LATER = ("name", *_OF_GOALS, "sampler", "seed")
+_FIRST_FIELD = "learning_rate"
+_GOAL_ROWS = ("goal", "against")
+_LOCKED_ROWS = ("name", *_GOAL_ROWS, "sampler", "seed")
 _LOCKED = "Can't be changed once trials have begun."
+_SECTIONS = (
+    ("Goal", _GOAL_ROWS),
+    ("Budget (stops at the first limit reached)", ("trials", "hours", "total_epochs")),
+    ("How to search", ("sampler", "pruner", "confirm", "seed")),
+)
+
+_Validated = tuple[int, tuple[Search | None, list[Problem]]]
 
 
 class SearchForm(QWidget):
-    """Asks for a new search of the job on screen, or for another budget of one that there is.
+    """Form of a new search of the window's job, or of another budget for an existing search.
 
-    Signals: start_wanted(Search) - it is to be started, or continued as it now is; job_opened(Job) - the job of a
-    SPACE.toml is to be put into the window's form; message(str, str) - in plain words, what was done or why not;
-    "info" or "warning".
+    Signals:
+        start_requested(Search): the user wants to start or continue the search.
+        job_opened(Job): a SPACE.toml with a job was opened.
+        message(str, str): a message for the user and its severity, "info" or "warning".
     """
 
-    start_wanted = Signal(object)
+    start_requested = Signal(object)
     job_opened = Signal(object)
     message = Signal(str, str)
 
@@ -58,29 +66,30 @@ class SearchForm(QWidget):
         self._job: Job | None = None
         self._job_problems: list[Problem] = []
         self._devices: tuple[str, ...] = ()
-        self._names: dict[str, str] = {}
+        self._device_names: dict[str, str] = {}
         self._report: DatasetReport | None = None
-        self._changed: Search | None = None
+        self._existing: Search | None = None
         self._taken: Collection[str] = ()
-        self._judging: Background | None = None
-        self._again = self._wanted = False
+        self._edits = 0
+        self._is_start_pending = False
         self.rows = make_rows()
         self.dimensions: dict[str, DimensionRow] = {}
-        self.about = QLabel(wordWrap=True)
-        self.devices = QLabel(wordWrap=True)
+        self.about = muted_label(word_wrap=True)
+        self.devices = muted_label(word_wrap=True)
         self.add = QComboBox()
         self.space_problems, self.device_problems, self.other_problems = ProblemLabel(), ProblemLabel(), ProblemLabel()
-        self.start = Action(self, "start_search", "Start the search", "Starts it in processes of its own")
-        self.open = Action(self, "open_space", "Open …", "Opens a SPACE.toml")
-        self.save = Action(
-            self, "save_space", "Save …", "Saves what is asked for as a SPACE.toml, for footplate search"
-        )
-        self.start_button = bind(QPushButton(), self.start)
-        self._soon = QTimer(self, interval=0, singleShot=True)
+        self.start = Action(self, "start_search", "Start the search", "")
+        self.open = Action(self, "open_space", "Open…", "Opens a SPACE.toml")
+        self.save = Action(self, "save_space", "Save…", "Saves the search as a SPACE.toml, for footplate search")
+        self._validation = SingleFlight(self, self._next_validation, self._on_validated, reraise)
+        self._timer = QTimer(self, interval=0, singleShot=True)
+        self._timer.timeout.connect(self._validation.request)
         self._lay_out()
         self._connect()
 
-    # What the owner tells the form
+    @property
+    def is_validating(self) -> bool:
+        return self._timer.isActive() or self._validation.running
 
     def set_job(
         self,
@@ -90,150 +99,131 @@ class SearchForm(QWidget):
         names: Mapping[str, str],
         report: DatasetReport | None,
     ) -> None:
-        """The job in the window's form, with all that is wrong with it, the devices that are chosen and what GPUs are
-        called.
+        """Set the window's job.
+
+        Args:
+            job: Job, None if it has errors.
+            problems: Problems of the job.
+            devices: Selected devices.
+            names: Names of the GPUs.
+            report: Report on the job's dataset, None if it isn't inspected yet.
         """
-        of_task = self._job.task if self._job is not None else None
-        self._devices, self._names, self._report = devices, dict(names), report
+        previous_task = self._job.task if self._job is not None else None
+        self._devices, self._device_names, self._report = devices, dict(names), report
         self._job = job.with_fields(name="") if job is not None else None
         self._job_problems = problems if job is None else []
-        if job is not None and job.task != of_task:
-            self._offer_goals()
-        self._offer_fields()
-        self._judge_later()
+        if job is not None and job.task != previous_task:
+            self._update_goals()
+        self._update_addable_fields()
+        self._schedule_validation()
 
     def focus_field(self, name: str) -> None:
         self.rows[name].editor.control.setFocus()
 
-    def ask_anew(self, taken: Collection[str]) -> None:
-        """Asks for a new search; those of the names `taken` are there."""
-        self._changed, self._taken = None, taken
-        self._lock()
+    def reset(self, taken: Collection[str]) -> None:
+        """Prepare a new search; `taken` are the names of existing ones."""
+        self._existing, self._taken = None, taken
+        self._lock_defining_fields()
         if not self.dimensions:
-            self.vary(_FIRST)
+            self.vary(_FIRST_FIELD)
         if not self.rows["name"].value() or self.rows["name"].value() in taken:
             self.rows["name"].set_value(_unused("search", taken))
-        self.start.set_appearance(
-            "Start the search", "Starts it in processes of its own, which go on when the window is closed"
-        )
-        self._judge_later()
+        self.start.set_appearance("Start the search", "Starts it in separate processes; you can close the window")
+        self._schedule_validation()
 
     def change(self, search: Search) -> None:
-        """Asks with which budget, devices, pruning and confirmation a search is to go on."""
-        self._changed = search
-        self.take(values_of(search))
-        self._lock()
-        self.start.set_appearance("Continue the search", "Goes on with this budget on these devices")
-        self._judge_later()
+        """Show the budget, devices, pruning and confirmation of an existing search, to continue it with changes."""
+        self._existing = search
+        self.set_values(values_of(search))
+        self._lock_defining_fields()
+        self.start.set_appearance("Continue the search", "Continues with this budget on these devices")
+        self._schedule_validation()
 
-    def take(self, values: Mapping[str, Any]) -> None:
-        """Shows values as they stand in a SPACE.toml."""
+    def set_values(self, values: Mapping[str, Any]) -> None:
+        """Show the values of a SPACE.toml."""
         goals = values.get("goals", [])
         goals = [goals] if isinstance(goals, str) else list(goals) if isinstance(goals, list | tuple) else []
-        plain = dict.fromkeys(self.rows) | {row.field.name: row.default for row in self.rows.values()}
-        plain |= {name: value for name, value in values.items() if name in self.rows}
-        plain["trials"] = values.get("trials")
-        plain["goal"] = goals[0] if goals else self.rows["goal"].value()
-        plain["against"] = goals[1] if len(goals) > 1 else NO_GOAL
+        row_values = {name: values.get(name, row.default) for name, row in self.rows.items()}
+        row_values["trials"] = values.get("trials")
+        row_values["goal"] = goals[0] if goals else self.rows["goal"].value()
+        row_values["against"] = goals[1] if len(goals) > 1 else NO_GOAL
         for name, row in self.rows.items():
-            row.set_value(plain[name])
+            row.set_value(row_values[name])
         for name in list(self.dimensions):
-            self._drop(name)
+            self._remove_dimension(name)
         space = values.get("space")
         for name, dimension in (space if isinstance(space, Mapping) else {}).items():
             self.vary(name, dimension)
 
     def vary(self, name: str, dimension: Any = None) -> None:
-        """Adds a field to those that vary, over `dimension` where that is given."""
+        """Add a field to vary, over a `dimension` or over a suggestion."""
         field = self._field(name)
         if field is None or name in self.dimensions:
             return
-        row = DimensionRow(name, field, self._now(name, field))
+        row = DimensionRow(name, field, self._job_value(name, field))
         if dimension is not None:
             row.set_value(dimension)
         self.dimensions[name] = row
         self._space.addWidget(row)
-        row.edited.connect(self._judge_later)
-        row.removed.connect(lambda: self._drop(name))
-        self._offer_fields()
+        row.edited.connect(self._schedule_validation)
+        row.removed.connect(lambda: self._remove_dimension(name))
+        self._update_addable_fields()
         self._order_tabs()
-        self._judge_later()
+        self._schedule_validation()
 
     def values(self) -> dict[str, Any]:
-        """What is asked for, as it would stand in a SPACE.toml."""
-        values = {name: row.value() for name, row in self.rows.items() if name not in _OF_GOALS}
-        goals = [self.rows[name].value() for name in _OF_GOALS]
+        """Return the values as in a SPACE.toml."""
+        values = {name: row.value() for name, row in self.rows.items() if name not in _GOAL_ROWS}
+        goals = [self.rows[name].value() for name in _GOAL_ROWS]
         values["goals"] = [goal for goal in goals if goal != NO_GOAL]
         values["devices"] = list(self._devices)
         values["space"] = {name: row.value() for name, row in self.dimensions.items()}
         return {name: value for name, value in values.items() if value is not None}
 
     def close_work(self) -> None:
-        """Ends what goes on in the background."""
-        if self._judging is not None:
-            self._judging.finish()
-
-    # Making it
+        """End the validation, at the end of the window."""
+        self._validation.finish()
 
     def _lay_out(self) -> None:
-        self.about.setObjectName("muted")
-        self.devices.setObjectName("muted")
-        self.start_button.setObjectName("primary")
-        self.add.setAccessibleName("Add a field to vary")
         column = QWidget()
-        column.setMaximumWidth(_WIDEST)
+        column.setMaximumWidth(_MAX_WIDTH)
         layout = QVBoxLayout(column)
         layout.setContentsMargins(0, 0, 10, 0)
         layout.setSpacing(8)
         self._space = QVBoxLayout()
         self._space.setSpacing(8)
-        layout.addWidget(self.about)
-        layout.addWidget(self.rows["name"])
-        self._heading(layout, "Fields to vary")
-        layout.addLayout(self._space)
+        self.add.setAccessibleName("Add a field to vary")
         adding = QHBoxLayout()
         adding.addWidget(self.add)
         adding.addStretch(1)
+        layout.addWidget(self.about)
+        layout.addWidget(self.rows["name"])
+        _add_section(layout, "Fields to vary")
+        layout.addLayout(self._space)
         layout.addLayout(adding)
         layout.addWidget(self.space_problems)
-        for title, names in (
-            ("Goal", _OF_GOALS),
-            ("Budget: no trial starts after whichever comes first", ("trials", "hours", "total_epochs")),
-            ("How to search", ("sampler", "pruner", "confirm", "seed")),
-        ):
-            self._heading(layout, title)
-            for name in names:
-                layout.addWidget(self.rows[name])
-        self._heading(layout, "Devices")
-        layout.addWidget(self.devices)
-        layout.addWidget(self.device_problems)
-        layout.addWidget(self.rows["devices_per_trial"])
-        self._heading(layout, "Afterwards")
-        for name in ("best_epochs", "keep_checkpoints"):
-            layout.addWidget(self.rows[name])
+        for title, names in _SECTIONS:
+            _add_section(layout, title, *(self.rows[name] for name in names))
+        _add_section(layout, "Devices", self.devices, self.device_problems, self.rows["devices_per_trial"])
+        _add_section(layout, "Afterwards", self.rows["best_epochs"], self.rows["keep_checkpoints"])
         layout.addStretch(1)
+        start_button = bind(QPushButton(), self.start)
+        start_button.setObjectName("primary")
         buttons = QHBoxLayout()
-        for button in (bind(QPushButton(), self.open), bind(QPushButton(), self.save)):
-            buttons.addWidget(button)
+        buttons.addWidget(bind(QPushButton(), self.open))
+        buttons.addWidget(bind(QPushButton(), self.save))
         buttons.addStretch(1)
-        buttons.addWidget(self.start_button)
+        buttons.addWidget(start_button)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scroll_column(column), 1)
         outer.addWidget(self.other_problems)
         outer.addLayout(buttons)
 
-    def _heading(self, layout: QVBoxLayout, title: str) -> None:
-        label = QLabel(title)
-        label.setObjectName("heading")
-        layout.addSpacing(6)
-        layout.addWidget(label)
-
     def _connect(self) -> None:
-        self._soon.timeout.connect(self._judge)
         for row in self.rows.values():
-            row.edited.connect(self._judge_later)
-        self.add.activated.connect(self._add)
+            row.edited.connect(self._schedule_validation)
+        self.add.activated.connect(self._add_dimension)
         self.start.on_trigger(self._start)
         self.open.on_trigger(lambda: file_dialogs.choose(self, "Open a SPACE.toml", "", False, self.open_file))
         self.save.on_trigger(
@@ -247,181 +237,173 @@ class SearchForm(QWidget):
         parts = (rows["name"], *self.dimensions.values(), self.add, *(rows[name] for name in rows if name != "name"))
         order_tabs(self, (*parts, *self.findChildren(QPushButton)))
 
-    # What is offered
-
-    def _offer_goals(self) -> None:
-        """The measures of the job's task, and what else may be a goal."""
+    def _update_goals(self) -> None:
+        """Offer the metrics of the job's task and the other goals."""
         task = self._catalogue.task(self._job.task) if self._job is not None else None
-        measures = [(each.id, each.title, "") for each in (task.metrics if task is not None else ())]
-        for name, more in (("goal", []), ("against", [(NO_GOAL, "Nothing: one goal", "")])):
+        metrics = [(metric.id, metric.title, "") for metric in (task.metrics if task is not None else ())]
+        for name, first in (("goal", []), ("against", [(NO_GOAL, "None (single goal)", "")])):
             editor = self.rows[name].editor
             assert isinstance(editor, ChoiceEditor)
-            known = [*more, *measures, *OTHER_GOALS]
-            if editor.value() not in {value for value, *_ in known}:
+            choices = [*first, *metrics, *OTHER_GOALS]
+            if editor.value() not in {value for value, *_ in choices}:
                 editor.box.clear()
-            editor.set_choices(known)
+            editor.set_choices(choices)
 
-    def _offer_fields(self) -> None:
-        """The fields that have an effect in the job and do not vary yet."""
+    def _update_addable_fields(self) -> None:
+        """Offer the fields that have an effect in the job and aren't varied yet."""
         job = self._job or Job()
         idle = idle_by_entries({name: job.value(name) for name in FIELDS}, self._catalogue)
         names = [name for name in SEARCHABLE if name not in idle and FIELDS[name].kind in _KINDS]
-        names += [
-            OPTION + field.name for field in self._catalogue.options_of(job.task, job.model.name, job.parallel.strategy)
-        ]
+        names += self._options()
         self.add.clear()
-        self.add.addItem("Add a field …", "")
+        self.add.addItem("Add a field…", "")
         for name in names:
             field = self._field(name)
             if field is not None and name not in self.dimensions:
                 self.add.addItem(field.label, name)
-                self.add.setItemData(self.add.count() - 1, field.help, 3)  # Qt.ItemDataRole.ToolTipRole
+                self.add.setItemData(self.add.count() - 1, field.help, Qt.ItemDataRole.ToolTipRole)
+
+    def _options(self) -> dict[str, Field]:
+        """Return the options of the job's task, model and strategy by their names in a space."""
+        job = self._job or Job()
+        options = self._catalogue.options_of(job.task, job.model.name, job.parallel.strategy)
+        return {OPTION + field.name: field for field in options}
 
     def _field(self, name: str) -> Field | None:
-        job = self._job or Job()
-        if not name.startswith(OPTION):
-            return FIELDS.get(name)
-        options = self._catalogue.options_of(job.task, job.model.name, job.parallel.strategy)
-        return next((field for field in options if OPTION + field.name == name), None)
+        return self._options().get(name) if name.startswith(OPTION) else FIELDS.get(name)
 
-    def _now(self, name: str, field: Field) -> Any:
+    def _job_value(self, name: str, field: Field) -> Any:
         job = self._job or Job()
         return job.options.get(field.name, field.default) if name.startswith(OPTION) else job.value(name)
 
-    def _add(self, index: int) -> None:
+    def _add_dimension(self, index: int) -> None:
         name = self.add.itemData(index)
         if name:
             self.vary(name)
             self.dimensions[name].setFocus()
 
-    def _drop(self, name: str) -> None:
+    def _remove_dimension(self, name: str) -> None:
         row = self.dimensions.pop(name)
         self._space.removeWidget(row)
         row.hide()
         row.deleteLater()
-        self._offer_fields()
-        self._judge_later()
+        self._update_addable_fields()
+        self._schedule_validation()
 
-    def _lock(self) -> None:
-        """What defines the trials stays as it is once they have begun."""
-        for name in _FIXED_LATER:
-            self.rows[name].lock(_LOCKED if self._changed is not None else "")
+    def _lock_defining_fields(self) -> None:
+        """Lock the fields that define the trials of an existing search; unlock them for a new one."""
+        is_new = self._existing is None
+        for name in _LOCKED_ROWS:
+            self.rows[name].lock("" if is_new else _LOCKED)
         for row in self.dimensions.values():
-            row.setEnabled(self._changed is None)
+            row.setEnabled(is_new)
         for widget in (self.add, self.about):
-            widget.setVisible(self._changed is None)
-        self.open.allow("" if self._changed is None else _LOCKED)
+            widget.setVisible(is_new)
+        self.open.allow("" if is_new else _LOCKED)
 
-    # Judging it
+    def _schedule_validation(self) -> None:
+        self._edits += 1
+        self.start.allow("Checking…")
+        self._timer.start()
 
-    def _judge_later(self) -> None:
-        self.start.allow("Checking …")
-        self._soon.start()
-
-    def _judge(self) -> None:
-        """Asks away from the window's thread, since the disk may be slow."""
-        if self._judging is not None:
-            self._again = True
-            return
-        job = self._changed.job if self._changed is not None else self._job
-        self._tell_job(job)
+    def _next_validation(self) -> Callable[[], _Validated] | None:
+        """Return the validation of the current values, which uses the disk; None without a valid job."""
+        job = self._existing.job if self._existing is not None else self._job
+        self._describe_trials(job)
         if job is None:
-            wrong = errors(self._job_problems)
-            self._show(
-                None, wrong or [Problem("job", "The job in the form is incomplete.", "Correct the marked fields.")]
-            )
-            return
-        request = Request(self.values(), job, self._report, self._taken if self._changed is None else None)
-        self._judging = in_background(request.judge, self, lambda found: self._judged(*found), self._failed)
+            incomplete = Problem("job", "The job in the form is incomplete.", "Correct the marked fields.")
+            self._show(None, errors(self._job_problems) or [incomplete])
+            return None
+        taken = self._taken if self._existing is None else None
+        request, edits = ValidationRequest(self.values(), job, self._report, taken), self._edits
+        return lambda: (edits, request.validate())
 
-    def _judged(self, search: Search | None, problems: list[Problem]) -> None:
-        self._judging = None
-        if self._again or self._soon.isActive():
-            self._again = False
-            self._soon.start()
-            return
-        self._show(search, problems)
-
-    def _failed(self, error: Exception) -> None:
-        self._judging = None
-        raise error
+    def _on_validated(self, validated: _Validated) -> None:
+        edits, result = validated
+        if edits == self._edits:
+            self._show(*result)
 
     def _show(self, search: Search | None, problems: list[Problem]) -> None:
+        """Show the problems at their fields, and carry out a pending start."""
         self.search, self.problems = search, problems
-        left = list(problems)
+        remaining = list(problems)
 
-        def those(*fields: str) -> tuple[Problem, ...]:
-            found = tuple(problem for problem in left if problem.field in fields)
-            left[:] = [problem for problem in left if problem.field not in fields]
-            return found
+        def take(*fields: str) -> tuple[Problem, ...]:
+            taken = tuple(problem for problem in remaining if problem.field in fields)
+            remaining[:] = [problem for problem in remaining if problem.field not in fields]
+            return taken
 
         for name, dimension in self.dimensions.items():
-            dimension.show_problems(those(f"space.{name}"))
+            dimension.show_problems(take(f"space.{name}"))
         for name, row in self.rows.items():
-            row.show_problems(those(name, "goals") if name == "goal" else those(name))
-        self.device_problems.show_problems(those("devices"))
-        self.space_problems.show_problems(those("space"))
-        self.other_problems.show_problems(tuple(left))
-        wrong = errors(problems)
-        self.start.allow("" if search is not None and not wrong else "Correct what is marked")
-        self.save.allow("" if search is not None else "Correct what is marked")
-        if self._wanted:
-            self._wanted = False
+            row.show_problems(take(name, "goals") if name == "goal" else take(name))
+        self.device_problems.show_problems(take("devices"))
+        self.space_problems.show_problems(take("space"))
+        self.other_problems.show_problems(tuple(remaining))
+        self.start.allow("" if search is not None and not errors(problems) else "Correct the marked fields")
+        self.save.allow("" if search is not None else "Correct the marked fields")
+        if self._is_start_pending:
+            self._is_start_pending = False
             self._start()
 
-    def _tell_job(self, job: Job | None) -> None:
+    def _describe_trials(self, job: Job | None) -> None:
         if job is not None:
-            what = f"{model_title(job.model.name)} on {Path(job.data.dataset).name or 'no dataset'}"
-            self.about.setText(
-                f"All trials train the job in the form: {what}, {counted(job.training.epochs, 'epoch')} each."
-            )
-        per = max(1, self.rows["devices_per_trial"].value() or 1)
-        at_once = len(self._devices) // per
-        runs = f"{counted(at_once, 'trial')} at once" if at_once else "too few for a trial"
-        self.devices.setText(f"Selected under Devices: {devices_text(self._devices, self._names)} ({runs}).")
+            title = f"{model_title(job.model.name)} on {Path(job.data.dataset).name or 'no dataset'}"
+            epochs = counted(job.training.epochs, "epoch")
+            self.about.setText(f"All trials train the job in the form: {title}, {epochs} each.")
+        per_trial = max(1, self.rows["devices_per_trial"].value() or 1)
+        parallel = len(self._devices) // per_trial
+        trials = f"{counted(parallel, 'trial')} at once" if parallel else "too few for a trial"
+        self.devices.setText(f"Selected under Devices: {devices_text(self._devices, self._device_names)} ({trials}).")
 
     def _start(self) -> None:
-        if self._soon.isActive() or self._judging is not None:
-            self._wanted = True  # as soon as it is known whether it can
+        if self.is_validating:
+            self._is_start_pending = True
         elif self.search is not None and self.start.ready:
-            self.start_wanted.emit(self.search)
-
-    # Files
+            self.start_requested.emit(self.search)
 
     def open_file(self, path: str) -> None:
-        """Shows the search of a SPACE.toml, and has its job put into the window's form."""
-        in_background(lambda: read_space(Path(path)), self, lambda read: self._opened(*read), self._failed)
+        """Show the search of a SPACE.toml, and emit its job."""
+        in_background(lambda: read_space(Path(path)), self, lambda read: self._on_opened(*read), reraise)
 
-    def _opened(self, values: dict[str, Any], job: Job | None, wrong: list[Problem]) -> None:
-        if wrong:
-            self.message.emit(" ".join(map(str, wrong)), "warning")
+    def _on_opened(self, values: dict[str, Any], job: Job | None, problems: list[Problem]) -> None:
+        if problems:
+            self.message.emit(" ".join(map(str, problems)), "warning")
         if not values:
             return
         if job is not None:
             self._job = job
-            self._offer_goals()
+            self._update_goals()
             self.job_opened.emit(job)
-        self.take(values)
+        self.set_values(values)
         unknown = [name for name in (values.get("space") or {}) if name not in self.dimensions]
         if unknown:
-            self.message.emit(f"Left out, since this job has no such fields: {', '.join(unknown)}.", "warning")
+            self.message.emit(f"Ignored, not in this job: {', '.join(unknown)}.", "warning")
 
     def save_file(self, path: Path) -> None:
-        """Writes what is asked for, with its job."""
+        """Write a SPACE.toml with the values and the job."""
         job, values = self._job, self.values()
         if job is not None:
             in_background(
                 lambda: write_space(path, values, job),
                 self,
-                lambda _none: self.message.emit(f"The search was saved to {path}.", "info"),
-                lambda error: self.message.emit(f"The search could not be saved: {describe_error(error)}.", "warning"),
+                lambda _none: self.message.emit(f"Search saved to {path}.", "info"),
+                lambda error: self.message.emit(f"Couldn't save the search: {describe_error(error)}.", "warning"),
             )
 
 
-def _unused(wanted: str, taken: Collection[str]) -> str:
-    """`wanted`, with a number behind it where a search has that name."""
-    number, name = 1, wanted
-    while name in taken:
+def _add_section(layout: QVBoxLayout, title: str, *widgets: QWidget) -> None:
+    heading = QLabel(title)
+    heading.setObjectName("heading")
+    layout.addSpacing(6)
+    for widget in (heading, *widgets):
+        layout.addWidget(widget)
+
+
+def _unused(name: str, taken: Collection[str]) -> str:
+    """Return `name`, with a number if it is taken."""
+    number, unused = 1, name
+    while unused in taken:
         number += 1
-        name = f"{wanted} {number}"
-    return name
+        unused = f"{name} {number}"
+    return unused

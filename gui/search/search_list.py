@@ -1,12 +1,10 @@
-"""The list of all searches."""
+"""Model of the list of searches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from PySide6.QtCore import QObject, Qt
+from PySide6.QtCore import Qt
 
 from engine.contract.search import Status
 from engine.system.format import NOT_KNOWN, duration
@@ -15,7 +13,7 @@ from gui.search.search_view import STATUS
 from gui.sources.search_data import goal_words
 from gui.sources.searches import SearchLine
 from gui.style.icons import icon
-from gui.widgets.column_model import RIGHT, ColumnModel, Index
+from gui.widgets.row_model import Column, RowModel
 
 _ICONS: dict[Status, tuple[str, str]] = {
     "running": ("right", "accent"),
@@ -25,14 +23,6 @@ _ICONS: dict[Status, tuple[str, str]] = {
     "interrupted": ("warning", "warning"),
 }
 _STATE = 1
-
-
-@dataclass(frozen=True)
-class _Column:
-    title: str
-    text: Callable[[SearchLine], str]
-    number: bool = False
-    help: str = ""
 
 
 def _trials(line: SearchLine) -> str:
@@ -46,56 +36,32 @@ def _best(line: SearchLine) -> str:
     return goal_words(line.search.goals[0], line.state.reached)
 
 
-def _left(line: SearchLine) -> str:
+def _time_left(line: SearchLine) -> str:
     return duration(line.state.seconds_left) if line.status == "running" else NOT_KNOWN
 
 
-COLUMNS = (
-    _Column("Search", lambda line: line.name),
-    _Column("State", lambda line: STATUS[line.status] if line.search is not None else "Can't be read"),
-    _Column("Trials", _trials, number=True),
-    _Column(
-        "Best", _best, number=True, help="What the best trial has reached: the mean over other seeds, once confirmed"
-    ),
-    _Column("Goal", lambda line: " and ".join(goal.title for goal in line.search.goals) if line.search else NOT_KNOWN),
-    _Column("Time left", _left, number=True),
-    _Column("Changed", lambda line: moment(line.changed)),
+COLUMNS: tuple[Column[SearchLine], ...] = (
+    Column("Search", lambda line: line.name),
+    Column("State", lambda line: STATUS[line.status] if line.search is not None else "Can't be read"),
+    Column("Trials", _trials, number=True),
+    Column("Best", _best, number=True, help="Result of the best trial: its mean over other seeds, once confirmed"),
+    Column("Goal", lambda line: " and ".join(goal.title for goal in line.search.goals) if line.search else NOT_KNOWN),
+    Column("Time left", _time_left, number=True),
+    Column("Changed", lambda line: moment(line.changed)),
 )
 
 
-class SearchesModel(ColumnModel):
-    """A row for each search, the newest first."""
+class SearchesModel(RowModel[SearchLine]):
+    """Model of all searches, newest first."""
 
     columns = COLUMNS
 
-    def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self.lines: list[SearchLine] = []
+    def key_of(self, row: SearchLine) -> str:
+        return row.name
 
-    def show_lines(self, lines: Sequence[SearchLine]) -> None:
-        """Shows these searches; the rows stay where only their contents have changed."""
-        same = [line.name for line in lines] == [line.name for line in self.lines]
-        if not same:
-            self.beginResetModel()
-        self.lines = list(lines)
-        if not same:
-            self.endResetModel()
-        elif lines:
-            self.row_changed(0, len(lines) - 1)
-
-    def count(self) -> int:
-        return len(self.lines)
-
-    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if not index.isValid():
-            return None
-        line, column = self.lines[index.row()], COLUMNS[index.column()]
-        if role == Qt.ItemDataRole.DisplayRole:
-            return column.text(line)
+    def cell_data(self, row: SearchLine, column: int, role: int) -> Any:
         if role == Qt.ItemDataRole.ToolTipRole:
-            return line.why or line.state.cause or str(line.folder.path)
-        if role == Qt.ItemDataRole.TextAlignmentRole and column.number:
-            return RIGHT
-        if role == Qt.ItemDataRole.DecorationRole and index.column() == _STATE:
-            return icon(*_ICONS[line.status]) if line.search is not None else icon("error", "error")
+            return row.why or row.state.cause or str(row.folder.path)
+        if role == Qt.ItemDataRole.DecorationRole and column == _STATE:
+            return icon(*_ICONS[row.status]) if row.search is not None else icon("error", "error")
         return None
