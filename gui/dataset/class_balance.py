@@ -19,8 +19,9 @@ _EDGE = 4
 
 
 class ClassBalance(QWidget):
-    """A row for each class, with its colour in the examples where it has one. The longest bar of each split takes the
-    whole width, so that the splits compare by shape.
+    """Bar chart with a row for each class, in its color in the examples if it has one.
+
+    The longest bar of each split has the full width, so that splits of different sizes are comparable.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -37,9 +38,9 @@ class ClassBalance(QWidget):
         splits = report.splits if report is not None else ()
         self._values = [[_value(split, name) for split in splits] for name in classes]
         self._texts = [" · ".join(_short(split, name) for split in splits) for name in classes]
-        told = dataset_format.counts(report) if report is not None else ""
-        self.setAccessibleDescription(told)
-        self.setToolTip("\n".join(told.splitlines()[:30]))
+        counts = dataset_format.counts(report) if report is not None else ""
+        self.setAccessibleDescription(counts)
+        self.setToolTip("\n".join(counts.splitlines()[:30]))
         self.setFixedHeight(self.sizeHint().height())
         self.update()
 

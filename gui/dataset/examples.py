@@ -26,12 +26,13 @@ _STRIP_MARGIN = 14
 
 
 class ExampleList(QListWidget):
-    """A strip is one line that scrolls. A wall shows images as large as all fit into it, and scrolls where that were
-    too small. Images are decoded when they come into sight.
+    """Scrolling strip of examples, or a wall that scales them to its size. Images are decoded when they become visible.
 
-    Signals: opened(int) - the example at that index was asked for, by a click on the strip or Enter.
+    Signals:
+        opened(int): the user clicked the example at that index in a strip, or pressed Enter.
 
-    Attributes: examples - those on screen.
+    Attributes:
+        examples: Examples on screen.
     """
 
     opened = Signal(int)
@@ -67,9 +68,7 @@ class ExampleList(QListWidget):
             self.itemClicked.connect(lambda item: self.opened.emit(self.row(item)))
 
     def show_examples(self, examples: Sequence[Example], given: Mapping[int, PreviewImage] | None = None) -> None:
-        """Shows `examples` as they are in the folder, or as training is `given` them, by their indices in its split;
-        those that are not there yet leave their places empty.
-        """
+        """Show `examples` from the folder, or the rendered images `given` by sample; missing ones stay empty."""
         row = self.currentRow() if tuple(examples) == self.examples else -1
         self.examples = tuple(examples)
         self._given = None if given is None else dict(given)

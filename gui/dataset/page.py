@@ -9,13 +9,11 @@ from PySide6.QtGui import QHideEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QFrame,
-    QHBoxLayout,
     QLabel,
     QPushButton,
     QScrollArea,
     QSplitter,
     QStackedWidget,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -34,6 +32,8 @@ from gui.style import theme
 from gui.widgets.banner import Banner
 from gui.widgets.editors import ComboBox
 from gui.widgets.empty_state import EmptyState
+from gui.widgets.labels import field_label, muted_label
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_panel
 from gui.widgets.wrapping_label import WrappingLabel
@@ -91,9 +91,8 @@ class DatasetPage(QWidget):
             "The training images of an epoch, exactly as the form's augmentation and seed produce them"
         )
         self.state = ProblemLabel()
-        self.progress = QLabel()
-        self.progress.setObjectName("muted")
-        self._class_label, self._as_label = QLabel("Class"), QLabel("Shown")
+        self.progress = muted_label(word_wrap=True)
+        self._class_label, self._as_label = field_label("Class", self.classes), field_label("Shown", self.shown_as)
         self.examples = ExampleList(SIDE, strip=False)
         self.none = WrappingLabel(name="muted")
         self.bars = ClassBalance()
@@ -296,57 +295,30 @@ class DatasetPage(QWidget):
 
     def _lay_out(self) -> None:
         empty = EmptyState(EMPTY)
-        head = QHBoxLayout()
-        head.setSpacing(12)
-        texts = QVBoxLayout()
-        texts.setSpacing(2)
-        texts.addWidget(self.title)
-        texts.addWidget(self.subtitle)
-        head.addWidget(self.back, 0, Qt.AlignmentFlag.AlignTop)
-        head.addLayout(texts, 1)
+        head = hbox(vbox(self.back, 1), (vbox(self.title, self.subtitle, spacing=2), 1), spacing=12)
+        top = hbox(self._class_label, self.classes, self._as_label, self.shown_as, 1)
         body, left = QWidget(), QWidget()
-        content, column = QVBoxLayout(body), QVBoxLayout(left)
-        for layout in (content, column):
-            layout.setContentsMargins(0, 0, 0, 0)
-        top = QHBoxLayout()
-        for label, box in ((self._class_label, self.classes), (self._as_label, self.shown_as)):
-            label.setObjectName("muted")
-            label.setBuddy(box)
-            top.addWidget(label)
-            top.addWidget(box)
-        top.addStretch(1)
-        self.progress.setWordWrap(True)
-        for widget in (self.progress, self.state):
-            column.addWidget(widget)
-        column.addWidget(self.examples, 1)
-        column.addWidget(self.none, 1)
+        left.setLayout(vbox(self.progress, self.state, (self.examples, 1), (self.none, 1)))
         self._splitter.setChildrenCollapsible(False)
         self._splitter.addWidget(left)
         self._splitter.addWidget(self._facts())
         self._splitter.setStretchFactor(0, 1)
         self._splitter.setSizes(_SIZES)
-        content.addLayout(top)
-        content.addWidget(self._splitter, 1)
+        body.setLayout(vbox(top, (self._splitter, 1)))
         self._stack.addWidget(empty)
         self._stack.addWidget(body)
         self._stack.addWidget(scroll_panel(self.question))
-        outer = QVBoxLayout(self)
+        outer = vbox(head, self.notice, (self._stack, 1))
         outer.setContentsMargins(14, 10, 14, 10)
-        outer.setSpacing(8)
-        outer.addLayout(head)
-        outer.addWidget(self.notice)
-        outer.addWidget(self._stack, 1)
+        self.setLayout(outer)
 
     def _facts(self) -> QWidget:
         inside = QWidget()
-        column = QVBoxLayout(inside)
-        column.setContentsMargins(8, 0, 8, 0)
-        column.setSpacing(6)
         heading = QLabel("Classes")
         heading.setObjectName("heading")
-        for widget in (heading, self.bars, self.mask_values, self.objects, self.problems):
-            column.addWidget(widget)
-        column.addStretch(1)
+        column = vbox(heading, self.bars, self.mask_values, self.objects, self.problems, 1, spacing=6)
+        column.setContentsMargins(8, 0, 8, 0)
+        inside.setLayout(column)
         area = QScrollArea(widgetResizable=True)
         area.setObjectName("panel")
         area.setFrameShape(QFrame.Shape.NoFrame)

@@ -18,7 +18,6 @@ from PySide6.QtWidgets import (
     QToolButton,
     QTreeWidget,
     QTreeWidgetItem,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -35,7 +34,8 @@ from gui.sources.checkpoints import Checkpoint
 from gui.titles import doing, run_title
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.flow_layout import FlowLayout
-from gui.widgets.labels import ElidedLabel, muted_label
+from gui.widgets.labels import ElidedLabel, field_label
+from gui.widgets.layouts import vbox
 
 _SAVE_DELAY_MS = 700
 """Pause in typing after which notes are saved."""
@@ -148,26 +148,13 @@ class Details(QWidget):
         return tree
 
     def _lay_out(self) -> None:
-        facts = QWidget()
-        left = QVBoxLayout(facts)
-        left.setContentsMargins(0, 0, 0, 0)
-        left.setSpacing(4)
-        left.addWidget(self._heading)
-        left.addWidget(self.state)
         buttons = FlowLayout(spacing=6)
         for action in self._actions:
             buttons.addWidget(bind(QPushButton(), action, offered=True))
-        left.addLayout(buttons)
-        left.addWidget(self.facts, 1)
-        notes = QWidget()
-        right = QVBoxLayout(notes)
-        right.setContentsMargins(0, 0, 0, 0)
-        right.setSpacing(4)
-        for text, widget in (("Ta&gs", self.tags), ("&Notes", self.notes)):
-            label = muted_label(text)
-            label.setBuddy(widget)
-            right.addWidget(label)
-            right.addWidget(widget)
+        facts, notes = QWidget(), QWidget()
+        facts.setLayout(vbox(self._heading, self.state, buttons, (self.facts, 1), spacing=4))
+        tags_label, notes_label = field_label("Ta&gs", self.tags), field_label("&Notes", self.notes)
+        notes.setLayout(vbox(tags_label, self.tags, notes_label, self.notes, spacing=4))
         self._halves.setHandleWidth(9)
         self._halves.addWidget(facts)
         self._halves.addWidget(notes)
@@ -175,9 +162,7 @@ class Details(QWidget):
         self._halves.setStretchFactor(1, 1)
         self._stack.addWidget(self.hint)
         self._stack.addWidget(self._halves)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self._stack)
+        self.setLayout(vbox(self._stack))
 
     def _show(self, run: RunSummary) -> None:
         self._heading.setText(run_title(run))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QPushButton, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QPushButton, QToolButton, QWidget
 
 from engine.runs.folder import RunSummary
 from gui.format import localised, moment
 from gui.titles import doing, model_title, run_title
 from gui.widgets.banner import Banner
+from gui.widgets.layouts import hbox, vbox
 
 _MAX_BANNERS = 2
 """Number of interrupted runs with a banner, newest first; the list has all."""
@@ -40,10 +41,8 @@ class InterruptedRuns(QWidget):
         self._more.setText("Show all")
         self._more.setObjectName("flat")
         self._more.clicked.connect(self.show_all)
-        self._layout = QVBoxLayout(self)
-        self._layout.setContentsMargins(0, 0, 0, 0)
-        self._layout.setSpacing(4)
-        self._layout.addWidget(self._more, 0, Qt.AlignmentFlag.AlignLeft)
+        self._layout = vbox(hbox(self._more, 1), spacing=4)
+        self.setLayout(self._layout)
         self.hide()
 
     @property

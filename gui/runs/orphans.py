@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
 from engine.contract.devices import Snapshot, gpu_title
 from engine.runs.folder import RunFolder
@@ -15,9 +15,10 @@ from gui.format import localised, size
 from gui.sources.background import SingleFlight, in_background, reraise
 from gui.titles import title_of
 from gui.widgets.banner import Banner
+from gui.widgets.layouts import hbox, vbox
 
 MIN_INTERVAL_S = 10.0
-"""Shortest time between two scans of the machine's processes, each of which takes about 20 ms on a thread."""
+"""Shortest time between two scans of the machine's processes; one takes about 20 ms on a thread."""
 
 _MAX_BANNERS = 3
 """Number of orphans with a banner; one button ends all."""
@@ -50,14 +51,9 @@ class Orphans(QWidget):
         self.all.clicked.connect(lambda: self._end(list(self._orphans)))
         self._more = QLabel()
         self._footer = QWidget()
-        footer = QHBoxLayout(self._footer)
-        footer.setContentsMargins(0, 0, 0, 0)
-        footer.addWidget(self._more, 1)
-        footer.addWidget(self.all)
-        self._layout = QVBoxLayout(self)
-        self._layout.setContentsMargins(0, 0, 0, 0)
-        self._layout.setSpacing(4)
-        self._layout.addWidget(self._footer)
+        self._footer.setLayout(hbox((self._more, 1), self.all))
+        self._layout = vbox(self._footer, spacing=4)
+        self.setLayout(self._layout)
         self.hide()
 
     @property

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QModelIndex, QPoint, Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSplitter, QStackedWidget, QWidget
 
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.notes import tags_of
@@ -34,13 +34,14 @@ from gui.widgets.banner import Banner
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.file_dialogs import reveal
 from gui.widgets.labels import muted_label
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.run_drag import RunDrop
 
 _EMPTY = "No runs yet.\n\nGo to Train, fill in the form and press Train:\nevery run is listed here and can be reopened."
 _NO_MATCH = "No runs match.\n\n“Show all” clears the search and the filters."
 
 _WIDE = 1350
-"""Width in pixels from which the details are to the right of the list instead of below it."""
+"""Minimum width in pixels for details next to the list; below it, they are under the list."""
 _SIZES = [690, 310]
 """Initial proportions of the list and the details."""
 
@@ -133,14 +134,8 @@ class RunsPage(QWidget):
     def _lay_out(self) -> None:
         heading = QLabel("Runs")
         heading.setObjectName("heading")
-        self._top = QHBoxLayout()
-        self._top.setSpacing(10)
-        self._top.addWidget(heading)
-        self._top.addWidget(self._count)
-        self._top.addStretch(1)
-        self._top.addWidget(bind(QPushButton(), self.searches))
-        self._top.addWidget(self.filters.clear)
-        self._top.addWidget(self.filters.favourites)
+        searches = bind(QPushButton(), self.searches)
+        self._top = hbox(heading, self._count, 1, searches, self.filters.clear, self.filters.favourites, spacing=10)
         self._stack.addWidget(self._empty)
         self._stack.addWidget(self.table)
         self._halves.setChildrenCollapsible(False)
@@ -148,29 +143,19 @@ class RunsPage(QWidget):
         self._halves.addWidget(self._stack)
         self._halves.addWidget(self.details)
         self._halves.setSizes(_SIZES)
-        layout = QVBoxLayout(self)
+        banners = (self.unread, self.orphans, self.interrupted, self.queue)
+        layout = vbox(self._top, self.filters, *banners, (self._halves, 1), self.deleting, self._bottom_row())
         layout.setContentsMargins(14, 10, 14, 10)
-        layout.setSpacing(8)
-        layout.addLayout(self._top)
-        for widget in (self.filters, self.unread, self.orphans, self.interrupted, self.queue):
-            layout.addWidget(widget)
-        layout.addWidget(self._halves, 1)
-        layout.addWidget(self.deleting)
-        layout.addLayout(self._bottom_row())
+        self.setLayout(layout)
 
     def _bottom_row(self) -> QHBoxLayout:
-        row = QHBoxLayout()
-        row.setSpacing(8)
         compare = RunDrop(bind(QPushButton(), self.acts.compare))
         compare.setToolTip("Drop runs here to add them to the comparison")
         compare.dropped.connect(self.add_to_comparison_requested)
-        row.addWidget(bind(QPushButton(), self.acts.folder))
-        row.addWidget(compare)
-        row.addWidget(bind(QPushButton(), self.acts.delete))
-        row.addWidget(bind(QPushButton(), self.acts.undo, offered=True))
-        row.addStretch(1)
-        row.addWidget(bind(QPushButton(), self.acts.show))
-        return row
+        folder, delete, show = (
+            bind(QPushButton(), action) for action in (self.acts.folder, self.acts.delete, self.acts.show)
+        )
+        return hbox(folder, compare, delete, bind(QPushButton(), self.acts.undo, offered=True), 1, show)
 
     def _connect(self) -> None:
         self.run_list.found.connect(self._on_found)

@@ -8,7 +8,7 @@ from typing import Any
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QAbstractItemView, QFrame, QHeaderView, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QFrame, QHeaderView, QLabel, QPushButton, QWidget
 
 from engine.runs import queue
 from engine.runs.folder import RunFolder
@@ -21,6 +21,7 @@ from gui.style.icons import icon
 from gui.widgets.banner import QuestionBar
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import muted_label
+from gui.widgets.layouts import vbox
 from gui.widgets.row_model import Column, RowModel, RowTable
 
 POLL_MS = 1000
@@ -145,16 +146,10 @@ class QueueView(QWidget):
         top = FlowLayout(spacing=8, line_spacing=4)
         for widget in (heading, self.count, *self.buttons.values()):
             top.addWidget(widget)
-        inside = QVBoxLayout(self._card)
+        inside = vbox(top, self.table, spacing=4)
         inside.setContentsMargins(12, 6, 8, 6)
-        inside.setSpacing(4)
-        inside.addLayout(top)
-        inside.addWidget(self.table)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(6)
-        layout.addWidget(self._card)
-        layout.addWidget(self.removal)
+        self._card.setLayout(inside)
+        self.setLayout(vbox(self._card, self.removal, spacing=6))
 
     def _connect(self) -> None:
         changes: dict[str, Callable[[QueuePosition], object]] = {

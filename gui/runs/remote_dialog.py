@@ -9,12 +9,10 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QDialog,
-    QHBoxLayout,
     QLabel,
     QPushButton,
     QTreeWidget,
     QTreeWidgetItem,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -25,6 +23,7 @@ from gui.sources.devices.hosts import Hosts
 from gui.sources.remote_runs import QueryFailed, runs_of
 from gui.style import theme
 from gui.titles import model_title, run_title
+from gui.widgets.layouts import hbox, vbox
 
 
 class RemoteRunsDialog(QDialog):
@@ -81,19 +80,10 @@ class RemoteRunsDialog(QDialog):
     def _lay_out(self) -> None:
         label = QLabel("&Host")
         label.setBuddy(self.host)
-        top = QHBoxLayout()
-        top.addWidget(label)
-        top.addWidget(self.host, 1)
-        top.addWidget(self.reload)
-        bottom = QHBoxLayout()
-        bottom.addWidget(self.state, 1)
-        bottom.addWidget(self.open_button)
-        layout = QVBoxLayout(self)
+        top, bottom = hbox(label, (self.host, 1), self.reload), hbox((self.state, 1), self.open_button)
+        layout = vbox(top, (self.list, 1), bottom, spacing=10)
         layout.setContentsMargins(14, 12, 14, 14)
-        layout.setSpacing(10)
-        layout.addLayout(top)
-        layout.addWidget(self.list, 1)
-        layout.addLayout(bottom)
+        self.setLayout(layout)
         self.resize(640, 420)
 
     def _update_hosts(self) -> None:

@@ -16,7 +16,7 @@ from gui.widgets.row_model import RowTable
 
 _MAX_COLUMN_WIDTH = 400
 _MIN_WIDTHS = {NAME: 130, MODEL: 96, STRATEGY: 96, DEVICES: 96}
-"""Widths in pixels to which text columns shrink in a narrow table; longer text is elided."""
+"""Minimum widths in pixels of text columns in a narrow table; longer text is elided."""
 
 
 class RunsTable(RowTable):

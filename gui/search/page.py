@@ -7,7 +7,7 @@ from functools import partial
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QHeaderView, QLabel, QPushButton, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHeaderView, QLabel, QPushButton, QStackedWidget, QWidget
 
 from engine.contract.search import Search
 from engine.runs.folder import RunFolder
@@ -22,6 +22,7 @@ from gui.sources.search_data import SearchData
 from gui.sources.searches import Searches, SearchLine
 from gui.widgets.banner import Banner
 from gui.widgets.labels import muted_label
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.row_model import RowTable
 
 _EMPTY = (
@@ -102,29 +103,17 @@ class SearchPage(QWidget):
     def _lay_out(self) -> None:
         for page in (self._empty_page(), self.list, self.view, self.form):
             self.stack.addWidget(page)
-        top = QHBoxLayout()
-        top.setSpacing(10)
-        top.addWidget(bind(QPushButton(), self.leave, "Back from the searches"))
-        top.addWidget(self.title, 1)
-        top.addWidget(self.new_button)
-        layout = QVBoxLayout(self)
+        back = bind(QPushButton(), self.leave, "Back from the searches")
+        layout = vbox(hbox(back, (self.title, 1), self.new_button, spacing=10), self.notice, (self.stack, 1))
         layout.setContentsMargins(14, 10, 14, 10)
-        layout.setSpacing(8)
-        layout.addLayout(top)
-        layout.addWidget(self.notice)
-        layout.addWidget(self.stack, 1)
+        self.setLayout(layout)
         self.stack.setCurrentIndex(LIST)
 
     def _empty_page(self) -> QWidget:
         text = muted_label(_EMPTY)
         text.setAlignment(Qt.AlignmentFlag.AlignCenter)
         page = QWidget()
-        column = QVBoxLayout(page)
-        column.setSpacing(14)
-        column.addStretch(1)
-        for widget in (text, self.first_button):
-            column.addWidget(widget, 0, Qt.AlignmentFlag.AlignHCenter)
-        column.addStretch(2)
+        page.setLayout(vbox(1, text, hbox(1, self.first_button, 1), 2, spacing=14))
         return page
 
     def _connect(self) -> None:

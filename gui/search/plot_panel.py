@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from gui.search.field_plots import ParallelCoordinates, TwoFields
 from gui.search.plots import HistoryPlot, ImportancePlot, ParetoPlot, TrialCurves, TrialPlot, describe
 from gui.sources.search_data import SearchData
+from gui.widgets.layouts import hbox, vbox
 
 _MIN_PLOT_WIDTH = 330
 _MAX_COLUMNS = 3
@@ -85,19 +86,9 @@ class SearchPlots(QWidget):
     def _panel(self, plot: TrialPlot) -> QWidget:
         title = self._titles[plot]
         title.setObjectName("heading")
-        row = QHBoxLayout()
-        row.addWidget(title)
-        row.addStretch(1)
-        if isinstance(plot, TwoFields):
-            row.addWidget(plot.x)
-            row.addWidget(QLabel("and"))
-            row.addWidget(plot.y)
+        choices = (plot.x, QLabel("and"), plot.y) if isinstance(plot, TwoFields) else ()
         panel = QWidget(self)
-        layout = QVBoxLayout(panel)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(2)
-        layout.addLayout(row)
-        layout.addWidget(plot, 1)
+        panel.setLayout(vbox(hbox(title, 1, *choices), (plot, 1), spacing=2))
         return panel
 
     def _arrange(self, *, force: bool = False) -> None:

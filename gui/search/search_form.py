@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.dataset import DatasetReport
@@ -26,6 +26,7 @@ from gui.titles import model_title
 from gui.widgets import file_dialogs
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.labels import muted_label
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_column
 from gui.widgets.tab_order import order_tabs
@@ -193,14 +194,11 @@ class SearchForm(QWidget):
         self._space = QVBoxLayout()
         self._space.setSpacing(8)
         self.add.setAccessibleName("Add a field to vary")
-        adding = QHBoxLayout()
-        adding.addWidget(self.add)
-        adding.addStretch(1)
         layout.addWidget(self.about)
         layout.addWidget(self.rows["name"])
         _add_section(layout, "Fields to vary")
         layout.addLayout(self._space)
-        layout.addLayout(adding)
+        layout.addLayout(hbox(self.add, 1))
         layout.addWidget(self.space_problems)
         for title, names in _SECTIONS:
             _add_section(layout, title, *(self.rows[name] for name in names))
@@ -209,16 +207,8 @@ class SearchForm(QWidget):
         layout.addStretch(1)
         start_button = bind(QPushButton(), self.start)
         start_button.setObjectName("primary")
-        buttons = QHBoxLayout()
-        buttons.addWidget(bind(QPushButton(), self.open))
-        buttons.addWidget(bind(QPushButton(), self.save))
-        buttons.addStretch(1)
-        buttons.addWidget(start_button)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(scroll_column(column), 1)
-        outer.addWidget(self.other_problems)
-        outer.addLayout(buttons)
+        buttons = hbox(bind(QPushButton(), self.open), bind(QPushButton(), self.save), 1, start_button)
+        self.setLayout(vbox((scroll_column(column), 1), self.other_problems, buttons))
 
     def _connect(self) -> None:
         for row in self.rows.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QSplitter, QWidget
 
 from engine.contract.search import SearchState, Status, TrialRow
 from engine.runs.searches import best_job, confirmed_words, confirming_words
@@ -16,6 +16,7 @@ from gui.sources.search_data import SearchData, field_label, goal_words, value_w
 from gui.widgets.banner import Banner, QuestionBar
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import muted_label
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.row_model import RowTable
 from gui.widgets.scroll_panel import scroll_panel
 
@@ -110,10 +111,6 @@ class SearchView(QWidget):
         flow = FlowLayout(buttons)
         for action in (self.pause, self.resume, self.change, self.train, self.open_best):
             flow.addWidget(bind(QPushButton(), action, offered=action in (self.pause, self.resume)))
-        below = QHBoxLayout()
-        below.addStretch(1)
-        for action in (self.compare, self.open):
-            below.addWidget(bind(QPushButton(), action))
         scroll = scroll_panel(self.plots)
         scroll.setMinimumHeight(220)
         self.table.setMinimumHeight(120)
@@ -125,13 +122,9 @@ class SearchView(QWidget):
         halves.setSizes([620, 260])
         halves.setStretchFactor(0, 2)
         halves.setStretchFactor(1, 1)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(6)
-        for widget in (self.progress, self.progress_text, self.best, self.notice, buttons, self.question):
-            layout.addWidget(widget)
-        layout.addWidget(halves, 1)
-        layout.addLayout(below)
+        top = (self.progress, self.progress_text, self.best, self.notice, buttons, self.question)
+        bottom = hbox(1, bind(QPushButton(), self.compare), bind(QPushButton(), self.open))
+        self.setLayout(vbox(*top, (halves, 1), bottom, spacing=6))
 
     def _connect(self) -> None:
         self.table.opened.connect(lambda index: self._open(self.model.rows[index.row()]))

@@ -59,7 +59,7 @@ class TrialsModel(RowModel[TrialRow]):
         return self._best_data(row, column).get(role)
 
     def _best_data(self, row: TrialRow, column: int) -> dict[int, Any]:
-        """Return the data by which cells of the best trials differ from others."""
+        """Return the data that highlights the best trials."""
         state = self._data.state if self._data is not None else None
         if state is None or (row.number != state.best and row.number not in state.front):
             return {}

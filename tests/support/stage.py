@@ -157,7 +157,7 @@ class Stage:
         page = self.workspace.searches()
         page.show_search(name)
         until(lambda: page.view.data is not None and page.view.data.search.name == name)
-        until(lambda: not page.view.plots._due)
+        until(lambda: not page.view.plots.pending)
         return self.window
 
     def show_new_search(self) -> QWidget:

@@ -1,4 +1,4 @@
-"""Ways to read a folder that is unclear, on the card and on the page."""
+"""Tests of the readings of an unclear folder, on the card and on the page."""
 
 from __future__ import annotations
 
