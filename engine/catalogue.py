@@ -18,13 +18,13 @@ from torch import nn
 
 import resources
 from engine.contract.catalogue import (
-    DROPPED,
-    OF_MODELS,
+    DROPOUT_FIELDS,
+    MODEL_FIELDS,
     Catalogue,
     Measure,
     ModelEntry,
     Supplement,
-    left_out_problem,
+    plugin_problem,
     shipped_catalogue,
     supplement_file,
 )
@@ -90,7 +90,7 @@ def supplement() -> Supplement:
         formats=tuple(FORMATS.added()),
         annotations=annotations,
         metrics=metrics,
-        problems=tuple(map(left_out_problem, left_out)),
+        problems=tuple(map(plugin_problem, left_out)),
     )
 
 
@@ -131,12 +131,12 @@ def describe(task: Task, name: str) -> ModelEntry:
     model_info = task.model_info(name)
     job = Job.from_fields(task=task.entry.id, model=name)
     model = on_meta(lambda: task.build_model(job, model_info.classes, model_info.channels))
-    drops = [field for field in DROPPED if field in task.entry.fields and _takes(task, job, model_info, field)]
+    drops = [field for field in DROPOUT_FIELDS if field in task.entry.fields and _takes(task, job, model_info, field)]
     return _entry(task, name, model_info, model, has=drops)
 
 
 def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, has: Sequence[str]) -> ModelEntry:
-    """Return the entry of a `model`; `has` are the fields of `DROPPED` that it supports."""
+    """Return the entry of a `model`; `has` are the fields of `DROPOUT_FIELDS` that it supports."""
     points, uncuttable = _cuts(model)
     has = [*has, "head_rate"] if heads_of(model) else has
     return ModelEntry(
@@ -152,7 +152,7 @@ def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, ha
         blocks=len(blocks(model)),
         tied=tied_views(model),
         tensor_parallel=bool(layer_pairs(model)),
-        fields=tuple(field for field in OF_MODELS if field in has),
+        fields=tuple(field for field in MODEL_FIELDS if field in has),
         batch_norm=any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()),
         lone_batch_norm=lone_size(
             model, model_info.channels, smallest=model_info.min_image_size, usual=model_info.image_size

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from engine.contract.catalogue import MeshDimension, load_catalogue
-from engine.contract.devices import CPU, by_host, host_of, is_gpu, there
+from engine.contract.devices import CPU, group_by_host, host_of, is_gpu, local_device
 from engine.contract.hosts import SLURM
 from engine.contract.job import FIELDS, Field, Job
 from engine.runs.folder import RunFolder, RunSummary, UnreadableJob
@@ -118,7 +118,7 @@ def changes_words(changes: Mapping[str, object]) -> str:
 
 def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None) -> str:
     """Return devices as in "2 CPU workers", "2 × NVIDIA H200", "2 GPUs" (if a name is unknown) or "CPU on ws1"."""
-    machines = by_host(devices)
+    machines = group_by_host(devices)
     return ", ".join(
         f"{_devices_words(tuple(own), None)} on {host.replace(SLURM, 'node ')}"
         if host
@@ -156,7 +156,7 @@ def rank_titles(devices: Sequence[str], names: Mapping[str, str] | None = None) 
 
 def device_title(device: str) -> str:
     """Return the title of a device by its id alone, as in "CPU" or "ws1 GPU-1a2b3c4d…"."""
-    own = short_uuid(there(device)) if is_gpu(device) else "CPU"
+    own = short_uuid(local_device(device)) if is_gpu(device) else "CPU"
     return f"{host_of(device)} {own}".strip()
 
 

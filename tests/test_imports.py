@@ -20,7 +20,7 @@ def modules_after(statement: str) -> set[str]:
     "statement",
     [
         "import engine.checks.job_checks, engine.runs.folder, engine.runs.connection, engine.runs.launch",
-        "import engine.checks.gpu_support",
+        "import engine.checks.gpu_checks",
         "import engine.gpus.__main__",
         "import engine.supervisor.__main__",
         "import engine.data.__main__",

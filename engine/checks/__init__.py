@@ -1,1 +1,1 @@
-"""What stands in the way of a job, each problem with its field and what to do. Neither torch nor Qt."""
+"""Checks that return problems of a job, with field and remedy, without importing torch or Qt."""

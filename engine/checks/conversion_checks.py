@@ -1,4 +1,4 @@
-"""Into which formats a job's model can be converted, told before any time is spent on it."""
+"""Checks of a conversion before it starts."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from engine.contract.problems import Problem
 INSTALL = 'pip install "footplate[convert]"'
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _ONE_SIZE = ("Hourglass",)
-"""Families of such models that take one size all the same."""
+"""Families of dense models that take a single image size."""
 
 
 def convertible(job: Job, catalogue: Catalogue) -> dict[Target, list[Problem]]:
-    """For each format what speaks against it, in any case: nothing where the conversion is worth starting."""
+    """Return the problems of each format with default options; without errors, a conversion is worth trying."""
     return {target: conversion_problems(job, target, OnnxOptions(), catalogue) for target in get_args(Target)}
 
 
 def conversion_problems(job: Job, target: Target, options: OnnxOptions, catalogue: Catalogue) -> list[Problem]:
-    """Every reason why the job's model can't be converted like this, and as warnings what the file will lack."""
+    """Return the problems of a conversion; warnings are about limitations of the file."""
     if target == "safetensors":
         return _safetensors_problems(job, catalogue)
     missing = [name for name in PACKAGES if find_spec(name) is None]
@@ -37,26 +37,29 @@ def conversion_problems(job: Job, target: Target, options: OnnxOptions, catalogu
         found.append(Problem("opset", message, f"Set {MIN_OPSET} to {MAX_OPSET}."))
     if options.dynamic_size and not takes_any_size(job, catalogue):
         message = "This model takes images of one size only."
-        found.append(Problem("dynamic_size", message, "Leave it off, and resize images to the training's size."))
+        found.append(
+            Problem("dynamic_size", message, "Turn it off, and resize images to the size of the training images.")
+        )
     if options.int8 and predictions_of(job.task) in ("objects", "points", "raw"):
         message = "Converting to int8 is not supported for this task."
-        found.append(Problem("int8", message, "Leave it off, and use fp16 in the program that runs the file."))
+        found.append(Problem("int8", message, "Turn it off, and use fp16 in the program that runs the file."))
     if job.model_is_file:
-        message = "Whether a model file of your own can be converted is known only after trying."
+        message = "Footplate can't tell in advance if a custom model file can be converted."
         found.append(Problem("model", message, "", "warning"))
     return found
 
 
 def takes_any_size(job: Job, catalogue: Catalogue) -> bool:
-    """Whether the model may take images of any size: models that give something for each pixel and are convolutional.
-    For a model that Footplate does not know it is tried.
+    """Return True if the model may take images of any size, as convolutional models with dense outputs do.
+
+    Unknown models return True and are tried.
     """
     known = catalogue.model(job.model.name)
     return predictions_of(job.task) in ("pixels", "lines") and not (known is not None and known.family in _ONE_SIZE)
 
 
 def out_problems(out: str, *, packed: bool) -> list[Problem]:
-    """Why nothing can be written to `out`, a new or empty folder or, where `packed`, a new zip file."""
+    """Return the problems of the destination: a new or empty folder or, with `packed`, a new zip file."""
     path = Path(out).expanduser().absolute()
     if packed and path.suffix != ".zip":
         return [Problem("out", f"{path} is not the name of a zip file.", "Choose a name that ends in .zip.")]
@@ -65,11 +68,11 @@ def out_problems(out: str, *, packed: bool) -> list[Problem]:
     except OSError as error:
         return [Problem("out", f"{path} can't be read: {error.strerror}.", "Choose another.")]
     if taken:
-        what = "exists already" if packed or not path.is_dir() else "holds other files"
-        return [Problem("out", f"{path} {what}.", "Choose another name, or move it away.")]
+        what = "already exists" if packed or not path.is_dir() else "contains other files"
+        return [Problem("out", f"{path} {what}.", "Choose another name, or move it.")]
     above = next(folder for folder in path.parents if folder.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        return [Problem("out", f"You may not write to {above}.", "Choose another folder.")]
+        return [Problem("out", f"You have no permission to write to {above}.", "Choose another folder.")]
     return []
 
 
@@ -77,5 +80,5 @@ def _safetensors_problems(job: Job, catalogue: Catalogue) -> list[Problem]:
     known = catalogue.model(job.model.name)
     if job.model_is_file or (known is not None and known.package):
         message = "The weights can be loaded only with the code that builds the model."
-        return [Problem("model", message, "Keep that code beside the file.", "warning")]
+        return [Problem("model", message, "Keep that code together with the file.", "warning")]
     return []

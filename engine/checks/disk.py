@@ -19,19 +19,23 @@ from engine.system.regular_files import read_regular
 ANSWER_S = 2.0
 """Seconds to wait for a server."""
 REMEMBERED_S = 30.0
-"""Seconds for which its answer counts, since one job is checked several times in a row."""
+"""Seconds for which an answer is reused, since a job is checked several times in a row."""
 
 MODEL_FILE_BYTES = 16 << 20
-"""A Python file with more is none that anybody wrote."""
+"""Maximum size of a Python file that is read."""
 
 Kind = Literal["", "file", "folder", "other"]
-"""What lies at a path: "" where there is nothing, or nothing that may be looked at."""
+"""Kind of file at a path; "" if there is none, or it is inaccessible."""
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A Python file as it is now. `sha256` is what consent to run it is bound to, None where it cannot be read;
-    `measures` are those that its text names; `agreed` tells whether the user has allowed it to run as it is.
+    """Current state of a Python file.
+
+    Attributes:
+        sha256: Hash that the user's consent to run it is bound to; None if it can't be read.
+        measures: Metrics that its text defines.
+        agreed: True if the user has allowed this content to run.
     """
 
     sha256: str | None
@@ -40,22 +44,22 @@ class ModelFile:
 
 
 class Disk(WeightsDisk, Protocol):
-    """Answers to the checks. None means "not known yet"; checks then report nothing."""
+    """Source of answers for checks. None means unknown; checks then report nothing."""
 
     def kind(self, path: str) -> Kind | None:
-        """What lies at `path`."""
+        """Return the kind of file at `path`."""
 
     def model_file(self, path: str) -> ModelFile | None:
-        """The Python file at `path`."""
+        """Return the state of the Python file at `path`."""
 
 
 class RealDisk:
-    """Answers from the disk itself, however long that takes."""
+    """Answers from the disk and the network, which may block."""
 
     def kind(self, path: str) -> Kind:
         try:
             mode = os.stat(os.path.expanduser(path)).st_mode
-        except (OSError, ValueError):  # what is typed may hold characters that no path has
+        except (OSError, ValueError):  # invalid characters in the user's input
             return ""
         return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
 
@@ -75,15 +79,16 @@ class RealDisk:
 
 
 class ImpatientDisk(RealDisk):
-    """Disk that asks servers in the background; until they have answered, nothing is known of them."""
+    """Disk that asks servers in the background; until they answer, the result is unknown."""
 
     def reaches(self, host: str) -> bool | None:
         return _probe(host).answer
 
 
 class _Probe:
-    """A question to one server, on a thread that is abandoned after `ANSWER_S`: name servers and proxies may stall it
-    for longer than any timeout of the connection.
+    """Request to a server, on a thread that is abandoned after `ANSWER_S`.
+
+    Name servers and proxies may block it for longer than the connection's timeout.
     """
 
     def __init__(self, host: str) -> None:
@@ -112,7 +117,7 @@ _probes_lock = threading.Lock()
 
 
 def _probe(host: str) -> _Probe:
-    """Return the latest question to `host`, a new one if the last is too old."""
+    """Return the latest request to `host`, or a new one if that is too old."""
     with _probes_lock:
         probe = _probes.get(host)
         if probe is None or time.monotonic() - probe.started_at > REMEMBERED_S:
@@ -121,7 +126,7 @@ def _probe(host: str) -> _Probe:
 
 
 def _answers(host: str) -> bool:
-    """Return True if anything at all answers there, through the user's proxy if there is one."""
+    """Return True if any server answers at `host`, through the user's proxy if there is one."""
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
@@ -137,5 +142,5 @@ def _answers(host: str) -> bool:
 
 
 def model_file_sha256(path: str) -> str | None:
-    """The hash that consent to run a model file is bound to, or None where the file cannot be read."""
+    """Return the hash that consent to run a model file is bound to; None if the file can't be read."""
     return RealDisk().model_file(path).sha256

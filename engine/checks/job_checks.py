@@ -1,20 +1,17 @@
-"""Whether a job can run here: every reason why not, each at its field, with what to do."""
+"""Checks of a complete job."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
 
-from engine.checks.augmentation_checks import augmentation_problems
-from engine.checks.compile_checks import speed_problems
 from engine.checks.disk import Disk, RealDisk
-from engine.checks.image_size_checks import image_size_problems
 from engine.checks.node_checks import host_problems
-from engine.checks.optimizer_checks import optimizer_problems
 from engine.checks.strategy_checks import strategy_problems
+from engine.checks.training_checks import augmentation_problems, image_size_problems, optimizer_problems, speed_problems
 from engine.checks.weights_checks import weights_problems
 from engine.contract.catalogue import (
-    DROPPED,
+    DROPOUT_FIELDS,
     Catalogue,
     ModelEntry,
     StrategyEntry,
@@ -22,9 +19,8 @@ from engine.contract.catalogue import (
     did_you_mean,
     load_catalogue,
 )
-from engine.contract.dataset import DatasetReport
+from engine.contract.dataset import DatasetReport, parse_fold
 from engine.contract.devices import Snapshot, host_of, is_gpu
-from engine.contract.folds import fold_of
 from engine.contract.idle_fields import without_effect
 from engine.contract.job import FIELDS, TIMM, Job
 from engine.contract.options import option_problems
@@ -33,7 +29,7 @@ from engine.contract.problems import Problem, errors
 REAL_DISK = RealDisk()
 
 ENCODER_STRIDE = 32
-"""How much encoders shrink an image, whose sides must so be a multiple of it, in pixels."""
+"""Factor by which encoders shrink an image, whose sides must be multiples of it."""
 
 
 def problems(
@@ -45,15 +41,15 @@ def problems(
     *,
     chosen: Collection[str] | None = None,
 ) -> list[Problem]:
-    """Check `job`, and return everything that is wrong with it or worth a warning.
+    """Return all problems of `job`, errors and warnings.
 
     Args:
         job: The job.
         catalogue: Tasks, models and strategies.
-        machine: Devices of this machine; without them, nothing that depends on them is checked.
-        report: Report on the dataset; without it, nothing that depends on the images is checked.
-        disk: Answers about files and servers; nothing is reported about what it doesn't know.
-        chosen: Fields that the user has set; None if unknown, when no warning depends on them.
+        machine: Devices of this machine; without them, checks that depend on them are skipped.
+        report: Report on the dataset; without it, checks that depend on the images are skipped.
+        disk: Source of answers about files and servers; unknown facts cause no problem.
+        chosen: Fields that the user has set; None if unknown, then no warning depends on them.
     """
     found: list[Problem] = []
     found += dataset_problems(job, report, disk)
@@ -68,7 +64,7 @@ def problems(
         file = disk.model_file(job.model.name) if task.file else None
         of_file = file.measures if file is not None else ()
         known = [measure.id for measure in (*of_file, *task.metrics)]
-        # Of a file whose measures cannot be told from its text, the run says at its start whether it has this one.
+        # If the file's metrics can't be read from its text, the run checks the name when it starts.
         if job.checkpoints.best_by not in known and (of_file or not task.file):
             message = f"“{job.checkpoints.best_by}” is not a metric of this task."
             found.append(Problem("best_by", message, did_you_mean(job.checkpoints.best_by, known)))
@@ -78,7 +74,7 @@ def problems(
     if job.model_is_file:
         found += _model_file(job, disk)
     elif task is not None and task.file:
-        message = "This task is defined by your own Python file."
+        message = "A Python file of yours defines this task."
         found.append(Problem("model", message, "Choose that file as the model; resources/examples has an example."))
     else:
         model = catalogue.model(job.model.name)
@@ -114,13 +110,13 @@ def problems(
                 "Choose fp32 or bf16.",
             )
         )
-    told = {problem.field for problem in found}
+    reported = {problem.field for problem in found}
     found += catalogue.problems
-    return found + [problem for problem in without_effect(job, catalogue) if problem.field not in told]
+    return found + [problem for problem in without_effect(job, catalogue) if problem.field not in reported]
 
 
 def _no_file(path: str, disk: Disk) -> str:
-    """Why what lies at `path` cannot be opened as a file; "" where nothing is known against it."""
+    """Return why `path` can't be opened as a file; "" if it can, or if that is unknown."""
     match disk.kind(path):
         case "file" | None:
             return ""
@@ -132,23 +128,21 @@ def _no_file(path: str, disk: Disk) -> str:
 
 
 def dataset_problems(job: Job, report: DatasetReport | None = None, disk: Disk = REAL_DISK) -> list[Problem]:
-    """Check the job's dataset folder, and pass on what the `report` on it found."""
+    """Return the problems of the job's dataset folder, including those in its `report`."""
     if not job.data.dataset:
-        return [Problem("dataset", "No dataset folder is chosen.", "Choose the folder that holds the images.")]
+        return [Problem("dataset", "No dataset folder is chosen.", "Choose the folder with the images.")]
     kind = disk.kind(job.data.dataset)
     if kind == "":
         return [Problem("dataset", f"There is no folder {job.data.dataset}.", "Check the spelling, or browse for it.")]
     if kind not in ("folder", None):
         return [
-            Problem(
-                "dataset", f"{job.data.dataset} is a file, not a folder.", "Choose the folder that holds the images."
-            )
+            Problem("dataset", f"{job.data.dataset} is a file, not a folder.", "Choose the folder with the images.")
         ]
     return list(report.problems) if report is not None else []
 
 
 def _fold(job: Job) -> list[Problem]:
-    if not job.data.fold or fold_of(job.data.fold) is not None:
+    if not job.data.fold or parse_fold(job.data.fold) is not None:
         return []
     return [
         Problem("fold", f"There is no fold “{job.data.fold}”.", "Write 1/5 to 5/5 for five folds, or leave it empty.")
@@ -162,7 +156,7 @@ def _loss(job: Job, task: TaskEntry | None) -> list[Problem]:
 
 
 def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:
-    """What is wrong with a dataset of so many classes for a task that tells a certain number apart."""
+    """Return the problem of a number of classes that the task can't learn."""
     if task.classes in (None, classes):
         return []
     message = f"The masks have {classes} classes; the task {task.title} distinguishes only lines and background."
@@ -195,16 +189,16 @@ def _model_file(job: Job, disk: Disk) -> list[Problem]:
 
 
 def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue, disk: Disk) -> list[Problem]:
-    """Of a job whose model is the catalogue's `model`, or one that it does not list."""
+    """Return the problems of the job's model; `model` is None if the catalogue doesn't list it."""
     if model is not None:
         return [*_model(job, model, disk), *(_encoder(job, model, catalogue) if model.encoder else [])]
     if not job.model.name.startswith(TIMM):
         known = [listed.id for listed in catalogue.models]
         return [Problem("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, known))]
-    # Whether timm has it the engine alone can tell.
+    # Only the engine, with timm imported, knows if the model exists.
     if not any(listed.id.startswith(TIMM) for listed in catalogue.models_of(job.task)):
         task = catalogue.task(job.task)
-        instead = f"Choose one of the task's, such as {task.model}." if task is not None else "Choose another."
+        instead = f"Choose a model for this task, such as {task.model}." if task is not None else "Choose another."
         return [Problem("model", "This task does not support timm's models.", instead)]
     return []
 
@@ -213,7 +207,7 @@ def _model(job: Job, model: ModelEntry, disk: Disk) -> list[Problem]:
     found = []
     task = load_catalogue().task(job.task)
     if model.task != ((task.models or task.id) if task is not None else job.task):
-        instead = f"Choose one of the task's, such as {task.model}." if task is not None else "Choose another."
+        instead = f"Choose a model for this task, such as {task.model}." if task is not None else "Choose another."
         found.append(Problem("model", f"{model.title} is not a model for this task.", instead))
     if job.data.image_size is not None and job.data.image_size < model.min_image_size:
         found.append(
@@ -223,7 +217,7 @@ def _model(job: Job, model: ModelEntry, disk: Disk) -> list[Problem]:
                 f"Set {model.min_image_size} or more, or leave it empty for {model.image_size}.",
             )
         )
-    for name in DROPPED:
+    for name in DROPOUT_FIELDS:
         if job.value(name) is not None and name not in model.fields:
             message = f"{model.title} has no {FIELDS[name].label.lower()}."
             found.append(
@@ -249,9 +243,9 @@ def _encoder(job: Job, model: ModelEntry, catalogue: Catalogue) -> list[Problem]
             Problem("encoder", f"There is no encoder “{job.model.encoder}”.", did_you_mean(job.model.encoder, known))
         )
     if job.data.image_size is not None and job.data.image_size % ENCODER_STRIDE:
-        nearest = max(2 * ENCODER_STRIDE, round(job.data.image_size / ENCODER_STRIDE) * ENCODER_STRIDE)
+        suggested = max(2 * ENCODER_STRIDE, round(job.data.image_size / ENCODER_STRIDE) * ENCODER_STRIDE)
         message = f"{model.title} needs an image size that is a multiple of {ENCODER_STRIDE} px; {job.data.image_size} is not."
-        found.append(Problem("image_size", message, f"Set {nearest}, or leave it empty."))
+        found.append(Problem("image_size", message, f"Set {suggested}, or leave it empty."))
     return found
 
 
@@ -267,8 +261,8 @@ def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None)
         found.append(
             Problem(
                 "devices",
-                f"{', '.join(twice)} is named more than once: NCCL allows one worker per GPU.",
-                "Name each GPU once.",
+                f"{', '.join(twice)} is listed more than once: NCCL allows one worker per GPU.",
+                "List each GPU once.",
             )
         )
     if machine is not None:

@@ -12,8 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from engine.checks.gpu_support import obstacles
-from engine.checks.obstacle import titles
+from engine.checks.gpu_checks import obstacles, titles
 from engine.checks.torch_build import TorchBuild
 from engine.contract.devices import Cpu, Gpu, Nvml, NvmlStatus, Snapshot, is_gpu
 from engine.contract.job import Job
@@ -21,7 +20,7 @@ from engine.contract.problems import Problem
 from engine.system import paths
 from engine.system.format import size
 
-DRIVER_TROUBLE: tuple[NvmlStatus, ...] = ("version_mismatch", "no_permission")
+DRIVER_ERRORS: tuple[NvmlStatus, ...] = ("version_mismatch", "no_permission")
 """NVML errors on a machine that has GPUs."""
 LITTLE_DISK_BYTES = 2 << 30
 LITTLE_MEMORY_BYTES = 2 << 30
@@ -57,15 +56,15 @@ def driver_findings(nvml: Nvml) -> Iterator[Finding]:
         cuda = f", for CUDA up to {nvml.cuda_version}" if nvml.cuda_version else ""
         yield Finding("fine", "Driver", f"NVIDIA {nvml.driver_version or 'of unknown version'}{cuda}")
     else:
-        yield Finding("cpu_only" if nvml.status in DRIVER_TROUBLE else "limited", "Driver", nvml.message)
+        yield Finding("cpu_only" if nvml.status in DRIVER_ERRORS else "limited", "Driver", nvml.message)
     for file in (file for file in nvml.denied_files if file[-1].isdigit()):
         yield Finding("limited", "Driver", f"this user has no permission to open {file}, so its GPU is not listed")
 
 
 def gpu_findings(machine: Snapshot) -> Iterator[Finding]:
     """Yield one finding about the GPUs, and one about lost GPUs."""
-    there = _whole_gpus(machine)
-    counts = Counter((gpu.name, gpu.memory_total_bytes) for gpu in there if not gpu.lost)
+    gpus = _physical_gpus(machine)
+    counts = Counter((gpu.name, gpu.memory_total_bytes) for gpu in gpus if not gpu.lost)
     named = [
         (name if count == 1 else f"{count} × {name}")
         + (f", {size(memory)}" + (" each" if count > 1 else "") if memory else "")
@@ -73,9 +72,9 @@ def gpu_findings(machine: Snapshot) -> Iterator[Finding]:
     ]
     if named:
         yield Finding("fine", "GPUs" if sum(counts.values()) > 1 else "GPU", "; ".join(named))
-    elif machine.nvml.status == "ok" and not there:
+    elif machine.nvml.status == "ok" and not gpus:
         yield Finding("limited", "GPU", machine.nvml.message or "no NVIDIA GPU is installed in this machine")
-    lost = [gpu for gpu in there if gpu.lost]
+    lost = [gpu for gpu in gpus if gpu.lost]
     if lost:
         are = "is" if len(lost) == 1 else "are"
         message = f"{titles(lost)} {are} lost: the driver can't reach {'it' if len(lost) == 1 else 'them'}."
@@ -85,10 +84,10 @@ def gpu_findings(machine: Snapshot) -> Iterator[Finding]:
 def training_findings(machine: Snapshot, torch: TorchBuild | None, environment: Mapping[str, str]) -> Iterator[Finding]:
     """Yield the GPUs that training can use, and the obstacles for the others."""
     parents = {gpu.mig.parent_uuid for gpu in machine.gpus if gpu.mig is not None}
-    there = [gpu for gpu in machine.gpus if not gpu.lost and gpu.uuid not in parents]
-    found = list(obstacles(Job.from_fields(devices=tuple(gpu.uuid for gpu in there)), machine, torch, environment))
-    kept_off = {gpu.uuid for obstacle in found for gpu in obstacle.gpus}
-    usable = [gpu for gpu in there if gpu.uuid not in kept_off]
+    gpus = [gpu for gpu in machine.gpus if not gpu.lost and gpu.uuid not in parents]
+    found = list(obstacles(Job.from_fields(devices=tuple(gpu.uuid for gpu in gpus)), machine, torch, environment))
+    blocked = {gpu.uuid for obstacle in found for gpu in obstacle.gpus}
+    usable = [gpu for gpu in gpus if gpu.uuid not in blocked]
     for obstacle in found:
         yield Finding("limited" if usable else "cpu_only", "Training", obstacle.message, obstacle.remedy)
     if usable:
@@ -157,6 +156,6 @@ def shared_memory_findings() -> Iterator[Finding]:
             yield Finding("fine", "Shared memory", f"{size(free)} free in {folder}")
 
 
-def _whole_gpus(machine: Snapshot) -> list[Gpu]:
+def _physical_gpus(machine: Snapshot) -> list[Gpu]:
     """Return the GPUs without their MIG instances."""
     return [gpu for gpu in machine.gpus if gpu.mig is None]

@@ -1,4 +1,4 @@
-"""Whether a job can run on several machines: how its devices are named, and whether all have the same to train with."""
+"""Checks of a job on several machines: listing of devices, versions, and equality of inputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from engine.checks.torch_build import installed_torch
 from engine.contract.catalogue import StrategyEntry
-from engine.contract.devices import elsewhere, host_of
+from engine.contract.devices import has_remote_devices, host_of
 from engine.contract.hosts import SLURM, THIS, host
 from engine.contract.job import Job
 from engine.contract.nodes import DatasetDigest, NodeFacts, file_sha256
@@ -20,7 +20,7 @@ from engine.parallel.layout import layout
 from engine.system.format import counted
 
 _INPUTS = ("dataset", "model", "weights_file")
-"""Fields of a job that may name a file or a folder."""
+"""Fields of a job that may contain a path."""
 _TITLES = {
     "footplate": "Footplate",
     "python": "Python",
@@ -31,8 +31,8 @@ _TITLES = {
 
 
 def host_problems(job: Job, strategy: StrategyEntry | None) -> list[Problem]:
-    """What is wrong with the machines that the job's devices name."""
-    if not elsewhere(job.parallel.devices):
+    """Return the problems of the machines in the job's devices."""
+    if not has_remote_devices(job.parallel.devices):
         return []
     names = list(dict.fromkeys(map(host_of, job.parallel.devices)))
     found = [
@@ -42,10 +42,10 @@ def host_problems(job: Job, strategy: StrategyEntry | None) -> list[Problem]:
     ]
     runs = [name for number, name in enumerate(map(host_of, job.parallel.devices)) if _begins(job, number, name)]
     if len(runs) > len(names):
-        message = "The devices of a machine must stand together."
-        found.append(Problem("devices", message, "Name all devices of one machine, then those of the next."))
+        message = "The devices of each machine must be listed consecutively."
+        found.append(Problem("devices", message, "List all devices of one machine, then those of the next."))
     if strategy is not None and not strategy.process_per_device and len(names) > 1:
-        message = f"{strategy.title} runs in one process, which has the devices of one machine."
+        message = f"{strategy.title} runs in one process, which can use the devices of one machine only."
         found.append(Problem("strategy", message, "Choose another strategy, or devices of one machine."))
     elif strategy is not None and not found and len(names) > 1:
         found += _crossing(job, strategy)
@@ -57,9 +57,7 @@ def _begins(job: Job, number: int, name: str) -> bool:
 
 
 def _crossing(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
-    """A warning where ranks that talk at every layer, or hand on every microbatch, are on different machines though
-    there are several groups of them.
-    """
+    """Warn if a replica's devices, which communicate at every layer or microbatch, are on different machines."""
     laid = layout(job, strategy)
     if laid.replicas < 2:
         return
@@ -69,23 +67,21 @@ def _crossing(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
     crossing = sum(len(set(map(host_of, group))) > 1 for group in groups)
     if crossing:
         message = f"{counted(crossing, 'replica')} of the model would be spread over several machines."
-        remedy = "Set as many replicas that each fits on one machine; the network between machines is slow."
+        remedy = "Set enough replicas that each fits on one machine; the network between machines is slow."
         yield Problem("replicas", message, remedy, "warning")
 
 
 def here_only(devices: Iterable[str]) -> list[Problem]:
-    """What is wrong with devices of other machines for work that runs on this one."""
-    if not elsewhere(devices):
+    """Return a problem for devices of other machines in work that runs only on this one."""
+    if not has_remote_devices(devices):
         return []
     return [
-        Problem(
-            "devices", "Only a training run uses devices of other machines.", "Choose devices of this machine alone."
-        )
+        Problem("devices", "Only a training run uses devices of other machines.", "Choose devices of this machine.")
     ]
 
 
 def versions() -> dict[str, str]:
-    """The versions of this machine that must be alike on all machines of a run."""
+    """Return the versions that must be equal on all machines of a run."""
     build = installed_torch()
     found = {"python": ".".join(platform.python_version_tuple()[:2]), "torch": build.version if build else "none"}
     for package in ("footplate", "torchvision"):
@@ -100,15 +96,13 @@ def versions() -> dict[str, str]:
 
 
 def inputs_of(job: Job) -> dict[str, DatasetDigest]:
-    """Digests of what `job` reads on this machine, by field; of a dataset by names and sizes, of a file by its
-    contents.
-    """
+    """Return digests of the inputs of `job` on this machine by field: names and sizes of a dataset, content of a file."""
     found = {}
     for name in _INPUTS:
         value = str(job.value(name) or "")
         path = Path(value).expanduser()
         if not value or (name != "dataset" and not path.is_absolute()):
-            continue  # a name, not a path
+            continue  # a name instead of a path
         found[name] = _folder_digest(path) if name == "dataset" else _file_digest(path)
     return found
 
@@ -121,7 +115,7 @@ def _file_digest(path: Path) -> DatasetDigest:
 
 
 def _folder_digest(path: Path) -> DatasetDigest:
-    """By the sorted paths and sizes of all files below it; links to folders are followed once each."""
+    """Return a digest of the sorted paths and sizes of all files in a folder, following each link to a folder once."""
     if not path.exists():
         return DatasetDigest()
     digest, files, size_bytes = hashlib.sha256(), 0, 0
@@ -133,21 +127,21 @@ def _folder_digest(path: Path) -> DatasetDigest:
 
 
 def _files(root: Path) -> Iterator[tuple[str, int]]:
-    """Each file below `root`, by its relative path, and its size."""
+    """Yield the relative path and size of each file below `root`."""
     if root.is_file():
         yield "", root.stat().st_size
         return
-    waiting, seen = [str(root)], set()
+    waiting, visited = [str(root)], set()
     while waiting:
         folder = waiting.pop()
         real = os.path.realpath(folder)
-        if real in seen:
+        if real in visited:
             continue
-        seen.add(real)
+        visited.add(real)
         try:
             entries = list(os.scandir(folder))
         except OSError:
-            continue  # the reader of datasets says so
+            continue  # reported when the dataset is read
         for entry in entries:
             try:
                 if entry.is_dir():
@@ -159,25 +153,26 @@ def _files(root: Path) -> Iterator[tuple[str, int]]:
 
 
 def differences(
-    facts: NodeFacts, title: str, ours: Mapping[str, DatasetDigest], like: NodeFacts, like_title: str
+    facts: NodeFacts, title: str, local_inputs: Mapping[str, DatasetDigest], reference: NodeFacts, reference_title: str
 ) -> list[Problem]:
-    """What of a machine's `facts` speaks against training there: `ours` are the digests here, `like` another
-    machine's facts.
+    """Return the problems of training on a machine with `facts`.
+
+    `local_inputs` are the digests on this machine, `reference` the facts of another machine to compare with.
     """
     found = [Problem("hosts", f"{title}: {facts.problem}")] if facts.problem else []
-    for name, here in like.versions.items():
+    for name, here in reference.versions.items():
         other = facts.versions.get(name, "none")
         if other != here:
-            message = f"{title} has {_TITLES.get(name, name)} {other}, and {like_title} {here}."
+            message = f"{title} has {_TITLES.get(name, name)} {other}, and {reference_title} {here}."
             found.append(Problem("hosts", message, "Install the same version on both."))
-    for field, wanted in ours.items():
+    for field, expected in local_inputs.items():
         given = facts.inputs.get(field, DatasetDigest())
         what = "dataset" if field == "dataset" else f"file of the job's {field}"
         if not given.names:
-            message = f"{title} has no {what} at the path that the job names."
+            message = f"{title} has no {what} at the job's path."
             found.append(Problem(field, message, "Copy it there, for example with rsync, or use a shared folder."))
-        elif given != wanted:
-            message = f"{title} has another {what}: {_in_words(given)}, here {_in_words(wanted)}."
+        elif given != expected:
+            message = f"{title} has a different {what}: {_in_words(given)}; this machine has {_in_words(expected)}."
             found.append(Problem(field, message, "Copy it again, for example with rsync -a --delete."))
     return found
 
@@ -187,5 +182,5 @@ def _in_words(digest: DatasetDigest) -> str:
 
 
 def named(typed: str) -> str:
-    """A machine's name, as the terminal is given it."""
+    """Convert a machine's name on the command line to its name in the list."""
     return "" if typed == THIS else typed

@@ -1,4 +1,4 @@
-"""Whether a model and a batch can be divided as a strategy that cuts the model needs."""
+"""Checks of strategies that cut the model into stages."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ _SCHEDULES = {
 
 
 def batch_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
-    """What is wrong with the batch and its division. Stages have static shapes, so that every part and every
-    microbatch is of one size.
-    """
+    """Return the problems of dividing the batch. Stages have static shapes, so all microbatches must have equal size."""
     replicas = job.parallel.replicas if strategy.replicates else 1
     parts = replicas * job.training.accumulation
     if job.training.batch_size % parts == 0:
@@ -82,7 +80,7 @@ def _microbatches(job: Job, arranged: Layout) -> list[Problem]:
 
 
 def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, arranged: Layout) -> list[Problem]:
-    """Whether the model can be cut into so many stages; a model file's split points are known to its run alone."""
+    """Return the problems of cutting the model into stages; the split points of a model file are unknown here."""
     if model is None:
         return []
     if model.uncuttable:
@@ -93,10 +91,10 @@ def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, 
                 "Choose another model or strategy.",
             )
         ]
-    most = len(model.split_points) + 1
-    if arranged.stages <= most:
+    max_stages = len(model.split_points) + 1
+    if arranged.stages <= max_stages:
         return []
-    points = f"{model.title} can be cut at {len(model.split_points)} points, into at most {most} stages"
+    points = f"{model.title} can be cut at {len(model.split_points)} points, into at most {max_stages} stages"
     chosen = f"{arranged.group} devices are chosen"
     if strategy.replicates:
         chosen = f"each replica has {arranged.group} devices"
@@ -105,8 +103,8 @@ def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, 
     each = arranged.stages // arranged.group
     field = "stages_per_device" if job.parallel.pipeline_schedule == "interleaved_1f1b" else "pipeline_schedule"
     remedy = "Choose another pipeline schedule"
-    if field == "stages_per_device" and most // arranged.group > 1:
-        remedy = f"Set {most // arranged.group} or less"
+    if field == "stages_per_device" and max_stages // arranged.group > 1:
+        remedy = f"Set {max_stages // arranged.group} or less"
     return [
         Problem(
             field,
@@ -118,7 +116,7 @@ def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, 
 
 
 def cut_problems(job: Job, model: ModelEntry | None, arranged: Layout) -> list[Problem]:
-    """What is wrong with the cuts that the job gives."""
+    """Return the problems of the cuts in the job."""
     cuts = job.parallel.cuts
     if not cuts or (model is not None and model.uncuttable):
         return []

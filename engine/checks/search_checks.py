@@ -1,4 +1,4 @@
-"""Whether a search over settings can be made: every reason why not, each at its field, with what to do."""
+"""Checks of a hyperparameter search."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from engine.contract.job import Job, job_from_values
 from engine.contract.problems import Problem, errors
 from engine.contract.search import (
     CONFIRMED,
-    MOST_REPEATS,
+    MAX_REPEATS,
     PARAMETERS,
     SECONDS,
     Budget,
@@ -39,25 +39,25 @@ from engine.system.format import size
 
 INSTALL = 'pip install "footplate[search]"'
 USUAL_TRIALS = 20
-"""The budget where none is given."""
+"""Default budget."""
 
-LEAST_FREE_BYTES = 1 << 30
-"""With less room on the disk no trial is started."""
+MIN_FREE_BYTES = 1 << 30
+"""Minimum free disk space to start a trial."""
 
 _BYTES_PER_PARAMETER = 4 * (1 + 2 * 3)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
 _OTHER_GOALS = {SECONDS: "Training time (s)", PARAMETERS: "Parameters"}
 _BUDGET = {"trials": "trials", "hours": "hours", "total_epochs": "epochs"}
-"""The fields of a `Budget` by what they are called among the values."""
+"""Fields of a `Budget` by their names in the request."""
 _CHANGEABLE = ("budget", "pruner", "confirm", "devices", "devices_per_trial", "best_epochs", "keep_checkpoints")
-"""What may change when a search is continued."""
+"""Fields that may change when a search is continued."""
 _KEYS = (
     *("name", "space", "goals", *_BUDGET, "sampler", "pruner", "confirm", "seed", "devices"),
     *("devices_per_trial", "best_epochs", "keep_checkpoints"),
 )
 
 
-def judge_search(
+def validate_search(
     values: Mapping[str, Any],
     job: Job,
     catalogue: Catalogue,
@@ -66,14 +66,20 @@ def judge_search(
     report: DatasetReport | None = None,
     disk: Disk = REAL_DISK,
 ) -> tuple[Search | None, list[Problem]]:
-    """The search that plain `values` ask for (as they stand in a SPACE.toml, but for the job), and all that is wrong
-    with them; it is None if anything is. `job` is what all trials have in common, which is judged by
-    `job_checks.problems`: here only what the space makes wrong with it. Other arguments are as there.
+    """Validate a request for a search, and return the search and its problems; the search is None if there are any.
 
-    A dimension is a list of values, or a table with low, high, log and step. Problems are told of "space.FIELD" and
-    of the names of the values.
+    Args:
+        values: Plain values as in a SPACE.toml, without the job. A dimension is a list of values, or a table with low, high,
+            log and step.
+        job: Settings that all trials share. Its own problems, which `job_checks.problems` returns, are not repeated.
+        catalogue: As in `job_checks.problems`.
+        machine: As in `job_checks.problems`.
+        report: As in `job_checks.problems`.
+        disk: As in `job_checks.problems`.
+
+    Problems have the fields "space.FIELD" and the names of the values.
     """
-    found = [Problem("search", "A search needs the package Optuna, which is not installed.", f"Run: {INSTALL}")]
+    found = [Problem("search", "A search needs the package Optuna, which isn't installed.", f"Run: {INSTALL}")]
     found = [] if find_spec("optuna") is not None else found
     found += [
         Problem(name, f"A search has no “{name}”.", did_you_mean(name, list(_KEYS)))
@@ -105,7 +111,7 @@ def judge_search(
     return (
         Search(
             name=name,
-            job=_judged_by(goals[0], base),
+            job=_with_best_metric(goals[0], base),
             space=space,
             goals=goals,
             budget=budget,
@@ -130,8 +136,8 @@ def _name(values: Mapping[str, Any], found: list[Problem]) -> str:
     return str(name)
 
 
-def _goals(told: Any, job: Job, catalogue: Catalogue, disk: Disk, found: list[Problem]) -> tuple[Goal, ...]:
-    told = (told,) if isinstance(told, str) else told
+def _goals(requested: Any, job: Job, catalogue: Catalogue, disk: Disk, found: list[Problem]) -> tuple[Goal, ...]:
+    requested = (requested,) if isinstance(requested, str) else requested
     task = catalogue.task(job.task)
     file = disk.model_file(job.model.name) if task is not None and task.file else None
     measures = [*(file.measures if file is not None else ()), *(task.metrics if task is not None else ())]
@@ -140,16 +146,18 @@ def _goals(told: Any, job: Job, catalogue: Catalogue, disk: Disk, found: list[Pr
         for m in measures
     }
     known |= {name: Goal(measure=name, title=title, higher_is_better=False) for name, title in _OTHER_GOALS.items()}
-    if not isinstance(told, list | tuple) or not all(isinstance(name, str) for name in told):
-        found.append(Problem("goals", "The goals are a list of names.", f"Choose from {', '.join(known)}."))
+    if not isinstance(requested, list | tuple) or not all(isinstance(name, str) for name in requested):
+        found.append(Problem("goals", "The goals must be a list of names.", f"Choose from {', '.join(known)}."))
         return ()
-    names = tuple(told) or ((job.checkpoints.best_by,) if job.checkpoints.best_by in known else tuple(islice(known, 1)))
+    names = tuple(requested) or (
+        (job.checkpoints.best_by,) if job.checkpoints.best_by in known else tuple(islice(known, 1))
+    )
     for name in names:
         if name not in known:
             message = f"“{name}” is not a metric of this task."
             found.append(Problem("goals", message, did_you_mean(name, list(known))))
     if len(set(names)) < len(names):
-        found.append(Problem("goals", "A goal is named twice.", "Name each once."))
+        found.append(Problem("goals", "A goal is listed twice.", "List each goal once."))
     return tuple(known[name] for name in names if name in known)
 
 
@@ -161,19 +169,19 @@ def _pruning(pruner: str, goals: tuple[Goal, ...]) -> list[Problem]:
     if pruner == "none" or not goals or _by_metric(goals):
         return []
     if len(goals) > 1:
-        message = "Trials can't be stopped early with several goals: none of them alone says which are worse."
+        message = "Trials can't be stopped early with several goals: there is no single order of trials."
         return [Problem("pruner", message, "Set the pruner to none, or choose one goal.")]
-    message = f"Trials can't be stopped early by {goals[0].title.lower()}: validations do not measure it."
+    message = f"Trials can't be stopped early by {goals[0].title.lower()}: validations don't measure it."
     return [Problem("pruner", message, "Set the pruner to none, or choose a metric as the goal.")]
 
 
 def _confirm(
     values: Mapping[str, Any], goals: tuple[Goal, ...], space: Mapping[str, Dimension], found: list[Problem]
 ) -> Any:
-    """How often the best are trained again: once, where that can be asked for at all."""
+    """Return the number of repeats of the best trials: once by default, if they can be confirmed."""
     confirm = values.get("confirm", int(_by_metric(goals) and "seed" not in space))
-    if not isinstance(confirm, int) or isinstance(confirm, bool) or not 0 <= confirm <= MOST_REPEATS:
-        limits = f"from 0 to {MOST_REPEATS}"
+    if not isinstance(confirm, int) or isinstance(confirm, bool) or not 0 <= confirm <= MAX_REPEATS:
+        limits = f"from 0 to {MAX_REPEATS}"
         found.append(Problem("confirm", f"{confirm!r} is not a number {limits}.", f"Give a whole number {limits}."))
         return 0
     found += _confirming(confirm, goals, space)
@@ -184,32 +192,32 @@ def _confirming(confirm: int, goals: tuple[Goal, ...], space: Mapping[str, Dimen
     if not confirm or not goals:
         return []
     if len(goals) > 1:
-        message = "The best can't be confirmed with several goals: none of them alone says which are the best."
+        message = "The best can't be confirmed with several goals: there is no single best trial."
         return [Problem("confirm", message, "Set it to 0, or choose one goal.")]
     if not _by_metric(goals):
-        message = f"The best can't be confirmed by {goals[0].title.lower()}: it does not depend on the seed."
+        message = f"The best can't be confirmed by {goals[0].title.lower()}: it doesn't depend on the seed."
         return [Problem("confirm", message, "Set it to 0, or choose a metric as the goal.")]
     if "seed" in space:
-        message = "The best can't be confirmed with other seeds where the seed itself varies."
-        return [Problem("confirm", message, "Set it to 0, or take the seed out of the space.")]
+        message = "The best can't be confirmed with other seeds, because the search varies the seed."
+        return [Problem("confirm", message, "Set it to 0, or remove the seed from the space.")]
     return []
 
 
 def _devices(
     values: Mapping[str, Any], job: Job, machine: Snapshot | None, found: list[Problem]
 ) -> tuple[tuple[str, ...], int]:
-    told = values.get("devices", job.parallel.devices)
+    requested = values.get("devices", job.parallel.devices)
     per_trial = values.get("devices_per_trial", 1)
-    if not isinstance(told, list | tuple) or not all(isinstance(device, str) for device in told):
-        found.append(Problem("devices", "The devices are a list of names.", "Give GPUs by UUID, or cpu."))
+    if not isinstance(requested, list | tuple) or not all(isinstance(device, str) for device in requested):
+        found.append(Problem("devices", "The devices must be a list of names.", "Give GPUs by UUID, or cpu."))
         return (), 1
-    devices = tuple(told)
+    devices = tuple(requested)
     if not devices:
         found.append(Problem("devices", "No device is chosen.", "Choose at least one GPU or the CPU."))
     gpus = [device for device in devices if is_gpu(device)]
     if len(set(gpus)) < len(gpus):
-        message = "A GPU is named twice: two trials never share one."
-        found.append(Problem("devices", message, "Name each GPU once."))
+        message = "A GPU is listed twice: trials can't share one."
+        found.append(Problem("devices", message, "List each GPU once."))
     if not isinstance(per_trial, int) or isinstance(per_trial, bool) or per_trial < 1:
         found.append(Problem("devices_per_trial", f"{per_trial!r} is not a number of devices.", "Give 1 or more."))
         return devices, 1
@@ -238,7 +246,7 @@ def _budget(values: Mapping[str, Any], usual_trials: int, found: list[Problem]) 
 
 
 def _number(values: Mapping[str, Any], name: str, like: str, usual: Any, found: list[Problem]) -> Any:
-    """A value that is judged as the job's field `like`."""
+    """Return a value that is validated like the job's field `like`."""
     value = values.get(name)
     if value is None:
         return usual
@@ -255,8 +263,8 @@ def _one_of(name: str, values: Mapping[str, Any], kind: Any, usual: str, found: 
     return value
 
 
-def _judged_by(goal: Goal, job: Job) -> Job:
-    """The job, whose best checkpoint is the best by the goal."""
+def _with_best_metric(goal: Goal, job: Job) -> Job:
+    """Return the job, with the goal as metric of the best checkpoint unless the job names one."""
     return job if job.checkpoints.best_by or goal.measure in _OTHER_GOALS else job.with_fields(best_by=goal.measure)
 
 
@@ -269,7 +277,7 @@ def _impossible(
     report: DatasetReport | None,
     disk: Disk,
 ) -> list[Problem]:
-    """What is wrong with the job where one field has one of its values, and not without it."""
+    """Return the problems that a single value of a dimension causes in the job."""
     before = {problem.field for problem in errors(problems(base, catalogue, machine, report, disk))}
     found: dict[tuple[str, str], Problem] = {}
     for name, dimension in space.items():
@@ -279,37 +287,37 @@ def _impossible(
             wrong = [*wrong, *(errors(problems(job, catalogue, machine, report, disk)) if job is not None else ())]
             for problem in wrong:
                 if problem.field not in before:
-                    told = Problem(f"space.{name}", f"{value!r}: {problem.message}", problem.remedy)
-                    found.setdefault((name, problem.message), told)
+                    by_value = Problem(f"space.{name}", f"{value!r}: {problem.message}", problem.remedy)
+                    found.setdefault((name, problem.message), by_value)
     return list(found.values())
 
 
 def room_problems(search: Search, catalogue: Catalogue, folder: Path) -> list[Problem]:
-    """Whether the trials' checkpoints will have room on the disk of `folder`, or of the nearest folder above it that
-    there is; nothing is said of models whose size is not known. A trial keeps its best weights, and the last two
-    states with the optimizer's, which is twice the weights' at most, and those that are to be confirmed keep theirs
-    until it is known which is the best.
+    """Return a problem if the disk of `folder`, which may not exist yet, lacks space for the trials' checkpoints.
+
+    A trial stores its best weights and its last two states, with an optimizer state of at most twice the weights' size.
+    Trials to be confirmed keep theirs until the best is known. Models of unknown size are ignored.
     """
     models = {search.job.model.name}
     if isinstance(search.space.get("model"), Choices):
         models = set(map(str, search.space["model"].values))  # type: ignore[union-attr]
     sizes = [model.parameters for name in models if (model := catalogue.model(name)) is not None]
     at_once = len(search.devices) // search.devices_per_trial
-    kept, trials = CONFIRMED + 1 if search.confirm else 1, search.budget.trials
+    saved, trials = CONFIRMED + 1 if search.confirm else 1, search.budget.trials
     if trials is not None:
-        kept = trials if search.keep_checkpoints else min(kept, trials)
-    needed = max(sizes, default=0) * _BYTES_PER_PARAMETER * (at_once + kept) + LEAST_FREE_BYTES
-    there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
-    free = shutil.disk_usage(there).free
+        saved = trials if search.keep_checkpoints else min(saved, trials)
+    needed = max(sizes, default=0) * _BYTES_PER_PARAMETER * (at_once + saved) + MIN_FREE_BYTES
+    existing = next((each for each in (folder, *folder.parents) if each.exists()), folder)
+    free = shutil.disk_usage(existing).free
     if free >= needed:
         return []
-    message = f"The trials need about {size(needed)} on the disk of {there}, which has {size(free)} free."
+    message = f"The trials need about {size(needed)} on the disk of {existing}, which has {size(free)} free."
     keep = ", keep fewer checkpoints" if search.keep_checkpoints else ""
-    return [Problem("disk", message, f"Make room{keep}, or set FOOTPLATE_HOME to a folder on another disk.")]
+    return [Problem("disk", message, f"Free some space{keep}, or set FOOTPLATE_HOME to a folder on another disk.")]
 
 
 def name_problems(search: Search) -> list[Problem]:
-    """Whether a search of that name is one of something else, which can't be continued as this one."""
+    """Return a problem if there is a different search with this name, which can't be continued as this one."""
     before = SearchFolder(searches_folder() / search.name).search()
     if before is None:
         return []
@@ -319,5 +327,5 @@ def name_problems(search: Search) -> list[Problem]:
     changed = [name for name in Search.__struct_fields__ if getattr(before, name) != getattr(search, name)]
     if not changed:
         return []
-    message = f"There is a search “{search.name}” already, with another {changed[0]}."
-    return [Problem("name", message, "Give this one another name, or continue that one as it is.")]
+    message = f"There is already a search “{search.name}” with another {changed[0]}."
+    return [Problem("name", message, "Choose another name, or continue that search unchanged.")]

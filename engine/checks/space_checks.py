@@ -1,6 +1,4 @@
-"""Whether a search's space can be searched: each dimension by what the job's field takes, with what to do where it
-can't.
-"""
+"""Checks of a search space."""
 
 from __future__ import annotations
 
@@ -16,14 +14,14 @@ from engine.contract.options import option_problems
 from engine.contract.problems import Problem
 from engine.contract.search import FIXED, OPTION, SEARCHABLE, Choices, Dimension, Range
 
-MOST_COMBINATIONS = 100_000
-"""Of a grid."""
+MAX_COMBINATIONS = 100_000
+"""Maximum number of combinations of a grid."""
 
 _RANGE_KEYS = ("low", "high", "log", "step")
 
 
 def field_of(job: Job, name: str, catalogue: Catalogue) -> Field | None:
-    """The field that a dimension varies: one of the job's, or an option of its task, model or strategy."""
+    """Return the field that a dimension varies: one of the job's, or an option of its task, model or strategy."""
     if not name.startswith(OPTION):
         return FIELDS.get(name)
     options = catalogue.options_of(job.task, job.model.name, job.parallel.strategy)
@@ -31,24 +29,24 @@ def field_of(job: Job, name: str, catalogue: Catalogue) -> Field | None:
 
 
 def grid_values(dimension: Dimension, field: Field | None) -> tuple[Any, ...] | None:
-    """All values of a dimension; None of a range that has no steps, or more than `MOST_COMBINATIONS`."""
+    """Return all values of a dimension; None for a range without steps or with more than `MAX_COMBINATIONS` values."""
     if isinstance(dimension, Choices):
         return dimension.values
     step = dimension.step or (1 if field is not None and field.kind == "int" and not dimension.log else None)
     if step is None:
         return None
     count = math.floor((dimension.high - dimension.low) / step * (1 + 1e-9)) + 1
-    return tuple(dimension.low + step * i for i in range(count)) if count <= MOST_COMBINATIONS else None
+    return tuple(dimension.low + step * i for i in range(count)) if count <= MAX_COMBINATIONS else None
 
 
-def space_of(told: Any, job: Job, catalogue: Catalogue, found: list[Problem]) -> dict[str, Dimension]:
-    """The dimensions that are as they should be."""
-    if not isinstance(told, Mapping) or not told:
+def space_of(given: Any, job: Job, catalogue: Catalogue, found: list[Problem]) -> dict[str, Dimension]:
+    """Return the valid dimensions of a search space, and add problems to `found`."""
+    if not isinstance(given, Mapping) or not given:
         remedy = "Add a table [space] with a line such as learning_rate = { low = 1e-4, high = 1e-1, log = true }."
         found.append(Problem("space", "The search has nothing to vary.", remedy))
         return {}
     space: dict[str, Dimension] = {}
-    for name, what in told.items():
+    for name, what in given.items():
         field = field_of(job, name, catalogue)
         if field is None or name in FIXED:
             found.append(_unknown_field(name, job, catalogue))
@@ -74,21 +72,21 @@ def _unknown_field(name: str, job: Job, catalogue: Catalogue) -> Problem:
     return Problem(where, f"“{name}” is not a field of this job.", hint)
 
 
-def _range(name: str, field: Field, told: Mapping[str, Any], found: list[Problem]) -> Range | None:
+def _range(name: str, field: Field, given: Mapping[str, Any], found: list[Problem]) -> Range | None:
     where = f"space.{name}"
     if field.kind not in ("int", "float"):
         found.append(Problem(where, f"{field.label} has no range.", f"List its values: {name} = [{_examples(field)}]."))
         return None
-    unknown = [key for key in told if key not in _RANGE_KEYS]
-    missing = [key for key in ("low", "high") if key not in told]
+    unknown = [key for key in given if key not in _RANGE_KEYS]
+    missing = [key for key in ("low", "high") if key not in given]
     if unknown or missing:
         what = f"has no “{missing[0]}”" if missing else f"has an unknown “{unknown[0]}”"
         found.append(
             Problem(where, f"The range of {field.label.lower()} {what}.", "Give low, high, and maybe log or step.")
         )
         return None
-    low, high = (_value(where, name, field, told[key], found) for key in ("low", "high"))
-    log, step = told.get("log", False), told.get("step")
+    low, high = (_value(where, name, field, given[key], found) for key in ("low", "high"))
+    log, step = given.get("log", False), given.get("step")
     if found:
         return None
     if not isinstance(log, bool):
@@ -111,26 +109,26 @@ def _is_step(step: Any, field: Field, low: float, high: float) -> bool:
     return isinstance(step, kinds) and not isinstance(step, bool) and 0 < step <= high - low
 
 
-def _choices(name: str, field: Field, told: Any, found: list[Problem]) -> Choices | None:
+def _choices(name: str, field: Field, given: Any, found: list[Problem]) -> Choices | None:
     where = f"space.{name}"
-    if not isinstance(told, list | tuple):
+    if not isinstance(given, list | tuple):
         remedy = "Give a list of values, or of numbers a table with low and high."
-        found.append(Problem(where, f"{field.label}: {told!r} is neither a list nor a range.", remedy))
+        found.append(Problem(where, f"{field.label}: {given!r} is neither a list nor a range.", remedy))
         return None
-    values = tuple(_value(where, name, field, each, found) for each in told)
+    values = tuple(_value(where, name, field, each, found) for each in given)
     if not found and len(set(map(repr, values))) < max(2, len(values)):
         found.append(Problem(where, f"{field.label} needs at least two different values.", "Or set it in the job."))
     return None if found else Choices(values=values)
 
 
-def _value(where: str, name: str, field: Field, told: Any, found: list[Problem]) -> Any:
-    """A value as the job has it; "none" leaves an optional field empty."""
-    told = None if field.optional and told in ("none", "") else told
+def _value(where: str, name: str, field: Field, given: Any, found: list[Problem]) -> Any:
+    """Convert a value to the field's type, and add problems to `found`; "none" clears an optional field."""
+    given = None if field.optional and given in ("none", "") else given
     if name.startswith(OPTION):
-        wrong = [*option_problems({field.name: told}, (field,))]
-        value = told
+        wrong = [*option_problems({field.name: given}, (field,))]
+        value = given
     else:
-        job, wrong = job_from_values({name: told})
+        job, wrong = job_from_values({name: given})
         value = job.value(name) if job is not None else None
     if isinstance(value, float) and not math.isfinite(value):
         wrong = [wrong_value(field, name, value)]
@@ -154,7 +152,7 @@ def grid_problems(space: Mapping[str, Dimension], combinations: int, job: Job, c
                 else ""
             )
             found.append(Problem(f"space.{name}", "A grid needs single values, and this range has none.", remedy))
-    if combinations > MOST_COMBINATIONS:
+    if combinations > MAX_COMBINATIONS:
         message = f"The grid has {combinations:,} combinations."
-        found.append(Problem("sampler", message, f"Use at most {MOST_COMBINATIONS:,}, or the sampler tpe."))
+        found.append(Problem("sampler", message, f"Use at most {MAX_COMBINATIONS:,}, or the sampler tpe."))
     return found

@@ -1,4 +1,4 @@
-"""Whether a job's strategy can go with its devices, its batch, its model and its options."""
+"""Checks of a strategy with the job's devices, batch, model and options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.parallel.layout import ZERO_BUBBLE, layout
 
 
 def strategy_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> list[Problem]:
-    """All that stands between `strategy` and the rest of the job; `model` is None for a model file."""
+    """Return the problems of combining `strategy` with the rest of the job; `model` is None for a model file."""
     found = _number_of_devices(job, strategy)
     found += _replicas(job, strategy)
     found += _batch(job, strategy)

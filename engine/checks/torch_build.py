@@ -1,4 +1,4 @@
-"""The torch that is installed, read from its files, since importing it takes seconds."""
+"""Installed build of torch, read from its files, because importing torch takes seconds."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ _ARCHITECTURES = re.compile(r"\bcode=(\w+)")
 
 
 class TorchBuild(NamedTuple):
-    """What torch was built for.
+    """Build of torch.
 
-    `version` is "2.15.0+cu132"; `cuda` is "13.2", None for a build without CUDA. `architectures` are what
-    `torch.cuda.get_arch_list()` tells: "sm_90" is compiled code, "compute_90" what the driver compiles; empty where
-    torch's files do not say.
+    Attributes:
+        version: As in "2.15.0+cu132".
+        cuda: As in "13.2"; None for a build without CUDA.
+        architectures: Values of `torch.cuda.get_arch_list()`: "sm_90" is compiled code, "compute_90" is compiled by the
+            driver; empty if unknown.
     """
 
     version: str
@@ -26,7 +28,7 @@ class TorchBuild(NamedTuple):
 
 
 def installed_torch() -> TorchBuild | None:
-    """The torch that an import would find; None where there is none, or none that tells its version."""
+    """Return the build that an import would find; None if torch is missing or its version is unknown."""
     spec = PathFinder.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
         return None

@@ -1,4 +1,4 @@
-"""Whether the torch that is installed runs on a machine's driver and GPUs, and which one would."""
+"""Compatibility of the installed torch with a machine's driver and GPUs, and alternatives."""
 
 from __future__ import annotations
 
@@ -8,29 +8,36 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from engine.checks.obstacle import Obstacle
 from engine.checks.torch_build import TorchBuild
 from engine.contract.devices import Gpu, Nvml, gpu_title
 from engine.system.format import listed
 
 Numbers = tuple[int, ...]
-"""A version, or a compute capability, so that they compare as they should."""
+"""Version or compute capability, in comparable form."""
 
 OLDEST_DRIVERS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
-"""The oldest Linux driver for all minor versions of each major one of CUDA; Windows' are of the same branches.
+"""Oldest Linux driver for all minor versions of each major version of CUDA; Windows uses the same branches.
 
 Source: CUDA Toolkit Release Notes, "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor Version
 Compatibility" (docs.nvidia.com/cuda/cuda-toolkit-release-notes).
 """
 
 OLDEST_TORCH = (2, 11)
-"""The oldest torch that Footplate runs with, as pyproject.toml says."""
+"""Oldest supported torch, as in pyproject.toml."""
 TOO_NEW_TORCH = "2.16"
-"""The first one that it does not."""
+"""First unsupported version of torch."""
+
+
+class Obstacle(NamedTuple):
+    """Reason why `gpus` can't be used for training, with a remedy."""
+
+    gpus: tuple[Gpu, ...]
+    message: str
+    remedy: str
 
 
 class PublishedBuild(NamedTuple):
-    """What pytorch.org offers for a version of CUDA: up to which torch, and for GPUs of which compute capabilities."""
+    """Builds of torch for a version of CUDA: newest torch, and range of the GPUs' compute capabilities."""
 
     cuda: Numbers
     newest_torch: Numbers
@@ -44,19 +51,25 @@ PUBLISHED = (
     PublishedBuild((13, 0), newest_torch=(2, 15), oldest_gpu=(7, 5), newest_gpu=(12, 9)),
     PublishedBuild((13, 2), newest_torch=(2, 15), oldest_gpu=(7, 5), newest_gpu=(12, 9)),
 )
-"""Those for torch 2.11 and newer. Sources: "PyTorch CUDA Support Matrix" in RELEASE.md of pytorch/pytorch; its issues
-#178665, by which 12.8 ended with torch 2.11, and #190385 and #196249, by which 12.6 ended with torch 2.14."""
+"""Builds on pytorch.org for torch 2.11 and newer.
+
+Sources: "PyTorch CUDA Support Matrix" in RELEASE.md of pytorch/pytorch; its issues #178665 (CUDA 12.8 ended with torch
+2.11), #190385 and #196249 (CUDA 12.6 ended with torch 2.14).
+"""
 
 INSTALL = (
     f"uv pip install --python {shlex.quote(sys.executable)} --reinstall-package torch --reinstall-package torchvision "
     f"'torch<{TOO_NEW_TORCH}' torchvision --torch-backend=cu{{}}{{}}"
 )
-"""By uv, which knows where each build is, and with the Python that runs Footplate, since environments that pipx or uv
-have made are not the one of a plain "pip". Without reinstalling, any build of the same version would do for it."""
+"""Installation command with a placeholder for CUDA's version.
+
+uv knows the index of each build. The Python that runs Footplate is named because environments made by pipx or uv are not
+those of a plain "pip". Without `--reinstall-package`, any installed build of the same version would be kept.
+"""
 
 
 def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torch: TorchBuild) -> Iterator[Obstacle]:
-    """What is wrong with `torch` for `gpus`, each with its compute capability, None where NVML does not tell it."""
+    """Yield the obstacles of `torch` for `gpus`, each with its compute capability, None if NVML doesn't report it."""
     every = tuple(gpu for gpu, _ in gpus)
     known = [capability for _, capability in gpus if capability is not None]
     if torch.cuda is None:
@@ -72,21 +85,20 @@ def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torc
         yield Obstacle(every, message, _newer_driver(nvml, cuda, known))
     lacking = [(gpu, capability) for gpu, capability in gpus if capability is not None and not _runs(torch, capability)]
     if lacking:
-        there = listed(dict.fromkeys(_dotted(_architecture(name)[1]) for name in torch.architectures))
+        supported = listed(dict.fromkeys(_dotted(_architecture(name)[1]) for name in torch.architectures))
         named = listed(
             dict.fromkeys(f"{gpu_title(gpu)} ({gpu.name}, {_dotted(capability)})" for gpu, capability in lacking)
         )
-        message = f"torch {torch.version} is built for compute capabilities {there}, not for {named}."
+        message = f"torch {torch.version} is built for compute capabilities {supported}, not for {named}."
         remedy = _another_torch(nvml, [capability for _, capability in lacking])
         yield Obstacle(tuple(gpu for gpu, _ in lacking), message, remedy)
 
 
 def driver_runs(nvml: Nvml, cuda: Numbers) -> bool:
-    """Whether the driver runs what is built for `cuda`, as far as it tells: any minor version of a major one that it
-    knows.
+    """Return True if the driver runs programs built for `cuda`, or if that is unknown.
 
-    NVML tells the version of libcuda (nvmlSystemGetCudaDriverVersion_v2), and with that of NVIDIA's packages for
-    forward compatibility, by which an older driver runs newer programs.
+    A driver runs any minor version of the major versions that it supports. NVML reports the version of libcuda
+    (nvmlSystemGetCudaDriverVersion_v2), which includes NVIDIA's forward compatibility packages for older drivers.
     """
     if nvml.cuda_version:
         return cuda[0] <= _numbers(nvml.cuda_version)[0]
@@ -95,14 +107,15 @@ def driver_runs(nvml: Nvml, cuda: Numbers) -> bool:
 
 
 def _runs(torch: TorchBuild, capability: Numbers) -> bool:
-    """Whether torch has code for GPUs of `capability`, or does not tell.
+    """Return True if torch has code for GPUs of `capability`, or if that is unknown.
 
-    Source: CUDA C++ Programming Guide, "Application Compatibility": compiled code ("sm") runs on GPUs of its major
-    version from its minor version on, what the driver compiles ("compute") on all later ones.
+    Source: CUDA C++ Programming Guide, "Application Compatibility": compiled code ("sm") runs on GPUs of the same major
+    version and an equal or higher minor version, code compiled by the driver ("compute") on all later GPUs.
     """
     built = map(_architecture, torch.architectures)
     return not torch.architectures or any(
-        own <= capability and (kind == "compute" or own[0] == capability[0]) for kind, own in built
+        architecture <= capability and (kind == "compute" or architecture[0] == capability[0])
+        for kind, architecture in built
     )
 
 
@@ -128,7 +141,7 @@ def _another_torch(nvml: Nvml, capabilities: Sequence[Numbers]) -> str:
 
 
 def _published(nvml: Nvml, capabilities: Sequence[Numbers]) -> PublishedBuild | None:
-    """The newest torch that the driver runs on such GPUs, rather for a CUDA that the driver knows in full."""
+    """Return the newest build that the driver runs on such GPUs, preferably for a CUDA that it fully supports."""
     known = _numbers(nvml.cuda_version or "")
     fitting = (
         build
@@ -141,13 +154,13 @@ def _published(nvml: Nvml, capabilities: Sequence[Numbers]) -> PublishedBuild | 
 
 
 def _architecture(name: str) -> tuple[str, Numbers]:
-    """ "sm_90a" as ("sm", (9, 0))."""
+    """Convert "sm_90a" to ("sm", (9, 0))."""
     kind, _, number = name.partition("_")
     return kind, divmod(_numbers(number)[0], 10)
 
 
 def _numbers(version: str) -> Numbers:
-    """ "13.2" as (13, 2)."""
+    """Convert "13.2" to (13, 2)."""
     return tuple(map(int, re.findall(r"\d+", version)))
 
 

@@ -9,12 +9,12 @@ from engine.checks.disk import Disk
 from engine.contract.catalogue import Catalogue, DefaultModel, weights_of
 from engine.contract.job import FIELDS, TIMM, Job
 from engine.contract.problems import Choice, Problem
-from engine.contract.recipes import shipped
+from engine.contract.recipes import builtin_recipes
 from engine.contract.weights import FROM_SCRATCH, OnDisk, Weights, is_available, ways_out, why_unavailable
 from engine.system.format import size
 
 BYTES_PER_PARAMETER = 4
-"""Of float32, which timm keeps its weights in."""
+"""Bytes per parameter of float32, the usual type of timm's weights."""
 
 
 def weights_problems(
@@ -76,7 +76,9 @@ def _expects_weights(job: Job, chosen: Collection[str]) -> bool:
     """Return True if the user would expect the job to start from pretrained weights if there are any."""
     if "pretrained" in chosen:
         return False
-    return "recipe" not in chosen or any(job.recipe == one.id and "pretrained" in one.mentioned for one in shipped())
+    return "recipe" not in chosen or any(
+        job.recipe == one.id and "pretrained" in one.mentioned for one in builtin_recipes()
+    )
 
 
 def _lost(job: Job, weights: Weights, catalogue: Catalogue, disk: Disk) -> list[Problem]:

@@ -67,7 +67,7 @@ def advise(options: argparse.Namespace) -> int:
     if job is None or errors(found):
         return BAD_REQUEST
     order = AdviceOrder(
-        job=job, seconds=options.seconds, again=options.again, machines=options.machines, network=network
+        job=job, seconds=options.seconds, remeasure=options.again, machines=options.machines, network=network
     )
     answer = _ask(order)
     if isinstance(answer, AdviceRefused):
@@ -135,7 +135,7 @@ def _row(row: Candidate) -> tuple[str, ...]:
     margin = (row.high - row.low) / 2 if row.high is not None and row.low is not None else None
     speed = f"{row.images_per_second:,.1f} ± {margin:,.1f}" if row.images_per_second is not None else NOT_KNOWN
     return (
-        row.name + (" (the job)" if row.own else ""),
+        row.name + (" (the job)" if row.is_requested else ""),
         speed,
         size(row.memory_bytes),
         size(row.estimated_bytes),
@@ -181,7 +181,7 @@ def _summary(answer: Advice) -> str:
     memory = f"; memory estimated {by}" if by else ""
     cached = (
         f" Cached from {datetime.fromtimestamp(answer.measured_at):%d %B %Y, %H:%M}; --again measures again."
-        if answer.kept
+        if answer.is_cached
         else ""
     )
     return f"{tried} in {duration(answer.took_s)}; {ended}{memory}. On {', '.join(answer.hardware)}.{cached}"

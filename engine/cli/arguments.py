@@ -14,7 +14,7 @@ from typing import Any
 from engine.checks.disk import RealDisk
 from engine.cli.children import remote_snapshot
 from engine.contract.catalogue import load_catalogue
-from engine.contract.devices import Snapshot, host_of, is_gpu, there
+from engine.contract.devices import Snapshot, host_of, is_gpu, local_device
 from engine.contract.job import FIELDS, load_values
 from engine.contract.job_fields import Field, Group, Need
 from engine.contract.problems import Problem
@@ -242,7 +242,7 @@ def needs_gpus(values: dict[str, Any]) -> bool:
     """Return True if a device is a GPU of this machine or a CUDA index, so that the machines must be asked."""
     devices = values.get("devices", ())
     return isinstance(devices, list | tuple) and any(
-        not isinstance(device, str) or there(device).isdecimal() or (is_gpu(device) and not host_of(device))
+        not isinstance(device, str) or local_device(device).isdecimal() or (is_gpu(device) and not host_of(device))
         for device in devices
     )
 
@@ -262,7 +262,7 @@ def resolve_devices(
     for host in hosts:
         on_host = [device for device in typed if isinstance(device, str) and host_of(device) == host]
         snapshot = machine
-        if host and any(there(device).isdecimal() for device in on_host):
+        if host and any(local_device(device).isdecimal() for device in on_host):
             try:
                 snapshot = remote(host)
             except OSError as error:
@@ -277,7 +277,7 @@ def _resolve_on_host(devices: list[str], host: str, machine: Snapshot, problems:
     uuids = {str(gpu.cuda_index): gpu.uuid for gpu in machine.gpus if gpu.cuda_index is not None}
     prefix = f"{host}:" if host else ""
     for device in devices:
-        number = there(device)
+        number = local_device(device)
         if not number.isdecimal():
             yield device
         elif number in uuids:

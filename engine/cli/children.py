@@ -15,13 +15,13 @@ import msgspec
 
 from engine.contract.advice import ADVISING, Advice, AdviceOrder, AdviceProgress, AdviceRefused
 from engine.contract.catalogue import load_catalogue
+from engine.contract.cut import PLANNING, PlanningDone, PlanningFailed, PlanningProgress
 from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone, InspectionProgress, inspector_options
 from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.contract.finders import FINDING, BatchFound, FinderFailed, FinderOrder, FinderProgress, RateFound
 from engine.contract.hosts import host
 from engine.contract.inference.messages import MESSAGE, Done, Order, Progress, Refused
 from engine.contract.job import Job
-from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, PlanningProgress
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import exit_words

@@ -11,8 +11,7 @@ from engine.cli import children, train
 from engine.cli.exit_codes import COMPLETED
 from engine.cli.terminal import report, say, show_progress, table
 from engine.contract.catalogue import load_catalogue
-from engine.contract.cut import Cut
-from engine.contract.planning import PlanningFailed
+from engine.contract.cut import Cut, PlanningFailed
 from engine.contract.problems import Problem, errors
 from engine.parallel.cut import Stage, stages
 from engine.system.format import size

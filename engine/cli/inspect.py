@@ -72,7 +72,7 @@ def _as_json(report: DatasetReport, task: str) -> dict[str, Any]:
         "certain": report.certain if report.format else False,
         "classes": report.classes,
         "splits": {
-            split.name: {"images": split.images, "counts": split.counts, "held_out": split.made}
+            split.name: {"images": split.images, "counts": split.counts, "held_out": split.is_drawn}
             | ({"objects": split.objects} if split.objects else {})
             for split in report.splits
         },
@@ -98,7 +98,7 @@ def _lines(report: DatasetReport, task: str) -> Iterator[str]:
         for split in report.splits:
             class_counts = split.objects or split.counts
             counts = ", ".join(f"{name} {count:,}" for name, count in class_counts.items())
-            held_out = ", held out from train" if split.made else ""
+            held_out = ", held out from train" if split.is_drawn else ""
             yield f"{split.name}: {split.images:,} images{held_out}" + (f" ({counts})" if counts else "")
         if report.mask_values:
             yield f"Values in the masks: {', '.join(map(_mask_value, report.mask_values[:VALUES_LISTED]))}" + (

@@ -96,7 +96,7 @@ def predict(options: argparse.Namespace) -> int:
 
 def _print(result: Predicted) -> None:
     for row in result.rows[:MAX_ROWS]:
-        say(f"{row.path}: {row.words}")
+        say(f"{row.path}: {row.text}")
     if result.predicted > MAX_ROWS:
         say(f"… and {result.predicted - MAX_ROWS:,} more")
     for skipped in result.skipped[:MAX_SKIPPED]:

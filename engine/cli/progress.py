@@ -127,7 +127,7 @@ class Progress:
             case Planned():
                 return self._on_plan(event)
             case Chosen():
-                return event.words
+                return event.text
             case Validation():
                 return f"epoch {event.epoch}: {_metrics(event.measures)} ({duration(event.seconds)})"
             case CheckpointSaved(kind="best"):
@@ -197,7 +197,7 @@ def _restart_lines(event: Restarting) -> tuple[str, str]:
     devices = [counted(len(event.devices), "device")] if event.devices else []
     changes = devices + [f"{FIELDS[name].label} {value}" for name, value in event.changes.items() if name in FIELDS]
     with_changes = f" with {', '.join(changes)}" if changes else ""
-    count = f" ({event.attempt} of {event.most} in a row)" if not changes else ""
+    count = f" ({event.attempt} of {event.max_attempts} in a row)" if not changes else ""
     return event.cause, f"Restarting from the last checkpoint{with_changes}{count}."
 
 

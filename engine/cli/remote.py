@@ -12,7 +12,7 @@ import msgspec
 from engine.cli.exit_codes import COMPLETED, FAILED
 from engine.cli.terminal import StatusLine, fail, say
 from engine.contract.hosts import Host, host
-from engine.contract.nodes import Followed
+from engine.contract.nodes import FollowResult
 from engine.machines.fetch import NotFetched, fetch
 from engine.runs.folder import RunFolder
 from engine.system import paths
@@ -42,9 +42,9 @@ def follow(machine: Host, run: str) -> RunFolder | None:
     )
     assert child.stdout is not None
     try:
-        answer = msgspec.json.decode(child.stdout.readline(), type=Followed)
+        answer = msgspec.json.decode(child.stdout.readline(), type=FollowResult)
     except NOT_DECODED:
-        answer = Followed(problem=f"{machine.name}:{run} can't be followed.")
+        answer = FollowResult(problem=f"{machine.name}:{run} can't be followed.")
     if answer.problem:
         fail(answer.problem)
         _end(child)

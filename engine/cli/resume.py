@@ -9,7 +9,7 @@ import sys
 import msgspec
 
 from engine.checks.disk import model_file_sha256
-from engine.checks.gpu_support import gpu_problems
+from engine.checks.gpu_checks import gpu_problems
 from engine.checks.job_checks import problems
 from engine.checks.torch_build import installed_torch
 from engine.cli import arguments, train, watching

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any, get_args
 
-from engine.checks.search_checks import judge_search, name_problems, room_problems
+from engine.checks.search_checks import name_problems, room_problems, validate_search
 from engine.cli import arguments, children, train
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import Snapshot
@@ -88,7 +88,7 @@ def build_search(options: argparse.Namespace) -> tuple[Search | None, list[Probl
     if devices is not None:
         values["devices"] = devices
     catalogue = load_catalogue()
-    search, search_problems = judge_search(values, job or Job(), catalogue, machine=machine)
+    search, search_problems = validate_search(values, job or Job(), catalogue, machine=machine)
     if job is None:  # the metrics are unknown without a job
         search_problems = [problem for problem in search_problems if problem.field != "goals"]
     found += [*wrong, *search_problems]

@@ -88,7 +88,11 @@ def _has_confirmed(state: SearchState) -> bool:
 
 
 def _done(state: SearchState) -> str:
-    return f"{state.own_ended}/{state.own_total}" if state.own_total is not None else str(state.own_ended)
+    return (
+        f"{state.originals_ended}/{state.originals_total}"
+        if state.originals_total is not None
+        else str(state.originals_ended)
+    )
 
 
 def _best(search: Search, state: SearchState) -> str:

@@ -20,11 +20,11 @@ from rich.text import Text
 
 from engine.cli.exit_codes import BAD_REQUEST
 from engine.contract.advice import AdviceProgress
+from engine.contract.cut import PlanningProgress
 from engine.contract.dataset import InspectionProgress
 from engine.contract.finders import FinderProgress
 from engine.contract.inference.messages import Progress
 from engine.contract.job import FIELDS
-from engine.contract.planning import PlanningProgress
 from engine.contract.problems import Problem
 from engine.system import paths
 from engine.system.csv_writer import CsvWriter

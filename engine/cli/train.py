@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.checks.default_model import choose_model
 from engine.checks.disk import Disk, ImpatientDisk
-from engine.checks.gpu_support import gpu_problems
+from engine.checks.gpu_checks import gpu_problems
 from engine.checks.job_checks import REAL_DISK, dataset_problems, problems
 from engine.checks.machine_findings import cpu_warnings
 from engine.checks.torch_build import installed_torch
@@ -19,11 +19,11 @@ from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.inspect import SAMPLES, sample_lines
 from engine.cli.terminal import fail, report, say, show_progress
 from engine.contract.catalogue import TaskEntry, load_catalogue
-from engine.contract.dataset import DatasetReport, channels_in_words
+from engine.contract.dataset import DatasetReport, describe_channels
 from engine.contract.devices import Snapshot, is_gpu
 from engine.contract.job import FIELDS, Job, job_from_values
 from engine.contract.problems import Problem, errors
-from engine.contract.recipes import Recipe, fitting, load_recipes, see
+from engine.contract.recipes import Recipe, collect_facts, initial_recipe, load_recipes
 from engine.runs.folder import create_run
 from engine.runs.launch import start_supervisor
 
@@ -121,7 +121,7 @@ def _contact_weight_servers(values: dict[str, Any]) -> None:
     """Start to check in the background, during the inspection, if the servers of pretrained weights are reachable."""
     draft = dict(values)
     _choose_model(draft, ImpatientDisk())
-    see(draft, load_catalogue(), None, draft, ImpatientDisk())
+    collect_facts(draft, load_catalogue(), None, draft, ImpatientDisk())
 
 
 def _choose_model(values: dict[str, Any], disk: Disk) -> str:
@@ -147,8 +147,8 @@ def _apply_recipe(
 ) -> tuple[Recipe | None, list[Problem]]:
     """Fill fields without a value from the recipe in `values`, or the one that fits; return it, or the problems."""
     catalogue = load_catalogue()
-    facts = see(values, catalogue, report, values, disk)
-    recipe, wrong = load_recipes().find(str(values.get("recipe") or fitting(facts)))
+    facts = collect_facts(values, catalogue, report, values, disk)
+    recipe, wrong = load_recipes().find(str(values.get("recipe") or initial_recipe(facts)))
     if recipe is not None and not recipe.is_for(facts.task):
         ids = ", ".join(one.id for one in load_recipes().for_task(facts.task))
         message = f"“{recipe.title}” is not a recipe for the task {facts.task}."
@@ -190,13 +190,13 @@ def _inspect(job: Job, found: list[Problem]) -> DatasetReport | None:
 
 def dataset_lines(report: DatasetReport) -> list[str]:
     splits = ", ".join(
-        f"{split.images} {split.name}" + (" (held out)" if split.made else "") for split in report.splits
+        f"{split.images} {split.name}" + (" (held out)" if split.is_drawn else "") for split in report.splits
     )
     if not report.format:
         return [f"{report.folder}: not recognized"]
     entry = load_catalogue().annotation_kinds.get(report.kind)
     is_image = entry is None or entry.sample == "image"
-    kind = f", {channels_in_words(report.channels)}" if is_image else ""
+    kind = f", {describe_channels(report.channels)}" if is_image else ""
     classes = "" if report.kind == "files" else f", {len(report.classes)} classes"
     lines = [f"{report.folder}: {report.title}{classes}{kind}; {splits}"]
     if not report.certain:

@@ -1,10 +1,10 @@
-"""What ``python -m engine.advisor.advice`` is asked, and what it says: which strategy, how many devices and which
-settings train a job fastest, measured by short trials.
+"""Request and answers of the advisor, which finds the fastest way to train a job by short trials.
 
-It reads one `AdviceOrder` as JSON from its standard input, which it reads to the end, and prints a message a line:
-`AdviceProgress` any number of times, then `Advice` or `AdviceRefused` as the last one. Ctrl+C and SIGTERM end it
-gently: it ends its trials and then answers with what is known (`Advice.ended_by` is "stopped"), so that who stops it
-reads on to the last line. The end of its parent ends it and its workers, too.
+``python -m engine.advisor.advice`` reads one `AdviceOrder` as JSON from its standard input, to the end of the stream. It
+prints one message per line: any number of `AdviceProgress`, then `Advice` or `AdviceRefused`.
+
+After Ctrl+C or SIGTERM it ends its trials and answers from the measurements that it has (`Advice.ended_by` is
+"stopped"), so callers should read to the last line. If its parent exits, the advisor and its workers exit, too.
 """
 
 from __future__ import annotations
@@ -17,44 +17,57 @@ from engine.contract.job import Job, job_from_values
 from engine.contract.problems import Problem
 
 BUDGET_S = 60.0
-"""The time for all trials unless the order gives another."""
+"""Default time for all trials together."""
 
 Value = bool | int | float | str | tuple[str, ...] | None
-"""A value of a job's field."""
+"""Value of a job's field."""
 
 
 class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The network between machines, in each direction, as it is stated: nobody has measured it."""
+    """Network between machines, in each direction, as stated by the user; it isn't measured."""
 
     bits_per_second: float
     latency_s: float = 50e-6
 
 
 class AdviceOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The job to advise on, which also names the devices that may be used.
+    """Job to advise on, with the devices that trials may use.
 
-    `seconds` is the time for all trials. `again` measures anew where a kept answer would do. With `machines` above 1
-    the answer also predicts what so many machines like this one would bring, joined by `network`.
+    Attributes:
+        seconds: Time for all trials together.
+        remeasure: Measure even if a cached answer exists.
+        machines: Number of machines like this one for which the answer also predicts the speed, if above 1.
+        network: Network that joins these machines.
     """
 
     job: Job
     seconds: float = BUDGET_S
-    again: bool = False
+    remeasure: bool = False
     machines: int = 1
     network: Network | None = None
 
 
 State = Literal["waiting", "trying", "measured", "slower", "too_large", "failed"]
-"""Of a candidate: not tried yet; being tried; measured and still in the running; measured and dropped as too slow;
-out of memory in its trial; its trial failed of something else."""
+"""State of a candidate.
+
+- waiting: its trial has not started.
+- trying: its trial is running.
+- measured: it can still be the fastest.
+- slower: it was measured and is too slow.
+- too_large: its trial ran out of memory.
+- failed: its trial failed for another reason.
+"""
 
 
 class JobTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the whole job would take: ``start_s + epochs * (steps * step_s + validation_s)``, in seconds.
+    """Predicted duration of the full job: ``start_s + epochs * (steps * step_s + validation_s)``.
 
-    `steps` are those of an epoch, and `validation_s` holds the checkpoint after it, too. `start_s` holds what the
-    first epoch takes longer than the others, while images are decoded. `measured` names the parts that were measured,
-    `estimated` those that were not, each of "start", "step", "data" and "validation".
+    Attributes:
+        start_s: Additional time of the first epoch, while images are decoded.
+        steps: Steps per epoch.
+        validation_s: Validation and checkpoint after an epoch.
+        measured: Terms that were measured: "start", "step", "data", "validation".
+        estimated: The other terms.
     """
 
     total_s: float
@@ -68,26 +81,30 @@ class JobTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One way to train the job, and what is known of it. What is not known is None.
+    """Way to train the job, with its measurements; unknown ones are None.
 
-    `name` is for people: "DDP, 2 devices, accumulation 2". `changes` are the fields in which it differs from the
-    order's job; `changed` gives the job with them. `own`: it is the job as it was asked for.
-
-    `images_per_second` is the median's, between `low` and `high` with the confidence of the answer, over
-    `timed_steps` steps. It is the whole batch's, over all devices, and already waits for data where the data are
-    slower than the step. `data_wait_share` is the share of the step that so waits.
-
-    `memory_bytes` is the most that a device used (on the CPU: a worker), `estimated_bytes` what was foreseen before,
-    `limit_bytes` what a device has. `efficiency` is the speed per device, as a share of the best that was measured on
-    one device. `joules_per_thousand_images` is told by GPUs that measure it. `why` says in a sentence what became of
-    it.
+    Attributes:
+        name: Name for users: "DDP, 2 devices, accumulation 2".
+        changes: Fields that differ from the requested job; `changed` applies them.
+        is_requested: True for the job as requested.
+        images_per_second: Median speed of all devices together, limited by the data pipeline if that is slower than the step.
+        low: Lower end of the speed's confidence interval.
+        high: Upper end of the speed's confidence interval.
+        timed_steps: Number of steps that the speed was measured over.
+        data_wait_share: Fraction of the step that is spent waiting for data.
+        memory_bytes: Peak memory of a device, or of a worker on the CPU.
+        estimated_bytes: Peak memory as estimated before the trial.
+        limit_bytes: Memory of the device.
+        efficiency: Speed per device relative to the fastest candidate with one device.
+        joules_per_thousand_images: Energy, if the GPUs measure it.
+        why: Explanation of the state in a sentence.
     """
 
     name: str
     strategy: str
     devices: tuple[str, ...]
     changes: dict[str, Value]
-    own: bool = False
+    is_requested: bool = False
     state: State = "waiting"
     images_per_second: float | None = None
     low: float | None = None
@@ -104,9 +121,10 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Candidates that were not tried, for one reason: `kind` says by what it was seen. "rules": they cannot run;
-    "memory": the estimate exceeds the device; "cost": they cannot be the fastest, by what their parts cost; "time": the
-    time was up.
+    """Candidates that were not tried, with the reason.
+
+    The `kind` of reason is "rules" (they can't run), "memory" (the estimate exceeds the device), "cost" (a lower bound of
+    their cost is above the fastest) or "time" (the time was up).
     """
 
     kind: Literal["rules", "memory", "cost", "time"]
@@ -117,10 +135,15 @@ class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class AdviceProgress(
     msgspec.Struct, tag="progress", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True
 ):
-    """How far it has come: `fraction` is from 0 to 1, `what` a short sentence on what is being done, `seconds_left`
-    what is left of the time for trials. `considered` counts all candidates, `left` those that are yet to be tried in
-    this round. `table` holds those that are or were tried, as the answer would rank them now, then those that
-    wait.
+    """Progress of the advisor.
+
+    Attributes:
+        fraction: From 0 to 1.
+        what: Current activity, in a short sentence.
+        seconds_left: Remaining time for trials.
+        considered: Number of candidates.
+        left: Number of trials that remain in this round.
+        table: Candidates with a trial in their current ranking, then the waiting ones.
     """
 
     fraction: float
@@ -132,8 +155,9 @@ class AdviceProgress(
 
 
 class MachinesPrediction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What `machines` like this one would bring by the stated network: a prediction, from the measured step and
-    the bytes that would have to be sent. `efficiency` is the speed per machine as a share of one machine's.
+    """Predicted speed of several machines, from the measured step and the bytes to be sent over the stated network.
+
+    `efficiency` is the speed per machine relative to a single one.
     """
 
     machines: int
@@ -146,17 +170,22 @@ class MachinesPrediction(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class Advice(msgspec.Struct, tag="advice", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The answer. `table` holds the candidates that were tried, fastest first, those that did not fit last; its first
-    one is the advice, unless `fits` is false: then nothing that was tried fits.
+    """Answer of the advisor.
 
-    `sentence` says why the first is first, and `remedies` what to do where the job does not fit one device or not at
-    all, by what it costs. `what_would_change` are sentences on what would make another the first.
-
-    `considered` counts all candidates, `left_out` holds those that were not tried, by reason. `memory_by` says where
-    `estimated_bytes` come from. `ended_by`: the ranking is settled at `confidence`, the time was up, or it was stopped.
-
-    `measured_at` is in seconds since 1970, `hardware` and `versions` say on what it was measured. `kept`: it was
-    measured for an earlier order, for the same work on the same devices with the same versions.
+    Attributes:
+        table: Tried candidates, fastest first, those that don't fit last. The first one is recommended if `fits`.
+        fits: True if any candidate fits into memory.
+        sentence: Reason for the first rank.
+        remedies: Ways to make the job fit, cheapest first.
+        what_would_change: Sentences about circumstances that would change the first rank.
+        considered: Number of candidates.
+        left_out: Candidates that were not tried, by reason.
+        memory_by: Source of `estimated_bytes`.
+        ended_by: "settled" if the ranking is certain at `confidence`, "time" if the time was up, or "stopped".
+        measured_at: Seconds since the epoch.
+        hardware: Devices of the measurement.
+        versions: Software of the measurement.
+        is_cached: True for a cached answer to an equal order on the same devices and versions.
     """
 
     table: tuple[Candidate, ...]
@@ -173,24 +202,28 @@ class Advice(msgspec.Struct, tag="advice", tag_field="type", frozen=True, forbid
     measured_at: float
     hardware: tuple[str, ...]
     versions: dict[str, str]
-    kept: bool = False
+    is_cached: bool = False
     machines: tuple[MachinesPrediction, ...] = ()
 
 
 class AdviceRefused(msgspec.Struct, tag="refused", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """The last line where the job could not be tried at all: each field to mark, why, and what to do."""
+    """Last message if no candidate can be tried."""
 
     problems: tuple[Problem, ...]
 
 
 AdviceMessage = AdviceProgress | Advice | AdviceRefused
-"""One line of the advisor's output."""
+"""Message of the advisor."""
 
 ADVISING = msgspec.json.Decoder(AdviceMessage)
 
 
 def changed(job: Job, candidate: Candidate) -> Job:
-    """Return `job` with the changes of `candidate`. Raises ValueError for a change that no job can have."""
+    """Return `job` with the changes of `candidate`.
+
+    Raises:
+        ValueError: The changes make an invalid job.
+    """
     changed_job, problems = job_from_values(job.values() | candidate.changes)
     if changed_job is None:
         raise ValueError(str(problems[0]))

@@ -1,6 +1,6 @@
-"""Which transforms an augmentation consists of: what their texts mean, and which a strength has for each task.
+"""Transforms of an augmentation: notation, and the presets of each kind of task.
 
-A text is a transform's name and its numbers, with colons between: `rotate:10`.
+A transform is written as its name and numbers, separated by colons: `rotate:10`.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem
 
 CLOSING_EPOCHS = 10
-"""Mosaic ends so many epochs before the run does, as Ultralytics' `close_mosaic`, or a tenth of the run before "
-"if that is less."""
+"""Epochs without mosaic at the end of a run (as `close_mosaic` of Ultralytics), or a tenth of the run if that is less."""
 
 
 class _Number(NamedTuple):
     name: str
-    least: float
-    most: float
+    minimum: float
+    maximum: float
     default: float | None = None
-    whole: bool = False
+    is_integer: bool = False
 
     @property
     def limits(self) -> str:
-        return f"{self.name} from {self.least:g} to {self.most:g}"
+        return f"{self.name} from {self.minimum:g} to {self.maximum:g}"
 
 
 class _Spec(NamedTuple):
-    """`only` are the kinds that a transform is for; all where it is empty. Of `ordered` ones the second is not "
-    "below the first.
+    """Parameters of a transform.
+
+    `only` lists the kinds of targets that it is for, all if empty; `why` says why. With `ordered`, the second number is not
+    below the first.
     """
 
     numbers: tuple[_Number, ...] = ()
@@ -69,19 +70,19 @@ TRANSFORMS: dict[str, _Spec] = {
     "erase": _Spec((_Number("a chance", 0, 1, 0.25),), ("images",), "it would leave labels under what it erases"),
     "mosaic": _Spec((_Number("a chance", 0, 1, 1.0),), ("boxes",), "it puts four images with their boxes together"),
 }
-"""The transforms by name, and the numbers that each takes; those with a default may be left out."""
+"""Transforms by name, with the numbers that each takes; those with a default may be omitted."""
 
 
 @dataclass(frozen=True)
 class Transform:
-    """One transform of an augmentation, with all its numbers."""
+    """Transform of an augmentation with all its numbers."""
 
     name: str
     numbers: tuple[float, ...] = ()
 
 
 def parse(text: str, kind: AugmentationKind | None = None) -> Transform | Problem:
-    """The transform that `text` stands for, or what is wrong with it for datasets of `kind`."""
+    """Parse a transform; return a problem if it is invalid for targets of `kind`."""
     name, *given = text.strip().split(":")
     spec = TRANSFORMS.get(name)
     if spec is None:
@@ -96,7 +97,7 @@ def parse(text: str, kind: AugmentationKind | None = None) -> Transform | Proble
     for number, word in zip(spec.numbers, given, strict=False):
         value = _value(word, number)
         if value is None:
-            kind_of = "a whole number" if number.whole else "a number"
+            kind_of = "a whole number" if number.is_integer else "a number"
             return _wrong(f"“{text}”: “{word}” is not {number.limits}.", f"Give {kind_of} within these limits.")
         values.append(value)
     values += [number.default for number in spec.numbers[len(values) :] if number.default is not None]
@@ -117,8 +118,10 @@ def augmentation_kind(task: str) -> AugmentationKind | None:
 
 
 def transforms(job: Job) -> tuple[Transform, ...]:
-    """What the job's augmentation consists of; nothing for "none", for "light", which is a crop of its own kind, and
-    for tasks without images. Texts that are wrong are left out: `checks.augmentation_checks` tells of them.
+    """Return the transforms of the job's augmentation.
+
+    There are none for "none", for "light" (a special crop), and for tasks without images. Invalid texts, which
+    `checks.training_checks` reports, are skipped.
     """
     kind = augmentation_kind(job.task)
     if kind is None or job.augmentation.name in ("none", "light"):
@@ -127,20 +130,21 @@ def transforms(job: Job) -> tuple[Transform, ...]:
     return tuple(parsed for text in texts if isinstance(parsed := parse(text, kind), Transform))
 
 
-def in_words(job: Job) -> str:
-    """The texts of what the job's augmentation consists of, "" where there are none."""
+def describe(job: Job) -> str:
+    """Return the transforms of the job's augmentation as text, "" if there are none."""
     return ", ".join(":".join([each.name, *(f"{number:g}" for number in each.numbers)]) for each in transforms(job))
 
 
 def mosaic_ends(epochs: int) -> int:
-    """The last epoch with mosaic in a run of `epochs`."""
+    """Return the last epoch with mosaic in a run of `epochs`."""
     return epochs - min(CLOSING_EPOCHS, -(-epochs // 10))
 
 
 def mirrors(job: Job, classes: Sequence[str], *, images: bool = True) -> bool:
-    """Whether a mirrored image means the same: as the job says, or if that is left open, where neither the kind of
-    `images` nor the names of the classes say otherwise, which are all digits, or single letters, where images are of
-    signs.
+    """Return True if a mirrored image has the same meaning.
+
+    With "auto" this depends on the kind of `images`, and on the classes: digits, or single letters and digits, suggest
+    images of characters, which are not mirrored.
     """
     if job.augmentation.mirror != "auto":
         return job.augmentation.mirror == "on"
@@ -148,17 +152,17 @@ def mirrors(job: Job, classes: Sequence[str], *, images: bool = True) -> bool:
 
 
 def _example(name: str, spec: _Spec) -> str:
-    middle = [number.default if number.default is not None else number.most for number in spec.numbers]
+    middle = [number.default if number.default is not None else number.maximum for number in spec.numbers]
     return ":".join([name, *(f"{value:g}" for value in middle)])
 
 
 def _value(word: str, number: _Number) -> float | None:
-    """The number that `word` is, None where it is none within the limits."""
+    """Parse a number; return None if it is invalid or out of range."""
     try:
         value = float(word)
     except ValueError:
         return None
-    fits = number.least <= value <= number.most and (not number.whole or value.is_integer())
+    fits = number.minimum <= value <= number.maximum and (not number.is_integer or value.is_integer())
     return value if fits else None
 
 

@@ -1,4 +1,4 @@
-"""A job as the command line that starts it, and what a run goes on with as the one that has it go on."""
+"""Command lines that start a job or resume a run."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ def command_arguments(job: Job) -> list[str]:
         named |= recipe.mentioned - idle_fields(job.values(), load_catalogue()).keys()
     values = {name: job.value(name) for name in FIELDS if name in named}
     if recipe is None:
-        values["recipe"] = ""  # one that is gone could not be found again
+        values["recipe"] = ""  # the recipe no longer exists
     if not job.model_is_file:
         values.pop("model_file_sha256", None)
     return ["train", *_positional(job.data.dataset), *flags(values | {"options": job.options})]
 
 
 def command_line(job: Job) -> str:
-    """The job as a command to paste into a shell."""
+    """Return the command that starts the job, for a shell."""
     return shlex.join(["footplate", *command_arguments(job)])
 
 
 def resume_line(run_id: str, changes: Mapping[str, Any]) -> str:
-    """The command that has a run go on with `changes`, plain values by field, to paste into a shell."""
+    """Return the command that resumes a run with `changes`, plain values by field, for a shell."""
     return shlex.join(["footplate", "resume", run_id, *flags(changes)])
 
 
 def flags(values: Mapping[str, Any]) -> list[str]:
-    """A flag for each value; an empty one is that of an empty field."""
+    """Return the flags for values by field; an empty value clears the field."""
     arguments = []
     for name, value in values.items():
         if name == "options":
@@ -64,7 +64,7 @@ def _positional(dataset: str) -> list[str]:
 
 def _options(values: Mapping[str, Any]) -> list[str]:
     written = (str(value).lower() if isinstance(value, bool) else str(value) for value in values.values())
-    return [word for name, text in zip(values, written, strict=True) for word in ("--option", f"{name}={text}")]
+    return [argument for name, text in zip(values, written, strict=True) for argument in ("--option", f"{name}={text}")]
 
 
 def _option(flag: str, value: str) -> list[str]:

@@ -1,44 +1,53 @@
-"""A model's cut into stages, as its run, its planner and the window tell it: what each part costs, and where the cuts
-are.
+"""Partition of a model into pipeline stages, and answers of the planner that finds it.
+
+``python -m engine.advisor.planning`` reads one job as JSON from its standard input, to the end of the stream, and prints
+one message per line.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from engine.contract.problems import Problem
+
 
 class Segment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The part of a model between two neighbouring split points (or its beginning, or its end).
+    """Part of a model between two neighboring split points, or before the first or after the last.
 
-    Times and bytes are of one microbatch. `forward_s` and `backward_s` hold a figure per rank of the group (the
-    devices of one replica), each measured on its own device; the backward pass has its share of the optimizer's step.
+    Times and bytes are per microbatch. `forward_s` and `backward_s` have a value for each rank of the group (the devices of
+    one replica), measured on its device; the backward pass includes a share of the optimizer's step.
     """
 
     split_point: str
-    """The split point after this segment (a name of `ModelEntry.split_points`); "" for the last."""
+    """Split point after this segment (a name of `ModelEntry.split_points`); "" for the last."""
     module: str
-    """The submodule at its end, as a dotted path."""
+    """Last submodule, as a dotted path."""
     layers: int
-    """How many layers with parameters it holds."""
+    """Number of layers with parameters."""
     parameters: int
     forward_s: tuple[float, ...]
     backward_s: tuple[float, ...]
     activation_bytes: int
-    """What is kept from the forward pass for the backward pass: its output too, but neither its input nor its
-    parameters."""
+    """Bytes saved for the backward pass: the output is included, the input and the parameters are not."""
     output_bytes: int
-    """What would travel forward if the model were cut after it, and backward as its gradient."""
+    """Bytes sent forward if the model is cut after this segment, and backward as their gradient."""
     first_module: str = ""
-    """The submodule at its beginning."""
+    """First submodule."""
 
 
 class Cut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A model's segments, and where it is cut.
+    """Segments of a model and its cuts.
 
-    `stage_ranks` are those of `Layout`; `devices` the device of each rank in the group. `state_bytes` counts per
-    parameter what a device holds beside activations: weight, gradient, optimizer state. `in_flight` says of how
-    many microbatches each stage keeps the activations at once. `memory_bytes` is what each rank's device has
-    free, None where that is not known. `seconds_per_byte` is what travelling costs between two ranks.
+    Attributes:
+        stage_ranks: As in `Layout`.
+        devices: Device of each rank in the group.
+        in_flight: Maximum number of microbatches whose activations each stage stores.
+        state_bytes: Bytes per parameter for weight, gradient and optimizer state.
+        memory_bytes: Free memory of each rank's device; None if unknown.
+        seconds_per_byte: Cost of sending between two ranks.
+        recomputed: Stages save only their inputs, and recompute activations in the backward pass.
+        phased: All forward passes of a step precede all backward passes, as in GPipe, so that the slowest of each counts.
+        chosen: The cuts were found by measuring, not given in the job.
     """
 
     segments: tuple[Segment, ...]
@@ -52,9 +61,30 @@ class Cut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     memory_bytes: tuple[int | None, ...]
     seconds_per_byte: float = 0.0
     recomputed: bool = False
-    """Whether stages keep their inputs alone and compute the rest again in the backward pass."""
     phased: bool = False
-    """Whether all forward passes of a step come before all backward passes, as under GPipe: the slowest of each
-    count."""
     chosen: bool = True
-    """Whether the cuts were found by measuring, rather than given in the job."""
+
+
+class PlanningProgress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, forbid_unknown_fields=True):
+    """Progress of the planner: `fraction` from 0 to 1, and the current activity."""
+
+    fraction: float
+    what: str
+
+
+class PlanningDone(msgspec.Struct, tag="done", tag_field="type", frozen=True, forbid_unknown_fields=True):
+    """Last message after success. `Cut.chosen` is False if the job gives the cuts."""
+
+    cut: Cut
+
+
+class PlanningFailed(msgspec.Struct, tag="failed", tag_field="type", frozen=True, forbid_unknown_fields=True):
+    """Last message if the model can't be cut as requested."""
+
+    problem: Problem
+
+
+PlanningMessage = PlanningProgress | PlanningDone | PlanningFailed
+"""Message of the planner."""
+
+PLANNING = msgspec.json.Decoder(PlanningMessage)

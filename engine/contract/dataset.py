@@ -1,12 +1,14 @@
-"""What is found on looking through a dataset folder, as the inspector reports it, and what that is told."""
+"""Results of inspecting a dataset folder."""
 
 from __future__ import annotations
+
+import re
 
 import msgspec
 
 from engine.contract.catalogue import Catalogue
+from engine.contract.images import LegendEntry
 from engine.contract.job import Job
-from engine.contract.legend import LegendEntry
 from engine.contract.problems import Problem
 
 
@@ -24,25 +26,27 @@ def inspector_options(job: Job, catalogue: Catalogue, samples: int = 0) -> list[
 
 
 class Unreadable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file among the images that cannot be used; `path` is relative to the dataset's folder."""
+    """Image file that can't be used; `path` is relative to the dataset's folder."""
 
     path: str
     reason: str
 
 
 class SplitReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One split. `counts` holds the readable images of each class, by class name.
+    """Split of a dataset.
 
-    `made` is true where the folder has no such split and it is drawn from the training images. Where an image holds
-    several classes, `counts` tells of how many of those looked into each class is in, `shares` its share of their
-    pixels, and `total` how many images there are. Where they show things that are marked one by one, `objects` tells
-    how many of each class those looked into hold, and `object_sides` how large: the 5th, 50th and 95th percentile of
-    the square roots of their areas, in pixels.
+    Attributes:
+        counts: Readable images by class name. If images have several classes, the number of inspected images with each.
+        is_drawn: True if the folder has no such split, so that it is drawn from the training images.
+        total: Number of images, if images have several classes.
+        shares: Fraction of the inspected pixels of each class.
+        objects: Annotated objects of each class in the inspected images.
+        object_sides: 5th, 50th and 95th percentile of the square roots of the objects' areas, in pixels.
     """
 
     name: str
     counts: dict[str, int]
-    made: bool = False
+    is_drawn: bool = False
     total: int | None = None
     shares: dict[str, float] = {}
     objects: dict[str, int] = {}
@@ -54,15 +58,17 @@ class SplitReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def crop_margin(size: int) -> int:
-    """How many pixels larger than `size` images are loaded to leave room for the light augmentation's crop: 1/8, as
-    256 is to 224.
+    """Return by how many pixels loaded images exceed `size`, as room for the crop of the light augmentation.
+
+    The margin is 1/8, like that of 256 to 224.
     """
     return max(1, round(size / 8))
 
 
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An image to show, as PNG bytes (longest side 384 px), with what is marked on it; of no class where there is
-    more than one. `sample` is its place in its split, where that is known.
+    """Image for display, as PNG bytes (longest side 384 px), with its annotations drawn in.
+
+    `class_name` is "" for images with several classes. `sample` is the index in the split, if known.
     """
 
     class_name: str
@@ -84,16 +90,16 @@ class MaskValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ImageSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Width and height in pixels of the smallest, the middle and the largest of so many images `looked_at`, by area."""
+    """Width and height in pixels of the smallest, median and largest inspected image, by area."""
 
     smallest: tuple[int, int]
     middle: tuple[int, int]
     largest: tuple[int, int]
-    looked_at: int
+    inspected: int
 
 
 class SampleBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A box in pixels with its class."""
+    """Box in pixels with its class."""
 
     label: str
     x1: float
@@ -103,15 +109,15 @@ class SampleBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A sample with its annotations as they are read.
+    """Sample with its annotations as read.
 
     Attributes:
-        file: Path relative to the dataset's folder; with the row behind for images in one file.
+        file: Path relative to the dataset's folder; for images in one file, with the row appended.
         split: "train", "val" or "test".
         label: Class, if a sample has exactly one.
         labels: Labels, if it may have several.
         boxes: Boxes of its objects.
-        pixels: Pixels (or points) of each class; those of no class are under "".
+        pixels: Number of pixels (or points) of each class; those without a class are under "".
         problem: Why the annotations can't be read; "" if they can.
     """
 
@@ -125,14 +131,14 @@ class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class Reading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One way to read a folder whose evidence conflicts.
+    """Possible interpretation of a folder with conflicting evidence.
 
     Attributes:
-        format: Value of the job's `format` that chooses it.
+        format: Value of the job's `format` that selects it.
         task: Id of the task that learns from such annotations.
         title: Name in messages.
-        evidence: What speaks for it.
-        against: What speaks against it.
+        evidence: Facts that support it.
+        against: Facts that contradict it.
         examples: A few samples, drawn with their annotations.
     """
 
@@ -144,8 +150,8 @@ class Reading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     examples: tuple[Example, ...] = ()
 
 
-def channels_in_words(channels: int) -> str:
-    """What images of so many channels are called: grey, colour, or by their number of bands."""
+def describe_channels(channels: int) -> str:
+    """Return a name for images by their number of channels: "grey", "colour" or "8 bands"."""
     return {1: "grey", 3: "colour"}.get(channels, f"{channels} bands")
 
 
@@ -153,19 +159,19 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Result of inspecting one folder.
 
     Attributes:
-        format: Id of the format, with its variant behind a colon; "" if none was chosen.
-        kind: Kind of annotations that were read.
+        format: Id of the format, with its variant after a colon; "" if none was chosen.
+        kind: Kind of the annotations.
         title: Name of the format in messages.
-        evidence: What the format was recognized by.
-        certain: True if the evidence is full, so that nobody needs to see samples before training.
-        other: Kind of annotations that the folder has instead of those asked for; "" if none.
-        readings: Ways to read the folder, if the evidence conflicts.
-        channels: 1 for grey images, 3 for color; the number of bands of TIFFs of bands.
-        unreadable: Files that can't be used, at most the first thousand. Images that begin and end as they should
-            count as readable; of a large folder only a sample is decoded.
-        legend: Meaning of the colors in the examples, an entry for each class; empty if they have none.
-        mask_values: Values in the masks, in their order; the most frequent ones if there are many.
-        samples: Samples with their annotations as read, if they were asked for.
+        evidence: Facts that the format was recognized by.
+        certain: True if the evidence is complete, so that nobody needs to look at samples before training.
+        other: Kind of annotations that the folder has instead of the requested ones; "" if none.
+        readings: Possible interpretations of the folder, if the evidence conflicts.
+        channels: 1 for grey images, 3 for color; for TIFFs of bands, their number.
+        unreadable: Files that can't be used, at most the first thousand. Images with a valid beginning and end count as
+            readable; of a large folder only a sample is decoded.
+        legend: Meaning of the colors in the examples, an entry for each class.
+        mask_values: Values in the masks in ascending order; the most frequent ones if there are many.
+        samples: Samples with their annotations, if requested.
     """
 
     folder: str
@@ -194,7 +200,7 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class InspectionProgress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """How far the look-through has come; `total` is 0 while files are still being listed."""
+    """Progress of the inspection; `total` is 0 while files are being listed."""
 
     done: int
     total: int
@@ -205,6 +211,18 @@ class InspectionDone(msgspec.Struct, tag="done", tag_field="type", frozen=True, 
 
 
 InspectionMessage = InspectionProgress | InspectionDone
-"""One line of the inspector's output (``python -m engine.data FOLDER``)."""
+"""Message of the inspector (``python -m engine.data FOLDER``)."""
 
 INSPECTION = msgspec.json.Decoder(InspectionMessage)
+
+
+_WRITTEN = re.compile(r"(\d{1,3})/(\d{1,3})", re.ASCII)
+
+
+def parse_fold(text: str) -> tuple[int, int] | None:
+    """Return (2, 5) for "2/5", the second of five folds; None for other text."""
+    written = _WRITTEN.fullmatch(text)
+    if written is None:
+        return None
+    number, count = int(written[1]), int(written[2])
+    return (number, count) if 1 <= number <= count > 1 else None

@@ -1,11 +1,10 @@
-"""Devices as a monitor sees them. A quantity that a device cannot tell is None or empty, never 0, and left out of JSON.
+"""State of devices, for monitors. A quantity that a device can't measure is None or empty, never 0, and omitted in JSON.
 
-Devices are known by a string: an NVIDIA GPU by its UUID ("GPU-…", "MIG-…"), the CPU as "cpu"; those of another
-machine have its name before them: "node1:cpu" (see `hosts`). Neither NVML's nor CUDA's index identifies a GPU, since
+A device is identified by a string: an NVIDIA GPU by its UUID ("GPU-…", "MIG-…"), the CPU by "cpu"; on another machine
+with that machine's name as a prefix: "node1:cpu" (see `hosts`). NVML's and CUDA's indices don't identify a GPU, since
 their orders differ and change.
 
-What a `Snapshot` is made of may be written by a newer Footplate on another host: fields that are not known are passed
-over.
+A `Snapshot` may come from a newer Footplate on another host, so unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -23,24 +22,31 @@ NvmlStatus = Literal[
 CPU = "cpu"
 Text = Annotated[str, msgspec.Meta(max_length=MOST_SHOWN)]
 Name = Annotated[Text, msgspec.Meta(pattern=r"\A[^\r\n\u2028\u2029]*\Z")]
-"""What a host, a device, a user or a process is called, on one line. A snapshot with another name is refused."""
+"""Name of a host, device, user or process, on one line. A snapshot with a longer name is refused."""
 
 ProcessKind = Literal["compute", "graphics", "both"]
 Throttle = Literal[
     "idle", "clocks_setting", "power_cap", "hardware_slowdown", "sync_boost", "thermal", "hardware_thermal",
     "power_brake", "display_setting",
 ]  # fmt: skip
-"""Why clocks are not higher: `NVML_CLOCKS_EVENT_REASON_*` of nvml.h."""
+"""Reason for reduced clocks: `NVML_CLOCKS_EVENT_REASON_*` of nvml.h."""
 PciPath = Literal["BOARD", "PIX", "PXB", "PHB", "NODE", "SYS"]
-"""What two GPUs talk through: one board, one PCIe switch, several switches, a host bridge, a NUMA node, between nodes
-(`nvidia-smi topo -m`; `nvmlGpuTopologyLevel_t`)."""
+"""Path between two GPUs (`nvidia-smi topo -m`; `nvmlGpuTopologyLevel_t`).
+
+One board, one PCIe switch, several switches, a host bridge, a NUMA node, or between NUMA nodes.
+"""
 
 
 class GpuProcess(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A process that holds a GPU, as NVML names it. In a container `pid` is the host's, and no more is known of it.
+    """Process on a GPU, as reported by NVML.
 
-    `sm_percent` is its share of the GPU's multiprocessors over the last sample period; `cpu_percent` is of one core.
-    `ancestors` are the pids of its parent, the parent's parent, and so on. `started` is in seconds since the epoch.
+    In a container, `pid` is the host's and the other facts are unknown.
+
+    Attributes:
+        sm_percent: Fraction of the GPU's multiprocessors over the last sample period.
+        cpu_percent: Percent of one core.
+        started: Seconds since the epoch.
+        ancestors: Pids of the parent, its parent, and so on.
     """
 
     pid: int
@@ -57,8 +63,9 @@ class GpuProcess(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Pcie(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A GPU's link to the host. Received is what the GPU takes in. A resting link may be told with a lower
-    generation.
+    """PCIe link of a GPU to the host.
+
+    "Received" is what the GPU receives. An idle link may report a lower generation.
     """
 
     generation: int | None = None
@@ -71,7 +78,7 @@ class Pcie(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class NvLink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One of a GPU's NVLinks. `peer` is the PCI bus id of what it leads to."""
+    """NVLink of a GPU; `peer` is the PCI bus id of the other end."""
 
     link: int
     active: bool = False
@@ -82,7 +89,7 @@ class NvLink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Ecc(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Memory errors: `corrected` and `uncorrected` since the driver was loaded, `total_…` over the GPU's life."""
+    """Memory errors, corrected and uncorrected: since the driver was loaded, and over the GPU's life (`total_…`)."""
 
     enabled: bool | None = None
     corrected: int | None = None
@@ -92,7 +99,7 @@ class Ecc(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Retired(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Memory taken out of use: pages (before Ampere) and rows remapped (since), by kind of error."""
+    """Retired memory, by kind of error: pages before the Ampere generation, remapped rows since."""
 
     pages_single_bit: int | None = None
     pages_double_bit: int | None = None
@@ -104,7 +111,7 @@ class Retired(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Mig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a MIG instance is part of. `profile` as nvidia-smi writes it: "1g.10gb"."""
+    """Parents of a MIG instance; `profile` is nvidia-smi's name, such as "1g.10gb"."""
 
     parent_uuid: Name
     gpu_instance: int
@@ -113,24 +120,29 @@ class Mig(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Xid(msgspec.Struct, frozen=True):
-    """An error that the driver reported of a GPU, at `time` (seconds since the epoch); NVIDIA documents the numbers."""
+    """GPU error reported by the driver, by NVIDIA's number; `time` is in seconds since the epoch."""
 
     time: float
     number: int
 
 
 class Gpu(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One NVIDIA GPU, or one MIG instance, at one moment.
+    """State of an NVIDIA GPU or a MIG instance.
 
-    - `utilization_percent` is the share of the last sample period in which any kernel ran, `memory_busy_percent` in
-      which memory was read or written; `sm_active_percent` and `tensor_active_percent` (GPM, Hopper and later) the share
-      of multiprocessors and tensor pipes at work, told only while asked for.
-    - `memory_used_bytes` does not count `memory_reserved_bytes`, which the driver keeps for itself.
-    - `energy_j` counts from when the driver was loaded. `power_w` is an average over about a second on most chips.
-    - `cuda_index` is what CUDA calls this GPU in its default order, None where CUDA cannot say.
-    - `compute_capability` is (9, 0) for Hopper; of a MIG instance that of its GPU.
-    - A lost GPU keeps its row: `lost` is true and the last known values stay. One that is `asleep` is not woken.
-    - `xids` are those since the sampler was started, the latest last, at most 16.
+    Attributes:
+        cuda_index: Index in CUDA's default order; None if CUDA doesn't list it.
+        compute_capability: (9, 0) for Hopper; for a MIG instance, that of its GPU.
+        utilization_percent: Fraction of the last sample period in which any kernel ran.
+        memory_busy_percent: Fraction of the last sample period in which memory was read or written.
+        sm_active_percent: Fraction of active multiprocessors (GPM, Hopper and later), only while requested.
+        tensor_active_percent: Fraction of active tensor pipes (GPM), only while requested.
+        memory_used_bytes: Used memory without `memory_reserved_bytes`.
+        memory_reserved_bytes: Memory that the driver reserves for itself.
+        power_w: Average over about a second on most chips.
+        energy_j: Energy since the driver was loaded.
+        xids: Errors since the sampler was started, the latest last, at most 16.
+        asleep: The GPU is suspended and isn't woken.
+        lost: The GPU is gone; the last known values remain.
     """
 
     uuid: Name
@@ -180,7 +192,7 @@ class Gpu(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Cpu(msgspec.Struct, frozen=True, kw_only=True):
-    """The host's processor and memory at one moment; loads in percent of one core."""
+    """Processor and memory of the host; loads in percent of one core."""
 
     name: Name
     core_load_percent: tuple[float, ...]
@@ -191,8 +203,9 @@ class Cpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuPair(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How two GPUs, by `nvml_index`, reach each other: over `nvlinks` NVLinks, if any, else through PCIe as `path`
-    says. `peer_access` is whether each can read the other's memory directly.
+    """Connection of two GPUs, given by `nvml_index`: `nvlinks` NVLinks if there are any, otherwise PCIe along `path`.
+
+    `peer_access` is True if each can read the other's memory directly.
     """
 
     one: int
@@ -203,7 +216,7 @@ class GpuPair(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class GpuAffinity(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Where in the host a GPU sits: the processor's cores close to it, as "0-31,64-95", and its NUMA node."""
+    """CPU affinity of a GPU: nearby cores, as in "0-31,64-95", and NUMA node."""
 
     index: int
     cores: str = ""
@@ -211,17 +224,18 @@ class GpuAffinity(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 
 class Topology(msgspec.Struct, frozen=True):
-    """Every pair of GPUs once, the lower `nvml_index` first, and every GPU's affinity."""
+    """All pairs of GPUs, the lower `nvml_index` first, and the affinity of every GPU."""
 
     pairs: tuple[GpuPair, ...]
     affinities: tuple[GpuAffinity, ...]
 
 
 class Nvml(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whether NVML answers and, where it does not, one sentence that says why and what to do.
+    """State of NVML, with an explanation and remedy in `message` if it doesn't work.
 
-    `cuda_version` is the newest CUDA that the driver supports, as "13.2". `denied_files` are those of the driver's
-    device files that this user may not open.
+    Attributes:
+        cuda_version: Newest CUDA that the driver supports, as in "13.2".
+        denied_files: Device files of the driver that this user may not open.
     """
 
     status: NvmlStatus
@@ -232,10 +246,11 @@ class Nvml(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """All devices at `time` (seconds since the epoch). One line of the sampler's output.
+    """State of all devices at `time` (seconds since the epoch), a line of the sampler's output.
 
-    `foreign_pids` is true in a container, where NVML names the host's processes. `nvml_call_s` is how long NVML's own
-    calls took for this snapshot.
+    Attributes:
+        foreign_pids: True in a container, where NVML reports pids of the host.
+        nvml_call_s: Duration of the NVML calls for this snapshot.
     """
 
     time: float
@@ -249,8 +264,12 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class SnapshotRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is on screen of that which is dear to ask for: the processes; the activity of SMs and tensor cores by GPM;
-    throughput of PCIe and NVLink, clocks and counters in full. A line on the sampler's standard input.
+    """Readings that are expensive and currently needed, a line of the sampler's standard input.
+
+    Attributes:
+        processes: Processes on the GPUs.
+        activity: Activity of SMs and tensor cores by GPM.
+        details: PCIe and NVLink throughput, clocks and all counters.
     """
 
     processes: bool = True
@@ -259,7 +278,7 @@ class SnapshotRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DeviceSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a run records of one of its own devices."""
+    """Measurements that a run records of one of its devices."""
 
     device: str
     utilization_percent: float | None = None
@@ -270,41 +289,46 @@ class DeviceSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 def is_gpu(device: str) -> bool:
-    """Whether `device` names a GPU rather than a CPU."""
-    return there(device) != CPU
+    """Return True for a GPU, False for a CPU."""
+    return local_device(device) != CPU
 
 
 def host_of(device: str) -> str:
-    """The machine that `device` is on, "" for this one. A machine's name may hold colons, a device's own has none."""
+    """Return the machine of `device`, "" for this one.
+
+    A machine's name may contain colons, a device's local name doesn't.
+    """
     return device.rpartition(":")[0]
 
 
-def there(device: str) -> str:
-    """What the machine that `device` is on calls it itself."""
+def local_device(device: str) -> str:
+    """Return the local name of `device` on its machine."""
     return device.rpartition(":")[2]
 
 
 def device_key(host: str, device: str) -> str:
-    """What the rest of the program calls a device that `host`, "" for this machine, calls `device`."""
+    """Return the global name of a `device` of `host`, "" for this machine."""
     return f"{host}:{device}" if host else device
 
 
-def by_host(devices: Iterable[str]) -> dict[str, list[str]]:
-    """The devices of each machine, as it calls them itself, the machines in their order."""
+def group_by_host(devices: Iterable[str]) -> dict[str, list[str]]:
+    """Return the local names of the devices of each machine, with machines in order of appearance."""
     found: dict[str, list[str]] = {}
     for device in devices:
-        found.setdefault(host_of(device), []).append(there(device))
+        found.setdefault(host_of(device), []).append(local_device(device))
     return found
 
 
-def elsewhere(devices: Iterable[str]) -> bool:
-    """Whether a run on `devices` needs another machine."""
+def has_remote_devices(devices: Iterable[str]) -> bool:
+    """Return True if any device belongs to another machine."""
     return any(map(host_of, devices))
 
 
 def gpu_title(gpu: Gpu) -> str:
-    """ "GPU 0": CUDA's number where CUDA knows the GPU, else NVML's. An instance of a GPU is "GPU 0 MIG 7", and the GPU
-    itself, which CUDA does not list then while it may give its number to another, "GPU 0 (MIG)".
+    """Return the name of a GPU for users: "GPU 0", "GPU 0 MIG 7" for an instance, "GPU 0 (MIG)" for its parent.
+
+    The number is CUDA's if CUDA lists the GPU, otherwise NVML's. CUDA doesn't list the parent of MIG instances and may give
+    its number to another GPU.
     """
     number = gpu.nvml_index if gpu.cuda_index is None else gpu.cuda_index
     if gpu.mig is None:

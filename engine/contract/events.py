@@ -14,9 +14,8 @@ import msgspec
 
 from engine.contract.cut import Cut
 from engine.contract.devices import DeviceSample
+from engine.contract.images import LegendEntry, Preprocessing
 from engine.contract.job import FIELDS, Job
-from engine.contract.legend import LegendEntry
-from engine.contract.preprocessing import Preprocessing
 
 Phase = Literal["starting", "fetching", "preparing", "training", "validating", "saving", "pausing", "stopping"]
 Outcome = Literal["completed", "paused", "stopped", "failed", "unsaved"]
@@ -226,7 +225,7 @@ class Chosen(Event, tag="chosen", kw_only=True):
     why: str
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """Sentences for users: "Precision: bf16. The GPUs compute in it natively."."""
         label = FIELDS[self.field].label if self.field in FIELDS else self.field
         why = self.why.rstrip(".")
@@ -336,7 +335,7 @@ class Failed(Event, tag="failed", kw_only=True):
 class Restarting(Event, tag="restarting", kw_only=True):
     """The workers have ended because of `cause`, and restart from the last checkpoint.
 
-    This is restart number `attempt` of at most `most` without a new checkpoint in between. `changes` are the fields of
+    This is restart number `attempt` of at most `max_attempts` without a new checkpoint in between. `changes` are the fields of
     the job that are changed to avoid the failure; `devices` are the remaining devices if a machine was dropped.
     """
 
@@ -346,7 +345,7 @@ class Restarting(Event, tag="restarting", kw_only=True):
     traceback_file: str = ""
     kind: FailureKind = "fault"
     attempt: int
-    most: int
+    max_attempts: int
     changes: dict[str, int | str] = msgspec.field(default_factory=dict)
     devices: tuple[str, ...] = ()
 
@@ -438,12 +437,12 @@ DROPPABLE = (Fetching, StepMetrics, ScheduleTraced, RanksTimed, TimeSpent, Devic
 """Events that may be dropped for a slow reader."""
 
 
-def fetch_left_s(told: Sequence[Fetching]) -> float | None:
+def fetch_left_s(progress: Sequence[Fetching]) -> float | None:
     """Return the remaining seconds of a download from its first and last progress; None if unknown."""
-    total = told[-1].total_bytes if told else None
-    if total is None or told[-1].done_bytes <= told[0].done_bytes:
+    total = progress[-1].total_bytes if progress else None
+    if total is None or progress[-1].done_bytes <= progress[0].done_bytes:
         return None
-    first, last = told[0], told[-1]
+    first, last = progress[0], progress[-1]
     return (last.time - first.time) / (last.done_bytes - first.done_bytes) * (total - last.done_bytes)
 
 

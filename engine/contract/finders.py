@@ -1,6 +1,7 @@
-"""What ``python -m engine.advisor`` is asked, and what it says: how far it has come, then what it found or why nothing.
+"""Request and answers of the finders of a learning rate and a batch size.
 
-It reads one `FinderOrder` as JSON from its standard input, which it reads to the end, and prints a message a line.
+``python -m engine.advisor`` reads one `FinderOrder` as JSON from its standard input, to the end of the stream, and prints
+one message per line.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ Finder = Literal["rate", "batch"]
 
 
 class FinderOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which finder is to try which job."""
+    """Request for a finder."""
 
     finder: Finder
     job: Job
 
 
 class FinderProgress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """How far it has come: `fraction` is from 0 to 1, `what` a short sentence on what is being done, `seconds_left`
-    None while it cannot be told.
+    """Progress of a finder.
+
+    `fraction` is from 0 to 1, `what` describes the current activity, and `seconds_left` is None while unknown.
     """
 
     fraction: float
@@ -33,7 +35,7 @@ class FinderProgress(msgspec.Struct, tag="progress", tag_field="type", frozen=Tr
 
 
 class RatePoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One step: the learning rate that it was made with, its loss before it, and the smoothed loss there."""
+    """Step of the rate finder: learning rate, loss before the step, and smoothed loss."""
 
     rate: float
     loss: float
@@ -41,12 +43,17 @@ class RatePoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RateFound(msgspec.Struct, tag="rate", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A training with a rising learning rate. `points` are its steps in order.
+    """Result of training with a rising learning rate.
 
-    `suggestion` is None where the curve suggests none; `why` says in a sentence where it comes from, or why there is
-    none, and `remedy` what to do then. `steepest` is where the smoothed loss falls fastest, `valley` what fastai
-    suggests by default. `smoothing` is the standard deviation, in decades of the rate, of the Gaussian that smooths.
-    `diverged`: the loss rose so far that the training was broken off.
+    Attributes:
+        points: Steps in order.
+        suggestion: Suggested rate; None if the curve suggests none.
+        why: Reason for the suggestion, or for its absence, in a sentence.
+        remedy: Advice if there is no suggestion.
+        steepest: Rate at which the smoothed loss falls fastest.
+        valley: Default suggestion of fastai.
+        smoothing: Standard deviation of the smoothing Gaussian, in decades of the rate.
+        diverged: The training was stopped because the loss exploded.
     """
 
     points: tuple[RatePoint, ...]
@@ -60,9 +67,12 @@ class RateFound(msgspec.Struct, tag="rate", tag_field="type", frozen=True, forbi
 
 
 class BatchTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A batch size that was tried. Of one that did not fit nothing else is known. `memory_bytes` is the most that was
-    used of what is nearest to running out, `limit_bytes` what there is of it, and `limit` its name: "memory", "GPU
-    0".
+    """Tried batch size; only `size` is known of one that did not fit.
+
+    Attributes:
+        memory_bytes: Peak use of the memory that is closest to its limit.
+        limit_bytes: Capacity of that memory.
+        limit: Name of that memory: "memory", "GPU 0".
     """
 
     size: int
@@ -74,10 +84,15 @@ class BatchTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class BatchFound(msgspec.Struct, tag="batch", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Batch sizes over all devices together, by size. `largest` is the largest that fits, by steps that were made
-    with it, None where none does; `knee` the smallest for which no larger one is faster by 5 %. `ended_by` says why
-    no larger size was tried: it would not fit into memory, have more images than the training split, or take longer
-    than the finder may. `why` says all this in words, `remedy` what to do where none fits.
+    """Result of trying batch sizes, each the total over all devices.
+
+    Attributes:
+        trials: Tried sizes in ascending order.
+        largest: Largest size that fits, verified by training steps; None if none fits.
+        knee: Smallest size that no larger one beats by 5 %.
+        ended_by: Reason why no larger size was tried: memory, the number of training images, or the time limit.
+        why: Explanation in words.
+        remedy: Advice if no size fits.
     """
 
     trials: tuple[BatchTrial, ...]
@@ -89,12 +104,12 @@ class BatchFound(msgspec.Struct, tag="batch", tag_field="type", frozen=True, for
 
 
 class FinderFailed(msgspec.Struct, tag="failed", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """The last line where the trial itself failed: the field to mark, why, and what to do."""
+    """Last message if the trial failed."""
 
     problem: Problem
 
 
 FinderMessage = FinderProgress | RateFound | BatchFound | FinderFailed
-"""One line of a finder's output."""
+"""Message of a finder."""
 
 FINDING = msgspec.json.Decoder(FinderMessage)

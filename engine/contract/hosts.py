@@ -1,6 +1,6 @@
-"""The machines that the user has added: those that Monitor watches, and that runs may train on.
+"""Machines that the user has added, to monitor and to train on.
 
-A device of such a machine is written "HOST:DEVICE", as in "node1:cpu" or "node1:GPU-…"; one of this machine has no
+A device of such a machine is written "HOST:DEVICE", as in "node1:cpu" or "node1:GPU-…"; a device of this machine has no
 host.
 """
 
@@ -20,22 +20,26 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.ssh import host_name_problem
 
 SLURM = "slurm:"
-"""How the names of the machines begin that SLURM has given a run, and that are in no list (see `contract.slurm`)."""
+"""Prefix of machines that SLURM has allocated to a run and that are in no list (see `contract.slurm`)."""
 THIS = "."
-"""How the terminal calls this machine, whose name in the list is ""."""
+"""Name of this machine on the command line; in the list it is ""."""
 FIRST_PORT = 29400
-"""The port at which the machines of a run meet where the list says nothing else; torchrun's own default."""
+"""Default port for the rendezvous of a run's machines, the same as torchrun's."""
 PORTS = 16
-"""How many ports, from a machine's first on, one of which a run takes."""
+"""Number of ports, from a machine's first one, that runs choose from."""
 _ADDRESS = re.compile(r"[0-9A-Fa-f:.]+")
 _FOLDER = re.compile(r"[^\0\r\n]*")
 
 
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """A machine. `destination` is what ssh is given, the name itself where it is empty; `folder` the virtual
-    environment that Footplate is installed in there, "" where its command is found without; `address` the one that
-    the other machines reach it by, "" for the one that ssh reaches; `gpus` how many it has, None where nobody has
-    looked. `port` is the first of `PORTS`.
+    """Machine.
+
+    Attributes:
+        destination: Argument for ssh; "" for the name.
+        folder: Virtual environment with Footplate on that machine; "" if the command is on its PATH.
+        address: Address that the other machines connect to; "" for the one that ssh connects to.
+        gpus: Number of GPUs; None if unknown.
+        port: First of `PORTS` ports for rendezvous.
     """
 
     name: str
@@ -51,16 +55,16 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     @property
     def reached_by(self) -> str:
-        """What ssh is given."""
+        """Argument for ssh."""
         return self.destination or self.name
 
     def command(self, *arguments: str) -> list[str]:
-        """The command that runs `footplate` there with `arguments`."""
-        folder = self.folder.removeprefix("~/").rstrip("/")  # ssh begins in the home folder
+        """Return the command that runs `footplate` on the machine."""
+        folder = self.folder.removeprefix("~/").rstrip("/")  # ssh starts in the home folder
         return [f"{folder}/bin/footplate" if folder else "footplate", *arguments]
 
     def problems(self) -> list[Problem]:
-        """What is wrong with what the user has said of it."""
+        """Return the problems of the user's input."""
         found = []
         if self.name and (wrong := host_name_problem(self.name)):
             found.append(Problem("name", wrong, "Choose another name; --ssh says how it is reached."))
@@ -70,7 +74,7 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
             message = f"“{self.address}” is not an IP address."
             found.append(Problem("address", message, "Give the address of the interface to train over, as 10.0.0.7."))
         if not _FOLDER.fullmatch(self.folder) or (self.folder and not self.folder.startswith(("/", "~/"))):
-            found.append(Problem("folder", "The folder must be a whole path.", "Begin it with / or ~/."))
+            found.append(Problem("folder", "The folder must be an absolute path.", "Begin it with / or ~/."))
         return found
 
 
@@ -79,14 +83,12 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def hosts() -> tuple[Host, ...]:
-    """The machines in their order, this one among them if something is said of it; none where the list can't be
-    read.
-    """
+    """Return the machines in their order, including this one if it has an entry; none if the list can't be read."""
     return read_hosts()[0]
 
 
 def read_hosts() -> tuple[tuple[Host, ...], Problem | None]:
-    """The machines, and why the list can't be read where it can't."""
+    """Read the list of machines; return it, or a problem if it can't be read."""
     file = paths.home() / "hosts.toml"
     try:
         values: Any = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -102,26 +104,26 @@ def read_hosts() -> tuple[tuple[Host, ...], Problem | None]:
 
 
 def save_hosts(found: tuple[Host, ...]) -> None:
-    """Writes the list. Raises OSError."""
+    """Write the list. Raises OSError."""
     values = {"host": [msgspec.to_builtins(host) for host in found]}
     paths.write_atomically(paths.make_home() / "hosts.toml", tomli_w.dumps(values).encode())
 
 
 def host(name: str) -> Host | None:
-    """The machine of that name; this one where it is "", of which nothing need be said."""
+    """Return the machine with this name; "" is this one, which needs no entry."""
     found = next((one for one in hosts() if one.name == name), None)
     return found or (Host(name="") if not name else None)
 
 
 def put_host(new: Host) -> None:
-    """Adds it, or puts it into the place of the one of its name. Raises OSError."""
+    """Add a machine, or replace the one with its name. Raises OSError."""
     found = _readable()
     known = any(one.name == new.name for one in found)
     save_hosts(tuple(new if one.name == new.name else one for one in found) if known else (*found, new))
 
 
 def remove_host(name: str) -> bool:
-    """Removes it; False where there is none of that name. Raises OSError."""
+    """Remove a machine; return False if there is none with this name. Raises OSError."""
     found = _readable()
     left = tuple(one for one in found if one.name != name)
     if len(left) < len(found):
@@ -130,7 +132,7 @@ def remove_host(name: str) -> bool:
 
 
 def _readable() -> tuple[Host, ...]:
-    """The machines, of a list that is about to be written anew."""
+    """Return the machines, to be changed and written back. Raises OSError for an unreadable list."""
     found, problem = read_hosts()
     if problem is not None:
         raise OSError(str(problem))

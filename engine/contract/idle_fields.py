@@ -9,16 +9,16 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from engine.contract.catalogue import OF_MODELS, Catalogue, StrategyEntry
+from engine.contract.catalogue import MODEL_FIELDS, Catalogue, StrategyEntry
 from engine.contract.devices import host_of, is_gpu
 from engine.contract.job import FIELDS, Job
 from engine.contract.job_fields import Need
 from engine.contract.problems import Problem
 from engine.system.format import listed
 
-_NEEDY = {name: field.needs for name, field in FIELDS.items() if field.needs}
-DECIDING = {"task", "model", "strategy", "freeze_epochs", "epochs"}.union(
-    *(need.fields for needs in _NEEDY.values() for need in needs)
+_DEPENDENT = {name: field.needs for name, field in FIELDS.items() if field.needs}
+DECISIVE = {"task", "model", "strategy", "freeze_epochs", "epochs"}.union(
+    *(need.fields for needs in _DEPENDENT.values() for need in needs)
 )
 """Fields that determine, together with the devices, which others are idle."""
 
@@ -52,7 +52,7 @@ def idle_by_entries(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str
         found |= dict.fromkeys((special - set(task.fields)) | set(task.without), Idle(f"for the task {task.title}"))
     if model is not None:
         has = {"encoder": model.encoder, "freeze_batchnorm": model.batch_norm}
-        has |= {name: name in model.fields for name in OF_MODELS}
+        has |= {name: name in model.fields for name in MODEL_FIELDS}
         found |= {name: Idle(f"with {model.title}") for name in has if not has[name]}
     strategy = catalogue.strategy(value["strategy"])
     if strategy is not None:
@@ -73,8 +73,8 @@ def _by_strategy(strategy: StrategyEntry, strategies: tuple[StrategyEntry, ...])
     for name in {name for each in strategies for name in each.fields} - set(strategy.fields):
         users = [each.title for each in strategies if name in each.fields]
         found[name] = Idle(under, f"choose {' or '.join(users)}")
-    if not strategy.keeps_model_whole:
-        able = [each.title for each in strategies if each.keeps_model_whole]
+    if not strategy.keeps_full_model:
+        able = [each.title for each in strategies if each.keeps_full_model]
         found |= dict.fromkeys(_OFF, Idle(under, f"choose {' or '.join(able)}"))
     return found
 
@@ -87,18 +87,18 @@ def idle_by_needs(values: Mapping[str, Any], idle: Collection[str] = ()) -> dict
         default = FIELDS[name].default
         return default if name in idle or name in found else values.get(name, default)
 
-    for name, needs in _NEEDY.items():
+    for name, needs in _DEPENDENT.items():
         lacking = next((need for need in needs if not need.met(value)), None)
         if lacking is not None:
             labels = " and ".join(FIELDS[each].label for each in lacking.fields)
             are = "is" if len(lacking.fields) == 1 else "are"
-            found[name] = Idle(f"while {labels} {are} {_shown(value(lacking.fields[0]))}", _instead(lacking))
+            found[name] = Idle(f"while {labels} {are} {_format_value(value(lacking.fields[0]))}", _instead(lacking))
     if value("freeze_epochs") >= value("epochs"):
         found["layer_decay"] = Idle("while the head alone is trained", "freeze the backbone for fewer epochs")
     return found
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return "empty" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -282,9 +282,9 @@ def job_from_values(values: Mapping[str, Any]) -> tuple[Job | None, list[Problem
             problems.append(wrong_value(FIELDS[name], name, value) if name in FIELDS else _wrong_options(name))
         else:
             if isinstance(value, str) and not _is_unicode(value):
-                shown = value.encode(errors="backslashreplace").decode()
+                escaped = value.encode(errors="backslashreplace").decode()
                 remedy = "Rename it, or make a symbolic link with a plain name to it."
-                problems.append(Problem(name, f"{FIELDS[name].label}: the name {shown} is not UTF-8.", remedy))
+                problems.append(Problem(name, f"{FIELDS[name].label}: the name {escaped} is not UTF-8.", remedy))
     return (None, problems) if problems else (Job.from_fields(**accepted), [])
 
 

@@ -304,7 +304,7 @@ class Field(msgspec.Struct, frozen=True):
     minimum: int | float | None = None
     maximum: int | float | None = None
     limits: str = ""
-    """The range in words, with whether its ends are included."""
+    """Range in words, saying if its ends are included."""
     needs: tuple[Need, ...] = ()
     traits: frozenset[Trait] = frozenset()
 
@@ -364,8 +364,8 @@ def _limits(meta: Meta) -> str:
     if meta.ge is not None and meta.le is not None:
         return f"from {meta.ge:,g} to {meta.le:,.10g}"
     if meta.lt is not None:
-        begin = f"from {meta.ge:g} to" if meta.ge is not None else f"above {meta.gt:g} and"
-        return f"{begin} below {meta.lt:g}"
+        lower = f"from {meta.ge:g} to" if meta.ge is not None else f"above {meta.gt:g} and"
+        return f"{lower} below {meta.lt:g}"
     if meta.gt is not None and meta.le is not None:
         return f"above {meta.gt:g}, up to {meta.le:g}"
     if meta.ge is not None:

@@ -1,12 +1,12 @@
-"""What a run's supervisor and its machines ("nodes") tell each other: `footplate node` on each, which ssh has started.
+"""Messages between a run's supervisor and `footplate node` on each machine ("node"), which ssh starts.
 
-Frames of `protocol` go over its standard input and output, both ways, and a `Beat` wherever there is nothing else to
-say. The supervisor begins with a `NodeOrder`. The node answers with `NodeFacts`; where these are in order, it is
-given the files that it lacks, and `Meet`. The first node answers that with `Listening`, which the others need for
-theirs. From then on it hands on what its workers say, and their ends.
+Both directions use frames of `protocol` over the node's standard input and output, with a `KeepAlive` when there is nothing
+else to send. The supervisor begins with a `NodeOrder`, and the node answers with `NodeFacts`. If these are valid, the
+supervisor sends the missing files, and `Rendezvous`. The first node answers with `Listening`, whose port the others need.
+Then the node forwards the messages of its workers and their exits.
 
-With `--relay RUN` it is a run of its own machine that it tells of, to whoever follows that from another: `RunFound`,
-and once it is given a `LogWanted`, the run's log from there on as it grows, byte for byte, and how the run stands.
+With `--relay RUN`, the node reports a run of its own machine to a follower: `RunFound`, and after a `LogRequest` the
+run's log from that position as it grows, byte for byte, and whether the run is alive.
 """
 
 from __future__ import annotations
@@ -21,25 +21,27 @@ from engine.contract.protocol import Command, Message
 from engine.contract.worker import WorkerSpec
 
 NODE_PROTOCOL = 1
-PART_BYTES = 1 << 19
-"""How much of a file one frame holds; base64 makes it a third longer."""
-BEAT_S = 1.0
+CHUNK_BYTES = 1 << 19
+"""Bytes of a file per frame; base64 makes it a third longer."""
+KEEP_ALIVE_S = 1.0
 SILENCE_S = 30.0
-"""A node that hears nothing from its supervisor for this long ends all that it has started."""
+"""Seconds without a message from the supervisor after which a node stops everything it has started."""
 LOST_S = 8.0
-"""A node that says nothing for this long counts as lost. Short, so that it is named before its ranks are held to hang;
-long enough for a network that is away for some seconds."""
+"""Seconds without a message after which a node counts as lost.
+
+Shorter than the limit for hanging ranks, so that the node is blamed; longer than a brief network failure.
+"""
 
 
 class FileDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of a run: its path in the run's folder, and its SHA-256."""
+    """File of a run: path relative to the run's folder, and SHA-256."""
 
     path: str
     sha256: str
 
 
 class DatasetDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a folder or a file holds, by names and sizes: `names` is a SHA-256 of both, "" where it is not there."""
+    """Digest of a folder or file; `names` is a SHA-256 of names and sizes, "" if it does not exist."""
 
     files: int = 0
     size_bytes: int = 0
@@ -47,10 +49,17 @@ class DatasetDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class NodeOrder(Message, tag="order", kw_only=True, frozen=True):
-    """`specs` are those of this node's workers, by rank. `run_folder` is given to a node that sees the run's own
-    folder; others have one of their own, where `files` are to be before training. `title` is what the user calls the
-    machine; `address` and `port` are as in `Host`; each `attempt` has another port. The dataset and the other inputs
-    of the job are looked at.
+    """Request to a node to take part in an attempt of a run.
+
+    The node inspects the job's dataset and other inputs before it answers.
+
+    Attributes:
+        title: User's name for the machine.
+        specs: Workers of this node, by rank.
+        run_folder: The run's folder, if the node shares its file system; "" for a node that creates one.
+        files: Files that must be in the node's run folder before training.
+        address: As in `Host`.
+        port: As in `Host`, but different in each `attempt`.
     """
 
     protocol: int = NODE_PROTOCOL
@@ -66,17 +75,18 @@ class NodeOrder(Message, tag="order", kw_only=True, frozen=True):
     port: int
 
 
-class Meet(Message, tag="meet", kw_only=True, frozen=True):
-    """The node's own address, over which it is to talk, and where the nodes meet: the first node chooses the port,
-    and is told 0.
+class Rendezvous(Message, tag="rendezvous", kw_only=True, frozen=True):
+    """Address of the node's network interface, and address and port of the rendezvous.
+
+    The first node gets port 0, and chooses one.
     """
 
-    own_address: str
+    local_address: str
     address: str
     port: int
 
 
-class ToWorker(Message, tag="to_worker", kw_only=True, frozen=True):
+class WorkerCommand(Message, tag="worker_command", kw_only=True, frozen=True):
     rank: int
     command: Command
 
@@ -86,16 +96,14 @@ class KillWorker(Message, tag="kill", kw_only=True, frozen=True):
     hard: bool
 
 
-class FileWanted(Message, tag="wanted", kw_only=True, frozen=True):
-    """Asks for a file of the run's folder."""
+class FileRequest(Message, tag="file_request", kw_only=True, frozen=True):
+    """Request for a file of the run's folder."""
 
     path: str
 
 
-class FilePart(Message, tag="part", kw_only=True, frozen=True):
-    """The next bytes of a file. Its last part, which may be empty, has its SHA-256; where it has an `error` instead,
-    the file can't be read.
-    """
+class FileChunk(Message, tag="file_chunk", kw_only=True, frozen=True):
+    """Next bytes of a file. The last part, possibly empty, has its SHA-256, or an `error` if the file can't be read."""
 
     path: str
     data: bytes
@@ -107,21 +115,26 @@ class FilePart(Message, tag="part", kw_only=True, frozen=True):
         return bool(self.sha256 or self.error)
 
 
-class Beat(Message, tag="beat", frozen=True):
+class KeepAlive(Message, tag="keep_alive", frozen=True):
     pass
 
 
 class NodeFacts(Message, tag="facts", kw_only=True, frozen=True):
-    """What a node found on its machine. `versions` are of what must be alike everywhere; `inputs` are the digests of
-    the job's dataset and of the other files that it names, by field; `lacks` are those of the order's files that are
-    not there; `reached_at` the address that ssh came to, `came_from` the one that it came from.
+    """Facts about a node's machine.
+
+    Attributes:
+        versions: Versions that must be equal on all machines.
+        inputs: Digests of the job's dataset and other inputs, by field.
+        missing_files: Files of the order that are missing.
+        address: Address that ssh connected to.
+        client_address: Address that ssh connected from.
     """
 
     versions: dict[str, str]
     inputs: dict[str, DatasetDigest]
-    lacks: tuple[str, ...] = ()
+    missing_files: tuple[str, ...] = ()
     address: str = ""
-    came_from: str = ""
+    client_address: str = ""
     time: float
     free_bytes: int
     gpus: tuple[str, ...] = ()
@@ -135,14 +148,14 @@ class Listening(Message, tag="listening", kw_only=True, frozen=True):
 
 
 class FromWorker(Message, tag="from_worker", kw_only=True, frozen=True):
-    """A message of `FROM_WORKER`."""
+    """Message of a worker, one of `FROM_WORKER`."""
 
     rank: int
     message: msgspec.Raw
 
 
 class WorkerEnded(Message, tag="worker_ended", kw_only=True, frozen=True):
-    """`code` is None for a worker that its node ended because of another one."""
+    """Exit of a worker; `code` is None if its node stopped it because of another worker."""
 
     rank: int
     code: int | None
@@ -153,48 +166,46 @@ class Sampled(Message, tag="sampled", kw_only=True, frozen=True):
 
 
 class NodeFailed(Message, tag="node_failed", kw_only=True, frozen=True):
-    """The node can't do its work; `cause` is why, in a sentence."""
+    """Failure of a node, with the cause in a sentence."""
 
     cause: str
 
 
 class RunFound(Message, tag="run_found", kw_only=True, frozen=True):
-    """A run of the node's machine, the contents of its job.toml, and when that was written (seconds since the
-    epoch).
-    """
+    """Run on the node's machine: content of its job.toml, and the time of its last change in seconds since the epoch."""
 
     run_id: str
     job: bytes
     written: float
 
 
-class LogWanted(Message, tag="log_wanted", kw_only=True, frozen=True):
-    """Asks for the run's log from byte `offset` on; `sha256` is that of the bytes before it that are here already."""
+class LogRequest(Message, tag="log_request", kw_only=True, frozen=True):
+    """Request for the run's log from byte `offset`; `sha256` is the hash of the bytes that the follower has."""
 
     offset: int
     sha256: str
 
 
-class LogPart(Message, tag="log_part", kw_only=True, frozen=True):
-    """The next bytes of the log; at an `offset` of 0 it begins anew, as that which is here was another."""
+class LogChunk(Message, tag="log_chunk", kw_only=True, frozen=True):
+    """Next bytes of the log; with an `offset` of 0 the follower's copy is of another log and starts over."""
 
     offset: int
     data: bytes
 
 
-class RunStands(Message, tag="run_stands", kw_only=True, frozen=True):
-    """Whether somebody runs it, after all that it has said until then; `execution` is as in `RunStarted`."""
+class RunLiveness(Message, tag="run_liveness", kw_only=True, frozen=True):
+    """State of the run after the log sent before: `alive` if it has a supervisor; `execution` as in `RunStarted`."""
 
     execution: int
     alive: bool
 
 
-class ToRun(Message, tag="to_run", kw_only=True, frozen=True):
+class RunCommand(Message, tag="run_command", kw_only=True, frozen=True):
     command: Command
 
 
 class RunFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A file of a run that another machine may fetch; its path is in the run's folder."""
+    """File of a run that another machine may fetch; its path is relative to the run's folder."""
 
     run_id: str
     path: str
@@ -203,9 +214,7 @@ class RunFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class FetchProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How far a file has come, and at the end either the `path` where it is or the `problem` for which it is not
-    there.
-    """
+    """Progress of fetching a file; at the end its local `path`, or the `problem` that prevented it."""
 
     done_bytes: int = 0
     total_bytes: int = 0
@@ -213,28 +222,28 @@ class FetchProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     problem: str = ""
 
 
-class Followed(Message, tag="followed", kw_only=True, frozen=True):
-    """What ``python -m engine.machines.follower`` says, once: the folder in which a run of another machine is
-    followed, or why none is.
-    """
+class FollowResult(Message, tag="follow_result", kw_only=True, frozen=True):
+    """Result of ``python -m engine.machines.follower``: the local folder of a followed run, or the problem."""
 
     folder: str = ""
     problem: str = ""
 
 
-ToNode = NodeOrder | Meet | ToWorker | KillWorker | FileWanted | FilePart | LogWanted | ToRun | Beat
+ToNode = (
+    NodeOrder | Rendezvous | WorkerCommand | KillWorker | FileRequest | FileChunk | LogRequest | RunCommand | KeepAlive
+)
 FromNode = (
     NodeFacts
     | Listening
     | FromWorker
     | WorkerEnded
     | Sampled
-    | FilePart
+    | FileChunk
     | NodeFailed
     | RunFound
-    | LogPart
-    | RunStands
-    | Beat
+    | LogChunk
+    | RunLiveness
+    | KeepAlive
 )
 
 TO_NODE = msgspec.json.Decoder(ToNode)
@@ -242,7 +251,7 @@ FROM_NODE = msgspec.json.Decoder(FromNode)
 
 
 def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file, "" where it can't be read."""
+    """Return the SHA-256 of a file, "" if it can't be read."""
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,11 +1,11 @@
-"""Options: what a task, a model or a strategy declares beside itself, for the form, the flags and the checks.
+"""Options that a task, a model or a strategy declares, for the form, the flags and the checks.
 
-A declaration is a msgspec Struct whose fields are annotated as those of `Job` are::
+A declaration is a msgspec Struct with annotated fields like those of `Job`::
 
     class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         width: Annotated[int, option("Width", "Channels of the first layer.", ge=1, le=1024)] = 32
 
-Values of jobs are in `Job.options`, the table [options] of a job.toml.
+A job's values are in `Job.options`, the table [options] of a job.toml.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def option(label: str, help_text: str, *, resume: bool = False, **limits: Any) -
 
 
 def declared(kind: type[msgspec.Struct] | None) -> tuple[Field, ...]:
-    """The fields of a declaration. Raises TypeError where one is not what an option can be."""
+    """Return the fields of a declaration. Raises TypeError for one that can't be an option."""
     fields = tuple(map(_field, msgspec.structs.fields(kind))) if kind is not None else ()
     for field in fields:
         if field.optional or (field.kind not in _TYPES and field.kind != "choice"):
@@ -61,15 +61,17 @@ def _field(info: msgspec.structs.FieldInfo) -> Field:
 
 
 def options_of(job: Job, kind: type[Struct]) -> Struct:
-    """The job's options as `kind` declares them; those that it does not declare are others'. Raises
-    msgspec.ValidationError.
+    """Return the job's options that `kind` declares, and ignore the others.
+
+    Raises:
+        msgspec.ValidationError: A value is invalid.
     """
     names = kind.__struct_fields__
     return msgspec.convert({name: value for name, value in job.options.items() if name in names}, kind)
 
 
 def option_problems(options: Mapping[str, Any], known: Sequence[Field]) -> list[Problem]:
-    """All that is wrong with the options of a job whose task, model and strategy declare those that are `known`."""
+    """Return the problems of a job's options, given those that its task, model and strategy declare."""
     fields = {field.name: field for field in known}
     return [problem for name, value in options.items() if (problem := _problem(name, value, fields)) is not None]
 

@@ -1,7 +1,7 @@
-"""What ``python -m engine.training.preview`` is asked for and answers: training images as the first epochs are given
-them.
+"""Request and answers of the preview of augmented training images.
 
-It reads one order as JSON from its standard input, which it reads to the end, and prints a message a line.
+``python -m engine.training.preview`` reads one `PreviewOrder` as JSON from its standard input, to the end of the stream,
+and prints one message per line.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem
 
 EPOCHS = 3
-"""Epochs of which images are shown."""
-MOST_SIDE = 384
-"""Pixels of the longest side of an image that is sent."""
+"""Number of previewed epochs."""
+MAX_SIDE = 384
+"""Longest side of a sent image in pixels."""
 
 
 class PreviewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The images to show, by their places in the training split."""
+    """Request for images by their indices in the training split."""
 
     job: Job
     samples: tuple[int, ...]
 
 
 class PreviewImage(msgspec.Struct, tag="image", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """One image as `epoch`, from 1 on, is given it at `size` pixels, with its mask or boxes drawn in, as a PNG."""
+    """Image as trained on in `epoch` (from 1) at `size` pixels, a PNG with its mask or boxes drawn in."""
 
     sample: int
     epoch: int
@@ -34,18 +34,18 @@ class PreviewImage(msgspec.Struct, tag="image", tag_field="type", frozen=True, f
 
 
 class PreviewDone(msgspec.Struct, tag="done", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """The last line where all went well; `mirrored` is whether the job may mirror images."""
+    """Last message after success; `mirrored` is True if the job may mirror images."""
 
     mirrored: bool
 
 
 class PreviewFailed(msgspec.Struct, tag="failed", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """The last line where there is nothing to show: why, and what to do."""
+    """Last message if no image can be shown."""
 
     problem: Problem
 
 
 PreviewMessage = PreviewImage | PreviewDone | PreviewFailed
-"""One line of the answer."""
+"""Message of the preview."""
 
 PREVIEW = msgspec.json.Decoder(PreviewMessage)

@@ -1,4 +1,4 @@
-"""A user's mistake as a value: collected, never raised one at a time."""
+"""Problems of user input, which checks collect instead of raising the first one."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Severity = Literal["error", "warning"]
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A remedy that a button can apply: `values` for fields of the job, under a `title`."""
+    """Remedy that a button can apply: `values` for fields of the job."""
 
     title: str
     values: Mapping[str, int | float | str | bool]
 
 
 class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One thing that is wrong with a request, and what to do about it.
+    """Problem of a request, with a remedy.
 
-    `field` is the job's field that it belongs to ("dataset", "devices", …). An error keeps Train off;
-    a warning is shown and does not. `choices` are remedies to choose from.
+    `field` is the job's field ("dataset", "devices", …). An error prevents the run, a warning does not. `choices` are
+    remedies to choose from.
     """
 
     field: str
@@ -35,5 +35,5 @@ class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def errors(problems: Iterable[Problem]) -> list[Problem]:
-    """Those of `problems` that keep a job from starting."""
+    """Return the problems that prevent a job from starting."""
     return [problem for problem in problems if problem.severity == "error"]

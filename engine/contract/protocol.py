@@ -1,10 +1,9 @@
-"""The socket's messages: one JSON object a line, at most `MAX_FRAME_BYTES` long with its newline, and from a client
-`MAX_COMMAND_BYTES`.
+"""Messages of the supervisor's socket: one JSON object per line, at most `MAX_FRAME_BYTES` long including the newline.
 
-The client speaks first, with `Hello`. The server answers with `Welcome`, then sends the run's event lines
-from the number asked for, byte for byte as they stand in `events.jsonl`, and goes on with new ones as they
-come. The client may send commands at any time. Whatever breaks the rules (unknown field, wrong type, a frame
-over the limit, another version, a wrong token) ends that client with a `Goodbye` that says why, and nothing else.
+A client's messages are limited to `MAX_COMMAND_BYTES`. The client starts with `Hello`. The server answers with
+`Welcome`, sends the run's events from the requested number on, byte for byte as in `events.jsonl`, and continues with
+new ones. The client may send commands at any time. After an invalid message (unknown field, wrong type, frame over the
+limit, another version, wrong token) the server disconnects that client with a `Goodbye` that states the reason.
 """
 
 from __future__ import annotations
@@ -19,10 +18,9 @@ from engine.contract.events import AnyEvent
 PROTOCOL_VERSION = 1
 MAX_FRAME_BYTES = 1 << 20
 MAX_COMMAND_BYTES = 1 << 15
-"""What a client has to say is shorter than that: a path has 4,096 bytes at most, each of which JSON may need six
-for."""
+"""Limit for a client's frames: a path has at most 4,096 bytes, and JSON may escape each with six."""
 COMMANDS_ONLY = (1 << 63) - 1
-"""The `from_n` of a client that sends commands and wants no events: it gets in however many readers there are."""
+"""Value of `from_n` for a client that only sends commands; it is admitted regardless of the number of readers."""
 
 
 class Message(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -30,9 +28,7 @@ class Message(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_o
 
 
 class Hello(Message, tag="hello", kw_only=True, frozen=True):
-    """`from_n` is the number of the first event wanted, or COMMANDS_ONLY. `token` is needed on a loopback connection
-    alone.
-    """
+    """Greeting of a client. `from_n` is the first requested event, or `COMMANDS_ONLY`; `token` is for loopback connections."""
 
     protocol: int = PROTOCOL_VERSION
     from_n: int = 1
@@ -40,11 +36,11 @@ class Hello(Message, tag="hello", kw_only=True, frozen=True):
 
 
 class Stop(Message, tag="stop", kw_only=True, frozen=True):
-    """All ranks end after the step in hand; the last state is saved."""
+    """Command to end all ranks after the current step and save the last state."""
 
 
 class Pause(Message, tag="pause", kw_only=True, frozen=True):
-    """As `Stop`; the run is to be gone on with, and says so."""
+    """Command to stop like `Stop`, but with the outcome that the run is paused and will resume."""
 
 
 class CheckpointNow(Message, tag="checkpoint_now", kw_only=True, frozen=True):
@@ -52,27 +48,28 @@ class CheckpointNow(Message, tag="checkpoint_now", kw_only=True, frozen=True):
 
 
 class Adjust(Message, tag="adjust", kw_only=True, frozen=True):
-    """Changes what can be changed of a run as it goes: the threads that read images, per worker process."""
+    """Command to change a running run: the threads per worker process that read images."""
 
     loader_workers: Annotated[int, Meta(ge=1, le=256)]
 
 
 class SaveElsewhere(Message, tag="save_elsewhere", kw_only=True, frozen=True):
-    """A last state that the disk of the run's folder does not take is saved in `folder`, a whole path, and the run
-    ends. The answer is a warning: "saved_elsewhere", or "not_saved_elsewhere" with the reason.
+    """Command to save the last state in `folder`, an absolute path, because the run's disk has no space; the run then ends.
+
+    The answer is a warning: "saved_elsewhere", or "not_saved_elsewhere" with the reason.
     """
 
     folder: str
 
 
 Command = Stop | Pause | CheckpointNow | Adjust | SaveElsewhere
-"""What may be asked of a run; the supervisor hands it on to the workers."""
+"""Command to a run; the supervisor forwards it to the workers."""
 
 ClientMessage = Hello | Command
 
 
 class Welcome(Message, tag="welcome", kw_only=True, frozen=True):
-    """`next_n` is the number that the next new event will have."""
+    """Answer to `Hello`; `next_n` is the number of the next new event."""
 
     protocol: int
     run_id: str
@@ -80,7 +77,7 @@ class Welcome(Message, tag="welcome", kw_only=True, frozen=True):
 
 
 class Goodbye(Message, tag="goodbye", kw_only=True, frozen=True):
-    """The server's last word to this client."""
+    """Last message of the server to a client that it disconnects."""
 
     reason: str
 
@@ -91,18 +88,18 @@ ENCODE = msgspec.json.Encoder()
 
 
 class FrameError(ValueError):
-    """What was received is not a frame of this protocol; the text says why."""
+    """Received data that is not a frame of this protocol."""
 
 
 class Frames:
-    """Cuts a byte stream into lines and refuses those over the limit."""
+    """Splitter of a byte stream into lines, with a limit on their length."""
 
     def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
         self._limit = limit
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that `data` completes, without their newlines. Raises FrameError past the limit."""
+        """Return the lines that `data` completes, without newlines. Raises FrameError past the limit."""
         self._rest += data
         lines = self._rest.split(b"\n")
         self._rest = bytearray(lines.pop())

@@ -1,17 +1,17 @@
-"""Recipes: what a task does by default, as data. A recipe is applied when a job is made; the run knows none.
+"""Recipes: default settings for tasks, as data. A recipe is applied when a job is made; runs don't depend on it.
 
-Those that ship are `resources/recipes/*.toml`, a user's own lie in the `recipes` folder of Footplate's home. A file
+The built-in ones are `resources/recipes/*.toml`, the user's are in the `recipes` folder of Footplate's home. A file
 holds::
 
-    title = "Fine-tune"             # what it is called
-    about = "One line."             # when to choose it
-    source = "https://…"            # what its values are taken from, if anything
-    tasks = ["classification"]      # what it is for; all tasks if left away
+    title = "Fine-tune"             # name for users
+    about = "One line."             # purpose
+    source = "https://…"            # optional source of its values
+    tasks = ["classification"]      # tasks that it applies to; omit for all
 
     [set]                           # values of a job's fields
     optimizer = "adamw"
 
-    [[when]]                        # rules, in order: where all conditions of one hold, its values override those before it
+    [[when]]                        # rules: if all conditions hold, the values override earlier ones
     task = "detection"
     images = { max = 500 }
     [when.set]
@@ -20,10 +20,10 @@ holds::
     [[when]]
     weights = true
     set = { val_crop = 0.875 }
-    of_weights = ["val_crop"]       # what the makers of the weights chose, where that is known, instead
+    of_weights = ["val_crop"]       # replaced by the choice of the weights' authors, if known
 
-    [scale]                         # values of [set] for a batch of so many images, which grow and shrink with the batch
-    learning_rate = { batch = 16 }  # size; a rule that sets the field again has a [when.scale] of its own, or none
+    [scale]                         # values of [set] for this batch size, scaled in proportion to the job's batch size;
+    learning_rate = { batch = 16 }  # a rule that sets the field again needs a [when.scale] of its own to be scaled
 """
 
 from __future__ import annotations
@@ -50,53 +50,54 @@ from engine.contract.weights import WeightsDisk, is_available
 from engine.system import paths
 
 Family = Literal["cnn", "transformer"]
-MOST_LINE = 200
-"""Characters of a recipe's title, and of what it says of itself."""
-Line = Annotated[str, msgspec.Meta(max_length=MOST_LINE)]
+MAX_CHARACTERS = 200
+"""Maximum number of characters in a recipe's title and description."""
+Line = Annotated[str, msgspec.Meta(max_length=MAX_CHARACTERS)]
 Value = bool | int | float | str | tuple[int | str, ...] | None
-"""Of a job's field."""
+"""Value of a job's field."""
 
 FINE_TUNE, FROM_SCRATCH, PLAIN = "fine-tune", "from-scratch", "plain"
 SHIPPED = (
     FINE_TUNE, FROM_SCRATCH, "quick-look", "linear-probe", PLAIN, "torchvision-classification", "torchvision-classification-v2",
     "timm-a1", "timm-a2", "timm-a3", "torchvision-detection", "torchvision-segmentation", "pytorch-ddp-tutorial",
 )  # fmt: skip
-"""Those that ship, in the order in which they are offered."""
+"""Built-in recipes in the order of presentation."""
 
 SETTABLE = fields_with("recipe")
-"""The fields that a recipe may set, in the form's order."""
+"""Fields that a recipe may set, in the form's order."""
 
 _TRANSFORMERS = re.compile(
     r"vit|swin|coat|deit|beit|eva|cait|xcit|twins|hiera|pvt|davit|focalnet|mixer|former|mit_b|maxxvit|nest_|convnext",
     re.IGNORECASE,
 )
-"""Networks of attention or of LayerNorm throughout, by a part of their name: ConvNeXt and mixers are fine-tuned "
-"as these are."""
+"""Parts of the names of networks that consist of attention or LayerNorm throughout.
+
+ConvNeXt and mixers are included, since they are fine-tuned like transformers.
+"""
 _STILL_CNNS = re.compile(r"efficientvit_b|fastvit|mobilevit", re.IGNORECASE)
-"""Those that bear such a name and are convolutions with BatchNorm for the most part."""
+"""Networks with such a name that consist mostly of convolutions with BatchNorm."""
 
 
 def family_of(model: str, encoder: str) -> Family:
-    """What kind of network `model` is; one that stands on an `encoder` is of that one's kind."""
+    """Return the family of a model, which is that of its `encoder` if it has one."""
     name = encoder or model
     return "transformer" if _TRANSFORMERS.search(name) and not _STILL_CNNS.search(name) else "cnn"
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts that the rules of recipes test. A condition on one that is None, not known, doesn't hold.
+class RecipeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts that the rules of recipes test. A condition on an unknown fact, which is None, doesn't hold.
 
     Attributes:
         task_in_file: True if a file of the user defines the task, so that nothing is known about its model.
         encoder: True for a model that is built on the job's encoder.
         batch_norm: True for a model with BatchNorm.
-        weights: True if there are pretrained weights for the model, as far as known: on this machine, or on a server
-            that hasn't failed to answer.
+        weights: True if pretrained weights for the model are on this machine, or on a server that hasn't failed to answer.
         images: Number of images of the training split.
         source_size: Longer side in pixels of the median image of the dataset.
-        model_size: Side in pixels of the images that the model is made for.
-        least_size: Side in pixels of the smallest images that it takes.
-        of_weights: Values of fields that the makers of the weights chose.
-        chosen: Values that the user has set, which stay, by field.
+        model_size: Default side in pixels of the model's images.
+        min_size: Smallest side in pixels of the model's images.
+        of_weights: Values of fields that the authors of the weights chose.
+        chosen: Values that the user has set and that no recipe changes, by field.
         idle: Fields that have no effect with this task, model or strategy.
     """
 
@@ -111,18 +112,18 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     classes: int | None = None
     source_size: int | None = None
     model_size: int | None = None
-    least_size: int | None = None
+    min_size: int | None = None
     chosen: Mapping[str, Any] = {}
     idle: frozenset[str] = frozenset()
 
 
-def see(
+def collect_facts(
     values: Mapping[str, Any],
     catalogue: Catalogue,
     report: DatasetReport | None,
     chosen: Iterable[str],
     disk: WeightsDisk | None = None,
-) -> Seen:
+) -> RecipeFacts:
     """Collect the facts that recipes depend on.
 
     Args:
@@ -132,9 +133,9 @@ def see(
         chosen: Fields whose values no recipe changes.
         disk: Asked whether pretrained weights can be had; without it, known weights count as available.
     """
-    asked = (*chosen, "task", "model", "strategy", "encoder", "weights_file", "resume_from")
-    wanted = {name: values[name] for name in asked if name in values}
-    right = {name: job.value(name) for name, value in wanted.items() if (job := job_from_values({name: value})[0])}
+    names = (*chosen, "task", "model", "strategy", "encoder", "weights_file", "resume_from")
+    selected = {name: values[name] for name in names if name in values}
+    right = {name: job.value(name) for name, value in selected.items() if (job := job_from_values({name: value})[0])}
     job = Job.from_fields(**right)
     task, model = catalogue.task(job.task), catalogue.model(job.model.name)
     train = report.split("train") if report is not None else None
@@ -142,8 +143,8 @@ def see(
     weights = weights_of(job, catalogue)
     decided = "pretrained" in right or bool(
         job.model.weights_file or job.checkpoints.resume_from
-    )  # then no server needs to be asked
-    return Seen(
+    )  # in this case no server has to answer
+    return RecipeFacts(
         task=job.task,
         task_in_file=task is not None and task.file,
         family=family_of(job.model.name, job.model.encoder if on_encoder else ""),
@@ -155,14 +156,14 @@ def see(
         classes=len(report.classes) or None if report is not None else None,
         source_size=max(report.sizes.middle) if report is not None and report.sizes is not None else None,
         model_size=model.image_size or None if model is not None else None,
-        least_size=model.min_image_size or None if model is not None else None,
+        min_size=model.min_image_size or None if model is not None else None,
         chosen={name: value for name, value in right.items() if name in (*SETTABLE, "weights_file")},
         idle=frozenset(idle_by_entries(job.values(), catalogue)),
     )
 
 
 class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """From `min` to `max`, both included."""
+    """Range from `min` to `max`, both included."""
 
     min: float | None = None
     max: float | None = None
@@ -172,24 +173,27 @@ class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The value is that for `batch` images per optimizer step, and grows in proportion to the job's batch size (Goyal
-    et al.
-    2017, section 2.1).
+    """Scaling of a value in proportion to the job's batch size (Goyal et al. 2017, section 2.1).
+
+    The recipe states the value for `batch` images per optimizer step.
     """
 
     batch: float
 
 
 _COUNTED = ("images", "classes", "images_per_class", "source_size", "image_size", "batch_size", "epochs", "steps")
-"""The conditions of a rule that are ranges of numbers."""
+"""Conditions of a rule that are ranges of numbers."""
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Values to set where all that is asked for holds. It is asked of the user's own values and of what the rules
-    before this one have set: `steps` are those that the whole run makes.
+    """Values to set if all conditions hold for the user's values and those set by earlier rules.
 
-    `encoder`: the model is built on an encoder, the only part that pretrained weights are for. `batch_norm`: the model
-    has BatchNorm. `weights`: there are pretrained weights for the model. `pretrained`: the run starts from weights.
+    Attributes:
+        encoder: The model is built on an encoder, the only part that pretrained weights are for.
+        batch_norm: The model has BatchNorm.
+        weights: There are pretrained weights for the model.
+        pretrained: The run starts from pretrained weights.
+        steps: Number of optimizer steps of the run.
     """
 
     task: str | tuple[str, ...] | None = None
@@ -210,19 +214,19 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     of_weights: tuple[Literal["val_crop"], ...] = ()
     scale: dict[str, Scale] = {}
 
-    def holds(self, seen: Seen, found: Mapping[str, Any]) -> bool:
-        """Whether all conditions hold, where the recipe has `found` these values so far."""
+    def holds(self, facts: RecipeFacts, found: Mapping[str, Any]) -> bool:
+        """Return True if all conditions hold, given the values that the recipe has `found`."""
 
         def value(name: str) -> Any:
-            return seen.chosen.get(name, found.get(name, FIELDS[name].default))
+            return facts.chosen.get(name, found.get(name, FIELDS[name].default))
 
-        images, classes, batch, epochs = seen.images, seen.classes, value("batch_size"), value("epochs")
+        images, classes, batch, epochs = facts.images, facts.classes, value("batch_size"), value("epochs")
         known = {
             "images": images,
             "classes": classes,
             "images_per_class": images / classes if images and classes else None,
-            "source_size": seen.source_size,
-            "image_size": value("image_size") or seen.model_size,
+            "source_size": facts.source_size,
+            "image_size": value("image_size") or facts.model_size,
             "batch_size": batch,
             "epochs": epochs,
             "steps": math.ceil(images / batch) * epochs if images else None,
@@ -230,11 +234,11 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         tasks = (self.task,) if isinstance(self.task, str) else self.task
         pretrained = bool(value("pretrained") or value("weights_file"))
         return (
-            (tasks is None or seen.task in tasks)
-            and self.model in (None, seen.family)
-            and self.encoder in (None, seen.encoder)
-            and self.batch_norm in (None, seen.batch_norm)
-            and self.weights in (None, seen.weights)
+            (tasks is None or facts.task in tasks)
+            and self.model in (None, facts.family)
+            and self.encoder in (None, facts.encoder)
+            and self.batch_norm in (None, facts.batch_norm)
+            and self.weights in (None, facts.weights)
             and self.pretrained in (None, pretrained)
             and all(asked is None or asked.holds(known[name]) for name, asked in self._ranges())
         )
@@ -244,8 +248,9 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A recipe. `id` is the name of its file without its ending; `path` is where a user's own lies, "" for those "
-    "that ship.
+    """Recipe.
+
+    `id` is the name of its file without the suffix. `path` is the file of a user's recipe, "" for a built-in one.
     """
 
     id: str
@@ -261,31 +266,33 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def is_for(self, task: str) -> bool:
         return not self.tasks or task in self.tasks
 
-    def values(self, seen: Seen) -> dict[str, Any]:
-        """The values by field, where `seen` is what there is; all other fields are left at their defaults."""
+    def values(self, facts: RecipeFacts) -> dict[str, Any]:
+        """Return the values by field under these facts; all other fields keep their defaults."""
         found, scales = dict(self.set), dict(self.scale)
         for rule in self.when:
-            if rule.holds(seen, found):
-                found |= rule.set | {name: seen.of_weights[name] for name in rule.of_weights if name in seen.of_weights}
+            if rule.holds(facts, found):
+                found |= rule.set | {
+                    name: facts.of_weights[name] for name in rule.of_weights if name in facts.of_weights
+                }
                 scales = {name: scale for name, scale in scales.items() if name not in rule.set} | rule.scale
-        batch = seen.chosen.get("batch_size", found.get("batch_size", FIELDS["batch_size"].default))
+        batch = facts.chosen.get("batch_size", found.get("batch_size", FIELDS["batch_size"].default))
         for name, scale in scales.items():
-            if name in found:  # with as many digits as somebody reads
+            if name in found:  # rounded for readers
                 found[name] = float(f"{found[name] * batch / scale.batch:.4g}")
         size = found.get("image_size")
-        if size is not None and seen.least_size is not None:
-            found["image_size"] = max(size, seen.least_size)
-        idle = seen.idle | idle_by_needs({**found, **seen.chosen}, seen.idle).keys()
+        if size is not None and facts.min_size is not None:
+            found["image_size"] = max(size, facts.min_size)
+        idle = facts.idle | idle_by_needs({**found, **facts.chosen}, facts.idle).keys()
         return {name: value for name, value in found.items() if name not in idle}
 
     @property
     def mentioned(self) -> frozenset[str]:
-        """All fields that it may set."""
+        """Fields that the recipe may set."""
         return frozenset(self.set).union(*(rule.set for rule in self.when), *(rule.of_weights for rule in self.when))
 
 
-class Broken(msgspec.Struct, frozen=True):
-    """A file of the user's that is no recipe, with why."""
+class InvalidRecipe(msgspec.Struct, frozen=True):
+    """Invalid recipe file of the user."""
 
     id: str
     path: str
@@ -293,22 +300,22 @@ class Broken(msgspec.Struct, frozen=True):
 
 
 class Recipes(msgspec.Struct, frozen=True):
-    """All that there are: those that ship, then the user's own by title."""
+    """All recipes: the built-in ones, then the user's by title."""
 
     all: tuple[Recipe, ...]
-    broken: tuple[Broken, ...] = ()
+    broken: tuple[InvalidRecipe, ...] = ()
 
     def for_task(self, task: str) -> tuple[Recipe, ...]:
         return tuple(recipe for recipe in self.all if recipe.is_for(task))
 
     def get(self, name: str) -> Recipe | None:
-        """The recipe of this id; of a path, the recipe in that file, None where it cannot be used."""
+        """Return the recipe with this id or in this file; None if there is none or it is invalid."""
         if name.endswith(".toml"):
             return read_recipe(Path(name))[0]
         return next((recipe for recipe in self.all if recipe.id == name), None)
 
     def find(self, name: str) -> tuple[Recipe | None, list[Problem]]:
-        """The recipe called `name`, by its id, its title or the path of its file, or why there is none."""
+        """Return the recipe with this id, title or file, or the reasons why there is none."""
         if name.endswith(".toml"):
             recipe, problems = read_recipe(Path(name))
             return (None if problems else recipe), problems
@@ -322,45 +329,43 @@ class Recipes(msgspec.Struct, frozen=True):
         return None, [Problem("recipe", f"There is no recipe “{name}”.", did_you_mean(name, known))]
 
 
-def fitting(seen: Seen) -> str:
-    """The id of the recipe that a job begins with."""
-    if seen.task_in_file:
+def initial_recipe(facts: RecipeFacts) -> str:
+    """Return the id of the initial recipe of a job."""
+    if facts.task_in_file:
         return PLAIN
-    weights = seen.chosen.get("weights_file") or seen.chosen.get("pretrained", seen.weights)
+    weights = facts.chosen.get("weights_file") or facts.chosen.get("pretrained", facts.weights)
     return FINE_TUNE if weights else FROM_SCRATCH
 
 
 @lru_cache(maxsize=1)
-def shipped() -> tuple[Recipe, ...]:
-    """The recipes that ship with this Footplate, in the order of `SHIPPED`. They are not read as a user's are, which
-    takes longer, since nothing is wrong with them.
-    """
+def builtin_recipes() -> tuple[Recipe, ...]:
+    """Return the built-in recipes, without the validation that a user's recipe needs."""
     folder = files("resources").joinpath("recipes")
     contents = [tomllib.loads(folder.joinpath(f"{name}.toml").read_text(encoding="utf-8")) for name in SHIPPED]
     return tuple(msgspec.convert({"id": name, **read}, Recipe) for name, read in zip(SHIPPED, contents, strict=True))
 
 
 def recipes_folder() -> Path:
-    """Where a user's own recipes lie."""
+    """Return the folder of the user's recipes."""
     return paths.home() / "recipes"
 
 
 def load_recipes() -> Recipes:
-    """Those that ship and the user's own, as they are now."""
-    own, broken, taken = [], [], {recipe.id for recipe in shipped()}
-    for path in _own_files():
+    """Read all recipes."""
+    custom, broken, taken = [], [], {recipe.id for recipe in builtin_recipes()}
+    for path in _user_files():
         recipe, problems = read_recipe(path)
         if path.stem in taken:
             message = f"{path.name}: “{path.stem}” is the name of a built-in recipe."
             problems.append(Problem("recipe", message, "Give the file another name."))
         if recipe is None or problems:
-            broken.append(Broken(path.stem, str(path), tuple(problems)))
+            broken.append(InvalidRecipe(path.stem, str(path), tuple(problems)))
         else:
-            own.append(recipe)
-    return Recipes((*shipped(), *sorted(own, key=lambda recipe: recipe.title.lower())), tuple(broken))
+            custom.append(recipe)
+    return Recipes((*builtin_recipes(), *sorted(custom, key=lambda recipe: recipe.title.lower())), tuple(broken))
 
 
-def _own_files() -> list[Path]:
+def _user_files() -> list[Path]:
     try:
         return sorted(path for path in recipes_folder().iterdir() if path.suffix == ".toml")
     except OSError:
@@ -368,7 +373,7 @@ def _own_files() -> list[Path]:
 
 
 def read_recipe(path: Path) -> tuple[Recipe | None, list[Problem]]:
-    """The recipe in a file, None where there is none, and all that is wrong with it, each with the file and the key."""
+    """Read a recipe; return it, or None with all problems of the file."""
     content, problem = read_toml(path, "recipe")
     if problem is not None:
         return None, [problem]
@@ -388,23 +393,24 @@ def _types(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 class _Reader:
-    """Collects what is wrong with a recipe's file."""
+    """Collector of the problems in a recipe file."""
 
     def __init__(self, path: Path) -> None:
         self.problems: list[Problem] = []
         self._path = path
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def add(self, key: str, message: str, remedy: str, *, once: bool = False) -> None:
-        if not (once and key in self._told):
+        if not (once and key in self._reported):
             self.problems.append(Problem("recipe", f"{self._path.name}: {message}", remedy))
-        self._told.add(key)
+        self._reported.add(key)
 
     def struct(
         self, content: Mapping[str, Any], kind: type[msgspec.Struct], where: str, but: tuple[str, ...] = ()
     ) -> Any:
-        """The fields of `kind` that stand in `content`, each as what it is to be. `where` names the table, "" for the
-        file.
+        """Return the valid fields of `kind` in `content`.
+
+        `where` names the table in messages, "" for the top level of the file; `but` names fields that a file can't set.
         """
         types = {name: type_ for name, type_ in _types(kind).items() if name not in but}
         found: dict[str, Any] = {}
@@ -466,7 +472,7 @@ class _Reader:
 _RANGE = "Give { min = … }, { max = … } or both."
 _REMEDIES = {
     **dict.fromkeys(_COUNTED, _RANGE),
-    **dict.fromkeys(("title", "about", "source"), f"Give text in quotes, at most {MOST_LINE} characters."),
+    **dict.fromkeys(("title", "about", "source"), f"Give text in quotes, at most {MAX_CHARACTERS} characters."),
     **dict.fromkeys(("batch_norm", "weights", "pretrained"), "Give true or false."),
     "task": "Give a task's id, or a list of ids.",
     "tasks": "Give a list of tasks' ids.",
@@ -480,44 +486,43 @@ def _first_lower(text: str) -> str:
     return text[:1].lower() + text[1:].rstrip(".")
 
 
-def name_of_file(title: str) -> str:
-    """The name of the file, without its ending, for a recipe called `title`; "" where the title has no letter or "
-    "digit.
-    """
+def file_stem(title: str) -> str:
+    """Return the file name, without suffix, for a title; "" for a title without letters and digits."""
     return re.sub(r"\W+", "-", title.lower()).strip("-_")
 
 
 def title_problem(title: str, but: str = "") -> str:
-    """Why a recipe of the user's cannot be called so, "" where it can; `but` is the id of the one that is called "
-    "so now.
+    """Return why the user can't choose this title for a recipe, "" if it is allowed.
+
+    `but` is the id of the recipe that is renamed.
     """
-    name = name_of_file(title)
+    name = file_stem(title)
     if not name:
         return "Give it a name with a letter or a digit."
-    if name != but and name in {recipe.id for recipe in shipped()}:
+    if name != but and name in {recipe.id for recipe in builtin_recipes()}:
         return f"“{title.strip()}” is a built-in recipe. Choose another name."
     return ""
 
 
 def save_recipe(title: str, about: str, task: str, values: Mapping[str, Any]) -> str:
-    """Keeps `values` as a recipe of the user's for `task`, over one of the same name; its id. Raises OSError.
+    """Save `values` as a recipe of the user for `task`, replacing one with the same name, and return its id.
 
-    Only what differs from the job's defaults is written, since a recipe leaves the rest at them.
+    Only values that differ from the job's defaults are written. Raises OSError.
     """
-    name = name_of_file(title)
+    name = file_stem(title)
     plain = {
         field: list(values[field]) if isinstance(values[field], tuple) else values[field]
         for field in SETTABLE
         if field in values and values[field] != FIELDS[field].default
     }
     content = {"title": title.strip(), "about": about.strip() or "A custom recipe.", "tasks": [task], "set": plain}
-    _write(path_of(name), tomli_w.dumps(content))
+    _write(recipe_path(name), tomli_w.dumps(content))
     return name
 
 
 def rename_recipe(recipe: Recipe, title: str) -> str:
-    """Calls a recipe of the user's otherwise, and leaves the rest of its file as it is; its new id. Raises OSError."""
-    old, new = Path(recipe.path), path_of(name_of_file(title))
+    """Change the title and file name of a user's recipe, and return its new id. Raises OSError."""
+    old, new = Path(recipe.path), recipe_path(file_stem(title))
     line = tomli_w.dumps({"title": title.strip()}).strip()
     text = re.sub(r"(?m)^title\s*=.*$", lambda _match: line, old.read_text(encoding="utf-8"), count=1)
     _write(new, text)
@@ -527,12 +532,12 @@ def rename_recipe(recipe: Recipe, title: str) -> str:
 
 
 def delete_recipe(path: str) -> None:
-    """Removes a recipe of the user's. Raises OSError."""
+    """Delete a user's recipe. Raises OSError."""
     Path(path).unlink(missing_ok=True)
 
 
-def path_of(name: str) -> Path:
-    """Where the user's recipe of this id lies."""
+def recipe_path(name: str) -> Path:
+    """Return the path of the user's recipe with this id."""
     return recipes_folder() / f"{name}.toml"
 
 

@@ -1,8 +1,8 @@
-"""A job for SLURM: what is asked of it, and the batch script that the run's folder keeps.
+"""Options and batch script of a run under SLURM.
 
-Which nodes and GPUs a run gets is not known before it starts. Until then its devices are "slurm:1:gpu0",
-"slurm:1:cpu" and so on: as many on as many nodes as it asks for. Later a device of another node is
-"slurm:NODE:GPU-…": srun reaches it, not ssh.
+The nodes and GPUs of a run are unknown before it starts. Until then its devices are placeholders, "slurm:1:gpu0" or
+"slurm:1:cpu", with the requested numbers of nodes and devices. Later a device of another node is "slurm:NODE:GPU-…",
+which srun reaches instead of ssh.
 """
 
 from __future__ import annotations
@@ -22,25 +22,27 @@ from engine.contract.problems import Problem
 from engine.system.ssh import host_name_problem
 
 LOG = "slurm.log"
-WARNED_S = 90
-"""How long before the end of its time a run is warned, so that it can save a checkpoint."""
-LEAST_S = 300
-"""The shortest time limit: beside the start and the warning there has to be some for training."""
+WARNING_S = 90
+"""Seconds before its time limit at which a run is warned, so that it can save a checkpoint."""
+MIN_TIME_S = 300
+"""Minimum time limit in seconds, with room for the start, the warning and some training."""
 HEAD = "node --slurm"
-"""What the script has to start: `footplate node --slurm FOLDER`."""
+"""Command that the script must run: `footplate node --slurm FOLDER`."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,@+-]*")
 _TIME = re.compile(r"(?:(?P<days>\d{1,4})-)?(?P<parts>\d{1,6}(?::\d{1,2}){0,2})")
 _END = f"""
-# This node supervises the run, and starts its part on the other nodes through srun. {WARNED_S} s before the end of its time,
-# SLURM warns it by SIGUSR1: the run saves a checkpoint, has the job requeued, and continues from there.
+# This node supervises the run, and starts its part on the other nodes through srun. {WARNING_S} s before the end of its time,
+# SLURM sends it SIGUSR1: the run saves a checkpoint, requeues the job, and continues from there.
 exec ${{FOOTPLATE:-footplate}} {HEAD} .
 """
 
 
 class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """What SLURM is asked for, as its own options; what is empty or 0 is left to the site, but without GPUs each node
-    has one CPU worker. `setup` are lines of shell that come before the run; `host` is what ssh reaches SLURM by, ""
-    where it is here.
+    """Options of sbatch; empty or 0 for the site's defaults. Without GPUs, each node has one CPU worker.
+
+    Attributes:
+        setup: Shell commands before the run.
+        host: Host on which ssh reaches SLURM; "" for this machine.
     """
 
     partition: str = ""
@@ -53,7 +55,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     host: str = ""
 
     def problems(self) -> list[Problem]:
-        """All that is wrong, by the terminal's flags."""
+        """Return the problems, with the command line's flags as fields."""
         found = [
             Problem(f"--{field}", f"“{value}” is not the name of {article} {field}.", remedy)
             for field, article, value, remedy in (
@@ -66,21 +68,21 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         if self.time and seconds is None:
             remedy = "Write it as 8:00:00 (h:m:s), 90 (minutes) or 2-12 (days-hours)."
             found.append(Problem("--time", f"“{self.time}” is not a time limit.", remedy))
-        elif seconds is not None and seconds < LEAST_S:
-            message = f"{self.time} is too short: the run is warned {WARNED_S} s before its end."
-            found.append(Problem("--time", message, f"Ask for {LEAST_S // 60} minutes at least."))
+        elif seconds is not None and seconds < MIN_TIME_S:
+            message = f"{self.time} is too short: the run needs the last {WARNING_S} s to save a checkpoint."
+            found.append(Problem("--time", message, f"Request at least {MIN_TIME_S // 60} minutes."))
         found += [
-            Problem(f"--{name}", f"{value} is out of range.", f"Give {least} to {most:,}.")
-            for name, value, least, most in (
+            Problem(f"--{name}", f"{value} is out of range.", f"Give {minimum} to {maximum:,}.")
+            for name, value, minimum, maximum in (
                 ("nodes", self.nodes, 1, 1000),
                 ("gpus-per-node", self.gpus_per_node, 0, 64),
                 ("cpus-per-task", self.cpus_per_task, 0, 4096),
             )
-            if not least <= value <= most
+            if not minimum <= value <= maximum
         ]
         found += [
             Problem(
-                "--setup", f"“{line}” is not a line of shell.", "Give one command a line, and no #SBATCH directive."
+                "--setup", f"“{line}” is not a shell command.", "Give one command per line, without #SBATCH directives."
             )
             for line in self.setup
             if not line.strip()
@@ -92,9 +94,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         return found
 
     def script(self, name: str) -> str:
-        """The batch script of a run that is called `name`. It holds no path of the run's folder, in which it is
-        submitted.
-        """
+        """Return the batch script of a run called `name`, to be submitted in the run's folder."""
         asked = {
             "job-name": re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "footplate",
             "partition": self.partition,
@@ -106,7 +106,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             "cpus-per-task": self.cpus_per_task,
             "output": LOG,
             "open-mode": "append",
-            "signal": f"B:USR1@{WARNED_S}",
+            "signal": f"B:USR1@{WARNING_S}",
         }
         lines = ["#!/bin/bash", *(f"#SBATCH --{option}={value}" for option, value in asked.items() if value)]
         lines += ["#SBATCH --requeue", "", f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"']
@@ -115,33 +115,31 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         return "\n".join([*lines, *self.setup]) + "\n" + _END
 
     def job(self, job: Job) -> Job:
-        """`job` on the devices that are asked for. It does not wait for other runs: SLURM has seen to that."""
-        own = [f"gpu{number}" for number in range(self.gpus_per_node)] or [CPU]
-        devices = tuple(f"{SLURM}{node}:{one}" for node in range(1, self.nodes + 1) for one in own)
+        """Return `job` on the requested devices, without waiting for other runs, since SLURM manages that."""
+        names = [f"gpu{number}" for number in range(self.gpus_per_node)] or [CPU]
+        devices = tuple(f"{SLURM}{node}:{one}" for node in range(1, self.nodes + 1) for one in names)
         return job.with_fields(devices=devices, start="at_once")
 
 
 def script_problems(text: str) -> list[Problem]:
-    """What is wrong with a script that the user has written or changed."""
+    """Return the problems of a script that the user has written or changed."""
     found = []
     if not text.startswith("#!"):
-        found.append(Problem("--script", "The script does not begin with #!.", "Begin it with #!/bin/bash."))
+        found.append(Problem("--script", "The script doesn't begin with #!.", "Begin it with #!/bin/bash."))
     if not any(HEAD in line and not line.lstrip().startswith("#") for line in text.splitlines()):
-        message = "The script does not start the run."
+        message = "The script doesn't start the run."
         found.append(Problem("--script", message, f"It needs the line `exec footplate {HEAD} .`."))
     if "\0" in text:
-        found.append(Problem("--script", "The script holds a NUL.", "Give a text file."))
+        found.append(Problem("--script", "The script contains a NUL byte.", "Give a text file."))
     return found
 
 
 def time_limit_s(text: str) -> int | None:
-    """A time limit as sbatch takes it (minutes, m:s, h:m:s, d-h, d-h:m or d-h:m:s) in seconds; None for what is
-    none.
-    """
+    """Return the seconds of sbatch's time limits (minutes, m:s, h:m:s, d-h, d-h:m, d-h:m:s); None for other text."""
     found = _TIME.fullmatch(text)
     if found is None:
         return None
-    parts = [int(part) for part in found["parts"].split(":")]
+    parts = [int(number) for number in found["parts"].split(":")]
     if found["days"] is None:
         parts = [0] * (3 - len(parts)) + parts if len(parts) > 1 else [0, *parts, 0]
     hours, minutes, seconds = (*parts, 0, 0)[:3]

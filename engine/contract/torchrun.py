@@ -1,4 +1,4 @@
-"""A job as the lines of PyTorch's own launcher that train it, one for each machine, without Footplate's ssh."""
+"""Commands of torchrun that train a job, one for each machine, without ssh."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from engine.contract.job import Job, changed_fields
 from engine.contract.problems import Problem
 
 WORKER = "engine.machines.torchrun"
-"""The module that torchrun starts for each device; it takes a job as JSON, or a job file."""
+"""Module that torchrun starts for each device, with a job as JSON or a job file."""
 _ONE_MACHINE = "--rdzv-backend c10d --rdzv-conf store_type=file"
-"""The agent's store is a temporary file."""
+"""Options for a single machine, where the agent's store is a temporary file."""
 _NO_SERVER = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
-"""Else torchrun opens a port on every interface for its workers, which have no use for it on one machine."""
+"""Setting that keeps torchrun from opening a port on all interfaces, which one machine does not need."""
 
 
 def single_process(job: Job) -> Problem | None:
-    """What is wrong with a job that torchrun has nothing to start for."""
+    """Return a problem if the job has a single process, for which torchrun is not needed."""
     strategy = load_catalogue().strategy(job.parallel.strategy)
     if strategy is not None and strategy.process_per_device and len(job.parallel.devices) > 1:
         return None
@@ -31,10 +31,9 @@ def single_process(job: Job) -> Problem | None:
 
 
 def torchrun_lines(job: Job) -> tuple[dict[str, str], list[Problem]]:
-    """The line for each machine, by its title and in the order of node ranks, to paste into a shell there; or what
-    stands in the way.
+    """Return the command for each machine by its title, in the order of node ranks, or the problems that prevent it.
 
-    On several machines the rendezvous is torchrun's static one, at the first machine's address and port.
+    Several machines use torchrun's static rendezvous at the address and port of the first.
     """
     if problem := single_process(job):
         return {}, [problem]
@@ -43,7 +42,13 @@ def torchrun_lines(job: Job) -> tuple[dict[str, str], list[Problem]]:
     ]
     titles = [machine.title for machine, _ in machines]
     if len(set(titles)) < len(titles):
-        return {}, [Problem("devices", "The devices of a machine are not side by side.", "Name them together.")]
+        return {}, [
+            Problem(
+                "devices",
+                "The devices of a machine are not listed consecutively.",
+                "List each machine's devices together.",
+            )
+        ]
     worker = f"-m {WORKER} {shlex.quote(_as_json(job))}"
     if len(machines) == 1:
         machine, count = machines[0]
@@ -52,7 +57,7 @@ def torchrun_lines(job: Job) -> tuple[dict[str, str], list[Problem]]:
     first = machines[0][0]
     address = first.address or first.reached_by.rpartition("@")[2]
     if not address:
-        message = "The address at which the other machines reach this machine is not known."
+        message = "The other machines don't know the address of this machine."
         return {}, [Problem("devices", message, f"Run `footplate hosts add {THIS} --address ADDRESS`.")]
     return {
         machine.title: f"{_program(machine)} --nnodes {len(machines)} --node-rank {number} --nproc-per-node {count} "
@@ -62,7 +67,7 @@ def torchrun_lines(job: Job) -> tuple[dict[str, str], list[Problem]]:
 
 
 def torchrun_text(lines: dict[str, str]) -> str:
-    """The lines, each after a comment that names its machine."""
+    """Return the commands as text, each after a comment that names its machine."""
     return "\n".join(f"# On {title}:\n{line}" for title, line in lines.items())
 
 
@@ -74,5 +79,5 @@ def _program(machine: Host) -> str:
     folder = machine.folder.rstrip("/")
     if not folder:
         return "torchrun"
-    home = "~/" if folder.startswith("~/") else ""  # which the shell expands only where it is not quoted
+    home = "~/" if folder.startswith("~/") else ""  # the shell expands it only outside quotes
     return home + shlex.quote(f"{folder.removeprefix('~/')}/bin/torchrun")

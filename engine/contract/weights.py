@@ -17,13 +17,13 @@ from engine.system.format import listed
 HUB = "https://huggingface.co"
 PYPI = "https://pypi.org"
 HUB_FILES = ("model.safetensors", "pytorch_model.bin")
-"""What a repository of the hub keeps a model's weights in, by timm's order: safetensors where it has them."""
+"""Names of a weights file in a repository of the hub, in timm's order of preference."""
 TIMM_ENCODER = "tu-"
-"""What begins the name of an encoder of segmentation_models_pytorch that is a model of timm's."""
+"""Prefix of segmentation_models_pytorch for encoders that are timm models."""
 INCLUDED_MODEL = "tf_efficientnet_lite0"
-"""The model of timm's whose weights come with the installation."""
+"""Name of the timm model whose weights are included in the installation."""
 INCLUDED_ENCODER = f"{TIMM_ENCODER}{INCLUDED_MODEL}"
-"""The same model as an encoder."""
+"""Name of the same model as an encoder."""
 
 FROM_SCRATCH = "train from scratch (pretrained weights off; in a terminal, --no-pretrained)"
 
@@ -103,19 +103,19 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     @property
     def non_commercial(self) -> bool:
-        """Whether the licence's name says that it excludes commercial use."""
+        """Return True if the licence's name excludes commercial use."""
         return "-nc" in self.licence or "noncommercial" in self.licence
 
 
 class OnDisk(msgspec.Struct, frozen=True):
-    """A weights file on this machine; `path` is "" where there is none."""
+    """Weights file on this machine; `path` is "" if there is none."""
 
     path: str = ""
     bytes: int = 0
 
 
 class WeightsDisk(Protocol):
-    """Answers about weights, from this machine and the network; None means "not known yet"."""
+    """Source of answers about weights on this machine and in the network; None means unknown."""
 
     def weights(self, weights: Weights) -> OnDisk | None:
         """Return the file of `weights` on this machine."""
@@ -125,25 +125,25 @@ class WeightsDisk(Protocol):
 
 
 def offline() -> bool:
-    """Whether the user has forbidden to fetch anything (the rules of huggingface_hub)."""
+    """Return True if the user forbids downloads, by the environment variables of huggingface_hub."""
     return (os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or "").upper() in _TRUE
 
 
 def hub_cache() -> Path:
-    """Where huggingface_hub keeps what it has fetched (the rules of its `constants`)."""
+    """Return the cache folder of huggingface_hub, by the rules of its `constants`."""
     home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
     cache = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")
     return Path(os.path.expandvars(os.path.expanduser(cache)))
 
 
 def torch_cache() -> Path:
-    """Where torch keeps the weights it has fetched (the rules of `torch.hub.get_dir`)."""
+    """Return the folder of torch's downloaded weights, by the rules of `torch.hub.get_dir`."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "torch"
     return Path(os.environ.get("TORCH_HOME") or cache).expanduser() / "hub" / "checkpoints"
 
 
 def cached_path(weights: Weights) -> Path:
-    """Return where the file belongs; one that is put there by hand is found as if Footplate had downloaded it."""
+    """Return the path of the file in the cache; a file that the user copies there is found, too."""
     if weights.is_included:
         return _package_folder(weights.package) / weights.path
     if not weights.repository:
@@ -152,7 +152,7 @@ def cached_path(weights: Weights) -> Path:
 
 
 def ways_out(weights: Weights, instead: Sequence[str] = (FROM_SCRATCH,)) -> str:
-    """Return what to do if the weights can't be had; `instead` are ways to train without them."""
+    """Return remedies for unavailable weights; `instead` are ways to train without them."""
     if weights.is_included:
         ways = [f"reinstall the weights with `pip install --force-reinstall --no-deps {weights.distribution}`"]
     else:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from engine.contract.devices import host_of, there
+from engine.contract.devices import host_of, local_device
 from engine.contract.events import AnyEvent
 from engine.contract.job import Job
 from engine.contract.protocol import Command
@@ -24,7 +24,7 @@ Activity = Literal["", "data", "step", "agree", "evaluate", "save"]
 ranks, "evaluate" a batch of the validation, and "save" a checkpoint.
 """
 
-Standing = Literal["", "waiting", "reading", "working"]
+ThreadState = Literal["", "waiting", "reading", "working"]
 """State of a main thread that stays long in one activity, read from its stack.
 
 It waits for other ranks or the device, reads samples, or computes; "" if the stack was not inspected.
@@ -35,7 +35,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """Specification of one worker.
 
     `devices` are the run's devices in the order of the job: the worker of rank r uses `devices[r]`, or all of them if the
-    strategy has a single process. CUDA_VISIBLE_DEVICES is set to the UUIDs of the GPUs among `own_devices`, which gives
+    strategy has a single process. CUDA_VISIBLE_DEVICES is set to the UUIDs of the GPUs among `local_devices`, which gives
     the CUDA indices. `rendezvous` is the path of a FileStore, or `BY_ENVIRONMENT`; `threads` is the number of intra-op
     threads. Steps after the checkpoint up to `skip_to` are skipped without training.
     """
@@ -50,14 +50,14 @@ class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     skip_to: int = 0
 
     @property
-    def own_devices(self) -> tuple[str, ...]:
+    def local_devices(self) -> tuple[str, ...]:
         """Devices of the run on this worker's machine, by their local names."""
         host = self._host
-        return tuple(there(device) for device in self.devices if host_of(device) == host)
+        return tuple(local_device(device) for device in self.devices if host_of(device) == host)
 
     @property
     def device_index(self) -> int:
-        """Index of this worker's device in `own_devices`, for a worker with one device."""
+        """Index of this worker's device in `local_devices`, for a worker with one device."""
         return sum(host_of(device) == self._host for device in self.devices[: self._number])
 
     @property
@@ -73,14 +73,14 @@ class Heartbeat(msgspec.Struct, tag="heartbeat", tag_field="type", frozen=True, 
     """Sign of life that a thread of the worker sends every second.
 
     `step` counts finished steps; `longest_step_s` is the longest of them except the first. The main thread has spent
-    `seconds` in `activity`; if that is long, `standing` and `location` describe its stack.
+    `seconds` in `activity`; if that is long, `thread_state` and `location` describe its stack.
     """
 
     step: int
     activity: Activity = ""
     seconds: float = 0.0
     longest_step_s: float = 0.0
-    standing: Standing = ""
+    thread_state: ThreadState = ""
     location: str = ""
 
 

@@ -67,7 +67,7 @@ def _watch(order: LiveOrder, model: TrainedModel, share: Share) -> None:
         drawn, text = _predict(model, image)
         times.append(time.monotonic())
         speed = (len(times) - 1) / (times[-1] - times[0])
-        frame = LiveFrame(number=number, jpeg=_jpeg(drawn), words=text, images_per_second=speed)
+        frame = LiveFrame(number=number, jpeg=_jpeg(drawn), text=text, images_per_second=speed)
         paths.write_atomically(Path(order.out) / FRAME_FILE, msgspec.msgpack.encode(frame))
         share.advance(1)
         time.sleep(max(0.0, started + number * interval_s - time.monotonic()))

@@ -16,10 +16,9 @@ from torch import Tensor, nn
 
 from engine.contract.devices import CPU, is_gpu
 from engine.contract.events import Planned
-from engine.contract.image_sizes import validation_side
+from engine.contract.images import Preprocessing, validation_side
 from engine.contract.inference.prediction import TILED
 from engine.contract.job import Job
-from engine.contract.preprocessing import Preprocessing
 from engine.contract.problems import Problem
 from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.data.datasets.unlabeled_images import bands_of

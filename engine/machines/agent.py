@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.contract.nodes import Meet, NodeOrder
+from engine.contract.nodes import NodeOrder, Rendezvous
 from engine.machines.addresses import bind_collectives
 from engine.system import linux
 from engine.system.format import exit_words
@@ -51,7 +51,7 @@ def preload() -> None:
 class Agent:
     """An agent process that runs the order's workers; any thread may `kill` it."""
 
-    def __init__(self, order: NodeOrder, meet: Meet, listener: socket.socket | None, node_socket: Path) -> None:
+    def __init__(self, order: NodeOrder, meet: Rendezvous, listener: socket.socket | None, node_socket: Path) -> None:
         self._ranks = [spec.rank for spec in order.specs]
         self._connection, child_end = _CONTEXT.Pipe(duplex=False)
         self._is_killed = False
@@ -89,13 +89,13 @@ class Agent:
 
 
 def _serve(
-    order: NodeOrder, meet: Meet, listener: socket.socket | None, node_socket: str, connection: Connection
+    order: NodeOrder, meet: Rendezvous, listener: socket.socket | None, node_socket: str, connection: Connection
 ) -> None:
     """Run the agent in this process, which is killed with its parent."""
     linux.die_with_parent(os.getppid())
     linux.name_process("footplate-agent")
     try:
-        bind_collectives(meet.own_address)
+        bind_collectives(meet.local_address)
         result = _Result(codes=_launch(order, meet, listener, node_socket))
     except Exception as error:
         traceback.print_exc()
@@ -103,7 +103,9 @@ def _serve(
     connection.send_bytes(msgspec.json.encode(result))
 
 
-def _launch(order: NodeOrder, meet: Meet, listener: socket.socket | None, node_socket: str) -> dict[int, int | None]:
+def _launch(
+    order: NodeOrder, meet: Rendezvous, listener: socket.socket | None, node_socket: str
+) -> dict[int, int | None]:
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.rendezvous import RendezvousParameters, rendezvous_handler_registry
@@ -135,7 +137,7 @@ def _launch(order: NodeOrder, meet: Meet, listener: socket.socket | None, node_s
         rdzv_endpoint=f"{meet.address}:{meet.port}",
         max_restarts=0,
         start_method="fork",
-        local_addr=meet.own_address,
+        local_addr=meet.local_address,
         shutdown_timeout=SHUTDOWN_S,
     )
     try:

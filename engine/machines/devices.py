@@ -42,7 +42,7 @@ def start_sampling(order: NodeOrder, send: Callable[[Sampled], None]) -> None:
     host = host_of(spec.devices[spec.rank])
 
     def sample() -> None:
-        if not any(map(is_gpu, spec.own_devices)):
+        if not any(map(is_gpu, spec.local_devices)):
             time.sleep(CPU_SAMPLER_DELAY_S)
         sampler = subprocess.Popen(
             [*_SAMPLER, "--only-basics", "--interval", str(INTERVAL_S)],
@@ -54,7 +54,7 @@ def start_sampling(order: NodeOrder, send: Callable[[Sampled], None]) -> None:
         assert sampler.stdout is not None
         for line in sampler.stdout:
             with suppress(*NOT_DECODED):
-                samples = samples_of(_DECODER.decode(line), tuple(dict.fromkeys(spec.own_devices)))
+                samples = samples_of(_DECODER.decode(line), tuple(dict.fromkeys(spec.local_devices)))
                 named = (msgspec.structs.replace(each, device=device_key(host, each.device)) for each in samples)
                 send(Sampled(samples=tuple(named)))
 

@@ -17,7 +17,7 @@ import psutil
 
 from engine.contract.events import CheckpointSaved
 from engine.contract.job import Job
-from engine.contract.nodes import PART_BYTES, FileDigest, FilePart, FileWanted, NodeOrder, file_sha256
+from engine.contract.nodes import CHUNK_BYTES, FileChunk, FileDigest, FileRequest, NodeOrder, file_sha256
 from engine.machines.link import NodeLink
 from engine.runs.folder import RunFolder, older_checkpoints
 from engine.system import file_locks, paths
@@ -47,16 +47,16 @@ def required_files(run: RunFolder, job: Job, *, has_rank_0: bool) -> tuple[FileD
     return (*found, FileDigest(BEST, file_sha256(best))) if has_rank_0 and best.exists() else tuple(found)
 
 
-def file_parts(path: str, file: Path, last_bytes: int | None = None) -> Iterator[FilePart]:
+def file_parts(path: str, file: Path, last_bytes: int | None = None) -> Iterator[FileChunk]:
     """Yield `file` as frames under the name `path`, or only its `last_bytes`. Raises OSError."""
     digest = hashlib.sha256()
     with file.open("rb") as stream:
         if last_bytes is not None:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - last_bytes))
-        while data := stream.read(PART_BYTES):
+        while data := stream.read(CHUNK_BYTES):
             digest.update(data)
-            yield FilePart(path=path, data=data)
-    yield FilePart(path=path, data=b"", sha256=digest.hexdigest())
+            yield FileChunk(path=path, data=data)
+    yield FileChunk(path=path, data=b"", sha256=digest.hexdigest())
 
 
 class _IncomingFile:
@@ -71,7 +71,7 @@ class _IncomingFile:
             paths.make_folder(path.parent)
             self.temporary.unlink(missing_ok=True)
 
-    def write(self, part: FilePart) -> None:
+    def write(self, part: FileChunk) -> None:
         """Append a part; `error` keeps the first failure."""
         self.error = self.error or part.error
         if self.error:
@@ -115,7 +115,7 @@ class FetchedFiles:
             on_fetched("the machine is away")
         else:
             self._pending[path].append((on_fetched, saved))
-            self._link.send(FileWanted(path=path))
+            self._link.send(FileRequest(path=path))
 
     def give_up(self) -> None:
         """Fail all pending requests, because the machine is away."""
@@ -124,7 +124,7 @@ class FetchedFiles:
             for on_fetched, _ in requests:
                 on_fetched("the machine is away")
 
-    def receive(self, part: FilePart, ranks: Sequence[int]) -> None:
+    def receive(self, part: FileChunk, ranks: Sequence[int]) -> None:
         """Store the next part of a requested file or of a log of `ranks`, which nodes send unrequested."""
         logs = {name for rank in ranks for name in _worker_files(rank)}
         if part.path not in self._pending and part.path not in logs:
@@ -167,7 +167,7 @@ class NodeFiles:
     `order.run_folder` it is the run's own folder on a shared file system, and nothing is transferred.
     """
 
-    def __init__(self, order: NodeOrder, send: Callable[[FilePart], None]) -> None:
+    def __init__(self, order: NodeOrder, send: Callable[[FileChunk], None]) -> None:
         self._order = order
         self._send = send
         self._incoming: dict[str, _IncomingFile] = {}
@@ -198,7 +198,7 @@ class NodeFiles:
         """Return the local path of the checkpoint that the supervisor calls `path`."""
         return self.folder / RESUME if self._is_copy else Path(path)
 
-    def receive(self, part: FilePart) -> None:
+    def receive(self, part: FileChunk) -> None:
         """Store the next part of a missing file.
 
         Raises:
@@ -222,7 +222,7 @@ class NodeFiles:
             for part in file_parts(path, self.folder / path, last_bytes):
                 self._send(part)
         except OSError as error:
-            self._send(FilePart(path=path, data=b"", error=error.strerror or str(error)))
+            self._send(FileChunk(path=path, data=b"", error=error.strerror or str(error)))
 
     def send_worker_files(self, rank: int, last_bytes: int) -> None:
         """Send the end of a worker's log and its traceback, unless they are in the run's own folder already."""

@@ -17,14 +17,14 @@ from contextlib import suppress
 from engine.contract.hosts import Host, host
 from engine.contract.nodes import (
     LOST_S,
-    Followed,
+    FollowResult,
     FromNode,
-    LogPart,
-    LogWanted,
+    LogChunk,
+    LogRequest,
     NodeFailed,
+    RunCommand,
     RunFound,
-    RunStands,
-    ToRun,
+    RunLiveness,
     file_sha256,
 )
 from engine.contract.protocol import ENCODE, Command
@@ -112,9 +112,9 @@ class Follower:
         match message:
             case RunFound():
                 self._on_found(message)
-            case LogPart():
+            case LogChunk():
                 self._append_log(message)
-            case RunStands():
+            case RunLiveness():
                 self._on_state(message)
             case NodeFailed():
                 self._on_away(f"{self._machine.title}: {message.cause}.")
@@ -134,15 +134,15 @@ class Follower:
         if not self._acquire_lock():
             self._link.kill()
             self._link = None
-            self._report(Followed(folder=str(self._run.path)))
+            self._report(FollowResult(folder=str(self._run.path)))
             return
         paths.write_atomically(self._run.job_file, found.job)
         os.utime(self._run.job_file, (found.written, found.written))
         self._log = self._log or EventLog(self._run.events_file)
         self._partial_line = b""
-        self._link.send(LogWanted(offset=self._log.end, sha256=file_sha256(self._run.events_file)))
+        self._link.send(LogRequest(offset=self._log.end, sha256=file_sha256(self._run.events_file)))
 
-    def _append_log(self, part: LogPart) -> None:
+    def _append_log(self, part: LogChunk) -> None:
         """Append the complete lines of a part; a part at offset 0 starts another log."""
         assert self._log is not None
         assert self._run is not None
@@ -156,7 +156,7 @@ class Follower:
         self._partial_line = data[end:]
         self._log.copy(data[:end])
 
-    def _on_state(self, state: RunStands) -> None:
+    def _on_state(self, state: RunLiveness) -> None:
         """Act as the run's supervisor for as long as that is alive."""
         assert self._run is not None
         if not state.alive:
@@ -176,11 +176,11 @@ class Follower:
                 )
             )
         self._retry_s = _MIN_RETRY_S
-        self._report(Followed(folder=str(self._run.path)))
+        self._report(FollowResult(folder=str(self._run.path)))
 
     def _forward(self, command: Command) -> None:
         if self._link is not None:
-            self._link.send(ToRun(command=command))
+            self._link.send(RunCommand(command=command))
 
     def _on_end(self, reason: str) -> None:
         assert self._link is not None
@@ -191,7 +191,7 @@ class Follower:
     def _on_away(self, reason: str) -> None:
         """Disconnect and retry later; end if the run has never been reached."""
         if not self._has_reported:
-            self._report(Followed(problem=reason))
+            self._report(FollowResult(problem=reason))
             self._is_done, self._exit_code = True, 1
         if self._link is not None:
             self._link.kill()
@@ -203,7 +203,7 @@ class Follower:
 
     # This machine
 
-    def _report(self, result: Followed) -> None:
+    def _report(self, result: FollowResult) -> None:
         """Print the result for the parent process, once."""
         if not self._has_reported:
             self._has_reported = True
@@ -233,7 +233,7 @@ def main() -> int:
     machine = host(name)
     linux.name_process("footplate-follow")
     if machine is None:
-        print(ENCODE.encode(Followed(problem=f"{name} is not among your hosts.")).decode())
+        print(ENCODE.encode(FollowResult(problem=f"{name} is not among your hosts.")).decode())
         return 1
     with suppress(KeyboardInterrupt):
         return Follower(machine, run).run()

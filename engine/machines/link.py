@@ -16,7 +16,7 @@ from typing import IO
 
 import msgspec
 
-from engine.contract.nodes import BEAT_S, FROM_NODE, SILENCE_S, TO_NODE, Beat, FromNode, ToNode
+from engine.contract.nodes import FROM_NODE, KEEP_ALIVE_S, SILENCE_S, TO_NODE, FromNode, KeepAlive, ToNode
 from engine.contract.protocol import ENCODE, FrameError, Frames
 from engine.system import linux, paths
 from engine.system.ssh import english_environment
@@ -92,8 +92,8 @@ class NodeLink:
 
     def tick(self) -> None:
         """Send a heartbeat if one is due."""
-        if time.monotonic() > self._sent_at + BEAT_S:
-            self.send(Beat())
+        if time.monotonic() > self._sent_at + KEEP_ALIVE_S:
+            self.send(KeepAlive())
 
     def exit_status(self) -> tuple[int, str]:
         """Wait for the command and return its exit code and the end of its standard error."""
@@ -177,7 +177,7 @@ class NodeLink:
             data, messages, reason = b"", [], f"it sent an invalid message: {error}"
         for message in messages:
             self.has_answered = True
-            if not isinstance(message, Beat):
+            if not isinstance(message, KeepAlive):
                 self._on_message(message)
         if not data:
             self._close_output()
@@ -221,7 +221,7 @@ class SupervisorLink:
         while data := os.read(0, _CHUNK):
             self._received_at = time.monotonic()
             for line in self._frames.feed(data):
-                if not isinstance(message := TO_NODE.decode(line), Beat):
+                if not isinstance(message := TO_NODE.decode(line), KeepAlive):
                     yield message
 
     def start_beating(self, on_silence: Callable[[], None]) -> None:
@@ -229,8 +229,8 @@ class SupervisorLink:
 
         def beat() -> None:
             while time.monotonic() < self._received_at + SILENCE_S:
-                self.send(Beat())
-                time.sleep(BEAT_S)
+                self.send(KeepAlive())
+                time.sleep(KEEP_ALIVE_S)
             on_silence()
 
         threading.Thread(target=beat, name="beat", daemon=True).start()

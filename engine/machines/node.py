@@ -29,15 +29,15 @@ from engine.contract.devices import host_of, is_gpu
 from engine.contract.events import EVENT, Failed
 from engine.contract.job import Job
 from engine.contract.nodes import (
-    FilePart,
-    FileWanted,
+    FileChunk,
+    FileRequest,
     KillWorker,
     Listening,
-    Meet,
     NodeFacts,
     NodeFailed,
     NodeOrder,
-    ToWorker,
+    Rendezvous,
+    WorkerCommand,
     WorkerEnded,
 )
 from engine.contract.protocol import FrameError
@@ -94,7 +94,7 @@ class _Node:
 
     def __init__(self, link: SupervisorLink, scratch: Path) -> None:
         self._link, self._scratch = link, scratch
-        self._meets: queue.SimpleQueue[Meet] = queue.SimpleQueue()
+        self._meets: queue.SimpleQueue[Rendezvous] = queue.SimpleQueue()
         self._orders: queue.SimpleQueue[NodeOrder] = queue.SimpleQueue()
         self._workers: WorkerServer | None = None
         self._files: NodeFiles | None = None
@@ -143,9 +143,9 @@ class _Node:
         meet = self._meets.get()
         listener = None
         if order.node == 0:
-            listener = addresses.listen(meet.own_address, order.port, order.attempt)
+            listener = addresses.listen(meet.local_address, order.port, order.attempt)
             port = listener.getsockname()[1]
-            meet = Meet(own_address=meet.own_address, address=meet.own_address, port=port)
+            meet = Rendezvous(local_address=meet.local_address, address=meet.local_address, port=port)
             self._link.send(Listening(address=meet.address, port=port))
         if host_of(order.specs[0].devices[order.specs[0].rank]):
             start_sampling(order, self._link.send)
@@ -189,9 +189,9 @@ class _Node:
         facts = NodeFacts(
             versions=versions(),
             inputs=inputs_of(job),
-            lacks=self._files.missing(),
+            missing_files=self._files.missing(),
             address=address,
-            came_from=came_from,
+            client_address=came_from,
             time=time.time(),
             free_bytes=shutil.disk_usage(self._files.folder).free,
             problem=problem or _missing_gpus(order) or fetch_weights(job),
@@ -212,15 +212,15 @@ class _Node:
         match message:
             case NodeOrder():
                 self._orders.put(message)
-            case Meet():
+            case Rendezvous():
                 self._meets.put(message)
-            case ToWorker() if self._workers is not None:
+            case WorkerCommand() if self._workers is not None:
                 self._workers.send(message.rank, message.command)
             case KillWorker():
                 self._kill(message)
-            case FileWanted() if self._files is not None:
+            case FileRequest() if self._files is not None:
                 self._files.send(message.path)
-            case FilePart() if self._files is not None:
+            case FileChunk() if self._files is not None:
                 self._files.receive(message)
 
     def _kill(self, message: KillWorker) -> None:
@@ -234,7 +234,7 @@ class _Node:
 
 def _missing_gpus(order: NodeOrder) -> str:
     """Return a sentence about GPUs of the order that this machine lacks, "" if it has all."""
-    required = {device for device in order.specs[0].own_devices if is_gpu(device)}
+    required = {device for device in order.specs[0].local_devices if is_gpu(device)}
     if not required:
         return ""
     state = snapshot()

@@ -20,14 +20,14 @@ from engine.contract.job import Job
 from engine.contract.nodes import (
     LOST_S,
     DatasetDigest,
-    FilePart,
+    FileChunk,
     FromNode,
     FromWorker,
     Listening,
-    Meet,
     NodeFacts,
     NodeFailed,
     NodeOrder,
+    Rendezvous,
     Sampled,
     WorkerEnded,
 )
@@ -230,7 +230,7 @@ class Nodes:
         """Send a machine its missing files, then the address at which the machines meet."""
         assert node.link is not None
         assert node.facts is not None
-        callers = (each.facts.came_from for each in self.nodes if each.facts and each.facts.came_from)
+        callers = (each.facts.client_address for each in self.nodes if each.facts and each.facts.client_address)
         local = "127.0.0.1" if len(self.nodes) == 1 else node.facts.address or next(callers, "")
         if not local:
             remedy = f"Run `footplate hosts add {node.host.name or '.'} --address ADDRESS`."
@@ -238,9 +238,9 @@ class Nodes:
             return
         files = (
             file_parts(path, Path(self._job.checkpoints.resume_from) if path == RESUME else self._run.path / path)
-            for path in node.facts.lacks
+            for path in node.facts.missing_files
         )
-        node.link.send_all(chain(*files, [Meet(own_address=local, address=address, port=port)]))
+        node.link.send_all(chain(*files, [Rendezvous(local_address=local, address=address, port=port)]))
 
     def _on_listening(self, listening: Listening) -> None:
         """Send the other machines to the first one, whose store listens now, and take over all workers."""
@@ -273,7 +273,7 @@ class Nodes:
             case WorkerEnded():
                 node.exit_codes[message.rank] = message.code
                 self._end_workers(node)
-            case FilePart():
+            case FileChunk():
                 assert node.files is not None
                 node.files.receive(message, node.ranks)
             case Sampled():

@@ -46,7 +46,7 @@ def print_facts(dataset: str, address: str) -> int:
         versions=versions(),
         inputs=inputs_of(Job.from_fields(dataset=dataset)) if dataset else {},
         address=address or local_address,
-        came_from=came_from,
+        client_address=came_from,
         free_bytes=shutil.disk_usage(_existing_folder(paths.home())).free,
         gpus=gpus,
         driver=driver,

@@ -17,7 +17,7 @@ from typing import IO
 
 import msgspec
 
-from engine.contract.nodes import LogPart, LogWanted, NodeFailed, RunFound, RunStands, ToRun
+from engine.contract.nodes import LogChunk, LogRequest, NodeFailed, RunCommand, RunFound, RunLiveness
 from engine.contract.protocol import FrameError
 from engine.machines.link import SupervisorLink
 from engine.runs.connection import NotAnswering, NotRunning, send
@@ -54,7 +54,7 @@ class _Relay:
     def __init__(self, link: SupervisorLink, run: RunFolder) -> None:
         self._link = link
         self._run = run
-        self._requests: queue.SimpleQueue[LogWanted] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[LogRequest] = queue.SimpleQueue()
         self._log: IO[bytes] | None = None
         self._offset = 0
 
@@ -78,16 +78,16 @@ class _Relay:
         try:
             for message in self._link.messages():
                 match message:
-                    case LogWanted():
+                    case LogRequest():
                         self._requests.put(message)
-                    case ToRun():
+                    case RunCommand():
                         with suppress(NotRunning, NotAnswering):  # the run's state shows it
                             send(self._run, message.command)
         except (FrameError, msgspec.DecodeError) as error:
             print(f"An invalid message came: {error}", file=sys.stderr, flush=True)
         os._exit(0)
 
-    def _open_log(self, request: LogWanted) -> None:
+    def _open_log(self, request: LogRequest) -> None:
         """Open the log behind the follower's copy, or at its start if the copy is of another log."""
         with suppress(OSError):
             self._log = self._run.events_file.open("rb")
@@ -102,10 +102,10 @@ class _Relay:
         if self._log is None or info.st_size < self._offset or not os.path.samestat(info, os.fstat(self._log.fileno())):
             self._log, self._offset = self._run.events_file.open("rb"), 0
         while data := self._log.read(_PART_BYTES):
-            self._link.send(LogPart(offset=self._offset, data=data))
+            self._link.send(LogChunk(offset=self._offset, data=data))
             self._offset += len(data)
 
-    def _run_state(self) -> RunStands:
+    def _run_state(self) -> RunLiveness:
         supervisor = self._run.supervisor()
         is_alive = supervisor is not None and supervisor.alive()
-        return RunStands(execution=supervisor.execution if supervisor is not None else 0, alive=is_alive)
+        return RunLiveness(execution=supervisor.execution if supervisor is not None else 0, alive=is_alive)

@@ -6,7 +6,7 @@ import selectors
 from collections import deque
 from collections.abc import Callable
 
-from engine.contract.nodes import KillWorker, ToWorker
+from engine.contract.nodes import KillWorker, WorkerCommand
 from engine.contract.protocol import Command
 from engine.contract.worker import FROM_WORKER, WorkerDone, WorkerSpec
 from engine.machines.link import NodeLink
@@ -57,7 +57,7 @@ class RemoteWorker:
         return messages
 
     def send(self, message: Command) -> None:
-        self._link.send(ToWorker(rank=self.rank, command=message))
+        self._link.send(WorkerCommand(rank=self.rank, command=message))
 
     def kill(self, *, hard: bool) -> None:
         if self.exit_code is None:

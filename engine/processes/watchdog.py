@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.contract.events import Failed, Warned
-from engine.contract.worker import Heartbeat, Standing
+from engine.contract.worker import Heartbeat, ThreadState
 
 GAP_S = 2.0
 """Seconds between two checks after which the supervisor itself was delayed, which isn't the ranks' fault."""
@@ -54,11 +54,11 @@ class _Rank:
         return self.heartbeat.seconds + now - self.heartbeat_at if self.heartbeat is not None else 0.0
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> ThreadState:
         """Standing from its stack, or derived from its activity if no stack was sampled."""
         assert self.heartbeat is not None
-        by_activity: dict[str, Standing] = {"data": "reading", "agree": "waiting"}
-        return self.heartbeat.standing or by_activity.get(self.heartbeat.activity, "")
+        by_activity: dict[str, ThreadState] = {"data": "reading", "agree": "waiting"}
+        return self.heartbeat.thread_state or by_activity.get(self.heartbeat.activity, "")
 
     @property
     def description(self) -> str:

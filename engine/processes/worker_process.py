@@ -204,7 +204,7 @@ def can_fork() -> bool:
 
 def worker_environment(spec: WorkerSpec) -> dict[str, str]:
     """Return the variables that must be set before torch uses a device."""
-    gpus = [device for device in spec.own_devices if is_gpu(device)]
+    gpus = [device for device in spec.local_devices if is_gpu(device)]
     return {
         "CUDA_VISIBLE_DEVICES": ",".join(gpus),
         "OMP_NUM_THREADS": str(spec.threads),

@@ -171,8 +171,8 @@ def train_best(search: Search, row: TrialRow) -> RunFolder:
 
 def confirming_words(state: SearchState) -> str:
     """Describe pending confirmations ("Confirming the best 4 settings with other seeds: 3 of 4 trained"), else ""."""
-    repeats = [row for row in state.trials if row.again is not None]
-    these = [row for row in repeats if row.again in state.candidates]
+    repeats = [row for row in state.trials if row.repeat_of is not None]
+    these = [row for row in repeats if row.repeat_of in state.candidates]
     total, trained = state.repeats - len(repeats) + len(these), sum(row.ended for row in these)
     if not state.candidates or trained >= total:
         return ""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.cut import Cut
-from engine.contract.devices import CPU, elsewhere, is_gpu
+from engine.contract.devices import CPU, has_remote_devices, is_gpu
 from engine.contract.events import LogLine, Warned
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
@@ -221,7 +221,7 @@ def resolve_precision(job: Job) -> str:
     if job.precision.name != "auto":
         return job.precision.name
     gpus = [device for device in job.parallel.devices if is_gpu(device)]
-    visible = min(len(gpus), torch.cuda.device_count()) if elsewhere(gpus) else len(gpus)
+    visible = min(len(gpus), torch.cuda.device_count()) if has_remote_devices(gpus) else len(gpus)
     native = len(gpus) == len(job.parallel.devices) and all(
         torch.cuda.get_device_capability(index) >= NATIVE_BF16 for index in range(visible)
     )
@@ -283,7 +283,7 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[Non
 def worker_device(spec: WorkerSpec) -> torch.device:
     """Return the device of a worker; CUDA's index is the number among the run's devices on its machine."""
     index = spec.device_index
-    return torch.device("cpu") if spec.own_devices[index] == CPU else torch.device("cuda", index)
+    return torch.device("cpu") if spec.local_devices[index] == CPU else torch.device("cuda", index)
 
 
 def on_cpu(state: dict[str, Tensor]) -> dict[str, Tensor]:

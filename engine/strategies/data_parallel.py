@@ -45,7 +45,7 @@ class DataParallel(SingleDevice):
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
         super().wrap(model, objective, shape, resolved)
         replicated = _Autocasting(self.model, self.autocast)
-        self.forward = nn.DataParallel(replicated, device_ids=list(range(len(self.spec.own_devices))))
+        self.forward = nn.DataParallel(replicated, device_ids=list(range(len(self.spec.local_devices))))
 
     def evaluation_forward(self, batch: Batch) -> torch.Tensor:
         outputs: torch.Tensor = self.forward(batch.inputs)

@@ -132,7 +132,7 @@ class Pipeline(Distributed):
                     torch.zeros(self.microbatch_size, *self.example_shape, device=self.device),
                     job=self.job,
                     device=self.spec.devices[self.spec.rank],
-                    workers=self.spec.own_devices.count(CPU),
+                    workers=self.spec.local_devices.count(CPU),
                     clock=partial(clock, self.device),
                     autocast=self.autocast,
                 )

@@ -106,7 +106,7 @@ class RestartPolicy:
             traceback_file=failed.traceback_file,
             kind=failed.kind,
             attempt=count + 1,
-            most=limit,
+            max_attempts=limit,
             changes=changes,
             devices=self.job.parallel.devices if self.job.parallel.devices != devices else (),
         )

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 from engine.checks.findings.history import History
 from engine.checks.findings.run_end import find_verdict
-from engine.contract.devices import DeviceSample, elsewhere, host_of, is_gpu
+from engine.contract.devices import DeviceSample, has_remote_devices, host_of, is_gpu
 from engine.contract.events import (
     AnyEvent,
     CheckpointSaved,
@@ -109,7 +109,7 @@ class Supervisor:
         self._worker, self._fork, self._limits, self._distribute = worker, fork, limits, distribute
         self._execution = last_execution(run) + 1
         self._worked_before_s = run.worked_s()
-        self._is_distributed = distribute is None and elsewhere(job.parallel.devices)
+        self._is_distributed = distribute is None and has_remote_devices(job.parallel.devices)
         self._state = RunState.IDENTIFYING
         self._state_since = self._began = time.monotonic()
         self._requested_outcome: Literal["paused", "stopped"] | None = None

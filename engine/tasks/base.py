@@ -14,9 +14,8 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from engine.contract.catalogue import TaskEntry
+from engine.contract.images import LegendEntry, Preprocessing
 from engine.contract.job import Job
-from engine.contract.legend import LegendEntry
-from engine.contract.preprocessing import Preprocessing
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.datasets.samples import SampleSet
 from engine.data.decoding.idx import Bytes

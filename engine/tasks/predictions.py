@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from engine.contract.legend import LegendEntry
+from engine.contract.images import LegendEntry
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.decoding.outlines import Window

@@ -91,7 +91,7 @@ class Autotuner:
                 "only images can have their channels last, and these samples are not images",
             )
         alike = computes_alike(before, self.job)
-        if not strategy.entry.keeps_model_whole:
+        if not strategy.entry.keeps_full_model:
             cuts = tuple(before["cuts"]) if alike and not self.job.parallel.cuts else self.job.parallel.cuts
             self.job = self.job.with_fields(memory_format="contiguous", compile="off", cuts=cuts)
             return self.job

@@ -7,9 +7,8 @@ from typing import Any
 
 from engine.contract import augmentation
 from engine.contract.events import Chosen, Warned
-from engine.contract.image_sizes import side_of_epoch, validation_side
+from engine.contract.images import Preprocessing, side_of_epoch, validation_side
 from engine.contract.job import Job
-from engine.contract.preprocessing import Preprocessing
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import Splits

@@ -168,9 +168,9 @@ def _device(spec: WorkerSpec, text: str = "") -> str:
     named = _FULL_GPU.search(text)
     index = int(named[1]) if named else device.index
     try:
-        return f"GPU {index} of the run ({torch.cuda.get_device_name(index)}, {spec.own_devices[index]})"
+        return f"GPU {index} of the run ({torch.cuda.get_device_name(index)}, {spec.local_devices[index]})"
     except RuntimeError:  # it has failed, or was never reached
-        return f"GPU {index} of the run ({spec.own_devices[index]})"
+        return f"GPU {index} of the run ({spec.local_devices[index]})"
 
 
 def _in_model_file(error: BaseException, spec: WorkerSpec, where: str) -> str:

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from PIL import Image
 
-from engine.checks.augmentation_checks import augmentation_problems
+from engine.checks.training_checks import augmentation_problems
 from engine.contract import augmentation
 from engine.contract.preview import (
     EPOCHS,
-    MOST_SIDE,
+    MAX_SIDE,
     PreviewDone,
     PreviewFailed,
     PreviewImage,
@@ -105,7 +105,7 @@ class _FixedSampler(GlobalBatchSampler):
 
 def _png(image: Bytes) -> bytes:
     small = Image.fromarray(image)
-    small.thumbnail((MOST_SIDE, MOST_SIDE))
+    small.thumbnail((MAX_SIDE, MAX_SIDE))
     stream = BytesIO()
     small.save(stream, "PNG")
     return stream.getvalue()

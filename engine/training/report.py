@@ -137,7 +137,7 @@ class Reporter:
             activity=activity,
             seconds=round(seconds, 3),
             longest_step_s=round(self._longest_step_s, 3),
-            standing=standing,
+            thread_state=standing,
             location=location,
         )
 

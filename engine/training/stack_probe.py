@@ -7,7 +7,7 @@ import sysconfig
 from pathlib import Path
 from types import FrameType
 
-from engine.contract.worker import Standing
+from engine.contract.worker import ThreadState
 
 _OURS = Path(__file__).resolve().parents[1].as_posix()
 _STDLIB = ("<frozen ", *(Path(sysconfig.get_path(name)).as_posix() + "/" for name in ("stdlib", "platstdlib")))
@@ -22,7 +22,7 @@ _BACKWARD = "_engine_run_backward"
 """PyTorch's backward pass, at whose end DistributedDataParallel waits for the gradients of the other ranks."""
 
 
-def inspect_stack(thread: int) -> tuple[Standing, str]:
+def inspect_stack(thread: int) -> tuple[ThreadState, str]:
     """Return a thread's state and the code location that shows it; ("", "") if it has ended.
 
     The innermost frame outside the standard library decides, since everything that blocks ends up there.

@@ -217,7 +217,7 @@ def _use_cores(spec: WorkerSpec) -> None:
     the processes.
     """
     torch.set_num_threads(spec.threads)
-    if CPU in spec.own_devices:
+    if CPU in spec.local_devices:
         torch.set_num_threads(spec.job.precision.cpu_threads or spec.threads)
         linux.keep_freed_memory()
 

@@ -102,7 +102,7 @@ def joules(of: Candidate) -> str:
 
 
 def name(of: Candidate) -> str:
-    return f"{of.name} (your job)" if of.own else of.name
+    return f"{of.name} (your job)" if of.is_requested else of.name
 
 
 def note(of: Candidate) -> str:

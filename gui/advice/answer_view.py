@@ -52,7 +52,7 @@ class AnswerView(QWidget):
         """Show an answer; `machines` is the requested number of machines."""
         self.answer = answer
         saved = f"Saved result, measured {lately(answer.measured_at)}. Measure again to update it."
-        self.saved.say(saved if answer.kept else "", "info")
+        self.saved.say(saved if answer.is_cached else "", "info")
         first, _, rest = answer.sentence.partition(". ")
         self.sentence.setText(f"{first}." if rest else first)
         self.more.setText(rest)
@@ -65,7 +65,7 @@ class AnswerView(QWidget):
         self.table.show_candidates(answer.table, answer.fits)
         self.fitting.say(() if nothing else answer.remedies)
         self.change.say(answer.what_would_change)
-        lacking = (NO_PREDICTION,) if machines > 1 and answer.kept and not answer.machines else ()
+        lacking = (NO_PREDICTION,) if machines > 1 and answer.is_cached and not answer.machines else ()
         self.machines.say([each.sentence for each in answer.machines] or lacking)
         self.how.say(words.how(answer))
         left = sum(len(reason.names) for reason in answer.left_out)

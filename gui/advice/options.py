@@ -55,7 +55,7 @@ class AdviceOptions(QWidget):
         machines = self.machines.value()
         network = Network(self.network.value() * GIGABIT) if machines > 1 else None
         return AdviceOrder(
-            job=job, seconds=float(self.time.currentData()), again=again, machines=machines, network=network
+            job=job, seconds=float(self.time.currentData()), remeasure=again, machines=machines, network=network
         )
 
     def differs(self, order: AdviceOrder) -> bool:

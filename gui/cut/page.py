@@ -10,9 +10,8 @@ from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QStackedWidget,
 
 from engine.checks.node_checks import here_only
 from engine.contract.catalogue import load_catalogue
-from engine.contract.cut import Cut
+from engine.contract.cut import Cut, PlanningProgress
 from engine.contract.job import Job
-from engine.contract.planning import PlanningProgress
 from engine.contract.problems import Problem
 from engine.parallel.cut import CannotCut, automatic, stages
 from gui.actions import back_action, bind

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import msgspec
 from PySide6.QtCore import QObject
 
+from engine.contract.cut import PLANNING, PlanningDone, PlanningFailed, PlanningProgress
 from engine.contract.job import Job
-from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, PlanningProgress
 from gui.sources.json_lines import Answer, JsonLinesProcess
 
 if TYPE_CHECKING:
-    from engine.contract.planning import PlanningMessage
+    from engine.contract.cut import PlanningMessage
 
 _LINE_LIMIT_BYTES = 16 << 20
 

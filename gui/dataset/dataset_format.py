@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from engine.contract.catalogue import AnnotationKind, load_catalogue
-from engine.contract.dataset import DatasetReport, ImageSizes, Reading, SplitReport, channels_in_words
+from engine.contract.dataset import DatasetReport, ImageSizes, Reading, SplitReport, describe_channels
 from engine.contract.problems import Choice, Problem
 from gui.format import localised
 
@@ -54,7 +54,7 @@ def capitalized(text: str) -> str:
 def describe(report: DatasetReport) -> str:
     """Describe format, splits, sizes and unreadable files in a few lines."""
     splits = ", ".join(
-        f"{s.name} {localised(s.images)}{' (drawn from train)' if s.made else ''}" for s in report.splits
+        f"{s.name} {localised(s.images)}{' (drawn from train)' if s.is_drawn else ''}" for s in report.splits
     )
     lines = [f"{_format_and_kind(report)} · {splits}", recognized_by(report)]
     if report.sizes is not None:
@@ -76,7 +76,7 @@ def _format_and_kind(report: DatasetReport) -> str:
     text = title(report)
     if kind and kind != report.title:
         text = f"{text}: {kind}" if report.title else capitalized(kind)
-    return text if _kind(report).sample != "image" else f"{text}, {channels_in_words(report.channels)}"
+    return text if _kind(report).sample != "image" else f"{text}, {describe_channels(report.channels)}"
 
 
 # Folders whose evidence conflicts

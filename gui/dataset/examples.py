@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from engine.contract.dataset import Example
-from engine.contract.preview import MOST_SIDE, PreviewImage
+from engine.contract.preview import MAX_SIDE, PreviewImage
 from gui.style import theme
 
 _PAD = 4
@@ -157,7 +157,7 @@ class ExampleList(QListWidget):
         rows = [-(-len(self.examples) // number) for number in columns]
         caption = self._caption_height()
         all_fit = max(min(width // n, height // r - caption) - 2 * _PAD for n, r in zip(columns, rows, strict=True))
-        return min(MOST_SIDE, all_fit if all_fit >= self._least else max(self._least, width // columns[-1] - 2 * _PAD))
+        return min(MAX_SIDE, all_fit if all_fit >= self._least else max(self._least, width // columns[-1] - 2 * _PAD))
 
     def _caption_height(self) -> int:
         has_captions = self._captions and any(example.class_name for example in self.examples)

@@ -277,7 +277,7 @@ class DatasetPage(QWidget):
         if job is None:
             return
         titles = {"none": "Not augmented", "light": "Cropped from larger images"}
-        text = titles.get(job.augmentation.name) or f"Transforms: {augmentation.in_words(job)}"
+        text = titles.get(job.augmentation.name) or f"Transforms: {augmentation.describe(job)}"
         if not mirrored and job.augmentation.name != "none":
             text += "; not flipped, as that would change their meaning"
         self._show_progress(f"{text}.")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from engine.contract.devices import CPU, Gpu, Snapshot, device_key, host_of, is_gpu, there
+from engine.contract.devices import CPU, Gpu, Snapshot, device_key, host_of, is_gpu, local_device
 from gui.devices.cards import CpuCard, GpuCard
 from gui.sources.devices.device_format import card_order
 from gui.sources.devices.history import DeviceHistory
@@ -62,7 +62,7 @@ class MachineDevices(QWidget):
 
     def choose(self, devices: Sequence[str]) -> None:
         """Check this machine's devices among `devices` only; unknown GPUs once they appear."""
-        local_devices = [there(device) for device in devices if host_of(device) == self.host]
+        local_devices = [local_device(device) for device in devices if host_of(device) == self.host]
         workers = local_devices.count(CPU)
         changed = [self._cpu.check, self._cpu.workers, *(card.check for card in self._cards.values())]
         for widget in changed:

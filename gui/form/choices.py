@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from engine.checks.disk import ModelFile
 from engine.contract.catalogue import Catalogue, DeviceKind
 from engine.contract.devices import host_of, is_gpu
-from engine.contract.idle_fields import DECIDING, idle_fields
+from engine.contract.idle_fields import DECISIVE, idle_fields
 from engine.contract.job import FIELDS
 from gui.form.environment import JobEnvironment
 from gui.form.field_factory import choices_of, metric_choices
@@ -33,7 +33,7 @@ class FieldChoices:
     ) -> None:
         self._rows, self._options, self._environment = rows, options, environment
         self._models, self._model_file = models, model_file
-        for name in DECIDING:
+        for name in DECISIVE:
             rows[name].edited.connect(self.show_effects)
         for names, update in (
             (("task",), self.update_models),
@@ -106,7 +106,7 @@ class FieldChoices:
 
     def show_effects(self) -> None:
         """Hide the fields that have no effect."""
-        values = {name: self._rows[name].editor.value() for name in DECIDING}
+        values = {name: self._rows[name].editor.value() for name in DECISIVE}
         idle = idle_fields({**values, "devices": self._environment.devices}, self._environment.catalogue)
         for name, row in self._rows.items():
             row.set_effect(name not in idle)

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.checks.torch_build import TorchBuild
 from engine.contract.catalogue import Catalogue, load_catalogue
-from engine.contract.devices import CPU, Snapshot, by_host, device_key, gpu_title, is_gpu
+from engine.contract.devices import CPU, Snapshot, device_key, gpu_title, group_by_host, is_gpu
 from gui.titles import device_title
 
 QueuedRuns = Mapping[str, tuple[str, ...]]
@@ -61,7 +61,7 @@ def devices_text(devices: tuple[str, ...], names: dict[str, str]) -> str:
     if not devices:
         return "None selected; check one under Devices."
     texts = []
-    for host, of_host in by_host(devices).items():
+    for host, of_host in group_by_host(devices).items():
         gpus = [device_key(host, device) for device in of_host if is_gpu(device)]
         texts += [names.get(gpu, device_title(gpu)) for gpu in gpus]
         if workers := len(of_host) - len(gpus):

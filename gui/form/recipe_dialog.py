@@ -7,7 +7,7 @@ from collections.abc import Callable
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QGridLayout, QLabel, QLineEdit, QVBoxLayout, QWidget
 
-from engine.contract.recipes import MOST_LINE, name_of_file, path_of, title_problem
+from engine.contract.recipes import MAX_CHARACTERS, file_stem, recipe_path, title_problem
 
 Save = Callable[[str, str], None]
 """Saves a recipe under a title with a description; raises OSError, or ValueError for a wrong value of a field."""
@@ -28,8 +28,8 @@ class RecipeDialog(QDialog):
         self._save, self._renamed_id = save, renamed_id
         self._replaces = ""
         self.name, self.about = QLineEdit(name), QLineEdit()
-        self.name.setMaxLength(MOST_LINE)
-        self.about.setMaxLength(MOST_LINE)
+        self.name.setMaxLength(MAX_CHARACTERS)
+        self.about.setMaxLength(MAX_CHARACTERS)
         self.name.setAccessibleName("Name of the recipe")
         self.about.setAccessibleName("About the recipe")
         self.about.setPlaceholderText("When to use it, in one line")
@@ -62,8 +62,8 @@ class RecipeDialog(QDialog):
 
     def _submit(self) -> None:
         title = self.name.text().strip()
-        name, problem = name_of_file(title), title_problem(title, self._renamed_id)
-        if not problem and name not in (self._renamed_id, self._replaces) and path_of(name).exists():
+        name, problem = file_stem(title), title_problem(title, self._renamed_id)
+        if not problem and name not in (self._renamed_id, self._replaces) and recipe_path(name).exists():
             self._replaces = name
             self.buttons.button(QDialogButtonBox.StandardButton.Save).setText("Replace")
             problem = f"You already have a recipe “{name}”. Replace it, or choose another name."

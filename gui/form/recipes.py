@@ -16,15 +16,15 @@ from engine.contract.dataset import DatasetReport
 from engine.contract.job import job_from_values
 from engine.contract.recipes import (
     SETTABLE,
-    Broken,
+    InvalidRecipe,
     Recipe,
-    Seen,
+    RecipeFacts,
+    collect_facts,
     delete_recipe,
-    fitting,
+    initial_recipe,
     load_recipes,
     rename_recipe,
     save_recipe,
-    see,
 )
 from gui.form.environment import JobEnvironment
 from gui.form.field_row import FieldRow
@@ -178,11 +178,11 @@ class RecipeFollower(QObject):
             for field in SETTABLE:
                 self._rows[field].set_value(values.get(field, self._rows[field].default))
 
-    def _facts(self, chosen: Iterable[str], disk: Disk | None = None) -> Seen:
+    def _facts(self, chosen: Iterable[str], disk: Disk | None = None) -> RecipeFacts:
         """Collect the facts that recipes depend on; without a `disk`, known weights count as available."""
         values = {name: row.value() for name, row in self._rows.items()}
         chosen = [name for name in chosen if self._rows[name].has_effect]
-        return see(values, self._environment.catalogue, self._report, chosen, disk)
+        return collect_facts(values, self._environment.catalogue, self._report, chosen, disk)
 
     def _detect_overrides(self) -> None:
         """Mark the values of a loaded job that its recipe would not have set."""
@@ -194,13 +194,13 @@ class RecipeFollower(QObject):
             if row.editor.value() != values.get(name, row.default):
                 self._overridden.add(name)
         # Weights may have become unavailable since, so a recipe that fits with or without them isn't the user's choice.
-        fitting_recipes = (fitting(self._facts(self._overridden, disk)) for disk in (None, self._disk))
+        fitting_recipes = (initial_recipe(self._facts(self._overridden, disk)) for disk in (None, self._disk))
         self._is_chosen = self._recipe not in fitting_recipes
 
     def _apply(self) -> None:
         facts = self._facts(self._overridden, self._disk)
         default = self.known.get(self._environment.default_recipe)
-        match = default.id if default is not None and default.is_for(facts.task) else fitting(facts)
+        match = default.id if default is not None and default.is_for(facts.task) else initial_recipe(facts)
         recipe = self.known.get(self._recipe)
         if not self._is_chosen or (recipe is not None and not recipe.is_for(facts.task)):
             self._is_chosen = False
@@ -253,7 +253,7 @@ class RecipeFollower(QObject):
         self._editor.rename.setEnabled(recipe is not None and bool(recipe.path) and not self.paused)
         self._editor.delete.setEnabled(bool(self._path()) and not self.paused)
 
-    def _broken(self) -> Broken | None:
+    def _broken(self) -> InvalidRecipe | None:
         return next((one for one in self.known.broken if one.id == self._shown), None)
 
     def _path(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.checks import job_checks
 from engine.checks.disk import ModelFile
-from engine.checks.gpu_support import gpu_problems
+from engine.checks.gpu_checks import gpu_problems
 from engine.checks.machine_findings import cpu_warnings
 from engine.checks.weights_checks import weights_line
 from engine.contract.devices import host_of

@@ -13,7 +13,7 @@ from typing import Any
 import tomli_w
 
 from engine.checks import job_checks
-from engine.checks.search_checks import judge_search, name_problems, room_problems
+from engine.checks.search_checks import name_problems, room_problems, validate_search
 from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job, changed_fields, job_from_values, job_table, load_job, read_toml, values_from_table
@@ -107,7 +107,7 @@ class ValidationRequest:
             problems += errors(job_checks.problems(trial_job, catalogue, None, self.report))
             if self.values["name"] in self.taken:
                 problems.append(Problem("name", "There is a search of this name.", "Choose another name."))
-        search, found = judge_search(self.values, self.job, catalogue, report=self.report)
+        search, found = validate_search(self.values, self.job, catalogue, report=self.report)
         problems += [problem for problem in found if problem not in problems]
         if search is not None:
             problems += name_problems(search) if self.taken is None else []

@@ -26,7 +26,7 @@ _STATE = 1
 
 
 def _trials(line: SearchLine) -> str:
-    ended, total = line.state.own_ended, line.state.own_total
+    ended, total = line.state.originals_ended, line.state.originals_total
     return f"{localised(ended)} / {localised(total)}" if total else localised(ended)
 
 

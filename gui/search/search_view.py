@@ -201,7 +201,7 @@ class SearchView(QWidget):
 
 def progress_text(status: Status, state: SearchState) -> str:
     """Return such as "Running · 12 of 40 trials · 2 running, 5 pruned · 1:20:00 h, 2:10:00 h left"."""
-    ended, total = state.own_ended, state.own_total
+    ended, total = state.originals_ended, state.originals_total
     trials = f"{localised(ended)} of {counted(total, 'trial')}" if total else counted(ended, "trial")
     counts = [
         f"{count} {trial_state}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.contract.job import FIELDS, Field
-from engine.contract.search import MOST_REPEATS, PARAMETERS, SECONDS
+from engine.contract.search import MAX_REPEATS, PARAMETERS, SECONDS
 from gui.form.field_row import FieldRow
 from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, IntEditor, TextEditor
 
@@ -44,7 +44,7 @@ _ROWS: tuple[Callable[[], tuple[Field, Editor]], ...] = (
     lambda: _int(_field("total_epochs", "Total epochs", "Sum of the epochs of all trials.", "int", None, optional=True, minimum=1, maximum=100_000_000)),
     lambda: (_field("sampler", "Sampler", "Method that chooses settings.", "choice", "tpe"), ChoiceEditor(list(_SAMPLERS))),
     lambda: (_field("pruner", "Pruning", "Method that stops trials early.", "choice", "hyperband"), ChoiceEditor(list(_PRUNERS))),
-    lambda: _int(_field("confirm", "Confirm", _CONFIRM_HELP, "int", 1, minimum=0, maximum=MOST_REPEATS)),
+    lambda: _int(_field("confirm", "Confirm", _CONFIRM_HELP, "int", 1, minimum=0, maximum=MAX_REPEATS)),
     lambda: _int(_field("seed", "Sampler seed", "Makes the choice of settings reproducible.", "int", 0, minimum=0, maximum=2**31 - 1)),
     lambda: _int(_field("devices_per_trial", "Per trial", "Number of devices of each trial.", "int", 1, minimum=1, maximum=1024)),
     lambda: _int(_field("best_epochs", "Best for", "Epochs of the full training with the best settings.", "int", None, optional=True, minimum=1, maximum=FIELDS["epochs"].maximum), "as long as a trial"),

@@ -16,7 +16,7 @@ import numpy as np
 from PySide6.QtCore import QBuffer, QIODevice, QObject
 from PySide6.QtGui import QPixmap
 
-from engine.contract.devices import there
+from engine.contract.devices import local_device
 from engine.system.csv_writer import CsvWriter
 from gui.sources.background import Background, in_background
 from gui.sources.columns import Floats
@@ -77,7 +77,7 @@ def excerpt(history: DeviceHistory, keys: Sequence[str], quantities: Sequence[st
         rows = slice(int(np.searchsorted(times, low)), int(np.searchsorted(times, high, side="right")))
         columns = tuple(history.values(key, quantity)[rows].copy() for quantity in reported)
         host = history.host(key)
-        series.append(_Series(host, there(key), history.titles[key], times[rows], columns))
+        series.append(_Series(host, local_device(key), history.titles[key], times[rows], columns))
     return Excerpt(reported, tuple(series))
 
 

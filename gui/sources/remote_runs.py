@@ -10,7 +10,7 @@ import msgspec
 from PySide6.QtCore import QObject, QProcess, QTimer, Signal
 
 from engine.contract.hosts import Host, host
-from engine.contract.nodes import FetchProgress, Followed, RunFile
+from engine.contract.nodes import FetchProgress, FollowResult, RunFile
 from engine.runs.folder import RunFolder, RunSummary
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
@@ -111,7 +111,7 @@ class FollowedRun(QObject):
         if self._process is None or not self._process.canReadLine():
             return
         try:
-            answer = msgspec.json.decode(bytes(self._process.readLine().data()), type=Followed)
+            answer = msgspec.json.decode(bytes(self._process.readLine().data()), type=FollowResult)
         except NOT_DECODED:
             return
         self._problem = answer.problem

@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
-from engine.contract.recipes import fitting, see
+from engine.contract.recipes import collect_facts, initial_recipe
 from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.resume import checkpoint_of
 from gui.format import lately
@@ -105,7 +105,7 @@ def to_follow(summary: RunSummary, changes: Mapping[str, Any], *, further: bool)
 
 
 def _fitting_recipe(job: Job) -> str:
-    return fitting(see(job.values(), load_catalogue(), None, ("pretrained",)))
+    return initial_recipe(collect_facts(job.values(), load_catalogue(), None, ("pretrained",)))
 
 
 def _read(summary: RunSummary) -> tuple[RunFolder, Job]:

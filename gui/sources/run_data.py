@@ -211,7 +211,7 @@ class RunData:
             case TimeSpent():
                 self.time_spent = event
             case Chosen():
-                self._add_line(event, "info", event.words)
+                self._add_line(event, "info", event.text)
             case Validation():
                 self.validations.append(self.seconds(event), event)
                 self._add_line(event, "info", _validation_words(event, self.task))
@@ -340,7 +340,7 @@ def attempt_words(event: Restarting) -> str:
     """Return "attempt 1 of 3", or the changes of the restart, such as "accumulation 4"."""
     devices = [counted(len(event.devices), "device")] if event.devices else []
     changes = [*devices, *([changes_words(event.changes)] if event.changes else [])]
-    return ", ".join(changes) or f"attempt {event.attempt} of {event.most}"
+    return ", ".join(changes) or f"attempt {event.attempt} of {event.max_attempts}"
 
 
 def _restart_words(event: Restarting) -> str:

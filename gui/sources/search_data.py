@@ -99,7 +99,7 @@ class SearchData:
 def data_of(folder: SearchFolder, search: Search, state: SearchState, status: Status) -> SearchData:
     """Prepare a search for drawing."""
     axes = tuple(_axis(name, dimension) for name, dimension in search.space.items())
-    rows, goals = state.own, search.goals
+    rows, goals = state.originals, search.goals
     positions = np.array([[axis.position(row.params.get(axis.name)) for axis in axes] for row in rows], np.float64)
     scales = np.array([shown(goal, 1.0) for goal in goals])
     values = np.array([[math.nan if value is None else value for value in row.values] for row in rows], np.float64)

@@ -8,7 +8,7 @@ from PySide6.QtCore import QPoint, QRect, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from engine.contract.legend import LegendEntry
+from engine.contract.images import LegendEntry
 from gui.style import theme
 
 LINES = 2

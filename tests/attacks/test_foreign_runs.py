@@ -14,10 +14,10 @@ import pytest
 
 from engine.checks.disk import model_file_sha256
 from engine.cli.exit_codes import BAD_REQUEST
+from engine.contract.cut import PLANNING, PlanningFailed
 from engine.contract.events import Failed
 from engine.contract.finders import FINDING, FinderFailed, FinderOrder
 from engine.contract.job import Job
-from engine.contract.planning import PLANNING, PlanningFailed
 from engine.runs import consent
 from engine.runs.folder import create_run
 from engine.system import paths

@@ -24,7 +24,7 @@ from engine.contract.dataset import DatasetReport, Unreadable
 from engine.contract.devices import Gpu, GpuProcess, Snapshot
 from engine.contract.events import CheckpointSaved, Failed, LogLine, Planned, RunFinished, Warned
 from engine.contract.problems import Problem
-from engine.contract.recipes import path_of
+from engine.contract.recipes import recipe_path
 from engine.runs.folder import RunFolder
 from engine.runs.notes import change_notes
 from engine.system.plain_text import escaped
@@ -80,9 +80,11 @@ def test_run_commands_print_no_control_characters(command: list[str], capsys: Ou
 
 
 def test_recipes_print_no_control_characters(capsys: Out) -> None:
-    path_of("evil").parent.mkdir(parents=True)
-    path_of("evil").write_text('title = "\\u001b[2JFORGED"\nabout = "\\nFORGED"\ntasks = ["classification"]\n# \x9b\n')
-    path_of("broken").write_text('title = "FORGED"\nabout = "x"\ntasks = ["\\u001b\\nFORGED"]\n')
+    recipe_path("evil").parent.mkdir(parents=True)
+    recipe_path("evil").write_text(
+        'title = "\\u001b[2JFORGED"\nabout = "\\nFORGED"\ntasks = ["classification"]\n# \x9b\n'
+    )
+    recipe_path("broken").write_text('title = "FORGED"\nabout = "x"\ntasks = ["\\u001b\\nFORGED"]\n')
     main(["recipes"])
     output = capsys.readouterr()
     nothing_obeyed(output.out)

@@ -39,9 +39,9 @@ from engine.contract.events import (
     Validation,
     Warned,
 )
-from engine.contract.legend import LegendEntry
+from engine.contract.images import LegendEntry
 from engine.contract.problems import Problem
-from engine.contract.recipes import MOST_LINE, path_of
+from engine.contract.recipes import MAX_CHARACTERS, recipe_path
 from engine.data.formats.shared.assembly import MAX_LETTERS
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
@@ -205,10 +205,10 @@ class Tour:
         self.window.message.hide()
 
     def _offer_recipe(self, name: str) -> None:
-        line = name[:MOST_LINE]
+        line = name[:MAX_CHARACTERS]
         recipe = {"title": line, "about": line, "source": line, "tasks": ["classification"], "set": {}}
-        path_of("evil").parent.mkdir(parents=True, exist_ok=True)
-        path_of("evil").write_text(tomli_w.dumps(recipe))
+        recipe_path("evil").parent.mkdir(parents=True, exist_ok=True)
+        recipe_path("evil").write_text(tomli_w.dumps(recipe))
         self.window.form.recipes.reload()
         self.window.form.set_field("recipe", "evil")
 

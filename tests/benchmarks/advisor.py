@@ -131,7 +131,7 @@ def capped(cap_bytes: int) -> Any:
 
 def advised(case: Case, seconds: float, folder: Path) -> tuple[Advice, float]:
     """Return the answer and its total time; report leftovers."""
-    order = msgspec.json.encode(AdviceOrder(job=case.job, seconds=seconds, again=True))
+    order = msgspec.json.encode(AdviceOrder(job=case.job, seconds=seconds, remeasure=True))
     start = time.monotonic()
     result = subprocess.run(
         [sys.executable, "-m", "engine.advisor.advice"],

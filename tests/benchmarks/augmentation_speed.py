@@ -23,7 +23,7 @@ from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from engine.contract.augmentation import in_words, transforms
+from engine.contract.augmentation import describe, transforms
 from engine.contract.job import Job
 from engine.data.datasets.open_splits import open_splits
 from engine.data.loading.image_loader import BatchLoader
@@ -100,7 +100,7 @@ def measure(chosen: argparse.Namespace, name: str, size: int) -> float:
     low, *_, high = statistics.quantiles(ratios, n=20)
     ratio = statistics.median(ratios)
     print(
-        f"{name} at {size} px, {chosen.strength} ({in_words(job)}): {statistics.median(rates):.1f} images/s, {ratio:.3f} of pure "
+        f"{name} at {size} px, {chosen.strength} ({describe(job)}): {statistics.median(rates):.1f} images/s, {ratio:.3f} of pure "
         f"({low:.3f} to {high:.3f}; aim {AIM}: {'met' if ratio >= AIM else 'MISSED'})",
         flush=True,
     )

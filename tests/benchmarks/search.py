@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from engine.checks.search_checks import judge_search
+from engine.checks.search_checks import validate_search
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 from engine.contract.search import SearchState
@@ -80,7 +80,7 @@ SPACES: dict[str, dict[str, Any]] = {
 
 def searched(name: str, job: Job, **values: Any) -> tuple[SearchFolder, SearchState, float]:
     """Run a search on two CPU workers; return it, its final state and its duration in seconds."""
-    search, problems = judge_search({"name": name, "devices": DEVICES, **values}, job, load_catalogue())
+    search, problems = validate_search({"name": name, "devices": DEVICES, **values}, job, load_catalogue())
     if search is None:
         raise SystemExit("; ".join(map(str, problems)))
     folder = create_search(search)
@@ -143,7 +143,7 @@ def gain(name: str, trials: int) -> bool:
     )
     print(
         f"gain: {name}: {search.goals[0].title} {means['default']:.4f} by default, {means['best']:.4f} with {settings} "
-        f"(trial {best.number} of {len(state.own)}, {best.values[0]:.4f} in the search; {confirmed}; "
+        f"(trial {best.number} of {len(state.originals)}, {best.values[0]:.4f} in the search; {confirmed}; "
         f"{state.count('pruned')} pruned; {time.monotonic() - start:.0f} s)",
         flush=True,
     )

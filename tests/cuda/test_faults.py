@@ -38,7 +38,7 @@ def test_rank_with_a_hung_gpu_is_reported(machine: Machine, job: Make, start: St
     group.read_steps(3)
     host.state.set(0, hangs=True)
     heartbeat = group.read(
-        lambda rank, message: rank == 0 and isinstance(message, Heartbeat) and bool(message.standing)
+        lambda rank, message: rank == 0 and isinstance(message, Heartbeat) and bool(message.thread_state)
     )
     assert heartbeat.standing == "waiting", heartbeat
 

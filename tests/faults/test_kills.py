@@ -78,7 +78,7 @@ def test_killed_rank_restarts_the_run(
     kill(before[1].pid)
     hold.release()
     restart = run.wait_for(Restarting)
-    assert (restart.rank, restart.kind, restart.attempt, restart.most) == (1, "fault", 1, 3)
+    assert (restart.rank, restart.kind, restart.attempt, restart.max_attempts) == (1, "fault", 1, 3)
     assert BY_SIGKILL in restart.cause
     planned = run.wait_for(Planned, since=restart.n)
     assert planned.from_step >= saved
@@ -160,7 +160,7 @@ def test_repeatedly_killed_rank_exhausts_the_restarts(
         killed |= {worker.pid for worker in workers.values()}
         kill(workers[1].pid)
     assert run.finished().outcome == "failed"
-    assert [(event.attempt, event.most) for event in run.all(Restarting)] == [(1, 2), (2, 2)]
+    assert [(event.attempt, event.max_attempts) for event in run.all(Restarting)] == [(1, 2), (2, 2)]
     (failed,) = run.all(Failed)
     assert BY_SIGKILL in failed.cause
     hold.release()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from engine.checks.search_checks import judge_search
+from engine.checks.search_checks import validate_search
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job
 from engine.contract.search import Search
@@ -29,7 +29,7 @@ def small_job(dataset: Path | None = None, **changes: Any) -> Job:
 def small_search(job: Job | None = None, **values: Any) -> Search:
     """Return a valid search; by default it confirms nothing."""
     given = {"name": "small", "space": SPACE, "trials": 4, "devices": ["cpu", "cpu"], "confirm": 0} | values
-    search, problems = judge_search(given, job or small_job(), load_catalogue())
+    search, problems = validate_search(given, job or small_job(), load_catalogue())
     assert search is not None, problems
     return search
 

@@ -57,7 +57,7 @@ UNCERTAIN = DatasetReport(
     classes=("crate", "pallet"),
     splits=(
         SplitReport("train", {"crate": 12, "pallet": 14}, total=20, objects={"crate": 30, "pallet": 14}),
-        SplitReport("val", {"crate": 3, "pallet": 4}, made=True, total=5, objects={"crate": 8, "pallet": 4}),
+        SplitReport("val", {"crate": 3, "pallet": 4}, is_drawn=True, total=5, objects={"crate": 8, "pallet": 4}),
     ),
     examples=(Example("crate", "train", drawn("navy"), 0), Example("pallet", "train", drawn("teal"), 1)),
 )

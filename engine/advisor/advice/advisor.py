@@ -47,7 +47,7 @@ def advise(order: AdviceOrder, send: _Send) -> Advice | AdviceRefused:
 
     Ctrl+C (KeyboardInterrupt) ends the trials; the answer then covers the measurements made by then.
     """
-    cached = None if order.again else advice_cache.load(order)
+    cached = None if order.remeasure else advice_cache.load(order)
     if cached is not None:
         return adapt_cached(order, cached)
     started, advisor = time.monotonic(), _Advisor(order, send)

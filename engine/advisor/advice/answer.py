@@ -24,7 +24,7 @@ def adapt_cached(order: AdviceOrder, cached: advice_cache.CachedAdvice) -> Advic
     """Return a cached answer, adapted to the epochs and machines of `order`."""
     table = tuple(_for_epochs(row, order.job.training.epochs) for row in cached.answer.table)
     machines = _predict_machines(order, table[0], cached.step) if table else ()
-    return msgspec.structs.replace(cached.answer, table=table, machines=machines, kept=True)
+    return msgspec.structs.replace(cached.answer, table=table, machines=machines, is_cached=True)
 
 
 def _for_epochs(row: Candidate, epochs: int) -> Candidate:

@@ -54,7 +54,7 @@ class Setup:
             strategy=self.job.parallel.strategy,
             devices=self.job.parallel.devices,
             changes=changes,
-            own=self.is_requested,
+            is_requested=self.is_requested,
             **measurements,
         )
 

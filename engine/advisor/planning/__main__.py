@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from engine.contract.cut import PlanningDone, PlanningFailed, PlanningMessage, PlanningProgress
 from engine.contract.devices import is_gpu
 from engine.contract.job import Job
-from engine.contract.planning import PlanningDone, PlanningFailed, PlanningMessage, PlanningProgress
 from engine.contract.problems import Problem
 from engine.supervisor.environment import usable_cores
 from engine.system import compile_cache

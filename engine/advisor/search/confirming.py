@@ -39,7 +39,7 @@ def missing(numbers: Sequence[int], repeats: Iterable[TrialRow], confirm: int, s
     All trials are repeated with the first seed, then all with the second, so that the comparison is fair at any time.
     `seed` is that of the search's job.
     """
-    started = {(row.again, row.params["seed"]) for row in repeats}
+    started = {(row.repeat_of, row.params["seed"]) for row in repeats}
     seeds = [(seed + 1 + k) % _SEEDS for k in range(confirm)]
     return [(number, each) for each in seeds for number in numbers if (number, each) not in started]
 
@@ -48,8 +48,8 @@ def confirmed(repeats: Iterable[TrialRow]) -> dict[int, tuple[float, ...]]:
     """Return the values of the completed repeats by the number of the repeated trial."""
     values: dict[int, tuple[float, ...]] = {}
     for row in repeats:
-        if row.again is not None and row.state == "completed" and row.values[0] is not None:
-            values[row.again] = (*values.get(row.again, ()), row.values[0])
+        if row.repeat_of is not None and row.state == "completed" and row.values[0] is not None:
+            values[row.repeat_of] = (*values.get(row.repeat_of, ()), row.values[0])
     return values
 
 

@@ -18,7 +18,7 @@ from engine.advisor.search import budget, confirming
 from engine.advisor.search.study import Study
 from engine.advisor.search.trial_handle import TrialHandle
 from engine.checks.job_checks import problems
-from engine.checks.search_checks import LEAST_FREE_BYTES
+from engine.checks.search_checks import MIN_FREE_BYTES
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.devices import CPU
 from engine.contract.job import Job
@@ -146,7 +146,7 @@ class Driver:
         """Stop trials early that Optuna considers worse than others at the same epoch."""
         known = [handle.known for handle in self._base]
         for handle in active:
-            if handle.trial.again is not None:
+            if handle.trial.repeat_of is not None:
                 continue
             if handle.trial.pruned:
                 handle.send(Stop())
@@ -226,7 +226,7 @@ class Driver:
         """Repeat trial `again` with another seed. Raises OSError."""
         number = max(self._handles) + 1
         params = self._handles[again].trial.params | {"seed": seed}
-        trial = Trial(search=self._search.name, number=number, params=params, seed=self._search.seed, again=again)
+        trial = Trial(search=self._search.name, number=number, params=params, seed=self._search.seed, repeat_of=again)
         job, found = job_with(self._search.job, params | self._run_fields(f"{again}, seed {seed}", devices))
         if job is None:
             raise ValueError(f"the settings of trial {again} are not those of a job: {found[0]}")
@@ -235,7 +235,7 @@ class Driver:
     def _create(self, trial: Trial, job: Job) -> None:
         """Create and start the run of a trial. Raises OSError."""
         folder = self._folder.path
-        if shutil.disk_usage(folder).free < LEAST_FREE_BYTES:
+        if shutil.disk_usage(folder).free < MIN_FREE_BYTES:
             raise OSError(f"less than 1 GiB is free on the disk of {folder}")
         run = create_run(job, partial(_save_trial, trial=trial))
         self._start(run)
@@ -334,7 +334,7 @@ class Driver:
     @property
     def _base(self) -> list[TrialHandle]:
         """Trials without repeats."""
-        return [handle for handle in self._handles.values() if handle.trial.again is None]
+        return [handle for handle in self._handles.values() if handle.trial.repeat_of is None]
 
     @property
     def _base_rows(self) -> list[TrialRow]:
@@ -342,7 +342,7 @@ class Driver:
 
     @property
     def _repeats(self) -> list[TrialHandle]:
-        return [handle for handle in self._handles.values() if handle.trial.again is not None]
+        return [handle for handle in self._handles.values() if handle.trial.repeat_of is not None]
 
     @property
     def _baseline(self) -> int | None:

@@ -75,7 +75,7 @@ class TrialLog:
             epochs=self._epochs,
             seconds=round(self._seconds, 3),
             cause=self._cause,
-            again=trial.again,
+            repeat_of=trial.repeat_of,
         )
         missing = [goal for goal, value in zip(self._goals, row.values, strict=True) if value is None]
         if row.state != "completed" or not missing:

@@ -1,1 +1,1 @@
-"""What ``python -m engine.inference`` is asked, what it says, and what it leaves: a file for each kind of work."""
+"""Requests and results of ``python -m engine.inference``, a file for each kind of work."""

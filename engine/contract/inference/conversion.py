@@ -1,4 +1,4 @@
-"""How a model is converted into files for other programs, and what is kept of it."""
+"""Conversion of a model into files for other programs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from engine.contract.problems import Problem
 
 Target = Literal["onnx", "safetensors"]
 CONVERTED_FILE = "conversion.json"
-"""Holds a `Converted`, beside the files that it tells of; of a zip file in a folder of the run's `exports`."""
+"""File with a `Converted`, next to the converted files; for a zip file, in a folder of the run's `exports`."""
 MIN_OPSET, OPSET, MAX_OPSET = 18, 20, 23
-"""Of ONNX: the lowest that torch's exporter writes, the usual one, and the highest."""
+"""ONNX opsets: lowest that torch's exporter writes, default, and highest."""
 QUALITY_SAMPLES = 200
 TOLERANCE = 1e-4
-"""The most that an output of a file in fp32 may differ from the model's, absolutely or as a share of the largest
-output."""
+"""Largest accepted difference of an fp32 file's output from the model's, absolute or relative to the largest output."""
 
 
 class OnnxOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`preprocessing`: the file takes images, uint8 [batch, height, width, channels], and normalises them itself;
-    else it takes what the model takes. `dynamic_size`: any height and width, where the model can. `int8`: a second
-    file of 8 bits is written, calibrated on training samples.
+    """Options for ONNX files.
+
+    Attributes:
+        preprocessing: The file takes images, uint8 [batch, height, width, channels], and normalizes them; otherwise it takes
+            the model's input.
+        dynamic_size: Accept any height and width, if the model can.
+        int8: Also write an 8-bit file, calibrated on training samples.
     """
 
     preprocessing: bool = True
@@ -34,8 +37,9 @@ class OnnxOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class ConvertOrder(Order, tag="convert", frozen=True, kw_only=True):
-    """Writes the model in the formats `to` into `out`, with its card, a script that uses it and an example: a new
-    folder, or where `packed` one zip file.
+    """Request to write the model in the formats `to`, with a model card, a script that uses it and an example.
+
+    `out` is a new folder, or a zip file if `packed`.
     """
 
     to: tuple[Target, ...]
@@ -45,7 +49,7 @@ class ConvertOrder(Order, tag="convert", frozen=True, kw_only=True):
 
 
 class WrittenFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A file by its `name` in the folder; `what` it is in a few words."""
+    """Converted file; `name` is relative to the folder, and `what` describes it in a few words."""
 
     name: str
     what: str
@@ -54,9 +58,10 @@ class WrittenFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How far the file's outputs are at most from the model's, for a batch of so many samples; `largest_output` is
-    what to compare it with. Of a detector it is over detections that both found, with boxes as shares of the image's
-    side, and `unmatched` counts those of one alone.
+    """Largest difference between outputs of the file and the model for one batch.
+
+    `largest_output` is for comparison. For a detector, detections found by both are compared, with boxes relative to the
+    image's side, and `unmatched` counts the other detections.
     """
 
     batch_size: int
@@ -66,11 +71,15 @@ class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class ComparedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What was found when a file was opened again, in the program `runtime`, and compared with the model.
+    """Comparison of a file, loaded in the program `runtime`, with the model.
 
-    `compared_on` says on what samples. `measures` are the task's, of the file, `torch_measures` of the model, both of
-    the same `samples`; empty where the dataset is gone. `milliseconds` and `torch_milliseconds` are those of one
-    sample, on this machine's CPU with as many threads.
+    Attributes:
+        compared_on: Kind of samples.
+        samples: Number of samples.
+        measures: Metrics of the file; empty if the dataset is unavailable.
+        torch_measures: Metrics of the model for the same samples.
+        milliseconds: Time of the file per sample, on this machine's CPU.
+        torch_milliseconds: Time of the model with the same number of threads.
     """
 
     name: str
@@ -85,15 +94,16 @@ class ComparedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class NextCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A command to run next, in the folder, in a shell; `purpose` says what it makes."""
+    """Shell command to run next in the folder, and its purpose."""
 
     purpose: str
     command: str
 
 
 class Converted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a conversion left in `out`, a folder or a zip file. `checkpoint_sha256` tells the weights from others.
-    `problems` are what could not be done beside the rest, and what the user should know.
+    """Result of a conversion into `out`, a folder or a zip file.
+
+    `checkpoint_sha256` identifies the weights. `problems` are skipped steps and other things that the user should know.
     """
 
     run_id: str
@@ -103,7 +113,7 @@ class Converted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     checkpoint_sha256: str
     classes: tuple[str, ...]
     out: str
-    made: float
+    created_at: float
     seconds: float
     files: tuple[WrittenFile, ...]
     compared: tuple[ComparedFile, ...] = ()
@@ -113,5 +123,5 @@ class Converted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 def read_converted(file: Path) -> Converted:
-    """What a conversion's file says. Raises OSError, and msgspec.DecodeError for a file that says something else."""
+    """Read a conversion's file. Raises OSError, and msgspec.DecodeError for other content."""
     return msgspec.json.decode(file.read_bytes(), type=Converted)

@@ -1,14 +1,14 @@
-"""How a model is evaluated, and what is kept of it.
+"""Evaluation of a model.
 
 An evaluation is a folder, `<run>/evaluations/<id>/`:
 
-evaluation.json     what came of it (`Evaluation`)
-samples.msgpack     how the model did on each sample (`Samples`)
-curves.msgpack      precision-recall and ROC curves, where the task has any (`Curves`)
-resamples.msgpack   the measures of each bootstrap resample, by which two evaluations are compared (`Resamples`)
-probabilities.npy   of labels: float32 [samples, classes], a row for each of `Samples`, fit to be mapped into memory
+evaluation.json     results (`Evaluation`)
+samples.msgpack     results for each sample (`Samples`)
+curves.msgpack      precision-recall and ROC curves, if the task has any (`Curves`)
+resamples.msgpack   metrics of each bootstrap resample, for comparisons (`Resamples`)
+probabilities.npy   for labels: float32 [samples, classes], a row for each of `Samples`, suitable for memory mapping
 
-The folder appears as a whole or not at all; `engine.runs.evaluations` lists and reads it.
+The folder appears atomically; `engine.runs.evaluations` lists and reads it.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ PROBABILITIES_FILE = "probabilities.npy"
 
 
 class EvaluateOrder(Order, tag="evaluate", frozen=True, kw_only=True):
-    """Measures the model on a `split` of the folder `dataset`, "" for the run's own.
+    """Request to evaluate the model on a `split` of the folder `dataset`, "" for the run's dataset.
 
-    None leaves the split open: validation for the run's own dataset; for another folder test where it has one, else
-    val where it has one, else all of it. A folder that is not divided is "all". The path of an `Evaluation` is the
-    answer.
+    Without a split, the run's dataset uses validation, and another folder uses test, val or all of it, the first that
+    exists. A folder without splits is "all". The answer is the path of an `Evaluation`.
     """
 
     dataset: str = ""
     split: EvaluationSplit | None = None
 
 
-class _Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Fields that a later version adds are passed over by this one."""
+class _Saved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of saved results; unknown fields, which a later version may add, are ignored."""
 
 
 class Interval(msgspec.Struct, frozen=True, array_like=True):
-    """A value with the 95 % interval of a bootstrap over the samples: the 2.5th and 97.5th percentile of what
-    resamples of the same size, drawn with replacement, give (Efron 1979). `low` and `high` are None where there is no
-    interval.
+    """Value with the 95 % interval of a bootstrap over the samples (Efron 1979).
+
+    `low` and `high` are the 2.5th and 97.5th percentile over resamples of the same size, drawn with replacement; None if there
+    is no interval.
     """
 
     value: float
@@ -57,19 +57,21 @@ class Interval(msgspec.Struct, frozen=True, array_like=True):
     high: float | None = None
 
 
-class Skipped(_Kept, frozen=True):
-    """A file that could not be read, and why; both are fit to print."""
+class Skipped(_Saved, frozen=True):
+    """Unreadable file and the reason, both printable."""
 
     path: str
     reason: str
 
 
-class ClassMapping(_Kept, frozen=True):
-    """How the classes of the folder, by name, are those of the model.
+class ClassMapping(_Saved, frozen=True):
+    """Mapping of the folder's classes to the model's, by name.
 
-    `missing` are classes of the model that the folder does not name, `unknown` those of the folder that the model
-    does not know, and `ignored` how many images, labels or boxes of these were left out of the measures; None of
-    pixels, points and outlines, which are left out uncounted.
+    Attributes:
+        missing: Classes of the model that the folder lacks.
+        unknown: Classes of the folder that the model lacks.
+        ignored: Number of images, labels or boxes of unknown classes, which are excluded; None for pixels, points and
+            outlines, which are not counted.
     """
 
     missing: tuple[str, ...] = ()
@@ -77,9 +79,10 @@ class ClassMapping(_Kept, frozen=True):
     ignored: int | None = 0
 
 
-class ReliabilityBin(_Kept, frozen=True):
-    """The predictions with a confidence above `low` and up to `high`: how many, their mean confidence, and the share
-    of them that is right. Both are None of an empty bin.
+class ReliabilityBin(_Saved, frozen=True):
+    """Predictions with a confidence above `low` and up to `high`.
+
+    `confidence` is their mean confidence and `accuracy` the fraction of correct ones; None for an empty bin.
     """
 
     low: float
@@ -89,13 +92,12 @@ class ReliabilityBin(_Kept, frozen=True):
     accuracy: float | None = None
 
 
-class Calibration(_Kept, frozen=True):
-    """How far confidences can be believed: the expected calibration error over 15 bins (Guo et al. 2017, section 2).
+class Calibration(_Saved, frozen=True):
+    """Expected calibration error over 15 bins (Guo et al. 2017, section 2), and the effect of temperature scaling.
 
-    `temperature` is what to divide logits by (section 4.2), fitted on every second sample; `ece_before`, `ece_after`,
-    `loss_before` and `loss_after` are the expected calibration error and the negative log-likelihood of the other
-    samples without and with it. These are None where there are too few samples. For labels that do not exclude each
-    other every label of a sample is a prediction.
+    `temperature` divides logits (section 4.2) and is fitted on every second sample. `ece_before`, `ece_after`, `loss_before`
+    and `loss_after` are calibration error and negative log-likelihood of the other samples without and with it; None if there
+    are too few samples. For multi-label tasks, every label of a sample is a prediction.
     """
 
     ece: Interval
@@ -107,10 +109,13 @@ class Calibration(_Kept, frozen=True):
     loss_after: float | None = None
 
 
-class ThresholdRow(_Kept, frozen=True):
-    """What remains when only predictions with a confidence of at least `threshold` count: the `share` of all
-    predictions, how many of the remaining are right (`precision`), and how many of all there are to be found are
-    found (`recall`). None of nothing.
+class ThresholdRow(_Saved, frozen=True):
+    """Predictions with a confidence of at least `threshold`; None for undefined values.
+
+    Attributes:
+        share: Fraction of all predictions.
+        precision: Fraction of these predictions that are correct.
+        recall: Fraction of all targets that are found.
     """
 
     threshold: float
@@ -124,9 +129,10 @@ ErrorKind = Literal["classification", "localisation", "both", "duplicate", "back
 SizeName = Literal["small", "medium", "large"]
 
 
-class BoxErrors(_Kept, frozen=True):
-    """One kind of errors of a detector after TIDE (Bolya et al. 2020, section 2.2): how many there are, and by how
-    much AP50 would rise if they were all mended (`ap_loss`, from 0 to 1).
+class BoxErrors(_Saved, frozen=True):
+    """One kind of detection errors after TIDE (Bolya et al. 2020, section 2.2).
+
+    `ap_loss` is the increase of AP50, from 0 to 1, if all errors of this kind were corrected.
     """
 
     kind: ErrorKind
@@ -134,10 +140,10 @@ class BoxErrors(_Kept, frozen=True):
     ap_loss: float
 
 
-class SizePrecision(_Kept, frozen=True):
-    """Average precision of objects of one size as COCO divides them, by their area in pixels of the image as it is on
-    disk: "small" up to 32², "medium" up to 96², "large" above. `objects` counts them; the values are None where there
-    are none.
+class SizePrecision(_Saved, frozen=True):
+    """Average precision for objects of one size, by COCO's limits of the area in pixels of the original image.
+
+    "small" is up to 32², "medium" up to 96², "large" above. `objects` counts them; the values are None if there are none.
     """
 
     size: SizeName
@@ -146,17 +152,22 @@ class SizePrecision(_Kept, frozen=True):
     ap50: Interval | None = None
 
 
-class Evaluation(_Kept, frozen=True):
-    """What a model is worth on a split of a dataset. What a task does not have is None, or empty.
+class Evaluation(_Saved, frozen=True):
+    """Results of a model on a split of a dataset; None or empty if they don't apply to the task.
 
-    `date` is in UTC, as 2026-11-24T13:33:49Z. `run` is the run's id, `checkpoint` the file's name and `sha256` that
-    of its content. `dataset` is the folder's absolute path, `samples` how many were evaluated. `classes` are the
-    model's.
-
-    `entries` describes the measures, in the order in which to show them; `measures` has their values by id.
-    `per_class` has by title a value for each of `classes`, None for one that it says nothing of. `confusion` has a
-    row for each true class of how often each was predicted. `resamples` is of how many bootstrap resamples the
-    intervals are.
+    Attributes:
+        date: UTC, as in 2026-11-24T13:33:49Z.
+        run: Id of the run.
+        checkpoint: Name of the checkpoint file.
+        sha256: Hash of the checkpoint file.
+        dataset: Absolute path of the folder.
+        classes: Classes of the model.
+        samples: Number of evaluated samples.
+        entries: Descriptions of the metrics, in order of display.
+        measures: Values of the metrics by id.
+        per_class: By title, a value for each class; None for a class without value.
+        confusion: For each true class, the number of predictions of each class.
+        resamples: Number of bootstrap resamples of the intervals.
     """
 
     id: str
@@ -183,22 +194,22 @@ class Evaluation(_Kept, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-class Samples(_Kept, frozen=True):
-    """How the model did on each sample, a column a field, each with an entry for each sample in the order of the
-    split; a column that the task does not have is None.
+class Samples(_Saved, frozen=True):
+    """Results for each sample, in columns with an entry per sample; None if the task has no such column.
 
-    `paths` are as the split's `path(index)` gives them: relative to the dataset's folder and fit to print. `splits`
-    says of which split of the folder a sample is, and `indices` which of that split's samples it is, from 0 on, so
-    that `split.files[index]` is its file. `losses` are the task's loss of each sample, without weights of classes;
-    detectors have none. `correct` is from 0 to 1: 1 or 0 for a class; for labels the share of them that is right
-    (intersection over union of predicted and true); for pixels and points the share whose class is right; for objects
-    the F1 of detections with a score of at least 0.5 at an IoU of 0.5, 1 where there is neither object nor detection.
-
-    `true` and `predicted` have the indices of classes. Image classification: of one each, and `confidence` is the
-    probability of the predicted class. Labels: of those that a sample has, in rising order, and `confidence` is that
-    of its least certain decision, from 0.5 on. Objects: of each object, and of each detection with a score of at
-    least 0.5 from the highest score down, and `confidence` is the mean of these scores, 0 where there are none. Else
-    they are None.
+    Attributes:
+        paths: Printable paths relative to the dataset's folder, as given by the split's `path(index)`.
+        splits: Split of the folder that the sample is in.
+        indices: Index of the sample in that split, so that `split.files[index]` is its file.
+        losses: Loss of each sample without class weights; None for detectors.
+        correct: Score from 0 to 1. 1 or 0 for a class; intersection over union of the true and predicted labels; fraction of
+            pixels or points with the right class; for objects the F1 of detections with a score of at least 0.5 at an IoU of
+            0.5, 1 if there is neither object nor detection.
+        true: Indices of the true class, of all true labels in ascending order, or of each object's class.
+        predicted: Indices of the predicted class, of all predicted labels in ascending order, or of the class of each
+            detection with a score of at least 0.5, in descending order of scores.
+        confidence: Probability of the predicted class; that of the least certain label, from 0.5; or the mean score of the
+            detections, 0 without any.
     """
 
     paths: tuple[str, ...]
@@ -211,12 +222,11 @@ class Samples(_Kept, frozen=True):
     confidence: tuple[float, ...] | None = None
 
 
-class ClassCurves(_Kept, frozen=True):
-    """The curves of one class against the rest, thinned to at most 200 points.
+class ClassCurves(_Saved, frozen=True):
+    """Curves of one class against the rest, thinned to at most 200 points; None or empty if undefined.
 
-    `precision` by `recall`, from high thresholds to low, with `average_precision` (scikit-learn's, of all points);
-    `true_positive_rate` by `false_positive_rate` with its area `auc`. `best_threshold` is that of the highest F1,
-    `best_f1`. None where a class has no samples, or no others.
+    `precision` over `recall` is in descending order of thresholds, with scikit-learn's `average_precision` over all points.
+    `true_positive_rate` over `false_positive_rate` has the area `auc`. `best_threshold` has the highest F1, `best_f1`.
     """
 
     class_index: int
@@ -232,24 +242,23 @@ class ClassCurves(_Kept, frozen=True):
     best_f1: float | None = None
 
 
-class Curves(_Kept, frozen=True):
-    """The curves of each class, in the order of the classes."""
+class Curves(_Saved, frozen=True):
+    """Curves of all classes, in their order."""
 
     classes: tuple[ClassCurves, ...] = ()
 
 
-class Resamples(_Kept, frozen=True):
-    """What each bootstrap resample gives for each measure, by id, None where it gives nothing. The nth resample draws
-    the same samples in every evaluation of as many samples, so that differences of two evaluations are paired.
+class Resamples(_Saved, frozen=True):
+    """Values of each metric in each bootstrap resample, None if undefined.
+
+    The nth resample draws the same samples in every evaluation of equal size, so that differences are paired.
     """
 
     measures: dict[str, tuple[float | None, ...]] = {}
 
 
-class Difference(_Kept, frozen=True):
-    """A measure of two evaluations of the same samples: `difference` is the second less the first, with its paired
-    bootstrap interval, where there is one.
-    """
+class Difference(_Saved, frozen=True):
+    """Metric in two evaluations of the same samples: second minus first, with its paired bootstrap interval."""
 
     entry: Measure
     first: float
@@ -257,9 +266,10 @@ class Difference(_Kept, frozen=True):
     difference: Interval
 
 
-class McNemar(_Kept, frozen=True):
-    """McNemar's exact test (1947) of whether two classifiers err equally often: how many samples only the first has
-    right, how many only the second, and the two-sided probability of a difference as large or larger if they did.
+class McNemar(_Saved, frozen=True):
+    """McNemar's exact test (1947) of equal error rates of two classifiers.
+
+    `only_first` and `only_second` count samples that only one of them predicts correctly; `p` is two-sided.
     """
 
     only_first: int
@@ -267,11 +277,11 @@ class McNemar(_Kept, frozen=True):
     p: float
 
 
-class Comparison(_Kept, frozen=True):
-    """Two evaluations of the same split of the same folder, side by side. `samples` counts those that both have.
+class Comparison(_Saved, frozen=True):
+    """Comparison of two evaluations of the same split of the same folder.
 
-    `only_first` and `only_second` are the paths of the samples that one alone has right, and None with `mcnemar`
-    where samples are not either right or wrong.
+    `samples` counts the common samples. `only_first` and `only_second` are the paths of samples that only one predicts
+    correctly; they and `mcnemar` are None for tasks without a binary result per sample.
     """
 
     first: Evaluation

@@ -1,4 +1,4 @@
-"""How a model is asked what it looks at, and what is kept of the answer."""
+"""Explanation of a model's predictions by heat maps."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ import msgspec
 from engine.contract.inference.messages import Order
 
 Method = Literal["grad-cam", "eigen-cam"]
-"""Grad-CAM (Selvaraju et al. 2017) weighs the channels of a layer by the gradient of a class's score. Eigen-CAM
-(Muhammad and Yeasin
-2020) shows the first principal component of the layer's activations: it needs no gradient, and knows of no class."""
+"""Method of explanation.
+
+Grad-CAM (Selvaraju et al. 2017) weights the channels of a layer by the gradient of a class's score. Eigen-CAM (Muhammad
+and Yeasin 2020) shows the first principal component of the layer's activations, without gradients and classes.
+"""
 
 EXPLANATION_FILE = "explanation.json"
-"""In the folder `out`; the paths in it are relative to that folder."""
+"""File in the folder `out`; its paths are relative to that folder."""
 
 Box = tuple[float, float, float, float]
-"""Left, top, right, bottom in pixels of the image file, turned upright."""
+"""Left, top, right, bottom in pixels of the upright image."""
 
 
 class ExplainOrder(Order, tag="explain", frozen=True, kw_only=True):
-    """Draws what in the images `paths` (files, and folders of them) speaks for the `classes`, into the folder `out`,
-    on the first of the devices.
+    """Request to draw heat maps of the `classes` for images (files, and folders of them) into the folder `out`.
 
-    `classes` are names of the model's classes; without any, the one that the model finds itself: the most probable of
-    an image, the most frequent of a mask, that of a detector's surest detections.
+    Only the first device is used. Without `classes`, the explained class is the most probable one of an image, the most
+    frequent one of a mask, or that of a detector's most confident detections.
     """
 
     paths: tuple[str, ...]
@@ -35,15 +36,17 @@ class ExplainOrder(Order, tag="explain", frozen=True, kw_only=True):
 
 
 class HeatMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What speaks for one class in one image.
+    """Heat map of one class in one image.
 
-    `overlay` and `raw` are paths of PNGs in the image's own shape (its long side at most
-    `engine.inference.explanation.drawing.MOST` pixels): the map over the image in colours, and the map by itself in
-    grey, white where it is strongest.
-
-    `class_name` is "" where the method knows of no class. `score` is how sure the model is, from 0 to 1, None where
-    it has no such number. `box` is the detection that is explained. `empty`: nothing speaks for the class, so the map
-    is black. `note` says in a sentence what else is to be known of the map, "" where nothing is.
+    Attributes:
+        class_name: Class; "" for a method without classes.
+        overlay: Path of a PNG of the colored map over the image, whose longer side is at most
+            `engine.inference.explanation.drawing.MOST` pixels.
+        raw: Path of a PNG of the map in grey, white for the maximum.
+        score: Confidence of the model from 0 to 1; None if it has none.
+        box: Explained detection.
+        empty: The map is black, since nothing supports the class.
+        note: Sentence with additional information.
     """
 
     class_name: str
@@ -56,25 +59,28 @@ class HeatMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class ExplainedImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One image and its maps, in the order of the classes asked for; without any, `reason` says why in a sentence.
+    """Image with its maps, in the order of the requested classes.
 
-    `predicted` is what the model finds in it, in words. `seen` is the part of the image that the model was given.
-    `side_by_side` is the path of a PNG of the image and its overlays next to each other, "" where there is but one
-    map.
+    Attributes:
+        predicted: Prediction in words.
+        side_by_side: Path of a PNG of the image next to its overlays; "" if there is only one map.
+        region: Region of the image that the model received.
+        reason: Reason in a sentence if there are no maps.
     """
 
     path: str
     predicted: str = ""
     maps: tuple[HeatMap, ...] = ()
     side_by_side: str = ""
-    seen: Box | None = None
+    region: Box | None = None
     reason: str = ""
 
 
 class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What came of an ExplainOrder. `layer` is the name of the layer whose activations are shown, in the module's own
-    naming, `grid` the height and width of its map, which say how fine the maps can be. `checkpoint` is a file's
-    name.
+    """Result of an `ExplainOrder`.
+
+    `layer` is the name of the layer whose activations are shown, `grid` the height and width of its map, which limit the
+    resolution. `checkpoint` is a file name.
     """
 
     run: str

@@ -1,4 +1,4 @@
-"""How a model is watched at work on a camera or a video."""
+"""Live predictions for a camera or a video."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import msgspec
 from engine.contract.inference.messages import Order
 
 FRAME_FILE = "frame.msgpack"
-"""In the folder `out`; replaced as a whole with every frame."""
+"""File in the folder `out`, replaced atomically with every frame."""
 
 
 class LiveOrder(Order, tag="live", frozen=True, kw_only=True):
-    """Predicts for each frame of `source`, a video file or a camera ("camera:0"), on the first of the devices, and
-    keeps the newest `LiveFrame` in the folder `out`, whose path is the answer. A video is played no faster than it
-    was recorded; a camera goes on until the work is ended.
+    """Request to predict for each frame of `source`, a video file or a camera ("camera:0"), on the first device.
+
+    The latest `LiveFrame` is in the folder `out`, whose path is the answer. A video is played at most at its recorded speed;
+    a camera runs until the process is stopped.
     """
 
     source: str
@@ -21,13 +22,14 @@ class LiveOrder(Order, tag="live", frozen=True, kw_only=True):
 
 
 class LiveFrame(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A frame as the model was given it, with what was predicted drawn on it: a JPEG, and in words. `number` counts
-    from 1; `images_per_second` is the speed of the last frames, reading and drawing included.
+    """Frame as the model received it, a JPEG with the prediction drawn in, and the prediction in words.
+
+    `number` counts from 1; `images_per_second` is the speed over the last frames, including reading and drawing.
     """
 
     number: int
     jpeg: bytes
-    words: str
+    text: str
     images_per_second: float
 
 

@@ -1,7 +1,7 @@
-"""How work with a trained model is ordered, and what is said of it.
+"""Requests for work with a trained model, and messages about its progress.
 
-``python -m engine.inference`` reads one order as JSON from its standard input, which it reads to the end, and prints
-a message a line: how far it has come, and at last that it is done or why not.
+``python -m engine.inference`` reads one order as JSON from its standard input, to the end of the stream, and prints one
+message per line: progress, then `Done` or `Refused`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ from engine.contract.problems import Problem
 
 
 class Order(msgspec.Struct, tag_field="order", frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Work with the model of the run in the folder `run`, with the weights of its `checkpoint` ("best", "last", or
-    the number of an epoch), on `devices`, which are waited for in the queue. `batch_size` is for each device; None
-    leaves it open.
+    """Request for work with the model of a run.
+
+    Attributes:
+        run: Folder of the run.
+        checkpoint: "best", "last", or the number of an epoch.
+        devices: Devices, for which the work waits in the queue.
+        batch_size: Batch size per device; None for an automatic choice.
     """
 
     run: str
@@ -25,9 +29,10 @@ class Order(msgspec.Struct, tag_field="order", frozen=True, forbid_unknown_field
 
 
 class Progress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How far the work has come: `fraction` is from 0 to 1, `what` a short sentence on what is being done,
-    `seconds_left` and `images_per_second` (over all devices) None while they are not known. `warnings` are what has
-    happened since the last message.
+    """Progress of the work.
+
+    `fraction` is from 0 to 1 and `what` describes the current activity. `seconds_left` and `images_per_second` (over all
+    devices) are None while unknown. `warnings` are new since the previous message.
     """
 
     fraction: float
@@ -38,13 +43,13 @@ class Progress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, fo
 
 
 class Done(msgspec.Struct, tag="done", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The last line of work that is done. `path` is the file that tells what came of it, in the kind's own Struct."""
+    """Last message after success; `path` is the result's file, a Struct of the order's kind."""
 
     path: str
 
 
 class Refused(msgspec.Struct, tag="refused", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The last line of work that could not be done: everything that stands in its way."""
+    """Last message of work that could not be done, with all problems."""
 
     problems: tuple[Problem, ...]
 

@@ -1,4 +1,4 @@
-"""How a model is asked for predictions, and what is kept of them."""
+"""Predictions for images, videos and other files."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Literal
 import msgspec
 
 from engine.contract.catalogue import PredictionKind, predictions_of
+from engine.contract.images import LegendEntry
 from engine.contract.inference.messages import Order
-from engine.contract.legend import LegendEntry
 
 PREDICTIONS_FILE = "predictions.json"
-"""The file in the folder of the results that is a `Predicted`; it is written last."""
+"""File with the `Predicted` in the folder of the results, written last."""
 
 CAMERA = "camera:"
-"""The beginning of a source that is a camera, as in "camera:0"."""
+"""Prefix of a source that is a camera, as in "camera:0"."""
 
 Format = Literal["csv", "coco", "yolo", "png", "geotiff", "cloud", "json", "npy"]
-"""How results are written:
+"""Format of results.
 
 csv      predictions.csv, a row per image with the probability of each class
 coco     predictions.coco.json, boxes with scores, and masks as RLE
 yolo     labels/NAME.txt for each image, and data.yaml
-png      masks/NAME.png for each image: the number of each pixel's class, with a palette; of edges and roads grey levels
+png      masks/NAME.png for each image: class number of each pixel, with a palette; grey levels for lines
 geotiff  masks/NAME.tif, with the georeference of the source
 cloud    clouds/NAME, the point cloud with a class per point
 json     predictions.jsonl, a line per sample with the model's output
@@ -43,9 +43,9 @@ TILED: tuple[PredictionKind, ...] = ("pixels", "lines", "objects")
 """Kinds of predictions that can be made for a large image in tiles."""
 
 SHOWN_ROWS = 200
-"""So many of the results are kept in a `Predicted` to be looked at."""
+"""Number of results in a `Predicted` for display."""
 NAMED_SKIPS = 1000
-"""So many of the files that were left out are named there."""
+"""Maximum number of skipped files that are named in a `Predicted`."""
 
 
 def formats_of(task: str) -> tuple[Format, ...]:
@@ -54,18 +54,18 @@ def formats_of(task: str) -> tuple[Format, ...]:
 
 
 class PredictOrder(Order, tag="predict", frozen=True, kw_only=True):
-    """Predicts for the files and folders `paths`, videos and cameras ("camera:0") among them, and writes the results
-    into the folder `out`.
+    """Request to predict for files and folders, videos and cameras ("camera:0"), and write the results into a folder.
 
-    `out` is made, or empty, or holds what an equal order left: then that is continued, with nothing done twice. Equal
-    means all but `devices` and `batch_size`. Any other content is refused.
-
-    `formats`: one or more of the task's `FORMATS`; () for the usual one, which for a TIFF with a georeference is
-    "geotiff". `overlays`: also draws each result on its image (overlays/NAME.png; a video becomes overlays/NAME.mp4).
-    `tile`: an image with a longer side is looked at in squares of so many of its own pixels, neighbours overlapping
-    by the share `overlap` of it; "auto" for tiles of the model's own size, None for whole images, made into squares
-    as in training. `threshold`: the score from which a detection is written, and the probability from which a label,
-    an edge or a road is predicted. `max_frames`: so many frames of each video or camera; a camera needs it.
+    Attributes:
+        out: New or empty folder, or the unfinished results of an equal order (except `devices` and `batch_size`), which is
+            continued.
+        formats: Formats of the results; () for the default one, which is "geotiff" for a TIFF with a georeference.
+        overlays: Also draw each result on its image (overlays/NAME.png; overlays/NAME.mp4 for a video).
+        tile: Side in pixels of tiles for larger images; "auto" for the model's size; None for full images, made square as in
+            training.
+        overlap: Overlap of neighboring tiles as a fraction of their side.
+        threshold: Minimum score of a written detection, and minimum probability of a predicted label or line.
+        max_frames: Maximum number of frames of each video or camera; required for a camera.
     """
 
     paths: tuple[str, ...]
@@ -79,16 +79,14 @@ class PredictOrder(Order, tag="predict", frozen=True, kw_only=True):
 
 
 class Skipped(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A file that was left out, and why."""
+    """Skipped file and the reason."""
 
     path: str
     reason: str
 
 
 class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What was written in one format: `path` is the file or folder, relative to the results' folder; `count` counts
-    the files.
-    """
+    """Results in one format; `path` is relative to the results' folder, and `count` is the number of files."""
 
     path: str
     format: Format | Literal["overlays"]
@@ -96,13 +94,19 @@ class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class PredictedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One result, to be looked at. `path` is the source, and in a video "PATH#FRAME"; `words` say what was predicted.
-    `classes` are those predicted by their numbers, the likeliest first, with `scores` (of dense results the shares of
-    the image). `overlay` and `mask` are files, relative to the results' folder, "" where there is none.
+    """Result for display.
+
+    Attributes:
+        path: Source; "PATH#FRAME" in a video.
+        text: Prediction in words.
+        classes: Indices of the predicted classes, the most probable first.
+        scores: Score of each class; for dense results the fraction of the image.
+        overlay: File relative to the results' folder; "" if there is none.
+        mask: File relative to the results' folder; "" if there is none.
     """
 
     path: str
-    words: str
+    text: str
     classes: tuple[int, ...] = ()
     scores: tuple[float, ...] = ()
     overlay: str = ""
@@ -110,13 +114,21 @@ class PredictedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class Predicted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What came of an order for predictions.
+    """Result of an order for predictions.
 
-    `run` is the folder, `checkpoint` the file's name in it, `sha256` its hash. `legend` says what the colours in
-    masks and overlays stand for. `samples` are all images, frames, clouds or files; of these `predicted` have a
-    result, the others are `skipped_count`, of which the first `NAMED_SKIPS` are named. `rows` are the first
-    `SHOWN_ROWS` results. `images_per_second` counts this start's alone, over all devices, without loading the model;
-    None where it did too few.
+    Attributes:
+        run: Folder of the run.
+        checkpoint: Name of the checkpoint file.
+        sha256: Hash of the checkpoint file.
+        legend: Meaning of the colors in masks and overlays.
+        samples: Number of images, frames, clouds or files.
+        predicted: Number of samples with a result.
+        skipped_count: Number of samples without a result.
+        skipped: First `NAMED_SKIPS` skipped files.
+        class_counts: Number of images, or of detected objects, with each class.
+        images_per_second: Speed over all devices since this start, without loading the model; None if it did too few.
+        rows: First `SHOWN_ROWS` results.
+        finished_at: Seconds since the epoch.
     """
 
     run: str
@@ -132,12 +144,10 @@ class Predicted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     skipped: tuple[Skipped, ...] = ()
     files: tuple[Written, ...] = ()
     class_counts: tuple[int, ...] = ()
-    """Of each class how many images it was predicted in; of detections how many objects."""
     seconds: float
     images_per_second: float | None = None
     rows: tuple[PredictedRow, ...] = ()
     finished_at: float
-    """In seconds since 1970."""
 
 
 PREDICTED = msgspec.json.Decoder(Predicted)

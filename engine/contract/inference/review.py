@@ -15,14 +15,16 @@ Split = Literal["train", "val", "test"]
 
 
 class ReviewOrder(Order, tag="review", frozen=True, kw_only=True):
-    """Looks through the samples of `evaluations`, the paths of their folders; () for the newest of the run. With
-    several, as of the runs of a cross-validation, each sample should be in one of them. The path of a `Review` is the
-    answer.
+    """Request to review the samples of `evaluations`, the paths of their folders; () for the run's latest one.
 
-    `true` and `predicted` are names of classes: the worst samples are then those of the true class, those that were
-    taken for the predicted one, or with both those of one cell of the confusion matrix. At most `worst` are listed.
-    `labels` looks for wrong labels, `duplicates` for samples that occur twice in the dataset, which reads all of its
-    images.
+    Several evaluations, as of a cross-validation, should be of disjoint samples. The answer is the path of a `Review`.
+
+    Attributes:
+        worst: Maximum number of worst samples to list.
+        true: Restrict the worst samples to this true class.
+        predicted: Restrict the worst samples to those mistaken for this class.
+        labels: Look for wrong labels.
+        duplicates: Look for samples that occur twice in the dataset, which reads all of its images.
     """
 
     evaluations: tuple[str, ...] = ()
@@ -33,16 +35,15 @@ class ReviewOrder(Order, tag="review", frozen=True, kw_only=True):
     duplicates: bool = True
 
 
-class _Kept(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Fields that a later version adds are passed over by this one."""
+class _Saved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of saved results; unknown fields, which a later version may add, are ignored."""
 
 
-class ReviewedSample(_Kept, frozen=True, kw_only=True, omit_defaults=True):
-    """A sample and how the model did on it; what the task does not have is None.
+class ReviewedSample(_Saved, frozen=True, kw_only=True, omit_defaults=True):
+    """Sample with the model's result; None if the task has no such value.
 
-    `path` is as in the evaluation, fit to print; `file` is the path of its own file, "" where it has none. `true` and
-    `predicted` are names of classes, and `loss`, `correct` and `confidence` as in
-    `engine.contract.inference.evaluation.Samples`.
+    `path` is printable and as in the evaluation; `file` is the path of its file, "" if it has none. `true` and `predicted` are
+    class names; `loss`, `correct` and `confidence` are as in `engine.contract.inference.evaluation.Samples`.
     """
 
     path: str
@@ -55,13 +56,14 @@ class ReviewedSample(_Kept, frozen=True, kw_only=True, omit_defaults=True):
     confidence: float | None = None
 
 
-class LabelIssue(_Kept, frozen=True, kw_only=True, omit_defaults=True):
-    """A label that is probably wrong.
+class LabelIssue(_Saved, frozen=True, kw_only=True, omit_defaults=True):
+    """Probably wrong label.
 
-    `given` is what the dataset says and `suggested` what the model finds; of samples with several labels, "" stands
-    for "not that label": given "cat" and suggested "" that the label cat is too much, given "" and suggested "cat"
-    that it is missing. `probability` is the model's of what is given, `suggested_probability` its of what it
-    suggests.
+    Attributes:
+        given: Label in the dataset; "" if the label `suggested` is missing from a multi-label sample.
+        suggested: Label found by the model; "" if the label `given` is superfluous.
+        probability: Probability of the given label by the model.
+        suggested_probability: Probability of the suggested label.
     """
 
     sample: ReviewedSample
@@ -71,10 +73,10 @@ class LabelIssue(_Kept, frozen=True, kw_only=True, omit_defaults=True):
     suggested_probability: float
 
 
-class DuplicatePair(_Kept, frozen=True, kw_only=True, omit_defaults=True):
-    """Two images that are the same, or nearly. `distance` is in how many of the 64 bits of their perceptual hashes
-    they differ; `exact` says that their files are equal byte by byte, `labels_differ` that their classes are not the
-    same.
+class DuplicatePair(_Saved, frozen=True, kw_only=True, omit_defaults=True):
+    """Equal or nearly equal images.
+
+    `distance` is the number of different bits of their 64-bit perceptual hashes. With `exact`, the files are equal byte by byte.
     """
 
     first: ReviewedSample
@@ -84,17 +86,19 @@ class DuplicatePair(_Kept, frozen=True, kw_only=True, omit_defaults=True):
     labels_differ: bool = False
 
 
-class Review(_Kept, frozen=True, kw_only=True, omit_defaults=True):
-    """What was found. `id` names its file, `date` is in UTC as 2026-11-24T13:33:49Z.
+class Review(_Saved, frozen=True, kw_only=True, omit_defaults=True):
+    """Result of a review.
 
-    `held_out` says whether no sample was in the training of the model that predicted it, and `origin` in a sentence
-    which samples the predictions are of and by what. Only then are `label_issues` worth something, which are
-    therefore empty where it is False.
-
-    `worst` are the samples by falling loss, or where the task has none by rising share of what is right.
-    `label_issues` come with the most probable errors first; `expected_errors` is how many wrong labels there are by
-    estimate. `duplicates` come with pairs of different splits first, those with differing labels before others.
-    `missing` says, in sentences, what was left out and why.
+    Attributes:
+        id: Name of its file.
+        date: UTC, as in 2026-11-24T13:33:49Z.
+        held_out: True if no sample was in the training of the model that predicted it, which `label_issues` requires.
+        origin: Sentence about the samples and the models that predicted them.
+        worst: Samples by descending loss, or by ascending correctness for tasks without losses.
+        label_issues: Probably wrong labels, the most probable first; empty unless `held_out`.
+        expected_errors: Estimated number of wrong labels.
+        duplicates: Pairs of different splits first, then those with differing labels.
+        missing: Sentences about omitted parts, with reasons.
     """
 
     id: str
@@ -114,7 +118,7 @@ class Review(_Kept, frozen=True, kw_only=True, omit_defaults=True):
     missing: tuple[str, ...] = ()
 
 
-class Mark(_Kept, frozen=True, kw_only=True, omit_defaults=True):
+class Mark(_Saved, frozen=True, kw_only=True, omit_defaults=True):
     """Marked sample, a row of the exported table.
 
     `label` and `prediction` are class names, `new_label` is the suggested label, if any.

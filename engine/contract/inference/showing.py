@@ -1,20 +1,21 @@
-"""How samples of an evaluation are drawn, truth beside prediction, and what is kept of them."""
+"""Drawings of an evaluation's samples, truth next to prediction."""
 
 from __future__ import annotations
 
 import msgspec
 
+from engine.contract.images import LegendEntry
 from engine.contract.inference.messages import Order
-from engine.contract.legend import LegendEntry
 
-SHOWN_FILE = "shown.json"
-"""In the folder `out`; the paths in it are relative to that folder."""
+DRAWINGS_FILE = "shown.json"
+"""File in the folder `out`; its paths are relative to that folder."""
 
 
 class ShowOrder(Order, tag="show", frozen=True, kw_only=True):
-    """Draws the truth and the prediction of `samples` of an evaluation, whose folder is `evaluation`, by their
-    numbers in its `Samples`, as the model is given them, into the folder `out`, on the first of the devices. The path
-    of a `Shown` is the answer.
+    """Request to draw truth and prediction of `samples` of an evaluation, as the model receives them, into a folder.
+
+    `evaluation` is its folder and `samples` are indices in its `Samples`. Only the first device is used. The answer is the path
+    of a `SampleDrawings`.
     """
 
     evaluation: str
@@ -22,10 +23,8 @@ class ShowOrder(Order, tag="show", frozen=True, kw_only=True):
     out: str
 
 
-class ShownSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Two PNGs of the sample with that `number`, and what is to be said of them; `legend` has the places of those
-    entries of the whole legend that are in them.
-    """
+class SampleDrawing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """PNGs of truth and prediction of one sample; `legend` has the indices of the legend's entries that occur in them."""
 
     number: int
     truth_png: str
@@ -35,11 +34,11 @@ class ShownSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     legend: tuple[int, ...] = ()
 
 
-class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What came of a ShowOrder; samples that can't be read any more are not there."""
+class SampleDrawings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Result of a `ShowOrder`; samples that can no longer be read are omitted."""
 
     legend: tuple[LegendEntry, ...] = ()
-    samples: tuple[ShownSample, ...] = ()
+    samples: tuple[SampleDrawing, ...] = ()
 
 
-decode_shown = msgspec.json.Decoder(Shown).decode
+decode_drawings = msgspec.json.Decoder(SampleDrawings).decode

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.contract.preprocessing import Framing
+from engine.contract.images import Framing
 from engine.data.datasets.images import ImageSet
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.images import decode_letterboxed

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.contract.preprocessing import Framing
+from engine.contract.images import Framing
 from engine.contract.problems import Problem
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.images import decode, decode_letterboxed, decode_stretched, fit

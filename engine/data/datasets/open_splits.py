@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.contract.folds import fold_of
+from engine.contract.dataset import parse_fold
 from engine.contract.problems import Problem, errors
 from engine.data.datasets.boxed_images import BoxedImages, InstanceImages
 from engine.data.datasets.images import DatasetError, FileImages, IdxImages, ImageSet, LabeledImages, MaskedImages
@@ -154,7 +154,7 @@ def with_fold(found: RecognizedDataset, folder: str, fold: str, seed: int) -> Re
     Each image is in one fold, and classes are spread evenly over them. A validation split that was drawn from the
     training images belongs to these; a validation split of the folder is not used.
     """
-    fold_number = fold_of(fold)
+    fold_number = parse_fold(fold)
     train: Any = found.train
     val: Any = found.val
     if fold_number is None or not isinstance(train, FileSplit | IdxSplit | LabelSplit):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.contract.preprocessing import Preprocessing
+from engine.contract.images import Preprocessing
 from engine.data.datasets.images import ImageSet, UnreadableImage
 from engine.data.decoding.images import decode, decode_letterboxed
 from engine.data.decoding.letterbox import extend_edges

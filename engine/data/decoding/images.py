@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from engine.contract.preprocessing import Framing
+from engine.contract.images import Framing
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.letterbox import boxed, extend_edges
 from engine.data.decoding.limits import MAX_PIXELS

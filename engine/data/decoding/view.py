@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.contract.preprocessing import Framing
+from engine.contract.images import Framing
 from engine.data.decoding.letterbox import boxed
 
 Boxes = npt.NDArray[np.float64]

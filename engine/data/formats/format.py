@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from engine.contract.legend import LegendEntry
+from engine.contract.images import LegendEntry
 from engine.contract.problems import Problem
 from engine.data.formats.tree import Tree
 from engine.data.splits import MaskCode

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import DatasetReport, Example, ImageSizes, Reading, SplitReport, Unreadable
-from engine.contract.legend import LegendEntry
+from engine.contract.images import LegendEntry
 from engine.contract.problems import Problem, errors
 from engine.data.decoding.reading import silence_pillow
 from engine.data.decoding.tiff import channels_with, learn_from, open_to_show

@@ -175,7 +175,7 @@ class _Conversion:
             checkpoint_sha256=model.sha256,
             classes=model.classes,
             out=str(target),
-            made=time.time(),
+            created_at=time.time(),
             seconds=time.monotonic() - started,
             files=tuple(self.files),
             compared=tuple(self.compared),

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from engine.contract.images import Preprocessing
 from engine.contract.inference.evaluation import SPLITS, ClassMapping, EvaluationSplit
-from engine.contract.preprocessing import Preprocessing
 from engine.contract.problems import Problem, errors
 from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import Splits, open_recognized

@@ -170,7 +170,7 @@ class _Writer:
             path=printable(path),
             maps=tuple(maps),
             side_by_side=together,
-            seen=drawing.visible_box(example.view, example.size, side),
+            region=drawing.visible_box(example.view, example.size, side),
             predicted=self._predicted(example.inputs),
             reason="" if maps else "The model detects nothing in it, or nothing of the classes asked for.",
         )

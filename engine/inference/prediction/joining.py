@@ -64,7 +64,7 @@ class Summary:
             self.rows.append(
                 PredictedRow(
                     path=entry.path,
-                    words=entry.words,
+                    text=entry.words,
                     classes=entry.classes,
                     scores=entry.scores,
                     overlay=entry.files.get("overlays", ""),

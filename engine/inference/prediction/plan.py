@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
+from engine.contract.images import LegendEntry
 from engine.contract.inference.prediction import PredictOrder
-from engine.contract.legend import LegendEntry
 from engine.data.files import Files, Listing
 from engine.data.splits import Labels
 from engine.inference.prediction.sources import Kind, Sources

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from msgspec import structs
 
 from engine.contract.inference.evaluation import Samples
-from engine.contract.inference.showing import SHOWN_FILE, Shown, ShownSample, ShowOrder
+from engine.contract.inference.showing import DRAWINGS_FILE, SampleDrawing, SampleDrawings, ShowOrder
 from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import ImageSet
@@ -47,7 +47,7 @@ def show(order: ShowOrder, on_progress: OnProgress) -> Path:
     order = structs.replace(order, devices=order.devices[:1], out=str(out), evaluation=str(saved.folder.absolute()))
     with tempfile.TemporaryDirectory() as folder:
         on_devices(order, Path(folder), WORKER, on_progress, total=len(order.samples), what="Drawing samples")
-    return out / SHOWN_FILE
+    return out / DRAWINGS_FILE
 
 
 def worker(spec: WorkerSpec, channel: socket.socket) -> int:
@@ -71,13 +71,13 @@ def _draw(order: ShowOrder, model: TrainedModel, share: Share) -> None:
         for batch in batches(model, split, batch_size=_BATCH_SIZE, only=only) if len(only) else ():
             drawn += _draw_batch(model, split, batch, by_index, Path(order.out))
             share.advance(len(batch.inputs))
-    answer = Shown(legend=model.objective.legend, samples=tuple(drawn))
-    paths.write_atomically(Path(order.out) / SHOWN_FILE, msgspec.json.encode(answer))
+    answer = SampleDrawings(legend=model.objective.legend, samples=tuple(drawn))
+    paths.write_atomically(Path(order.out) / DRAWINGS_FILE, msgspec.json.encode(answer))
 
 
 def _draw_batch(
     model: TrainedModel, split: ImageSet | SampleSet, batch: Batch, by_index: dict[int, int], out: Path
-) -> list[ShownSample]:
+) -> list[SampleDrawing]:
     outputs = model.outputs(batch.inputs).cpu()
     assert batch.samples is not None
     mean, std = (np.reshape(values, (-1, 1, 1)) for values in (model.preprocessing.mean, model.preprocessing.std))
@@ -92,7 +92,7 @@ def _draw_batch(
         for name, each in zip(names, (truth, prediction), strict=True):
             paths.write_atomically(out / name, encode_png(each.image))
         results.append(
-            ShownSample(
+            SampleDrawing(
                 number=number,
                 truth_png=names[0],
                 prediction_png=names[1],

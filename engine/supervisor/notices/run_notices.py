@@ -106,7 +106,7 @@ class Notices:
                 self._phase = phase
             case Warned(code="stuck" | "silent" | "stopped", message=message):
                 self._watchdog_warning = message
-            case Restarting(cause=cause, attempt=attempt, most=most):
+            case Restarting(cause=cause, attempt=attempt, max_attempts=most):
                 count = f" (restart {attempt} of {most} without a new checkpoint)" if attempt > 1 else ""
                 text = f"{_first_line(cause)} Resuming from the last checkpoint, if there is one{count}."
                 self._notify("restarted", text, cause=cause)

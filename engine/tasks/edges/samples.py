@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.contract.preprocessing import Framing
+from engine.contract.images import Framing
 from engine.data.datasets.images import ImageSet, MaskedImages
 from engine.data.datasets.open_splits import Splits, open_images
 from engine.data.decoding.idx import Bytes

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from engine.contract.images import Preprocessing
 from engine.contract.job import Job
-from engine.contract.preprocessing import Preprocessing
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.splits import Labels
 from engine.system.regular_files import open_regular

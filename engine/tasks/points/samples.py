@@ -15,7 +15,7 @@ import numpy.typing as npt
 import psutil
 import torch
 
-from engine.contract.preprocessing import Preprocessing
+from engine.contract.images import Preprocessing
 from engine.data.datasets.images import UnreadableImage, folder_lost, is_missing
 from engine.data.datasets.open_splits import Splits
 from engine.data.datasets.samples import Sample

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.contract.preprocessing import Framing
+from engine.contract.images import Framing
 from engine.data.datasets.images import ImageSet
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.transforms.device_transforms import Placement

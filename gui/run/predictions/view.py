@@ -9,7 +9,7 @@ from PySide6.QtGui import QKeyEvent, QShowEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QStackedWidget, QToolButton, QWidget
 
 from engine.contract.events import PredictedSample
-from engine.contract.legend import LegendEntry
+from engine.contract.images import LegendEntry
 from gui.run.predictions.image_pane import ImagePane, Zoom, read_image
 from gui.run.predictions.sample_strip import SampleStrip
 from gui.run.validation_slider import ValidationSlider

@@ -126,7 +126,7 @@ class LiveView(QWidget):
             return
         frame, image = newest
         self._shown = frame.number
-        caption = f"{localised(frame.images_per_second, 1)} images/s" + (f": {frame.words}" if frame.words else "")
+        caption = f"{localised(frame.images_per_second, 1)} images/s" + (f": {frame.text}" if frame.text else "")
         self.caption.setText(shortened(caption))
         self.image.show_image(image, caption)
 

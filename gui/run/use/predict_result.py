@@ -75,7 +75,7 @@ class PredictResult(QWidget):
         self.files.setText(shortened(f"{predicted.order.out}: {names}"))
         self.skipped.show_problems(tuple(_skipped(predicted)))
         self.list.clear()
-        self.list.addItems([shortened(f"{Path(row.path).name}: {row.words}") for row in predicted.rows])
+        self.list.addItems([shortened(f"{Path(row.path).name}: {row.text}") for row in predicted.rows])
         for number, row in enumerate(predicted.rows):
             self.list.item(number).setToolTip(shortened(row.path))
         self.list.setCurrentRow(0)
@@ -90,7 +90,7 @@ class PredictResult(QWidget):
         self._shown = row = (
             predicted.rows[number] if predicted is not None and 0 <= number < len(predicted.rows) else None
         )
-        self.caption.setText(shortened(row.words) if row is not None else "")
+        self.caption.setText(shortened(row.text) if row is not None else "")
         if row is None or predicted is None:
             return
         self.zoom.reset()
@@ -100,7 +100,7 @@ class PredictResult(QWidget):
 
     def _show_image(self, row: PredictedRow, image: QImage | str) -> None:
         if row is self._shown:
-            self.image.show_image(image, row.words)
+            self.image.show_image(image, row.text)
 
     def _reveal(self) -> None:
         if self._predicted is not None:

@@ -16,9 +16,8 @@ import pytest
 import torch
 
 from engine.advisor.planning.planner import Refused, plan
-from engine.contract.cut import Cut
+from engine.contract.cut import PLANNING, Cut, PlanningDone, PlanningFailed, PlanningMessage, PlanningProgress
 from engine.contract.job import Job
-from engine.contract.planning import PLANNING, PlanningDone, PlanningFailed, PlanningMessage, PlanningProgress
 from engine.contract.problems import Problem
 from engine.parallel.cut import stages
 from tests.support.consent import agreed

@@ -1,4 +1,4 @@
-"""What a job can be converted into is said before any time is spent on it."""
+"""Checks of a conversion before it starts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def fields(job: Job, **options: object) -> list[str]:
     return [problem.field for problem in found if problem.severity == "error"]
 
 
-def test_that_every_listed_model_is_worth_trying() -> None:
+def test_convertible_accepts_every_listed_model() -> None:
     for model in CATALOGUE.models:
         told = convertible(Job.from_fields(task=model.task, model=model.id), CATALOGUE)
         assert told == {"onnx": [], "safetensors": []}
 
 
-def test_that_all_that_stands_in_the_way_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conversion_problems_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversion_checks, "PACKAGES", ("onnx", "no_such_package"))
     job = Job.from_fields(task="detection", model="fasterrcnn")
     assert fields(job, dynamic_size=True, int8=True, opset=12) == ["to", "opset", "dynamic_size", "int8"]
@@ -36,33 +36,35 @@ def test_that_all_that_stands_in_the_way_is_said_at_once(monkeypatch: pytest.Mon
     assert problem.remedy == 'Run: pip install "footplate[convert]"'
 
 
-def test_that_pixelwise_convolutions_take_any_size() -> None:
+def test_takes_any_size_of_dense_convolutional_models() -> None:
     assert takes_any_size(Job.from_fields(task="segmentation", model="unet"), CATALOGUE)
     assert not takes_any_size(Job.from_fields(task="road_extraction", model="hourglass_mtl"), CATALOGUE)
     assert not takes_any_size(Job.from_fields(task="classification", model="vit_b_16"), CATALOGUE)
 
 
-def test_that_a_file_of_ones_own_is_warned_of() -> None:
+def test_conversion_of_a_model_file_is_a_warning() -> None:
     (problem,) = convertible(Job.from_fields(model="own.py"), CATALOGUE)["safetensors"]
     assert (problem.field, problem.severity) == ("model", "warning")
 
 
-def test_that_a_target_must_be_new_or_empty(tmp_path: Path) -> None:
+def test_out_problems_requires_a_new_or_empty_target(tmp_path: Path) -> None:
     assert not out_problems(str(tmp_path / "new" / "folder"), packed=False)
     assert not out_problems(str(tmp_path), packed=False)
     (tmp_path / "other.txt").write_text("of somebody")
     (problem,) = out_problems(str(tmp_path), packed=False)
-    assert problem.message == f"{tmp_path} holds other files."
+    assert problem.field == "out"
+    assert "files" in problem.message
     (problem,) = out_problems(str(tmp_path / "other.txt"), packed=False)
-    assert problem.message.endswith("exists already.")
+    assert problem.field == "out"
+    assert "exists" in problem.message
     (problem,) = out_problems(str(tmp_path / "model"), packed=True)
-    assert problem.remedy == "Choose a name that ends in .zip."
+    assert ".zip" in problem.remedy
     (problem,) = out_problems(str(tmp_path / "other.txt" / "folder"), packed=False)
-    assert problem.message.startswith("You may not write")
+    assert problem.field == "out"
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
-def test_that_a_folder_that_may_not_be_written_to_is_refused(tmp_path: Path) -> None:
+def test_out_problems_of_a_read_only_folder(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     (problem,) = out_problems(str(tmp_path / "new"), packed=False)
     tmp_path.chmod(0o700)

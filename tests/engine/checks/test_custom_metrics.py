@@ -1,4 +1,4 @@
-"""The measures of a task of one's own, read from its file without running it."""
+"""Metrics of a custom task, read from its file without running it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.contract.catalogue import Measure
 ROW = 'Measure("a", "A", higher_is_better=True)'
 
 
-def test_that_those_of_the_example_are_found() -> None:
+def test_measures_in_reads_the_example() -> None:
     assert metrics_in((Path(resources.__path__[0]) / "examples/counting.py").read_bytes()) == (
         Measure("mean_error", "Mean error", higher_is_better=False),
         Measure("exact", "Counted exactly", higher_is_better=True, percent=True),
@@ -37,11 +37,11 @@ def test_that_those_of_the_example_are_found() -> None:
         ("\0", 0),
     ],
 )
-def test_that_they_are_known_where_they_are_written_out(text: str, found: int) -> None:
+def test_measures_in_reads_only_literals(text: str, found: int) -> None:
     assert metrics_in(text.encode()) == (Measure("a", "A", higher_is_better=True),) * found
 
 
-def test_that_a_file_that_is_not_there_or_too_large_has_none(tmp_path: Path) -> None:
+def test_measures_in_ignores_missing_and_large_files(tmp_path: Path) -> None:
     assert RealDisk().model_file(str(tmp_path / "none.py")) == RealDisk().model_file(str(tmp_path)) == ModelFile(None)
     text = f"class A(CustomTask):\n    metrics = ({ROW},)\n".encode()
     assert metrics_in(text)

@@ -79,7 +79,7 @@ def test_choose_model_sets_the_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert light.reason.endswith("because download.pytorch.org can't be reached")
 
 
-def test_every_task_has_a_default_of_its_own_models_that_needs_no_gpu() -> None:
+def test_every_task_has_a_default_that_needs_no_gpu() -> None:
     for entry in CATALOGUE.tasks:
         models = {model.id for model in CATALOGUE.models_of(entry.id)}
         assert {default.model for default in entry.defaults} <= models
@@ -90,7 +90,7 @@ def test_every_task_has_a_default_of_its_own_models_that_needs_no_gpu() -> None:
         assert bool(choice.reason) == bool(choice.model)
 
 
-def test_included_alternative_is_none_for_the_included_model_itself() -> None:
+def test_included_alternative_of_the_included_model_is_none() -> None:
     unet = DefaultModel("unet", "tu-tf_efficientnet_lite0")
     assert included_alternative(Job.from_fields(model="resnet18"), CATALOGUE) == DefaultModel(LITE)
     assert included_alternative(Job.from_fields(model=LITE), CATALOGUE) is None

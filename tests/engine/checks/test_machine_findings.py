@@ -1,4 +1,4 @@
-"""What is found of a machine, for the first start and `footplate doctor`, and what is said of a run on its CPU."""
+"""Findings about a machine, and warnings for runs on its CPU."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def warnings(found: Snapshot, *, chosen: bool, devices: tuple[str, ...] = ("cpu"
     return [str(problem) for problem in problems]
 
 
-def test_that_a_driver_too_old_for_torch_is_told_with_what_is_needed_and_the_command_that_fits() -> None:
+def test_finding_of_an_old_driver_has_a_command() -> None:
     (finding,) = training(machine(gpu(0), gpu(1), nvml=OLD))
     assert finding.grade == "cpu_only"
     assert "CUDA 13.2, for which NVIDIA driver 570.86.15 is too old" in finding.text
@@ -43,14 +43,14 @@ def test_that_a_driver_too_old_for_torch_is_told_with_what_is_needed_and_the_com
     assert "--torch-backend=cu126" in finding.remedy
 
 
-def test_that_usable_gpus_are_named_beside_those_that_are_not() -> None:
-    kept_off, usable = training(machine(gpu(0), PASCAL))
-    assert (kept_off.grade, usable.grade) == ("limited", "fine")
+def test_training_findings_name_usable_and_blocked_gpus() -> None:
+    blocked, usable = training(machine(gpu(0), PASCAL))
+    assert (blocked.grade, usable.grade) == ("limited", "fine")
     assert usable.text == "PyTorch can use GPU 0"
 
 
 @pytest.mark.parametrize(
-    ("found", "chosen", "said"),
+    ("found", "chosen", "expected"),
     [
         (machine(gpu(0)), False, ["PyTorch can use GPU 0"]),
         (machine(gpu(0)), True, []),
@@ -60,16 +60,14 @@ def test_that_usable_gpus_are_named_beside_those_that_are_not() -> None:
         (msgspec.structs.replace(machine(), gpus=(), nvml=Nvml("no_library", "None.")), False, []),
     ],
 )
-def test_that_a_run_on_the_cpu_of_a_machine_with_gpus_is_told_why(
-    found: Snapshot, chosen: bool, said: list[str]
-) -> None:
-    told = warnings(found, chosen=chosen)
-    assert len(told) == len(said)
-    assert all(part in line and "on the CPU" in line for part, line in zip(said, told, strict=True))
+def test_cpu_warnings_explain_unused_gpus(found: Snapshot, chosen: bool, expected: list[str]) -> None:
+    found_warnings = warnings(found, chosen=chosen)
+    assert len(found_warnings) == len(expected)
+    assert all(part in line and "on the CPU" in line for part, line in zip(expected, found_warnings, strict=True))
     assert warnings(found, chosen=chosen, devices=(gpu(0).uuid,)) == []
 
 
-def test_that_gpus_of_a_kind_are_counted_and_instances_are_not() -> None:
+def test_gpu_findings_count_gpus_without_instances() -> None:
     big = gpu(0, memory_total_bytes=140 * GIB)
     two = machine(big, msgspec.structs.replace(big, uuid="GPU-1", nvml_index=1), instance(1, big), gpu(2, lost=True))
     counted, lost = gpu_findings(two)
@@ -79,15 +77,13 @@ def test_that_gpus_of_a_kind_are_counted_and_instances_are_not() -> None:
     assert none.text == "no NVIDIA GPU is installed in this machine"
 
 
-def test_that_what_keeps_a_user_from_the_driver_is_grave_and_its_absence_is_not() -> None:
+def test_driver_findings_grade_errors() -> None:
     (denied,) = driver_findings(Nvml("no_permission", "Ask for access."))
     (absent,) = driver_findings(Nvml("no_library", "Install it."))
     assert (denied.grade, absent.grade) == ("cpu_only", "limited")
 
 
-def test_that_little_memory_and_little_disk_come_with_a_remedy(
-    monkeypatch: pytest.MonkeyPatch, separate_home: Path
-) -> None:
+def test_low_memory_and_disk_have_remedies(monkeypatch: pytest.MonkeyPatch, separate_home: Path) -> None:
     cpu = Cpu(
         name="AMD EPYC",
         core_load_percent=(1.0, 2.0),

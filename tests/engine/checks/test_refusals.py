@@ -1,6 +1,4 @@
-"""Doctor, the terminal and the engine before machines whose GPUs cannot be trained on: the same sentences "
-"everywhere.
-"""
+"""Refusal of unusable GPUs by doctor, the command line and the supervisor."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.checks.gpu_support import gpu_problems
+from engine.checks.gpu_checks import gpu_problems
 from engine.checks.torch_build import installed_torch
 from engine.cli import children, doctor
 from engine.contract.devices import Snapshot
@@ -31,30 +29,30 @@ HOLDER = "4000001:1024"
 
 @pytest.fixture
 def stubbed(nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
-    """The stub, as the driver of all that the test starts."""
+    """Driver stub for all processes that the test starts."""
     for name, value in nvml_stub.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return nvml_stub
 
 
-def told(found: Snapshot, job: Job) -> str:
-    """What is wrong with `job` on that machine, as the form tells it."""
+def problem_text(found: Snapshot, job: Job) -> str:
+    """Return the problems of `job` on that machine as text."""
     return " ".join(map(str, gpu_problems(job, found, installed_torch(), os.environ)))
 
 
-def of_training(answer: Answer) -> list[str]:
-    """What doctor's lines on training say, with their marks."""
+def training_lines(answer: Answer) -> list[str]:
+    """Return doctor's lines about training."""
     return [line for line in answer.out.splitlines() if "Training:" in line]
 
 
 @pytest.mark.long
-def test_that_doctor_ends_badly_where_the_driver_is_too_old(stubbed: NvmlStub) -> None:
+def test_doctor_fails_for_an_old_driver(stubbed: NvmlStub) -> None:
     stubbed.write([gpu_profile(index) for index in range(4)], **OLD_DRIVER)
     answer = footplate("doctor")
     assert answer.code == 3
-    (line,) = of_training(answer)
-    assert line == f"BAD   Training: {told(children.snapshot(), Job.from_fields(devices=(uuid_of(0),)))}"
+    (line,) = training_lines(answer)
+    assert line == f"BAD   Training: {problem_text(children.snapshot(), Job.from_fields(devices=(uuid_of(0),)))}"
     assert "driver 570.86.15 is too old. Update the driver to 580.65.06" in line
     assert answer.out.endswith("Training works on the CPU only; see BAD above.\n")
 
@@ -70,30 +68,30 @@ CASES: dict[str, tuple[list[Profile], dict[str, str], str]] = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
-def test_that_doctor_ends_badly_where_no_gpu_can_be_trained_on(stubbed: NvmlStub, case: str) -> None:
+def test_doctor_fails_without_usable_gpu(stubbed: NvmlStub, case: str) -> None:
     gpus, environment, expected = CASES[case]
     stubbed.write(gpus)
     answer = footplate("doctor", **environment)
-    (line,) = of_training(answer)
+    (line,) = training_lines(answer)
     assert line.startswith("BAD ")
     assert expected in line
     assert answer.code == 3
 
 
 @pytest.mark.long
-def test_that_doctor_ends_badly_where_torch_is_built_for_the_cpu(stubbed: NvmlStub, tmp_path: Path) -> None:
+def test_doctor_fails_for_a_cpu_build_of_torch(stubbed: NvmlStub, tmp_path: Path) -> None:
     stubbed.write([gpu_profile(0)])
     path = os.pathsep.join((str(torch_build(tmp_path / "cpu", "2.15.0+cpu")), str(ROOT)))
     answer = footplate("doctor", PYTHONPATH=path)
     assert "PyTorch: computes on the CPU" in answer.out
-    (line,) = of_training(answer)
+    (line,) = training_lines(answer)
     assert "torch 2.15.0+cpu is built without CUDA" in line
     assert "'torch<2.16' torchvision --torch-backend=cu" in line
     assert answer.code == 3
 
 
 @pytest.mark.long
-def test_that_doctor_ends_badly_where_the_driver_and_its_library_differ(stubbed: NvmlStub) -> None:
+def test_doctor_fails_for_a_driver_mismatch(stubbed: NvmlStub) -> None:
     MACHINES["mismatch"].write(stubbed)
     answer = footplate("doctor")
     assert "BAD   Driver: The NVIDIA driver in use and its library have different versions" in answer.out
@@ -101,7 +99,7 @@ def test_that_doctor_ends_badly_where_the_driver_and_its_library_differ(stubbed:
     assert answer.code == 3
 
 
-def test_that_doctor_tells_which_gpus_can_be_trained_on_and_which_not() -> None:
+def test_doctor_lists_usable_and_blocked_gpus() -> None:
     unusable = gpu(1, name="NVIDIA GeForce GTX 1080", compute_capability=(6, 1), compute_mode="prohibited")
     *wrong, right = doctor.trainable(machine(gpu(0), unusable), PROBED)
     assert {finding.grade for finding in wrong} == {"limited"}
@@ -110,18 +108,18 @@ def test_that_doctor_tells_which_gpus_can_be_trained_on_and_which_not() -> None:
     assert [finding.grade for finding in doctor.trainable(machine(unusable), PROBED)] == ["cpu_only"] * len(wrong)
 
 
-def test_that_doctor_tells_in_torchs_words_what_footplate_has_no_word_for() -> None:
+def test_doctor_quotes_unknown_errors_of_torch() -> None:
     facts = PROBED | {"cuda": False, "cuda_error": "CUDA error 802: system not yet initialized"}
     (finding,) = doctor.trainable(machine(), facts)
     assert finding.grade == "cpu_only"
     assert "error 802" in finding.text
 
 
-def test_that_of_a_machine_without_gpus_or_with_lost_ones_nothing_is_said_of_training() -> None:
+def test_doctor_omits_training_without_gpus() -> None:
     assert list(doctor.trainable(machine(gpu(lost=True)), PROBED)) == []
 
 
-def test_that_the_terminal_refuses_a_job_on_gpus_that_cannot_be_trained_on(stubbed: NvmlStub, tmp_path: Path) -> None:
+def test_train_refuses_unusable_gpus(stubbed: NvmlStub, tmp_path: Path) -> None:
     stubbed.write([gpu_profile(0), gpu_profile(1)], **OLD_DRIVER)
     answer = footplate("train", str(tmp_path), "--devices", uuid_of(1))
     assert answer.code == 2
@@ -129,7 +127,7 @@ def test_that_the_terminal_refuses_a_job_on_gpus_that_cannot_be_trained_on(stubb
     assert "for which NVIDIA driver 570.86.15 is too old.\n  Update the driver to 580.65.06" in answer.err
 
 
-def test_that_the_terminal_refuses_to_resume_a_run_on_such_gpus(stubbed: NvmlStub) -> None:
+def test_resume_refuses_unusable_gpus(stubbed: NvmlStub) -> None:
     stubbed.write([gpu_profile(0)], **OLD_DRIVER)
     answer = footplate("resume", a_run(8, "failed", cause="a fault").run_id, "--devices", uuid_of(0))
     assert answer.code == 2
@@ -137,7 +135,7 @@ def test_that_the_terminal_refuses_to_resume_a_run_on_such_gpus(stubbed: NvmlStu
     assert "for which NVIDIA driver 570.86.15 is too old.\n  Update the driver to 580.65.06" in answer.err
 
 
-def test_that_the_terminal_refuses_several_instances_of_mig(stubbed: NvmlStub, tmp_path: Path) -> None:
+def test_train_refuses_several_mig_instances(stubbed: NvmlStub, tmp_path: Path) -> None:
     MACHINES["mig"].write(stubbed)
     devices = f"{instance_uuid_of(0, 0)},{instance_uuid_of(0, 1)}"
     answer = footplate("train", str(tmp_path), "--devices", devices, "--strategy", "dp")
@@ -155,11 +153,11 @@ REFUSED: dict[str, tuple[Machine, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_that_the_engine_refuses_a_job_that_nobody_has_judged(stubbed: NvmlStub, start: Start, case: str) -> None:
-    seen, devices = REFUSED[case]
-    seen.write(stubbed)
+def test_supervisor_refuses_unusable_gpus(stubbed: NvmlStub, start: Start, case: str) -> None:
+    profile, devices = REFUSED[case]
+    profile.write(stubbed)
     supervised = start("forever", len(devices), devices=devices)
-    expected = told(children.snapshot(), Job.from_fields(devices=devices))
+    expected = problem_text(children.snapshot(), Job.from_fields(devices=devices))
     assert expected
     events = supervised.wait()
     assert [event.cause for event in events if isinstance(event, Failed)] == [expected]
@@ -167,7 +165,7 @@ def test_that_the_engine_refuses_a_job_that_nobody_has_judged(stubbed: NvmlStub,
     assert (events[-1].outcome, events[-1].cause) == ("failed", expected)
 
 
-def test_that_the_engine_trains_on_an_exclusive_gpu_that_is_free(stubbed: NvmlStub, start: Start) -> None:
+def test_supervisor_trains_on_a_free_exclusive_gpu(stubbed: NvmlStub, start: Start) -> None:
     stubbed.write([gpu_profile(0, compute_mode=3)])
     events = start("train 5", 1, devices=(uuid_of(0),)).wait()
     assert isinstance(events[-1], RunFinished)

@@ -1,4 +1,4 @@
-"""What a strategy cannot do with a job's devices, batch, model and options: told at the field, with the remedy."""
+"""Problems of strategies with a job's devices, batch, model and options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CUTS = CATALOGUE.model("resnet18").split_points  # type: ignore[union-attr]
 
 
 def tied_and_without_blocks() -> ModelEntry:
-    """A model that no strategy is made for, which the catalogue has none of."""
+    """Return a model that no strategy supports."""
     return ModelEntry(
         id="odd",
         title="Odd",
@@ -72,165 +72,104 @@ def cpus(count: int) -> tuple[str, ...]:
         {"strategy": "fsdp_tp", "devices": (A, B, C, D), "model": "swin_t", "shard_precision": "bf16", "batch_size": 2},
     ],
 )
-def test_that_what_every_strategy_can_do_is_let_pass(tmp_path: Path, fields: dict[str, Any]) -> None:
+def test_strategies_accept_valid_jobs(tmp_path: Path, fields: dict[str, Any]) -> None:
     assert found(tmp_path, **fields) == []
 
 
 @pytest.mark.parametrize(
-    ("fields", "field", "words"),
+    ("fields", "field"),
     [
         # Devices and replicas
-        ({"strategy": "hsdp", "devices": cpus(3)}, "strategy", "needs at least 4 devices; 3 are chosen"),
-        ({"strategy": "hsdp", "devices": cpus(5)}, "replicas", "5 devices can't be divided among 2 equal replicas"),
-        ({"strategy": "ddp_pipeline", "devices": cpus(6), "replicas": 4}, "replicas", "Set 2 or 3 replicas"),
-        ({"strategy": "ddp_pipeline", "devices": cpus(4), "replicas": 4}, "replicas", "have 1 each"),
-        ({"strategy": "ddp", "devices": (A, A)}, "devices", "NCCL allows one worker per GPU"),
+        ({"strategy": "hsdp", "devices": cpus(3)}, "strategy"),
+        ({"strategy": "hsdp", "devices": cpus(5)}, "replicas"),
+        ({"strategy": "ddp_pipeline", "devices": cpus(6), "replicas": 4}, "replicas"),
+        ({"strategy": "ddp_pipeline", "devices": cpus(4), "replicas": 4}, "replicas"),
+        ({"strategy": "ddp", "devices": (A, A)}, "devices"),
         # The batch
-        ({"strategy": "single", "batch_size": 4, "accumulation": 8}, "accumulation", "Set 4 or less"),
+        ({"strategy": "single", "batch_size": 4, "accumulation": 8}, "accumulation"),
         (
-            {"strategy": "ddp", "devices": cpus(3), "batch_size": 10, "accumulation": 4},
-            "accumulation",
-            "among 3 devices and then into 4 parts",
-        ),
-        ({"strategy": "fsdp", "devices": cpus(4), "batch_size": 3}, "batch_size", "Set 4 or more"),
+            {"strategy": "ddp", "devices": cpus(3), "batch_size": 10, "accumulation": 4}, "accumulation"),
+        ({"strategy": "fsdp", "devices": cpus(4), "batch_size": 3}, "batch_size"),
         (
-            {"strategy": "ddp_pipeline", "devices": cpus(4), "batch_size": 30, "accumulation": 4},
-            "batch_size",
-            "which 2 replicas with 4 parts each do not allow. Set 24 or 32",
-        ),
+            {"strategy": "ddp_pipeline", "devices": cpus(4), "batch_size": 30, "accumulation": 4}, "batch_size"),
         (
-            {"strategy": "model_parallel", "devices": cpus(2), "batch_size": 3, "accumulation": 5},
-            "batch_size",
-            "which 5 parts do not allow. Set 5, or change Gradient accumulation",
-        ),
+            {"strategy": "model_parallel", "devices": cpus(2), "batch_size": 3, "accumulation": 5}, "batch_size"),
         (
-            {"strategy": "ddp_pipeline", "devices": cpus(4), "batch_size": 24, "microbatches": 5},
-            "microbatches",
-            "A part of 12 images of the batch of 24 can't be divided into 5 equal microbatches",
-        ),
+            {"strategy": "ddp_pipeline", "devices": cpus(4), "batch_size": 24, "microbatches": 5}, "microbatches"),
         (
             {"strategy": "pipeline", "devices": cpus(4), "batch_size": 12, "microbatches": 3,
-             "pipeline_schedule": "1f1b"},
-            "microbatches",
-            "Set 4 or more, choose GPipe",
-        ),
+             "pipeline_schedule": "1f1b"}, "microbatches"),
         (
             {"strategy": "pipeline", "devices": cpus(2), "batch_size": 20, "microbatches": 5,
-             "pipeline_schedule": "zb1p"},
-            "microbatches",
-            "can't divide 5 microbatches into 2 equal rounds on 2 devices",
-        ),
+             "pipeline_schedule": "zb1p"}, "microbatches"),
         # The cuts
-        ({"strategy": "pipeline", "devices": cpus(2), "model": "odd"}, "strategy", "it is one piece"),
-        ({"strategy": "model_parallel", "devices": cpus(99), "batch_size": 99}, "devices", "at most "),
+        ({"strategy": "pipeline", "devices": cpus(2), "model": "odd"}, "strategy"),
+        ({"strategy": "model_parallel", "devices": cpus(99), "batch_size": 99}, "devices"),
         (
-            {"strategy": "ddp_pipeline", "devices": cpus(40), "batch_size": 400},
-            "devices",
-            "each replica has 20 devices",
-        ),
+            {"strategy": "ddp_pipeline", "devices": cpus(40), "batch_size": 400}, "devices"),
         (
             {"strategy": "pipeline", "devices": cpus(5), "pipeline_schedule": "interleaved_1f1b",
-             "stages_per_device": 4},
-            "stages_per_device",
-            "puts 4 stages on each, so 20. Set 2 or less",
-        ),
+             "stages_per_device": 4}, "stages_per_device"),
         (
-            {"strategy": "pipeline", "devices": cpus(7), "pipeline_schedule": "zbv"},
-            "pipeline_schedule",
-            "ZBV puts 2 stages on each, so 14. Choose another pipeline schedule",
-        ),
-        ({"strategy": "pipeline", "devices": cpus(2), "cuts": CUTS[:3]}, "cuts", "would make 4 stages; 2 are needed"),
-        ({"strategy": "pipeline", "devices": cpus(2), "cuts": ("maxpol",)}, "cuts", "Did you mean “maxpool”?"),
-        ({"strategy": "pipeline", "devices": cpus(3), "cuts": (CUTS[1],) * 2}, "cuts", "listed more than once"),
+            {"strategy": "pipeline", "devices": cpus(7), "pipeline_schedule": "zbv"}, "pipeline_schedule"),
+        ({"strategy": "pipeline", "devices": cpus(2), "cuts": CUTS[:3]}, "cuts"),
+        ({"strategy": "pipeline", "devices": cpus(2), "cuts": ("maxpol",)}, "cuts"),
+        ({"strategy": "pipeline", "devices": cpus(3), "cuts": (CUTS[1],) * 2}, "cuts"),
         (
-            {"strategy": "pipeline", "devices": cpus(3), "cuts": (CUTS[2], CUTS[1])},
-            "cuts",
-            f"List them as {CUTS[1]}, {CUTS[2]}",
-        ),
+            {"strategy": "pipeline", "devices": cpus(3), "cuts": (CUTS[2], CUTS[1])}, "cuts"),
         # The options
-        ({"model": "odd", "activation_checkpointing": True}, "activation_checkpointing", "no repeated blocks"),
+        ({"model": "odd", "activation_checkpointing": True}, "activation_checkpointing"),
         (
-            {"strategy": "pipeline", "devices": cpus(2), "pipeline_schedule": "zbv", "activation_checkpointing": True},
-            "activation_checkpointing",
-            "choose 1F1B",
-        ),
-        ({"strategy": "fsdp", "devices": cpus(2), "model": "odd"}, "strategy", "share their memory (head.weight"),
-        ({"strategy": "hsdp", "devices": cpus(4), "model": "odd"}, "strategy", "can't divide among devices"),
-        ({"strategy": "tp", "devices": cpus(2)}, "strategy", "ResNet-18 has no layers that Tensor parallel can divide"),
+            {"strategy": "pipeline", "devices": cpus(2), "pipeline_schedule": "zbv", "activation_checkpointing": True}, "activation_checkpointing"),
+        ({"strategy": "fsdp", "devices": cpus(2), "model": "odd"}, "strategy"),
+        ({"strategy": "hsdp", "devices": cpus(4), "model": "odd"}, "strategy"),
+        ({"strategy": "tp", "devices": cpus(2)}, "strategy"),
         (
-            {"strategy": "ddp_tp", "devices": cpus(4), "model": "vit_b_16", "batch_size": 1},
-            "batch_size",
-            "among 2 replicas. Set 2 or more",
-        ),
+            {"strategy": "ddp_tp", "devices": cpus(4), "model": "vit_b_16", "batch_size": 1}, "batch_size"),
         (
-            {"strategy": "tp", "devices": cpus(2), "model": "vit_b_16", "optimizer": "lamb"},
-            "optimizer",
-            "only a part of them",
-        ),
-        ({"strategy": "ddp", "devices": cpus(2), "sync_batchnorm": True}, "sync_batchnorm", "GPUs only"),
-        ({"strategy": "fsdp", "devices": cpus(2), "cpu_offload": True}, "cpu_offload", "main memory already"),
+            {"strategy": "tp", "devices": cpus(2), "model": "vit_b_16", "optimizer": "lamb"}, "optimizer"),
+        ({"strategy": "ddp", "devices": cpus(2), "sync_batchnorm": True}, "sync_batchnorm"),
+        ({"strategy": "fsdp", "devices": cpus(2), "cpu_offload": True}, "cpu_offload"),
         (
-            {"strategy": "fsdp", "devices": (A, B), "shard_precision": "bf16", "precision": "fp16"},
-            "shard_precision",
-            "Autocast to fp16 has no effect",
-        ),
-        ({"precision": "fp16"}, "precision", "needs a GPU"),
-        ({"resume_from": "/nowhere/last.pt"}, "resume_from", "There is no file /nowhere/last.pt"),
+            {"strategy": "fsdp", "devices": (A, B), "shard_precision": "bf16", "precision": "fp16"}, "shard_precision"),
+        ({"precision": "fp16"}, "precision"),
+        ({"resume_from": "/nowhere/last.pt"}, "resume_from"),
     ],
 )  # fmt: skip
-def test_that_what_cannot_be_is_told_at_its_field_with_the_remedy(
-    tmp_path: Path, fields: dict[str, Any], field: str, words: str
-) -> None:
-    told = errors(found(tmp_path, **fields))
-    assert [problem.field for problem in told] == [field], told
-    assert words in str(told[0])
-    assert told[0].remedy
+def test_strategy_problems_name_field_and_remedy(tmp_path: Path, fields: dict[str, Any], field: str) -> None:
+    wrong = errors(found(tmp_path, **fields))
+    assert [problem.field for problem in wrong] == [field], wrong
+    assert wrong[0].remedy
 
 
 @pytest.mark.parametrize(
-    ("fields", "field", "words"),
+    ("fields", "field"),
     [
-        (
-            {"strategy": "ddp", "devices": cpus(2), "microbatches": 4},
-            "microbatches",
-            "Microbatches has no effect under DistributedDataParallel. Leave it empty, or choose Pipeline or",
-        ),
-        ({"sync_batchnorm": True}, "sync_batchnorm", "has no effect under Single device. Turn it off"),
-        (
-            {"bucket_mib": 4.0},
-            "bucket_mib",
-            "Set it to 25, or choose DistributedDataParallel or DDP, sharded optimizer (ZeRO-1).",
-        ),
-        ({"balance": "speed"}, "balance", "Set it to equal, or choose"),
-        ({"replicas": 3}, "replicas", "has no effect"),
-        (
-            {"strategy": "pipeline", "devices": cpus(2), "stages_per_device": 2},
-            "stages_per_device",
-            "no effect while Pipeline schedule is gpipe. Leave it empty, or set Pipeline schedule to interleaved_1f1b.",
-        ),
+        ({"strategy": "ddp", "devices": cpus(2), "microbatches": 4}, "microbatches"),
+        ({"sync_batchnorm": True}, "sync_batchnorm"),
+        ({"bucket_mib": 4.0}, "bucket_mib"),
+        ({"balance": "speed"}, "balance"),
+        ({"replicas": 3}, "replicas"),
+        ({"strategy": "pipeline", "devices": cpus(2), "stages_per_device": 2}, "stages_per_device"),
         (
             {"strategy": "ddp", "devices": (A, B), "sync_batchnorm": True, "model": "vgg11", "image_size": 64},
             "sync_batchnorm",
-            "has no BatchNorm",
         ),
     ],
 )
-def test_that_an_option_that_changes_nothing_is_a_warning_at_its_field(
-    tmp_path: Path, fields: dict[str, Any], field: str, words: str
-) -> None:
+def test_option_without_effect_is_a_warning(tmp_path: Path, fields: dict[str, Any], field: str) -> None:
     (problem,) = found(tmp_path, **fields)
     assert (problem.field, problem.severity) == (field, "warning")
-    assert words in str(problem)
 
 
-def test_that_a_static_graph_of_a_model_file_is_the_users_to_answer_for(tmp_path: Path) -> None:
+def test_static_graph_of_a_model_file_is_a_warning(tmp_path: Path) -> None:
     file = tmp_path / "net.py"
     file.write_text("")
-    told = found(tmp_path, strategy="ddp", devices=cpus(2), model=str(file), static_graph=True)
-    assert [problem.severity for problem in told if problem.field == "static_graph"] == ["warning"]
+    reported = found(tmp_path, strategy="ddp", devices=cpus(2), model=str(file), static_graph=True)
+    assert [problem.severity for problem in reported if problem.field == "static_graph"] == ["warning"]
 
 
-def test_that_a_model_file_is_not_judged_by_what_only_its_run_knows(tmp_path: Path) -> None:
+def test_model_file_is_not_checked_for_split_points(tmp_path: Path) -> None:
     file = tmp_path / "net.py"
     file.write_text("")
     fields = {"model": str(file), "devices": cpus(3), "activation_checkpointing": True, "cuts": ("one", "two")}
@@ -239,8 +178,8 @@ def test_that_a_model_file_is_not_judged_by_what_only_its_run_knows(tmp_path: Pa
     assert {problem.field for problem in found(tmp_path, strategy="pipeline", **fields)} == {"model", "cuts"}
 
 
-def test_that_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
-    told = found(
+def test_strategy_problems_are_reported_together(tmp_path: Path) -> None:
+    reported = found(
         tmp_path,
         strategy="pipeline",
         devices=cpus(3),
@@ -251,7 +190,7 @@ def test_that_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
         resume_from="/nowhere.pt",
         balance="speed",
     )
-    assert {problem.field for problem in told} == {"microbatches", "cuts", "precision", "resume_from", "balance"}
+    assert {problem.field for problem in reported} == {"microbatches", "cuts", "precision", "resume_from", "balance"}
 
 
 STRATEGY_FIELDS = [field.name for field in FIELDS.values() if field.group == "parallel"]
@@ -278,10 +217,10 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 
 @given(st.fixed_dictionaries({}, optional=VALUES))
-def test_that_every_problem_of_any_job_names_a_field_and_a_remedy(values: dict[str, Any]) -> None:
-    told = problems(Job.from_fields(**values), ODD)
-    for problem in told:
+def test_any_strategy_problem_has_field_and_remedy(values: dict[str, Any]) -> None:
+    reported = problems(Job.from_fields(**values), ODD)
+    for problem in reported:
         assert problem.field in FIELDS
         assert problem.message.endswith((".", "?"))
         assert problem.remedy
-    assert len({str(problem) for problem in told}) == len(told)
+    assert len({str(problem) for problem in reported}) == len(reported)

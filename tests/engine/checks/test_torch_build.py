@@ -1,4 +1,4 @@
-"""What torch's files tell of it."""
+"""Installed build of torch, read from its files."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ READ = (
 
 
 def read_with(first: Path) -> str:
-    """What a process of its own reads, without importing torch, of the torch in `first`."""
+    """Return the build in `first` that another process reads without importing torch."""
     path = os.pathsep.join((str(first), str(ROOT)))
     return subprocess.check_output(
         [sys.executable, "-c", READ], env=os.environ | {"PYTHONPATH": path}, text=True
     ).strip()
 
 
-def test_that_the_files_of_the_installed_torch_tell_what_torch_tells() -> None:
+def test_installed_torch_equals_imported_torch() -> None:
     import torch
 
     assert installed_torch() == TorchBuild(torch.__version__, torch.version.cuda, tuple(torch.cuda.get_arch_list()))
@@ -41,11 +41,11 @@ def test_that_the_files_of_the_installed_torch_tell_what_torch_tells() -> None:
         TorchBuild("2.15.0+cu130", "13.0", ("sm_75", "sm_90a", "sm_120", "compute_120")),
     ],
 )
-def test_that_another_build_is_read_without_importing_it(tmp_path: Path, build: TorchBuild) -> None:
+def test_installed_torch_reads_files_without_import(tmp_path: Path, build: TorchBuild) -> None:
     assert read_with(torch_build(tmp_path, *build)) == str(build)
 
 
-def test_that_what_is_no_torch_is_none(tmp_path: Path) -> None:
+def test_installed_torch_is_none_without_torch(tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").touch()
     assert read_with(tmp_path) == "None"

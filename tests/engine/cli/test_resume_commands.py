@@ -73,10 +73,17 @@ def test_progress_prints_restarts_with_their_cause() -> None:
 
     out = io.StringIO()
     progress = Progress(create_run(Job()), out, io.StringIO())
-    lost = Restarting(cause="Rank 1 was killed by SIGKILL.", rank=1, attempt=2, most=3)
-    full = Restarting(cause="Out of memory.", kind="out_of_memory", attempt=1, most=4, changes={"accumulation": 2})
+    lost = Restarting(cause="Rank 1 was killed by SIGKILL.", rank=1, attempt=2, max_attempts=3)
+    full = Restarting(
+        cause="Out of memory.", kind="out_of_memory", attempt=1, max_attempts=4, changes={"accumulation": 2}
+    )
     fewer = Restarting(
-        cause="Gone.", kind="lost_machine", attempt=1, most=1, devices=("a:cpu",), changes={"strategy": "single"}
+        cause="Gone.",
+        kind="lost_machine",
+        attempt=1,
+        max_attempts=1,
+        devices=("a:cpu",),
+        changes={"strategy": "single"},
     )
     for event in (planned(0), lost, planned(7), full, fewer, PhaseChanged(phase="pausing")):
         progress.show(event)

@@ -121,7 +121,7 @@ def test_search_shows_confirmations(capsys: pytest.CaptureFixture[str], monkeypa
         for n, value in enumerate((0.5, 0.86, 0.8))
     ]
     repeats = [
-        msgspec.structs.replace(own[again], number=3 + k, again=again, params=params | {"seed": 1}, state=state)
+        msgspec.structs.replace(own[again], number=3 + k, repeat_of=again, params=params | {"seed": 1}, state=state)
         for k, (again, state) in enumerate(((1, "completed"), (2, "completed"), (0, "running")))
     ]
     state = SearchState(

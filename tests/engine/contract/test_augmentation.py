@@ -1,14 +1,14 @@
-"""What texts of transforms mean, and what is wrong with them."""
+"""Transforms as text, and their problems."""
 
 from __future__ import annotations
 
 import pytest
 
-from engine.checks.augmentation_checks import augmentation_problems
+from engine.checks.training_checks import augmentation_problems
 from engine.contract.augmentation import (
     TRANSFORMS,
     Transform,
-    in_words,
+    describe,
     mirrors,
     mosaic_ends,
     parse,
@@ -19,11 +19,11 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem
 
 
-def own(*texts: str, task: str = "classification") -> Job:
+def custom(*texts: str, task: str = "classification") -> Job:
     return Job.from_fields(task=task, augmentation="own", transforms=texts)
 
 
-def test_that_a_text_is_a_name_and_its_numbers_of_which_those_with_a_default_may_be_left_out() -> None:
+def test_parse_fills_in_default_numbers() -> None:
     assert parse("rotate:10") == Transform("rotate", (10.0,))
     assert parse(" resized_crop:0.35 ") == Transform("resized_crop", (0.35, 1.0))
     assert parse("randaugment") == Transform("randaugment", (2, 9))
@@ -31,7 +31,7 @@ def test_that_a_text_is_a_name_and_its_numbers_of_which_those_with_a_default_may
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("rotat:10", "Did you mean “rotate”?"),
         ("rotate", "needs degrees from 0 to 180"),
@@ -45,45 +45,37 @@ def test_that_a_text_is_a_name_and_its_numbers_of_which_those_with_a_default_may
         ("", "There is no transform “”."),
     ],
 )
-def test_that_a_wrong_text_is_told_with_its_remedy(text: str, said: str) -> None:
-    (problem,) = augmentation_problems(own(text))
-    assert said in str(problem)
+def test_parse_returns_a_problem_with_a_remedy(text: str, expected: str) -> None:
+    (problem,) = augmentation_problems(custom(text))
+    assert expected in str(problem)
     assert (problem.field, problem.severity) == ("transforms", "error")
     assert problem.remedy
 
 
-def test_that_all_wrong_texts_are_told_at_once() -> None:
-    assert len(augmentation_problems(own("rotate:200", "flip", "nonsense"))) == 2
+def test_augmentation_problems_reports_all_texts() -> None:
+    assert len(augmentation_problems(custom("rotate:200", "flip", "nonsense"))) == 2
 
 
 @pytest.mark.parametrize(
-    ("task", "text", "why"),
-    [
-        ("segmentation", "erase", "leave labels under"),
-        ("detection", "augmix", "mixes images"),
-        ("classification", "mosaic", "four images"),
-    ],
+    ("task", "text"), [("segmentation", "erase"), ("detection", "augmix"), ("classification", "mosaic")]
 )
-def test_that_a_transform_that_a_tasks_labels_cannot_follow_is_refused(task: str, text: str, why: str) -> None:
-    (problem,) = augmentation_problems(own(text, task=task))
-    assert "not for this task" in problem.message
-    assert why in problem.message
+def test_parse_refuses_transforms_of_other_tasks(task: str, text: str) -> None:
+    (problem,) = augmentation_problems(custom(text, task=task))
+    assert (problem.field, problem.severity) == ("transforms", "error")
 
 
-def test_that_own_without_a_list_is_told() -> None:
-    assert not augmentation_problems(
-        Job.from_fields(transforms=("flip",))
-    )  # which has no effect, as is told of all such fields
-    (empty,) = augmentation_problems(own())
+def test_augmentation_problems_of_strengths_and_lists() -> None:
+    assert not augmentation_problems(Job.from_fields(transforms=("flip",)))  # idle fields are reported elsewhere
+    (empty,) = augmentation_problems(custom())
     assert (empty.field, empty.severity) == ("transforms", "error")
-    (points,) = augmentation_problems(own("flip", task="point_segmentation"))
+    (points,) = augmentation_problems(custom("flip", task="point_segmentation"))
     assert (points.field, points.severity) == ("augmentation", "error")
     (points,) = augmentation_problems(Job.from_fields(augmentation="strong", task="point_segmentation"))
     assert (points.field, points.severity) == ("augmentation", "warning")
     assert not augmentation_problems(Job.from_fields(augmentation="light", task="point_segmentation"))
 
 
-def test_that_every_task_with_images_has_strengths_of_transforms_that_it_can_have() -> None:
+def test_strengths_are_valid_for_every_task() -> None:
     tasks = {entry.id: entry.augmentation for entry in load_catalogue().tasks}
     assert [task for task, kind in tasks.items() if kind is None] == ["point_segmentation"]
     for task, kind in tasks.items():
@@ -93,15 +85,13 @@ def test_that_every_task_with_images_has_strengths_of_transforms_that_it_can_hav
         assert weaker
         assert stronger
         assert weaker != stronger
-        for job in (
-            Job.from_fields(task=task, augmentation="medium"),
-            Job.from_fields(task=task, augmentation="strong"),
-        ):
-            assert all(isinstance(parse(text, kind), Transform) for text in in_words(job).split(", "))
+        for name in ("medium", "strong"):
+            job = Job.from_fields(task=task, augmentation=name)
+            assert all(isinstance(parse(text, kind), Transform) for text in describe(job).split(", "))
         assert not transforms(Job.from_fields(task=task, augmentation="light"))
 
 
-def test_that_every_transform_has_an_example_that_is_right() -> None:
+def test_parse_remedy_is_a_valid_example() -> None:
     for name in TRANSFORMS:
         problem = parse(f"{name}:1:2:3:4:5:6:7")
         assert isinstance(problem, Problem)
@@ -110,11 +100,11 @@ def test_that_every_transform_has_an_example_that_is_right() -> None:
 
 
 @pytest.mark.parametrize(("epochs", "last"), [(1, 0), (5, 4), (50, 45), (300, 290)])
-def test_that_mosaic_ends_before_the_run_does(epochs: int, last: int) -> None:
+def test_mosaic_ends_before_the_run(epochs: int, last: int) -> None:
     assert mosaic_ends(epochs) == last
 
 
-def test_that_images_of_signs_are_not_mirrored_unless_the_job_says_so() -> None:
+def test_mirrors_excludes_images_of_characters() -> None:
     for classes in (("0", "1"), ("00012", "7"), ("A", "b")):
         assert not mirrors(Job(), classes)
         assert mirrors(Job.from_fields(mirror="on"), classes)

@@ -21,7 +21,7 @@ from engine.runs.resume import CHANGEABLE as OF_A_RUN
 
 
 def job_of(command: str) -> Job | None:
-    """What the terminal's own parser makes of the command."""
+    """Parse the command like the command line does."""
     program, verb, *words = shlex.split(command)
     assert (program, verb) == ("footplate", "train")
     parser = argparse.ArgumentParser()
@@ -63,12 +63,12 @@ JOBS = st.fixed_dictionaries({}, optional={name: values_of(name) for name in CHA
 
 
 @given(job=JOBS, devices=st.sampled_from([("cpu",), ("cpu", "cpu"), ("GPU-1", "GPU-2")]))
-def test_that_the_terminal_reads_the_same_job_from_the_command(job: Job, devices: tuple[str, ...]) -> None:
+def test_command_line_makes_the_same_job(job: Job, devices: tuple[str, ...]) -> None:
     whole = job.with_fields(dataset="/data/my flowers", devices=devices)
     assert job_of(command_line(whole)) == whole
 
 
-def test_that_cuts_are_a_list_with_commas_which_may_be_empty() -> None:
+def test_cuts_flag_is_a_comma_list() -> None:
     assert "--cuts relu,layer2_0_relu" in command_line(Job.from_fields(dataset="/data", cuts=("relu", "layer2_0_relu")))
     job = job_of("footplate train /data --cuts ''")
     assert job is not None
@@ -78,14 +78,14 @@ def test_that_cuts_are_a_list_with_commas_which_may_be_empty() -> None:
     assert spaced.parallel.cuts == ("relu", "layer2_0_relu")
 
 
-def test_that_an_optional_number_is_left_empty_by_an_empty_word() -> None:
+def test_optional_number_flag_may_be_empty() -> None:
     job = job_of("footplate train /data --clip-norm 0.5 --ema-decay '' --stages-per-device ''")
     assert job is not None
     assert (job.training.clip_norm, job.training.ema_decay, job.parallel.stages_per_device) == (0.5, None, None)
 
 
 @pytest.mark.parametrize("name", ["weights_file", "resume_from"])
-def test_that_a_path_is_taken_from_where_the_command_runs(
+def test_dataset_path_is_relative_to_the_working_folder(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -94,7 +94,7 @@ def test_that_a_path_is_taken_from_where_the_command_runs(
     assert job.value(name) == str(tmp_path / "checkpoints" / "last.pt")
 
 
-def test_that_the_help_puts_each_option_with_the_strategies_that_go_by_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_help_groups_options_by_strategy(capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
     add_train(parser)
     parser.print_help()
@@ -112,13 +112,13 @@ def test_that_the_help_puts_each_option_with_the_strategies_that_go_by_it(capsys
 
 
 @pytest.mark.parametrize("dataset", ["/data/it's here", "/data/-odd", '/data/"quoted" $HOME', "/data/新しい"])
-def test_that_folders_with_odd_names_survive_the_shell(dataset: str) -> None:
+def test_command_line_quotes_odd_folder_names(dataset: str) -> None:
     job = job_of(command_line(Job.from_fields(dataset=dataset)))
     assert job is not None
     assert job.data.dataset == dataset
 
 
-def test_that_the_command_says_that_the_model_file_is_trusted(tmp_path: Path) -> None:
+def test_command_line_trusts_the_model_file(tmp_path: Path) -> None:
     program = tmp_path / "net.py"
     program.write_text("def build_model(num_classes): ...\n")
     trusted = Job.from_fields(
@@ -130,7 +130,7 @@ def test_that_the_command_says_that_the_model_file_is_trusted(tmp_path: Path) ->
 
 
 @given(st.fixed_dictionaries({}, optional={name: values_of(name) for name in OF_A_RUN.intersection(CHANGEABLE)}))
-def test_that_the_command_that_resumes_a_run_changes_what_it_says(changes: dict[str, Any]) -> None:
+def test_resume_line_contains_the_changes(changes: dict[str, Any]) -> None:
     program, verb, run, *words = shlex.split(resume_line("20261121-1405-resnet18-beef", changes))
     assert (program, verb, run) == ("footplate", "resume", "20261121-1405-resnet18-beef")
     parser = argparse.ArgumentParser()

@@ -1,4 +1,4 @@
-"""The job: its values, its file, and what is said of those that cannot be used."""
+"""Values of a job, its file, and problems of invalid values."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ anything = st.recursive(
 
 
 @given(jobs)
-def test_that_every_job_survives_its_file(tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]) -> None:
+def test_job_survives_its_file(tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]) -> None:
     job, problems = job_from_values(values)
     assert problems == []
     assert job is not None
@@ -67,13 +67,13 @@ def test_that_every_job_survives_its_file(tmp_path_factory: pytest.TempPathFacto
 
 
 @given(jobs)
-def test_that_the_changed_fields_alone_make_the_same_job(values: dict[str, Any]) -> None:
+def test_changed_fields_restore_the_job(values: dict[str, Any]) -> None:
     job = Job.from_fields(**values)
     assert job_from_values(changed_fields(job)) == (job, [])
 
 
 @given(st.dictionaries(st.sampled_from([*FIELDS, "options"]) | st.text(max_size=12), anything, max_size=8))
-def test_that_whatever_the_values_are_each_gets_a_job_or_a_problem(values: dict[str, Any]) -> None:
+def test_job_from_values_returns_job_or_problems(values: dict[str, Any]) -> None:
     job, problems = job_from_values(values)
     assert (job is None) == bool(problems)
     assert all(problem.message and problem.remedy for problem in problems)
@@ -83,7 +83,7 @@ def test_that_whatever_the_values_are_each_gets_a_job_or_a_problem(values: dict[
         assert job_from_values(stored) == (job, [])
 
 
-def test_that_all_problems_come_at_once() -> None:
+def test_job_from_values_reports_all_problems() -> None:
     job, problems = job_from_values({"epochs": "3", "precision": "fp61", "optimiser": "sgd", "batch_size": 0})
     assert job is None
     assert [problem.field for problem in problems] == ["epochs", "precision", "optimiser", "batch_size"]
@@ -104,14 +104,14 @@ def test_that_all_problems_come_at_once() -> None:
         ({"name": "n" * 121}, "120"),
     ],
 )
-def test_that_a_wrong_value_is_told_with_a_remedy(values: dict[str, Any], remedy: str) -> None:
+def test_job_from_values_reports_field_and_remedy(values: dict[str, Any], remedy: str) -> None:
     job, problems = job_from_values(values)
     assert job is None
     assert [problem.field for problem in problems] == list(values)
     assert remedy in str(problems[0])
 
 
-def test_that_a_file_that_is_not_toml_is_a_problem(tmp_path: Path) -> None:
+def test_load_job_reports_invalid_toml(tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
     for content in (b"epochs = = 1", b"\xff\xfe", b"epochs = 1\nepochs = 2"):
         path.write_bytes(content)
@@ -152,7 +152,7 @@ def test_flat_names_reach_every_section() -> None:
         job.with_fields(batchsize=8)
 
 
-def test_that_whole_numbers_in_a_list_survive_the_file_and_the_command(tmp_path: Path) -> None:
+def test_integer_list_survives_file_and_command(tmp_path: Path) -> None:
     job = Job.from_fields(dataset="/images", milestones=(16, 22))
     save_job(job, tmp_path / "job.toml")
     assert load_job(tmp_path / "job.toml") == (job, [])

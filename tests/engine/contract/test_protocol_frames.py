@@ -1,4 +1,4 @@
-"""Frames and messages: any bytes in any pieces give the same lines, or one kind of refusal."""
+"""Frames and messages: any chunking yields the same lines, or one kind of error."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 @given(st.lists(st.binary(max_size=LIMIT - 1).map(lambda line: line.replace(b"\n", b" "))), st.lists(st.integers(0)))
-def test_that_lines_come_out_as_they_went_in_however_they_are_cut(lines: list[bytes], cuts: list[int]) -> None:
+def test_frames_restore_lines_from_any_chunks(lines: list[bytes], cuts: list[int]) -> None:
     data = b"".join(line + b"\n" for line in lines)
     frames = Frames(LIMIT)
     assert [line for piece in pieces(data, cuts) for line in frames.feed(piece)] == lines
 
 
 @given(st.binary(min_size=LIMIT), st.lists(st.integers(0)))
-def test_that_a_frame_over_the_limit_is_refused_however_it_is_cut(line: bytes, cuts: list[int]) -> None:
+def test_frames_refuse_long_lines_in_any_chunks(line: bytes, cuts: list[int]) -> None:
     frames = Frames(LIMIT)
     fed = pieces(line.replace(b"\n", b" ") + b"\n", cuts)
     with pytest.raises(FrameError, match="longer than 32 bytes"):
@@ -38,7 +38,7 @@ def test_that_a_frame_over_the_limit_is_refused_however_it_is_cut(line: bytes, c
 
 @pytest.mark.parametrize("decoder", [CLIENT_MESSAGE, SERVER_MESSAGE, FROM_WORKER, TO_WORKER, EVENT])
 @given(data=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode(errors="ignore")))
-def test_that_no_bytes_raise_anything_but_a_decoding_error(decoder: msgspec.json.Decoder[object], data: bytes) -> None:
+def test_client_message_raises_only_decode_errors(decoder: msgspec.json.Decoder[object], data: bytes) -> None:
     try:
         decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -57,12 +57,12 @@ def test_that_no_bytes_raise_anything_but_a_decoding_error(decoder: msgspec.json
         b"",
     ],
 )
-def test_that_messages_are_strict(line: bytes) -> None:
+def test_client_message_refuses_invalid_fields(line: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         CLIENT_MESSAGE.decode(line)
 
 
-def test_that_a_hello_of_another_version_is_still_understood_so_that_it_can_be_answered() -> None:
+def test_hello_of_another_version_is_decoded() -> None:
     assert CLIENT_MESSAGE.decode(b'{"type":"hello","protocol":7}') == Hello(protocol=7)
 
 
@@ -78,13 +78,13 @@ def test_that_a_hello_of_another_version_is_still_understood_so_that_it_can_be_a
         ),
     ],
 )
-def test_that_an_event_survives_its_line(event: LogLine) -> None:
+def test_event_survives_encoding(event: LogLine) -> None:
     line = ENCODE.encode(event)
     assert b"\n" not in line
     assert EVENT.decode(line) == SERVER_MESSAGE.decode(line) == event
 
 
-def test_that_a_loss_that_is_no_number_is_refused_rather_than_drawn_as_one() -> None:
+def test_step_metrics_refuse_a_text_as_loss() -> None:
     event = StepMetrics(
         epoch=1,
         step=1,

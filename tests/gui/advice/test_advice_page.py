@@ -52,7 +52,7 @@ def a_candidate(strategy: str, speed: float | None, **fields: object) -> Candida
 
 TABLE = (
     a_candidate("ddp", 800.0, changes={"strategy": "ddp", "bucket_mib": 5.0}, memory_bytes=2 << 30),
-    a_candidate("single", 500.0, changes={"devices": ("cpu",)}, own=True, joules_per_thousand_images=640.0),
+    a_candidate("single", 500.0, changes={"devices": ("cpu",)}, is_requested=True, joules_per_thousand_images=640.0),
     a_candidate("fsdp", None, why="It ran out of memory."),
 )
 
@@ -156,13 +156,13 @@ def test_advice_page_shows_remedies_if_nothing_fits(page: AdvicePage) -> None:
 
 
 def test_advice_page_measures_saved_answer_again(page: AdvicePage) -> None:
-    page.child.done.emit(an_answer(kept=True))
+    page.child.done.emit(an_answer(is_cached=True))
     assert page.view.saved.text()
     page.wanted.connect(lambda: page.show_job(JOB, []))
     page.try_again.click()
     assert page.child.running
     assert page._order is not None
-    assert page._order.again
+    assert page._order.remeasure
 
 
 def test_advice_page_requests_machines_and_time(page: AdvicePage) -> None:
@@ -174,7 +174,7 @@ def test_advice_page_requests_machines_and_time(page: AdvicePage) -> None:
     order = page._order
     assert order is not None
     assert order.network is not None
-    assert (order.machines, order.network.bits_per_second, order.again) == (4, 10e9, False)
+    assert (order.machines, order.network.bits_per_second, order.remeasure) == (4, 10e9, False)
     assert not page.options.ask.isVisible()
     prediction = MachinesPrediction(
         machines=4,
@@ -191,7 +191,7 @@ def test_advice_page_requests_machines_and_time(page: AdvicePage) -> None:
     page.options.time.setCurrentIndex(page.options.time.findData(300))
     page.options.ask.click()
     assert page._order is not None
-    assert (page._order.seconds, page._order.again) == (300.0, True)
+    assert (page._order.seconds, page._order.remeasure) == (300.0, True)
 
 
 def test_advice_page_marks_outdated_answer(page: AdvicePage) -> None:

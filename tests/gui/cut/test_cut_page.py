@@ -10,9 +10,8 @@ from PySide6.QtGui import QAccessible
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.contract.cut import Cut
+from engine.contract.cut import Cut, PlanningProgress
 from engine.contract.job import Job
-from engine.contract.planning import PlanningProgress
 from engine.contract.problems import Problem
 from engine.system import paths
 from gui.cut.page import CutPage

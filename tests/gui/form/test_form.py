@@ -25,7 +25,7 @@ REPORT = DatasetReport(
     folder="",
     format="imagefolder",
     classes=("ants", "bees"),
-    splits=(SplitReport("train", {"ants": 12, "bees": 14}), SplitReport("val", {"ants": 3, "bees": 4}, made=True)),
+    splits=(SplitReport("train", {"ants": 12, "bees": 14}), SplitReport("val", {"ants": 3, "bees": 4}, is_drawn=True)),
     unreadable=(Unreadable("ants/broken.jpg", "it is truncated"),),
     unreadable_count=1,
 )

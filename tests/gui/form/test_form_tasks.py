@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pytestqt.qtbot import QtBot
 
-from engine.contract.catalogue import DROPPED
+from engine.contract.catalogue import DROPOUT_FIELDS
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
 from gui.form.form import JobForm
@@ -41,13 +41,13 @@ def test_that_fields_are_shown_for_the_tasks_that_go_by_them(form: JobForm) -> N
         form.set_field("task", task)
         shown = {name for name in told if form.rows[name].has_effect}
         assert shown <= fields
-        assert fields - shown <= {"encoder", *DROPPED}  # which depend on the model, too
+        assert fields - shown <= {"encoder", *DROPOUT_FIELDS}  # which depend on the model, too
 
 
 def test_that_dropout_is_offered_for_the_models_that_have_it(form: JobForm) -> None:
-    for model, drops in (("efficientnet_b0", set(DROPPED)), ("vgg11", {"dropout"}), ("resnet18", set())):
+    for model, drops in (("efficientnet_b0", set(DROPOUT_FIELDS)), ("vgg11", {"dropout"}), ("resnet18", set())):
         form.set_field("model", model)
-        assert {name for name in DROPPED if form.rows[name].has_effect} == drops
+        assert {name for name in DROPOUT_FIELDS if form.rows[name].has_effect} == drops
 
 
 def test_that_a_folder_is_looked_through_anew_for_all_that_its_findings_depend_on(

@@ -9,8 +9,8 @@ from msgspec import structs
 from PySide6.QtGui import QColor, QImage
 
 from engine.contract.events import AnyEvent, ClassMeasures, Planned, Predicted, PredictedSample, StepMetrics, Validation
+from engine.contract.images import LegendEntry
 from engine.contract.job import Job
-from engine.contract.legend import LegendEntry
 from engine.runs.folder import RunFolder, create_run
 from tests.gui.sources.written_runs import job, story, write
 

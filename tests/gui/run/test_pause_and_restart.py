@@ -57,7 +57,7 @@ def _after(events: list[AnyEvent], step: int) -> int:
 
 def restarted(from_step: int, at: float, **changes: object) -> list[AnyEvent]:
     """Return the events of a restart until training."""
-    values = {"cause": KILLED, "rank": 1, "attempt": 1, "most": 3, "time": at}
+    values = {"cause": KILLED, "rank": 1, "attempt": 1, "max_attempts": 3, "time": at}
     return [
         Restarting(**(values | changes)),  # type: ignore[arg-type]
         PhaseChanged(time=at, phase="starting"),

@@ -116,7 +116,7 @@ def test_search_view_shows_confirmed_results(page: SearchPage, qtbot: QtBot) -> 
     folder.save(a_search("confirmed", total, confirm=2))
     repeats = [
         structs.replace(
-            best, number=total + k, run_id=f"repeat-{k}", again=best.number, params=best.params | {"seed": k + 1}
+            best, number=total + k, run_id=f"repeat-{k}", repeat_of=best.number, params=best.params | {"seed": k + 1}
         )
         for k in range(2)
     ]

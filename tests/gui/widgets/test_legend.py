@@ -7,7 +7,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.legend import LegendEntry
+from engine.contract.images import LegendEntry
 from gui.widgets.legend import SWATCH, Legend
 
 FEW = (LegendEntry("road", ""), LegendEntry("car", "#ff00ff"))

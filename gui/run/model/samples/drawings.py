@@ -12,8 +12,8 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from PySide6.QtGui import QImage
 
 from engine.contract.catalogue import predictions_of
-from engine.contract.inference.showing import Shown, ShownSample, ShowOrder, decode_shown
-from engine.contract.legend import LegendEntry
+from engine.contract.images import LegendEntry
+from engine.contract.inference.showing import SampleDrawing, SampleDrawings, ShowOrder, decode_drawings
 from engine.contract.problems import Problem
 from engine.system.decode_errors import NOT_DECODED
 from gui.sources.background import describe_error, in_background
@@ -33,7 +33,7 @@ class Drawing(NamedTuple):
 
     truth: QImage | str
     prediction: QImage | str
-    sample: ShownSample
+    sample: SampleDrawing
 
 
 class Drawings(QObject):
@@ -57,7 +57,7 @@ class Drawings(QObject):
         self._opened: OpenedEvaluation | None = None
         self._devices: tuple[str, ...] = ()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._drawn: dict[int, tuple[Path, ShownSample]] = {}
+        self._drawn: dict[int, tuple[Path, SampleDrawing]] = {}
         self._order_count = 0
         self._requested: tuple[int, ...] = ()
         self.child = InferenceChild("Drawing the samples", self)
@@ -128,7 +128,7 @@ class Drawings(QObject):
             partial(_read_shown, Path(path)), self, partial(self._store, Path(path).parent), self._on_unreadable
         )
 
-    def _store(self, folder: Path, shown: Shown) -> None:
+    def _store(self, folder: Path, shown: SampleDrawings) -> None:
         self.legend = shown.legend
         self._drawn |= {each.number: (folder, each) for each in shown.samples}
         if self._requested and self._requested[0] in self._drawn:
@@ -148,12 +148,12 @@ class Drawings(QObject):
         self.failed.emit((Problem("", f"Couldn't read the drawing: {describe_error(error)}."),))
 
 
-def _read_shown(path: Path) -> Shown:
+def _read_shown(path: Path) -> SampleDrawings:
     try:
-        return decode_shown(path.read_bytes())
+        return decode_drawings(path.read_bytes())
     except NOT_DECODED as error:
         raise OSError(f"{path.name} is damaged: {error}") from error
 
 
-def _read_images(folder: Path, sample: ShownSample) -> Drawing:
+def _read_images(folder: Path, sample: SampleDrawing) -> Drawing:
     return Drawing(read_image(folder / sample.truth_png), read_image(folder / sample.prediction_png), sample)

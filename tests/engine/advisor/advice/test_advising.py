@@ -64,7 +64,7 @@ def test_advisor_ranks_setups_and_caches_answer(tmp_path: Path) -> None:
     assert several
     assert all(row.estimated_bytes / row.memory_bytes == pytest.approx(1, abs=0.15) for row in several)
     assert sum(len(left.names) for left in found.left_out) + len(found.table) == found.considered
-    assert any(row.own for row in found.table) or any(
+    assert any(row.is_requested for row in found.table) or any(
         "Distributed" in name for left in found.left_out for name in left.names
     )
     like = SMALL.with_fields(learning_rate=0.5, epochs=50)

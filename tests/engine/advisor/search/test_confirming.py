@@ -18,8 +18,8 @@ def a_row(number: int, value: float | None, state: TrialState = "completed", **f
     return TrialRow(number=number, run_id="", state=state, values=(value,), **fields_of)
 
 
-def a_repeat(number: int, again: int, seed: int, value: float | None, state: TrialState = "completed") -> TrialRow:
-    return a_row(number, value, state, params={"learning_rate": 0.01 + again, "seed": seed}, again=again)
+def a_repeat(number: int, repeat_of: int, seed: int, value: float | None, state: TrialState = "completed") -> TrialRow:
+    return a_row(number, value, state, params={"learning_rate": 0.01 + repeat_of, "seed": seed}, repeat_of=repeat_of)
 
 
 ROWS = [
@@ -78,5 +78,5 @@ def test_seconds_left_counts_repeats_as_full_trainings() -> None:
     assert seconds_left(search, own[:0], [], worked_s=1.0, repeat_count=4, is_done=False) is None
     assert seconds_left(search, own, [], worked_s=30.0, repeat_count=0, is_done=False) == 120.0
     assert seconds_left(search, own, [], worked_s=30.0, repeat_count=4, is_done=False) == 120.0 + 4 * 20.0 / 2
-    repeats = [a_repeat(2, 0, 1, 0.5), a_row(3, None, "running", again=0, epoch=5)]
+    repeats = [a_repeat(2, 0, 1, 0.5), a_row(3, None, "running", repeat_of=0, epoch=5)]
     assert seconds_left(search, own, repeats, worked_s=30.0, repeat_count=4, is_done=True) == 2.5 * 20.0 / 2

@@ -16,7 +16,7 @@ import pytest
 
 from engine.advisor.search.driver import Driver
 from engine.advisor.search.study import KnownTrial, Study
-from engine.checks.search_checks import LEAST_FREE_BYTES
+from engine.checks.search_checks import MIN_FREE_BYTES
 from engine.contract.catalogue import load_catalogue
 from engine.contract.events import AnyEvent, RunFinished, RunStarted, Validation
 from engine.contract.search import ENDED_TRIALS, Budget, Search, SearchState, Trial
@@ -174,22 +174,22 @@ def test_driver_recovers_all_trials_after_power_failure() -> None:
 def test_driver_killed_during_repeats_starts_none_twice() -> None:
     search = small_search(small_job(epochs=2, seed=5), space=RANGES, pruner="none", trials=2, confirm=3)
     folder = started(search)
-    wait_for(lambda: sum(row.again is not None for row in folder.state().trials) >= 3)
+    wait_for(lambda: sum(row.repeat_of is not None for row in folder.state().trials) >= 3)
     kill(folder)
     started_at = {run.run_id for run, _trial in trials_of("small")}
     start_driver(folder)
     state = final_state(folder)
     assert (state.ended, state.total, len(list_runs())) == ("completed", 8, 8)
     assert started_at <= {row.run_id for row in state.trials}
-    repeats = [row for row in state.trials if row.again is not None]
-    assert sorted((row.again, row.params["seed"]) for row in repeats) == [(n, s) for n in (0, 1) for s in (6, 7, 8)]
+    repeats = [row for row in state.trials if row.repeat_of is not None]
+    assert sorted((row.repeat_of, row.params["seed"]) for row in repeats) == [(n, s) for n in (0, 1) for s in (6, 7, 8)]
     for row in repeats:
         job = RunFolder(paths.runs_folder() / row.run_id).job()
         assert job is not None
         assert (job.training.seed, job.optimizer.learning_rate) == (row.params["seed"], row.params["learning_rate"])
         assert job.name == f"small {row.title}"
-    means = {row.number: row.mean for row in state.own}
-    assert all(len(row.confirmed) == 3 for row in state.own)
+    means = {row.number: row.mean for row in state.originals}
+    assert all(len(row.confirmed) == 3 for row in state.originals)
     assert state.best == max(means, key=lambda number: (means[number] or 0.0, -number))
     with_checkpoints = {row.number for row in state.trials if list(checkpoints(row.run_id))}
     assert with_checkpoints == {state.best}
@@ -220,7 +220,7 @@ def test_driver_ends_with_budget(budget: Budget, may_start: bool) -> None:
     folder = create_search(a_search(budget=budget))
     folder.save_state(a_state(3))
     driver = Driver(folder, a_search(budget=budget), Preloader())
-    trial = SimpleNamespace(again=None)
+    trial = SimpleNamespace(repeat_of=None)
     driver._handles = {row.number: SimpleNamespace(row=row, trial=trial) for row in a_state(3).trials}  # type: ignore[assignment]
     assert driver._may_start() is may_start
 
@@ -275,16 +275,16 @@ def test_repeats_replace_lucky_winner(monkeypatch: pytest.MonkeyPatch) -> None:
     made = ConfirmedSearch(monkeypatch, confirm=2)
     state = made.step()
     assert (state.best, state.candidates, state.baseline) == (LUCKY, (LUCKY, SOLID, 0), 0)
-    assert [(trial.number, trial.again, trial.params["seed"]) for _run, trial in made.unfinished()] == [
+    assert [(trial.number, trial.repeat_of, trial.params["seed"]) for _run, trial in made.unfinished()] == [
         *((3, LUCKY, 1), (4, SOLID, 1), (5, 0, 1)),
     ]
     assert confirming_words(state) == "Confirming the best 3 settings with other seeds: 0 of 6 trained"
-    assert (state.total, state.own_total, state.own_ended) == (9, 3, 3)
+    assert (state.total, state.originals_total, state.originals_ended) == (9, 3, 3)
     reached = {LUCKY: [0.7, 0.6], SOLID: [0.75, 0.75], 0: [0.8, None]}
     while repeats := made.unfinished():
         run, trial = repeats[0]
-        assert trial.again is not None
-        made.finish(run, reached[trial.again][trial.params["seed"] - 1])
+        assert trial.repeat_of is not None
+        made.finish(run, reached[trial.repeat_of][trial.params["seed"] - 1])
         made.begin()  # killed after each repeat
         state = made.step()
         if made.unfinished():
@@ -293,7 +293,7 @@ def test_repeats_replace_lucky_winner(monkeypatch: pytest.MonkeyPatch) -> None:
                 trial.number for run, trial in trials_of("small") if list(run.checkpoints.glob("*.pt"))
             }
     assert (state.ended, state.total, len(state.trials)) == ("completed", 9, 9)
-    assert {row.number: row.confirmed for row in state.own} == {LUCKY: (0.7, 0.6), SOLID: (0.75, 0.75), 0: (0.8,)}
+    assert {row.number: row.confirmed for row in state.originals} == {LUCKY: (0.7, 0.6), SOLID: (0.75, 0.75), 0: (0.8,)}
     assert (state.best, state.front) == (0, (0,))
     assert {trial.number for run, trial in trials_of("small") if list(run.checkpoints.glob("*.pt"))} == {0}
     assert confirming_words(state) == ""
@@ -309,7 +309,7 @@ def test_total_includes_maximum_repeats(trials: int, space: dict[str, Any], tota
     search = small_search(space=space, trials=trials, confirm=2)
     folder = create_search(search)
     Driver(folder, search, Preloader())._save()
-    assert (folder.state().total, folder.state().own_total) == (total, trials)
+    assert (folder.state().total, folder.state().originals_total) == (total, trials)
 
 
 def test_base_ranking_remains_if_all_repeats_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,20 +328,20 @@ def test_repeats_are_outside_budget_and_sampler(
     made = ConfirmedSearch(monkeypatch, confirm=1)
     made.step()
     for run, trial in made.unfinished():
-        made.finish(run, 0.7 + 0.1 * (trial.again or 0))
+        made.finish(run, 0.7 + 0.1 * (trial.repeat_of or 0))
     assert made.step().best == SOLID
     importance = made.folder.state().importance
     made.search = msgspec.structs.replace(made.search, budget=Budget(trials=4))
     made.begin()
     state = made.step()
     ((_run, trial),) = made.unfinished()
-    assert (trial.number, trial.again) == (6, None)
+    assert (trial.number, trial.repeat_of) == (6, None)
     assert set(trial.known) == set(FIRST_VALUES)
     assert (state.best, state.candidates, state.importance) == (LUCKY, (), importance)
     made.finish(_run, 0.85)
     state = made.step()
     ((_run, trial),) = made.unfinished()
-    assert (trial.again, state.candidates) == (6, (LUCKY, 6, SOLID, 0))
+    assert (trial.repeat_of, state.candidates) == (6, (LUCKY, 6, SOLID, 0))
     assert confirming_words(state) == "Confirming the best 4 settings with other seeds: 3 of 4 trained"
     made.finish(_run, 0.85)
     assert made.step().best == SOLID
@@ -355,7 +355,7 @@ def test_driver_ends_if_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = create_search(a_search())
     driver = Driver(folder, a_search(), Preloader())
     usage = shutil.disk_usage(folder.path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=LEAST_FREE_BYTES - 1))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=MIN_FREE_BYTES - 1))
     assert driver._poll_once()
     state = folder.state()
     assert (state.ended, list_runs()) == ("failed", [])

@@ -12,7 +12,7 @@ import pytest
 import tifffile
 from PIL import Image
 
-from engine.contract.preprocessing import Preprocessing
+from engine.contract.images import Preprocessing
 from engine.data.datasets.open_splits import open_splits
 from engine.data.datasets.unlabeled_images import UnlabeledImages
 from engine.data.decoding.limits import Unfit

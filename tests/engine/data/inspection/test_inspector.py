@@ -57,7 +57,7 @@ def test_included_sample_is_complete() -> None:
     assert report.problems == ()
     assert report.unreadable_count == 0
     assert (report.format, report.channels, len(report.classes)) == ("imagefolder", 1, 10)
-    assert [(split.name, split.images, split.made) for split in report.splits] == [
+    assert [(split.name, split.images, split.is_drawn) for split in report.splits] == [
         ("train", 350, False),
         ("val", 100, False),
     ]
@@ -74,7 +74,7 @@ def test_report_has_counts_classes_and_examples(tree: Tree) -> None:
         dict.fromkeys(report.classes, 6),
         dict.fromkeys(report.classes, 2),
     ]
-    assert [split.made for split in report.splits] == [False, True]
+    assert [split.is_drawn for split in report.splits] == [False, True]
     assert [example.class_name for example in report.examples] == ["cat"] * 4 + ["dog"] * 4 + ["emu"] * 4
 
 

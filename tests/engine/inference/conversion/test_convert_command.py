@@ -32,7 +32,7 @@ def test_that_weights_are_written_and_told_of(trained: Trainer, tmp_path: Path) 
     answer = footplate("convert", run, "--to", "onnx", "--out", str(out), "--opset", "3")
     assert answer.code == 2
     assert "Opset 3 can't be written." in answer.err
-    assert f"{out} holds other files." in answer.err
+    assert "other files" in answer.err
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits on files")

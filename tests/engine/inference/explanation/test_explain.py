@@ -151,7 +151,7 @@ def test_that_the_map_lies_on_the_region_that_decides(forker: Forker, tmp_path: 
         assert mass_in(heat, corner) > 0.9, (corner, mass_in(heat, corner))
         assert maps[corner].score is not None
         assert maps[corner].score > 0.9
-    assert found.images[0].seen == (6.0, 0.0, 38.0, 32.0)
+    assert found.images[0].region == (6.0, 0.0, 38.0, 32.0)
     of_both = {each.class_name: grey(tmp_path / "out" / each.raw) for each in found.images[2].maps}
     for corner, other in (("blue", "red"), ("red", "blue")):
         assert mass_in(of_both[corner], corner) > 2 * mass_in(of_both[corner], other)

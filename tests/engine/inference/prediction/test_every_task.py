@@ -119,7 +119,7 @@ def test_that_lines_are_grey_levels(task: str, trained: Make, images: Path, tmp_
         with Image.open(tmp_path / "out" / row.mask) as mask:
             assert mask.mode == "L"
             assert np.abs(np.asarray(mask) / 255 - shown.likelihood).max() <= 0.5 / 255 + 1e-5
-        assert row.words == shown.words
+        assert row.text == shown.words
         assert (tmp_path / "out" / row.overlay).is_file()
 
 
@@ -219,5 +219,5 @@ def test_that_a_task_of_ones_own_gives_what_its_model_does(trained: Make, tmp_pa
     assert lines[0]["path"] == val.path(0)
     assert lines[0]["output"] == pytest.approx(output, abs=1e-5)
     assert np.load(tmp_path / "out" / "outputs" / "000000.npy").tolist() == pytest.approx(output, abs=1e-5)
-    assert found.rows[0].words == f"{output[0]:.1f} counted"
+    assert found.rows[0].text == f"{output[0]:.1f} counted"
     assert (tmp_path / "out" / found.rows[0].overlay).is_file()

@@ -105,7 +105,7 @@ def step(number: int, seconds: float = 0.1) -> StepMetrics:
 
 
 def restarting(attempt: int = 1) -> Restarting:
-    return Restarting(cause="Rank 1 is gone.", attempt=attempt, most=3)
+    return Restarting(cause="Rank 1 is gone.", attempt=attempt, max_attempts=3)
 
 
 def recording(**settings: Any) -> NotifiedRun:

@@ -57,7 +57,7 @@ def test_use_view_predicts_dropped_files(view: UseView, trained: Trained, tmp_pa
     predicted = PREDICTED.decode((tmp_path / "out" / "predictions.json").read_bytes())
     assert predicted.predicted == 6
     qtbot.waitUntil(lambda: not result.image.image_rect().isEmpty())
-    assert result.caption.text() == predicted.rows[0].words
+    assert result.caption.text() == predicted.rows[0].text
 
 
 @pytest.mark.long

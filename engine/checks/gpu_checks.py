@@ -1,17 +1,47 @@
-"""Obstacles to computing on GPUs: permissions, CUDA_VISIBLE_DEVICES, MIG and compute modes."""
+"""Checks of a job's GPUs, since torch can't use every GPU that NVML lists."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from engine.checks.obstacle import Obstacle, titles, whole
-from engine.contract.devices import Gpu, GpuProcess, Nvml, Snapshot, is_gpu
+from engine.checks.torch_build import TorchBuild
+from engine.checks.torch_support import Obstacle, torch_obstacles
+from engine.contract.devices import Gpu, GpuProcess, Nvml, Snapshot, gpu_title, is_gpu
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.system.format import listed
 
-OWN_WORKER = "footplate-w"
+
+def gpu_problems(
+    job: Job, machine: Snapshot | None, torch: TorchBuild | None, environment: Mapping[str, str]
+) -> list[Problem]:
+    """Return why `job` can't use its GPUs.
+
+    `torch` is the installed build, and `environment` that of the run. Without `machine`, only the job is checked; facts that
+    NVML doesn't report count as fine.
+    """
+    found = mig_problems(job)
+    if machine is not None:
+        found += [Problem("devices", o.message, o.remedy) for o in obstacles(job, machine, torch, environment)]
+    return found
+
+
+def obstacles(
+    job: Job, machine: Snapshot, torch: TorchBuild | None, environment: Mapping[str, str]
+) -> Iterator[Obstacle]:
+    """Yield the obstacles to training `job` on its GPUs in `machine`, ignoring lost GPUs."""
+    gpus = tuple(gpu for gpu in machine.gpus if gpu.uuid in job.parallel.devices and not gpu.lost)
+    if not gpus:
+        return
+    if torch is not None:
+        yield from torch_obstacles(
+            [(gpu, physical_gpu(gpu, machine).compute_capability) for gpu in gpus], machine.nvml, torch
+        )
+    yield from access_obstacles(gpus, machine, environment, job)
+
+
+WORKER_PREFIX = "footplate-w"
 """Prefix of the process names of Footplate's workers."""
 
 
@@ -44,7 +74,7 @@ def mig_problems(job: Job) -> list[Problem]:
 
 
 def _denied(gpus: tuple[Gpu, ...], nvml: Nvml) -> Iterator[Obstacle]:
-    """Check the device files that CUDA needs for any GPU; NVML doesn't list a GPU whose own file is denied."""
+    """Check the device files that CUDA needs for any GPU; NVML omits a GPU whose own file is denied."""
     files = [file for file in nvml.denied_files if not file[-1].isdigit()]
     if files:
         message = f"CUDA needs {listed(dict.fromkeys(files))}, which this user has no permission to open."
@@ -104,7 +134,7 @@ def _divided(gpus: tuple[Gpu, ...]) -> Iterator[Obstacle]:
 
 
 def _prohibited(gpus: tuple[Gpu, ...], machine: Snapshot) -> Iterator[Obstacle]:
-    closed = tuple(gpu for gpu in gpus if whole(gpu, machine).compute_mode == "prohibited")
+    closed = tuple(gpu for gpu in gpus if physical_gpu(gpu, machine).compute_mode == "prohibited")
     if closed:
         message = f"The compute mode “prohibited” keeps every process off {titles(closed)}."
         yield Obstacle(closed, message, f"Choose other devices, or change the mode: {_default_mode(closed)}")
@@ -114,9 +144,13 @@ def _taken(gpus: tuple[Gpu, ...], machine: Snapshot, job: Job) -> Iterator[Obsta
     """Check GPUs in exclusive mode for processes that the run doesn't wait for."""
     for gpu in gpus:
         holders = [process for process in gpu.processes or () if process.kind != "graphics"]
-        own = all((process.name or "").startswith(OWN_WORKER) for process in holders)
+        own = all((process.name or "").startswith(WORKER_PREFIX) for process in holders)
         waits = job.faults.start == "when_free" and (own or job.faults.wait_for_others)
-        if holders and not waits and whole(gpu, machine).compute_mode in ("exclusive_process", "exclusive_thread"):
+        if (
+            holders
+            and not waits
+            and physical_gpu(gpu, machine).compute_mode in ("exclusive_process", "exclusive_thread")
+        ):
             who = listed(dict.fromkeys(map(_called, holders)))
             message = f"{titles([gpu])} is in use by {who}, and its compute mode “exclusive” allows no other process."
             remedy = f"Wait until that ends, choose other devices, or change the mode: {_default_mode([gpu])}"
@@ -135,3 +169,14 @@ def _default_mode(gpus: Sequence[Gpu]) -> str:
 def _indices(gpus: Sequence[Gpu]) -> str:
     """Return the indices of the GPUs as arguments of nvidia-smi."""
     return ",".join(dict.fromkeys(str(gpu.nvml_index) for gpu in gpus))
+
+
+def titles(gpus: Iterable[Gpu], conjunction: str = "and") -> str:
+    """Return "GPU 0, GPU 1 and GPU 2", with `conjunction` before the last."""
+    return listed(dict.fromkeys(map(gpu_title, gpus)), conjunction)
+
+
+def physical_gpu(gpu: Gpu, machine: Snapshot) -> Gpu:
+    """Return the parent of a MIG instance, or the GPU itself."""
+    parent = gpu.mig.parent_uuid if gpu.mig is not None else gpu.uuid
+    return next((other for other in machine.gpus if other.uuid == parent), gpu)

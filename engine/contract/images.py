@@ -1,0 +1,66 @@
+"""Preparation of images for a model, and the legend of images for people."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from engine.contract.catalogue import TaskEntry
+from engine.contract.job import Job
+
+Framing = Literal["crop", "whole", "continued", ""]
+"""Method of making an image square.
+
+Its center is cropped; or the full image is padded with black or with its border pixels; "" for samples that are not images.
+"""
+
+
+class Preprocessing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """Preprocessing of samples.
+
+    Attributes:
+        mean: Mean per channel, of values scaled to 0..1; for points, of the values themselves.
+        std: Standard deviation per channel.
+        low: Values that become 0, for TIFFs of many bands.
+        high: Values that become 1, for TIFFs of many bands.
+        features: Features of a point in addition to its position.
+        values: Value of each class in the files of the training's point clouds.
+    """
+
+    framing: Framing = "crop"
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    features: tuple[str, ...] = ()
+    values: tuple[int, ...] = ()
+
+
+class LegendEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Color in an image and its meaning, usually a class; `colour` is "#rrggbb", "" for pixels that are not colored."""
+
+    name: str
+    colour: str
+
+
+STEP = 32
+"""Multiple of pixels for smaller sides, the factor by which most encoders shrink an image."""
+
+
+def side_of_epoch(job: Job, size: int, epoch: int) -> int:
+    """Return the side of training images in `epoch`, from 1.
+
+    It grows linearly from `progressive_from` to `size` over the first two thirds of the epochs (after Howard 2018, Training
+    ImageNet in 3 hours for 25 minutes).
+    """
+    if job.data.progressive_from is None:
+        return size
+    share = (epoch - 1) / max(1.0, job.training.epochs * 2 / 3)
+    side = job.data.progressive_from + share * (size - job.data.progressive_from)
+    return size if share >= 1 else min(size, max(STEP, int(side) // STEP * STEP))
+
+
+def validation_side(job: Job, task: TaskEntry, size: int) -> int:
+    """Return the short side that validation images are resized to before the central crop of `size`."""
+    return round(size / job.data.val_crop) if "val_crop" in task.fields else size
