@@ -1,6 +1,8 @@
-"""Gives an array to the model, and prints what it gives: python predict.py INPUT.npy
+"""Print the model's output for an array.
 
-INPUT.npy holds one sample as the model takes it.
+    python predict.py INPUT.npy
+
+INPUT.npy holds one sample in the model's input format.
 """
 
 import sys

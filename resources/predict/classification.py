@@ -1,4 +1,7 @@
-"""Says what is in an image: python predict.py IMAGE"""
+"""Print the classes of an image.
+
+python predict.py IMAGE
+"""
 
 import sys
 

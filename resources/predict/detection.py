@@ -1,5 +1,8 @@
-"""Says what things are in an image, and where; their masks, if the model gives them, are written as IMAGE-NUMBER.png:
-python predict.py IMAGE
+"""Print the objects in an image with their boxes.
+
+    python predict.py IMAGE
+
+Masks, if the model has any, are written as IMAGE-NUMBER.png.
 """
 
 import sys

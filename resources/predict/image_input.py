@@ -13,7 +13,7 @@ classes, size, channels = json.loads(about["classes"]), int(about["size"]), int(
 
 
 def load(path):
-    """An image, upright, uint8 [h, w, channels]; of bands as an array of values in a .npy file."""
+    """Return an upright image, uint8 [h, w, channels]; images with bands are arrays in a .npy file."""
     if path.endswith(".npy"):
         values = np.load(path)
         if "low" in about:
@@ -31,7 +31,7 @@ def resized(pixels, height, width):
 
 
 def squared(pixels):
-    """The image as the model takes it, [size, size, channels], and where it lies in it: top, left, height, width."""
+    """Return the image as the model's input [size, size, channels], and its position in it: top, left, height, width."""
     height, width = pixels.shape[:2]
     if about["framing"] == "crop":  # the short side is made so long, and the middle cut out
         short = int(about["resized"])
@@ -47,7 +47,7 @@ def squared(pixels):
 
 
 def predict(square):
-    """What the model gives for one image as `squared` makes it."""
+    """Return the model's output for an image from `squared`."""
     given = square[None]
     if about["normalised_in_file"] == "false":
         mean, std = (np.array(json.loads(about[name]), np.float32) for name in ("mean", "std"))
@@ -56,7 +56,7 @@ def predict(square):
 
 
 def in_image(plane, place, shape):
-    """A plane [size, size] of numbers from 0 to 255 as it lies in the image, in its own height and width."""
+    """Return a plane [size, size] of 0 to 255 in the image's own height and width."""
     top, left, tall, wide = place
     part = Image.fromarray(plane[top : top + tall, left : left + wide].astype(np.uint8))
     return np.asarray(part.resize((shape[1], shape[0]), Image.Resampling.NEAREST))

@@ -1,4 +1,7 @@
-"""Writes what each pixel of an image is, as IMAGE-predicted.png: python predict.py IMAGE"""
+"""Write the class of each pixel of an image as IMAGE-predicted.png.
+
+python predict.py IMAGE
+"""
 
 import json
 import sys

@@ -1,7 +1,9 @@
-"""Says what each point of a cloud is, and writes the classes as POINTS-predicted.npy: python predict.py POINTS.npy
+"""Write the class of each point of a cloud as POINTS-predicted.npy.
 
-POINTS.npy holds an array [points, 3 + features]: x, y, z and the features that the model was trained with. Give it parts of a
-cloud as large as those in the training.
+    python predict.py POINTS.npy
+
+POINTS.npy holds an array [points, 3 + features]: x, y, z and the features of the training. Use parts of clouds of about the
+size in the training.
 """
 
 import json

@@ -102,7 +102,7 @@ def told(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def ends_with(owner: type, name: str, first: Callable[[], None]) -> None:
-    """Has `first` done before `owner`'s method `name`."""
+    """Call `first` before each call of `owner`'s method `name`."""
     function = getattr(owner, name)
 
     def call(*arguments: Any) -> Any:

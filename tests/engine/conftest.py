@@ -19,7 +19,7 @@ SIDE = 16
 
 
 def make_images(folder: Path, per_class: dict[str, int], classes: tuple[str, ...] = CLASSES) -> Path:
-    """An ImageFolder of noisy images, each class with a colour of its own."""
+    """Write an ImageFolder of noisy images, with a color per class."""
     random = np.random.default_rng(0)
     for split, count in per_class.items():
         for number, name in enumerate(classes):
@@ -47,7 +47,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def job(images: Path) -> Callable[..., Job]:
-    """A small job on the CPU; what is given replaces its fields, and `cpus` is the number of devices."""
+    """Return a function that builds a small CPU job with `changes`; `cpus` is the number of devices."""
 
     def make(cpus: int = 1, **fields: Any) -> Job:
         values: dict[str, Any] = {
@@ -67,7 +67,7 @@ def job(images: Path) -> Callable[..., Job]:
 
 @pytest.fixture
 def model_file(tmp_path: Path) -> Callable[[str], dict[str, str]]:
-    """Writes a model file; the job's fields that name it and allow it to run."""
+    """Return a function that writes a model file, and returns the job fields that name it and allow it to run."""
 
     def write(text: str) -> dict[str, str]:
         path = tmp_path / "model.py"
@@ -79,7 +79,7 @@ def model_file(tmp_path: Path) -> Callable[[str], dict[str, str]]:
 
 @pytest.fixture
 def start(forker: Forker, tmp_path: Path) -> Iterator[Callable[..., WorkerGroup]]:
-    """Starts the workers of a job; whatever still runs at the end of the test is ended."""
+    """Return a function that starts a job's workers; they are ended with the test."""
     groups: list[WorkerGroup] = []
 
     def begin(job: Job, **options: Any) -> WorkerGroup:

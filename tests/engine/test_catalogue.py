@@ -1,4 +1,4 @@
-"""The catalogue is made from what is there, and the file that ships is current."""
+"""Generation of the catalogue, and that the shipped file is current."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A run that a Footplate of November 2026 paused (`recorded_run`, with torch 2.14.1 on a CPU) is read and resumed by
-today's.
+"""Reading and resuming of a recorded run.
+
+`recorded_run` was paused by Footplate in November 2026, with torch 2.14.1 on a CPU.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from tests.support.consent import agreed
 RECORDED = Path(__file__).parent / "recorded_run"
 RUN_ID = "20261123-234737-small-net-44ea"
 UNINTERRUPTED = {"top1": 0.33, "top5": 0.81, "loss": 2.0323463749885557}
-"""What the same job reached after its third epoch, recorded in one go."""
+"""Metrics of the same job after three epochs without interruption."""
 
 
 @pytest.fixture
 def run(separate_home: Path) -> RunFolder:
-    """The run in this test's home, with the paths of this machine."""
+    """Return the run in the test's home, with the paths of this machine."""
     folder = paths.runs_folder() / RUN_ID
     shutil.copytree(RECORDED / RUN_ID, folder)
     model = RECORDED / "small_net.py"

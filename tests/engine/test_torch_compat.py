@@ -1,4 +1,4 @@
-"""What Footplate needs of torch that is private or differs between its versions."""
+"""Private and version-dependent parts of torch that Footplate uses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENGINE = Path(__file__).parents[2] / "engine"
 
 
 def private_names(tree: ast.AST) -> Iterator[str]:
-    """The names of torch's in a module's text that begin with an underscore, as far as the text alone tells."""
+    """Yield torch's private names in a module's source."""
     for node in ast.walk(tree):
         names: list[str] = []
         if isinstance(node, ast.Import):

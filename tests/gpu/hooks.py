@@ -215,7 +215,7 @@ def _launches(profile: torch.profiler.profile) -> dict[str, int]:
 
 
 def search_convolutions(spec: WorkerSpec) -> None:
-    """Has cuDNN search for its fastest convolutions."""
+    """Enable cuDNN's search for its fastest convolutions."""
     torch.backends.cudnn.benchmark = True
 
 

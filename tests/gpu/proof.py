@@ -1,14 +1,14 @@
-"""What the parts of the proof are written with.
+"""Library of the GPU tests.
 
 A part is a module in tests/gpu/parts whose `main` calls `prove` with its checks. A check is a function of a `Proof`,
-by which it claims and measures; what it tells goes to standard output as JSON lines, and all else to standard error:
+through which it claims and measures. Results go to standard output as JSON lines, and everything else to standard error:
 
-    {"checks": {CHECK: SECONDS, ...}}           first: what there is, and how long each may take
+    {"checks": {CHECK: SECONDS, ...}}           first: the checks with their time limits
     {"begin": CHECK}                            then for each check
-    {"name": TEXT, "outcome": OUTCOME, ...}     as often as it has something to tell: "ok", "failed", "skipped", "measured", with a
-                                                "text" and, where it measured, "figure", "unit" and "at_most" or "at_least"
-    {"fact": NAME, "value": TEXT}               of the machine rather than of Footplate
-    {"file": NAME, "text": TEXT}                to be put beside the report
+    {"name": TEXT, "outcome": OUTCOME, ...}     any number of results: "ok", "failed", "skipped" or "measured", with a "text"
+                                                and for measurements "figure", "unit" and "at_most" or "at_least"
+    {"fact": NAME, "value": TEXT}               a fact about the machine
+    {"file": NAME, "text": TEXT}                a file for the report
     {"end": CHECK}
 """
 

@@ -1,6 +1,4 @@
-"""The real window for tests: the program's own style, nothing left running when it closes, and stand-ins for ssh and
-NVML.
-"""
+"""Real window for tests, with the program's style, leak checks, and stubs of ssh and NVML."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ NO_TRAY_NOISE = "No such signal QPlatformNativeInterface::systemTrayWindowChange
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = [sample_job().data.dataset, *inspector_options(sample_job(), load_catalogue())]
-"""What an inspector is told of the sample."""
+"""Arguments of the sample's inspector."""
 _SSH = """#!/bin/sh
 echo "$@" >> "$FAKE_SSH/calls"
 while [ "$1" = -o ]; do shift 2; done
@@ -60,7 +58,7 @@ cd "{root}" && exec "{python}" footplate.py "$@"
 
 @dataclass(frozen=True)
 class FakeSsh:
-    """What stands in for ssh: a host is reached at once unless it is told to fail."""
+    """Stub of ssh: hosts are reachable at once unless configured to fail."""
 
     folder: Path
 
@@ -73,7 +71,7 @@ class FakeSsh:
         (self.folder / f"{host}.fails").unlink()
 
     def pid(self, host: str) -> int:
-        """The process that the last connection to `host` has become."""
+        """Return the pid of the last connection to `host`."""
         return int((self.folder / f"{host}.pid").read_text())
 
     @property
@@ -146,7 +144,7 @@ def nothing_beforehand(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 
 @pytest.fixture(scope="session")
 def sample_looked_through(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The lines in which the inspector tells of the sample, which it has been asked for once."""
+    """Return the inspector's output for the sample, produced once."""
 
     def look(file: Path) -> Path:
         if not file.exists():
@@ -164,15 +162,16 @@ def real_inspector() -> None:
 
 @pytest.fixture(autouse=True)
 def sample_known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, sample_looked_through: Path) -> None:
-    """Windows are told of the sample what the inspector has said before, but in tests that ask for a real one: each
-    window begins with it, and looking through it takes as long as making the window.
+    """Replay the inspector's output for the sample, except in tests with a real inspector.
+
+    Every window starts with the sample, and inspecting it takes as long as creating the window.
     """
     if "real_inspector" not in request.fixturenames:
         tell_at_once(monkeypatch, sample_looked_through)
 
 
 def tell_at_once(patch: pytest.MonkeyPatch, said: Path) -> None:
-    """Has inspectors of the sample tell what was `said` of it before."""
+    """Make inspectors of the sample replay the output `said`."""
     command = Inspector.command
 
     def known(inspector: Inspector, arguments: list[str]) -> tuple[str, list[str]]:
@@ -183,7 +182,7 @@ def tell_at_once(patch: pytest.MonkeyPatch, said: Path) -> None:
 
 @pytest.fixture
 def open_window(styled: QApplication, qtbot: QtBot) -> Iterator[Callable[[], MainWindow]]:
-    """Opens windows as the program does, and closes those that the test leaves open."""
+    """Return a function that opens windows like the program; open ones are closed with the test."""
     opened: list[MainWindow] = []
 
     def open_one() -> MainWindow:
@@ -206,7 +205,7 @@ def window_of_file(
     tmp_path_factory: pytest.TempPathFactory,
     sample_looked_through: Path,
 ) -> Iterator[MainWindow]:
-    """See `window`. Its home is its own, and so is what it may not leave behind."""
+    """Yield the window of a test file, with a separate home and leak check."""
     bot = QtBot(request)
     with pytest.MonkeyPatch.context() as patch, home_in(tmp_path_factory.mktemp("window"), patch):
         patch.setattr(Launcher, "preload", lambda _launcher: None)
@@ -223,8 +222,9 @@ def window_of_file(
 
 @pytest.fixture
 def window(window_of_file: MainWindow, qtbot: QtBot) -> Iterator[MainWindow]:
-    """One window, ready to train the sample, for the tests of a file that only look at it; the dialogs and pages that
-    they open are out of the way for the next.
+    """Yield a window that is ready to train the sample, shared by the tests of a file.
+
+    Dialogs and pages that a test opens are closed before the next.
     """
     with qtbot.waitActive(window_of_file):
         window_of_file.activateWindow()
@@ -236,7 +236,7 @@ def window(window_of_file: MainWindow, qtbot: QtBot) -> Iterator[MainWindow]:
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    """A folder that at least exists."""
+    """Return an existing folder."""
     folder = tmp_path / "images"
     folder.mkdir()
     return folder
@@ -244,7 +244,7 @@ def images(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSsh:
-    """Puts the stand-in, and `footplate`, before all else on PATH."""
+    """Put the ssh stub and `footplate` first on PATH."""
     folder = tmp_path / "ssh"
     folder.mkdir()
     for name, text in (("ssh", _SSH), ("footplate", _FOOTPLATE.format(root=ROOT, python=sys.executable))):
@@ -258,13 +258,13 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSsh:
 
 @pytest.fixture
 def nvml_stub(compiled_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
-    """The stub with a profile of this test's own, for all processes that the test starts."""
+    """Return the NVML stub with a separate profile for all processes of the test."""
     return _in_use(compiled_stub, tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def old_nvml_stub(compiled_old_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
-    """The same as an old driver, which lacks newer functions."""
+    """Return the stub of an old driver, which lacks newer functions."""
     return _in_use(compiled_old_stub, tmp_path, monkeypatch)
 
 

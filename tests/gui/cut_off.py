@@ -1,4 +1,4 @@
-"""What of a page is cut off: neither whole nor to be scrolled to."""
+"""Detection of clipped widgets that can't be scrolled into view."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PADDING = 3
 
 
 def cut_off(shown: QWidget) -> Iterator[str]:
-    """What is shown smaller than its text needs, or outside of what holds it where nothing scrolls to it."""
+    """Yield widgets that are smaller than their text, or outside of their parent without a scroll area."""
     for widget in shown.findChildren(QWidget):
         if not widget.isVisible() or isinstance(widget.parent(), QAbstractSpinBox | QComboBox | QTabBar):
             continue
@@ -50,7 +50,7 @@ def too_small(widget: QLabel | QAbstractButton | QComboBox | QLineEdit | QAbstra
 
 
 def out_of_reach(widget: QWidget, shown: QWidget) -> bool:
-    """Whether a part of `widget` is outside of what holds it, and nothing scrolls to it."""
+    """Return True if `widget` exceeds its parent and nothing scrolls to it."""
     seen, holder = widget.geometry(), widget.parentWidget()
     while holder is not None:
         room, area = holder.rect(), holder.parentWidget()
@@ -73,7 +73,7 @@ def out_of_reach(widget: QWidget, shown: QWidget) -> bool:
 
 
 def at_rest(shown: QWidget) -> list[str]:
-    """What is cut off once the layouts have come to rest."""
+    """Return the clipped widgets after the layouts have settled."""
     found: list[str] = []
 
     def none() -> bool:

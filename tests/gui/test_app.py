@@ -1,4 +1,4 @@
-"""The window's process: where it can open, what it imports, and what becomes of faults."""
+"""Process of the window: start conditions, imports and error reports."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_that_the_whole_window_opens_without_torch_and_keeps_the_number_format()
 
 @pytest.fixture
 def told(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> Iterator[MainWindow]:
-    """A window that tells of its own faults, as the program's does."""
+    """Return a window that reports its errors, like the program's."""
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
     faults.install(window.show_message)

@@ -1,4 +1,4 @@
-"""What assistive technologies are told of the window."""
+"""Accessible names of the window."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ FIELDS = ("Dataset folder", "Task", "Model", "Strategy", "Epochs", "Batch size",
 
 
 def spoken_name(widget: QWidget) -> str:
-    """What a screen reader says of the widget: its own accessible name, or else what its label or text says."""
+    """Return the accessible name of the widget, or else the text of its label or of itself."""
     interface = QAccessible.queryAccessibleInterface(widget)
     return interface.text(QAccessible.Text.Name) if interface is not None else ""
 
 
 def reachable(window: QWidget) -> list[QWidget]:
-    """All that Tab stops at, shown or not, but for the parts of spin boxes and drop-down lists."""
+    """Return the widgets that Tab visits, visible or not, without parts of spin boxes and drop-down lists."""
     return [
         widget
         for widget in window.findChildren(QWidget)

@@ -1,5 +1,6 @@
-"""Every page of the window, filled: what assistive technologies are told, where Tab goes, how numbers are written, and
-whether everything is whole or can be scrolled to on a small screen with large texts and both panels.
+"""Every page of the window with content: accessible names, tab order, number formats and clipping.
+
+Clipping is checked on a small screen with large texts and both panels.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def controls(shown: QWidget) -> list[QWidget]:
 
 
 def stops(shown: QWidget) -> list[QWidget]:
-    """Where Tab goes from the first control on, until it comes to one anew."""
+    """Return the widgets that Tab visits from the first one until they repeat."""
     there = controls(shown)
     widget = shown.nextInFocusChain()
     while widget not in there:
@@ -68,7 +69,7 @@ def stops(shown: QWidget) -> list[QWidget]:
 
 
 def against_reading(before: QWidget, after: QWidget, window: QWidget) -> bool:
-    """Whether Tab goes up or to the left within what holds both. Columns are read one after the other."""
+    """Return True if Tab moves up or left within their common parent. Columns are read one by one."""
     holders = [before]
     while holders[-1] is not window:
         holders.append(holders[-1].parentWidget())
@@ -88,9 +89,7 @@ def against_reading(before: QWidget, after: QWidget, window: QWidget) -> bool:
 
 
 def texts(shown: QWidget) -> Iterator[str]:
-    """All that is written, as labels, on buttons, in tables and for screen readers, but for the engine's own
-    sentences.
-    """
+    """Yield all texts of labels, buttons, tables and for screen readers, except the engine's."""
     for widget in shown.findChildren(QWidget):
         if not widget.isVisible() or isinstance(widget.parent(), ProblemLabel | FindingRow):
             continue
@@ -106,7 +105,7 @@ def texts(shown: QWidget) -> Iterator[str]:
 
 
 def traps(shown: QWidget) -> list[str]:
-    """What keeps Tab for itself."""
+    """Return the widgets that trap Tab."""
     return [
         spoken_name(each)
         for each in controls(shown)
@@ -116,7 +115,7 @@ def traps(shown: QWidget) -> list[str]:
 
 
 def faults(shown: QWidget) -> Iterator[str]:
-    """All that is wrong with what is shown."""
+    """Yield all faults of the visible page."""
     there = controls(shown)
     yield from (
         f"no name: {type(each).__name__} in {type(each.parent()).__name__}"
@@ -142,7 +141,7 @@ def faults(shown: QWidget) -> Iterator[str]:
 
 
 def show_going_on(stage: Stage) -> QWidget:
-    """A run that goes on as far as anyone can see."""
+    """Show a run that appears to be active."""
     run = a_run(400, None)
     own = os.getpid()
     run.write_supervisor(SupervisorFile(pid=own, start_time=process_start(own), endpoint="unix:/nowhere"))

@@ -27,7 +27,7 @@ def leave_a_cycle(gone: threading.Event) -> None:
 
 
 def allocate() -> None:
-    """As much as makes Python collect all generations several times, where it does so by itself."""
+    """Allocate enough to trigger several collections of all generations, if automatic."""
     kept: list[list[int]] = [[number] for number in range(200_000)]
     assert kept
 

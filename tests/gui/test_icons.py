@@ -38,13 +38,13 @@ def scheme(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @pytest.fixture
 def repainted(styled: QApplication) -> Iterator[QApplication]:
-    """The program, whose colours are the desktop's again at the end."""
+    """Yield the program, and restore the desktop's colors."""
     yield styled
     theme._repaint(styled)
 
 
 def colours(image: QImage) -> set[str]:
-    """Those that are drawn in full."""
+    """Return the colors of opaque pixels."""
     pixels = (image.pixelColor(x, y) for x in range(image.width()) for y in range(image.height()))
     return {color.name() for color in pixels if color.alpha() == 255}
 

@@ -53,7 +53,7 @@ sys.exit(app.main(*sys.argv[1:]))
 
 @pytest.fixture
 def first(qtbot: QtBot) -> Iterator[SingleInstance]:
-    """What the process with the window has."""
+    """Yield the lock that the process with the window holds."""
     instance = SingleInstance()
     assert not instance.handed_over(OpenRequest())
     instance.listen()

@@ -1,4 +1,4 @@
-"""What the bar at the bottom offers for a run, and why not."""
+"""Actions of the status bar for a run, and reasons why they are unavailable."""
 
 from __future__ import annotations
 

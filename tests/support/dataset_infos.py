@@ -6,7 +6,7 @@ from engine.tasks.registry import TASKS
 
 
 def dataset_info(classes: int) -> DatasetInfo:
-    """Of so many classes, which occur equally often."""
+    """Return the facts of a dataset with equally frequent classes."""
     return DatasetInfo(tuple(f"class {number}" for number in range(classes)), class_counts=lambda: [1.0] * classes)
 
 

@@ -127,7 +127,7 @@ class Machines:
         )
 
     def start_on(self, name: str, line: str) -> subprocess.Popen[str]:
-        """Has a machine's shell run a line, through ssh from the head."""
+        """Run a line in a machine's shell through ssh from the head."""
         return subprocess.Popen(
             ["ip", "netns", "exec", self.space("head"), str(self.folder / "bin/ssh"), name, line],
             env=self.environment(),

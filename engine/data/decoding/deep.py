@@ -1,5 +1,6 @@
-"""Values of image files that Pillow flattens to 8 bits or can't read: PNG, PNM and JPEG 2000 of more than 8 bits, and
-NumPy arrays. Torch-free.
+"""Values of image files that Pillow reduces to 8 bits or can't read. Torch-free.
+
+These are PNG, PNM and JPEG 2000 of more than 8 bits, and NumPy arrays.
 """
 
 from __future__ import annotations

@@ -163,8 +163,9 @@ _of_thread = threading.local()
 
 
 def _scratch(count: int) -> Bytes | None:
-    """Return memory for `count` bytes until the thread's next image: fresh memory takes a third of the decoding
-    time.
+    """Return memory for `count` bytes that is valid until the thread's next image.
+
+    Allocating it anew takes a third of the decoding time.
     """
     if count > SCRATCH_BYTES:
         return None

@@ -41,8 +41,9 @@ class Window(NamedTuple):
 
 
 class _Runs(msgspec.Struct):
-    """COCO's RLE: the lengths of runs of pixels in and out of the thing, down one column after another, the first of
-    those out of it; `counts` as numbers or packed into text. `size` is height and width.
+    """COCO's RLE: run lengths of pixels outside and inside the object, column by column, starting outside.
+
+    `counts` holds numbers or packed text; `size` is height and width.
     """
 
     size: tuple[int, int]
@@ -54,8 +55,9 @@ _DECODER = msgspec.json.Decoder(list[list[float]] | _Runs)
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """The pixels within any of `polygons`, float64 [k, 2] of x and y, or those of `runs` in an image of `size` (height,
-    width).
+    """Pixels within any of `polygons`, float64 [k, 2] of x and y, or those of `runs`.
+
+    `size` is the image's height and width.
     """
 
     polygons: tuple[Points, ...] = ()

@@ -47,10 +47,10 @@ _DEFINITION, _ACCUMULATED = "esri_model_definition.emd", "esri_accumulated_stats
 
 @dataclass(frozen=True)
 class Bands:
-    """How the bands of a dataset's images become channels: in band i the values from `low[i]` to `high[i]` become
-    0..255.
+    """Conversion of the bands of a dataset's images into channels.
 
-    `mean` and `std` are those of the channels, scaled to 0..1; values equal to a file's "no data" count nowhere.
+    Values of band i from `low[i]` to `high[i]` become 0..255. `mean` and `std` are those of the channels, scaled to 0..1. A
+    file's "no data" value is ignored.
     """
 
     low: tuple[float, ...]

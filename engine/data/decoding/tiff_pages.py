@@ -31,9 +31,9 @@ def is_tiff(content: bytes) -> bool:
 
 
 def image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
-    """The part of a file that is the image, and the order of its axes: its first page, or all of a stack's. Raises
-    Unfit for one of more pages than a stack may have: tifffile would read all of them, which may overlap, by the
-    hour.
+    """Return the image of a file, its first page or a stack, and the order of its axes.
+
+    Raises Unfit for too many pages: tifffile would read all of them, and overlapping ones take hours.
     """
     page = file.pages.first
     if len(file.pages) > MAX_BANDS:
@@ -45,8 +45,9 @@ def image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
 
 
 def tiff_facts(source: Any) -> Facts | None:
-    """Return the facts of the image in a TIFF, None for one of colors that Pillow converts. Raises Unfit, or what
-    tifffile raises.
+    """Return the facts of the image in a TIFF; None for colors that Pillow converts.
+
+    Raises Unfit, or the errors of tifffile.
     """
     from tifffile import TiffFile
 

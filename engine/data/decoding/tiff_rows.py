@@ -136,8 +136,9 @@ class TiffRows:
         return background_of(np.concatenate(levels), np.concatenate(alphas))
 
     def blank(self, first: int, last: int) -> npt.NDArray[np.bool_]:
-        """Return which pixels of these rows have no data, bool [rows, width]: NaN or the value for missing data in all
-        bands.
+        """Return the pixels of these rows without data, bool [rows, width].
+
+        All their bands are NaN or the value for missing data.
         """
         values = self._values(first, last)
         none = ~np.isfinite(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)

@@ -27,8 +27,9 @@ class View(NamedTuple):
 
     @classmethod
     def of(cls, height: int, width: int, size: int, resized: int, framing: Framing) -> View:
-        """Return the view of an image in the middle `size` pixels of the square of `resized` that `framing` makes of it
-        (`engine.data.decoding.images.frame`).
+        """Return the view of an image in the middle `size` pixels of a square.
+
+        `framing` makes the square of `resized` pixels (`engine.data.decoding.images.frame`).
         """
         if framing == "crop":
             scale = resized / min(height, width)
@@ -40,7 +41,10 @@ class View(NamedTuple):
         return cls(tall / height, wide / width, top - margin, left - margin)
 
     def behind(self, top: int, left: int) -> View:
-        """Return the view of the image that this one's is cut from at row `top` and column `left`."""
+        """Return the view of an image in the middle `size` pixels of a square.
+
+        `framing` makes the square of `resized` pixels (`engine.data.decoding.images.frame`).
+        """
         return self._replace(top=self.top - top * self.scale_y, left=self.left - left * self.scale_x)
 
     def boxes(self, boxes: Boxes, height: int, width: int) -> Boxes:
@@ -50,13 +54,9 @@ class View(NamedTuple):
         return np.clip(moved, 0, [width, height] * 2)
 
     def rows(self, first: int, last: int) -> npt.NDArray[np.floating]:
-        """Return the positions of the centers of the image's rows from `first` to `last` among those of the square's
-        rows.
-        """
+        """Return the centers of the image's rows from `first` to `last` in coordinates of the square's rows."""
         return (np.arange(first, last, dtype=np.float64) + 0.5) * self.scale_y + self.top - 0.5
 
     def columns(self, first: int, last: int) -> npt.NDArray[np.floating]:
-        """Return the positions of the centers of the image's columns from `first` to `last` among those of the
-        square's.
-        """
+        """Return the centers of the image's columns from `first` to `last` in coordinates of the square's columns."""
         return (np.arange(first, last, dtype=np.float64) + 0.5) * self.scale_x + self.left - 0.5

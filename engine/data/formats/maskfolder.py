@@ -123,8 +123,8 @@ def _detections(
         candidate: Folder that may hold the masks.
         sample: Sample of these masks.
         variants: Names of all candidates.
-    classes: Classes of COCO files in the dataset. If there is only one, several values can't be classes; if there are
-            several, COCO's outlines say more than masks that number objects.
+        classes: Classes of COCO files in the dataset. If there is only one, several values can't be classes; if there
+            are several, COCO's outlines say more than masks that number objects.
     """
     against = _doubts(candidate, sample, variants)
     is_complete = 2 * len(candidate.pairs.both) >= len(candidate.pairs.alone) and not candidate.pairs.spare

@@ -1,5 +1,6 @@
-"""Inspection of folders of images and masks: different sizes, values without a meaning, rare and missing classes, and
-examples of images with their masks. Torch-free.
+"""Inspection of folders of images and masks. Torch-free.
+
+Reports different sizes, values without a meaning, rare and missing classes, and examples.
 """
 
 from __future__ import annotations

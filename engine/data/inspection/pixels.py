@@ -35,8 +35,9 @@ BLANK = 0.1
 
 @dataclass
 class _Sample:
-    """An image as the model sees it: some `pixels` [n, channels], and the `background` behind its transparency, None if
-    it has none.
+    """Image as the model's input: sampled `pixels` [n, channels].
+
+    `background` is the color behind its transparency, None if it has none.
     """
 
     path: str

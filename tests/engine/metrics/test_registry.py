@@ -1,4 +1,4 @@
-"""What plug-ins add to a task's measures, over batches and over ranks."""
+"""Metrics of plug-ins, over batches and ranks."""
 
 from __future__ import annotations
 

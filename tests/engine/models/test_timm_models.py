@@ -54,7 +54,7 @@ def test_that_any_of_timms_models_can_be_had_by_its_name_and_takes_weights_of_a_
 
 
 def cached(job: Job, **given: object) -> torch.nn.Module:
-    """What timm would publish for the job's model, with weights of no use, in the cache of the hub's library."""
+    """Write weights of the job's model into the hub's cache, in timm's format, and return the model."""
     model = timm.create_model(job.model.name.removeprefix("timm:"), **given).eval()
     known = weights_of(job, load_catalogue())
     assert known is not None

@@ -128,7 +128,7 @@ def load(proof: Proof) -> None:
 
 
 def cost(proof: Proof) -> None:
-    """Of each of NVML's calls and of the sampler in all; in a rehearsal in front of NVML's stand-in."""
+    """Measure each NVML call and the sampler; in a rehearsal with the NVML stub."""
     if proof.rehearsing and (reason := why_not()):
         raise Skipped(reason)
     command = [

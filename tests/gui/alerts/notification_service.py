@@ -1,5 +1,7 @@
-"""A desktop's notification service for tests: owns its name on the bus whose address is the first argument, and writes
-each notification as a line of JSON. One whose title is "press me" is pressed as soon as it is shown.
+"""Desktop notification service for tests.
+
+It owns its name on the bus given as the first argument, and writes each notification as a line of JSON. A notification with
+the title "press me" is pressed at once.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from gui.alerts.freedesktop import PATH, SERVICE
 
 @ClassInfo({"D-Bus Interface": SERVICE})
 class Service(QObject):
-    """What the specification asks for, as far as a sender sees it."""
+    """Subset of the specification that senders use."""
 
     ActionInvoked = Signal("uint", str)
 

@@ -137,7 +137,7 @@ def test_find_channel_starts_no_bus(qapp: QApplication, monkeypatch: pytest.Monk
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """A bus of this test's own."""
+    """Yield the address of a separate bus."""
     if BUS is None:
         pytest.skip("there is no dbus-daemon here")
     bus = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The command palette: what it finds, in which order, and how fast."""
+"""Command palette: matches, their order and speed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def titles(entries: list[Entry], text: str) -> list[str]:
 
 
 def many_runs() -> list[RunSummary]:
-    """Runs of many names, models and states."""
+    """Return runs of many names, models and states."""
     models, states = ("resnet18", "vit_b_16", "unet", "yolo"), ("completed", "failed", "running")
     return [
         RunSummary(

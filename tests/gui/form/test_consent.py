@@ -1,4 +1,4 @@
-"""The question whether a model file may run: the answer is for what was asked about."""
+"""Consent to run a model file, which applies to the content that was shown."""
 
 from __future__ import annotations
 

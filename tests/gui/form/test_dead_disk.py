@@ -21,7 +21,7 @@ from tests.gui.form.test_form import fill, shown_at
 
 ROOT = Path(__file__).parents[3]
 LONGEST_STALL_S = 2.0
-"""Whoever waits for that disk waits for ever; a window stands still for less on a busy machine."""
+"""Longest permitted block of the window in seconds; the disk itself never answers."""
 PROGRAM = "def build_model(num_classes): ...\n"
 
 

@@ -1,4 +1,4 @@
-"""The form: what it makes of what is typed, and how it says what is wrong."""
+"""Job form: conversion of inputs, and problems."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REPORT = DatasetReport(
 
 
 def fill(form: JobForm, folder: Path, qtbot: QtBot, report: DatasetReport = REPORT) -> None:
-    """A job in order: the folder exists and has been looked through."""
+    """Fill in a valid job with an inspected folder."""
     form.set_job(Job.from_fields(dataset=str(folder), model="mnist_cnn", image_size=28))
     qtbot.waitSignal(form.folder_chosen).wait()
     form.set_report(report)

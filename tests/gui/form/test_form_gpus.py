@@ -1,4 +1,4 @@
-"""The form tells before Train is pressed why the GPUs that NVML shows cannot be trained on."""
+"""Return the form with a valid job on the CPU."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _shown_to_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ready(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
-    """The form with a job in order, on the CPU."""
+    """Return the form with a valid job on the CPU."""
     fill(form, images, qtbot)
     assert form.train.isEnabled()
     return form

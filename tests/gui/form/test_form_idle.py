@@ -1,4 +1,4 @@
-"""Fields that have no effect with what is chosen otherwise: out of sight, and neither lost nor counted as changed."""
+"""Fields without effect are hidden, retained, and not counted as changed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EFFECTS: list[tuple[dict[str, object], set[str], set[str]]] = [
     ({"strategy": "pipeline"}, {"compile", "memory_format"}, {"cuts"}),
     ({"epochs": 3, "freeze_epochs": 3}, {"layer_decay"}, {"head_rate"}),
 ]
-"""What is chosen, what is then hidden, and what is shown."""
+"""Chosen values, hidden fields and visible fields."""
 
 
 def test_that_fields_are_shown_where_they_have_an_effect(form: JobForm) -> None:

@@ -33,7 +33,7 @@ def go_to(qtbot: QtBot, widget: QWidget, key: Qt.Key = Qt.Key.Key_Tab) -> None:
 
 
 def choose_from_menu(qtbot: QtBot, editor: RecipeEditor, letter: Qt.Key) -> None:
-    """Opens the menu, which has a loop of events of its own, and presses the letter in it."""
+    """Open the menu, which runs a nested event loop, and press the letter in it."""
 
     def press_in_menu() -> None:
         menu = QApplication.activePopupWidget()

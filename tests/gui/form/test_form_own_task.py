@@ -1,4 +1,4 @@
-"""A task of one's own in the form: it asks for its file, and for consent to run it."""
+"""Custom task in the form: its file, and consent to run it."""
 
 from __future__ import annotations
 

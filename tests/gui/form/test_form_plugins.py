@@ -1,4 +1,4 @@
-"""What plug-ins add to the form: models, formats and metrics to choose, and rows for their options."""
+"""Plug-ins in the form: models, formats, metrics, and rows for their options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a run starts: the fields of the queue, and what is said of those who are on the devices before it."""
+"""Queue in the form: its fields, and messages about queued runs."""
 
 from __future__ import annotations
 

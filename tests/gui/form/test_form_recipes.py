@@ -1,4 +1,4 @@
-"""The recipe in the form: fields follow it, what the user changed stays, and recipes of one's own are kept."""
+"""Recipes in the form: followed fields, overrides, and custom recipes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def reachable_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def begun(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
-    """A form that begins with the recipe that fits, whose folder has been looked through."""
+    """Return a form with the matching recipe and an inspected folder."""
     form.set_job(Job.from_fields(dataset=str(images)))
     form.recipes.reset()
     qtbot.waitSignal(form.folder_chosen).wait()

@@ -1,4 +1,4 @@
-"""What the form offers depends on the task."""
+"""Choices of the form by task."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.support.unclear_dataset import BOXES, CLASSES, UNCERTAIN, UNCLEAR
 
 @pytest.fixture
 def inspected(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
-    """The form with a folder that the user chose, which waits for its report."""
+    """Return the form with a chosen folder whose inspection is pending."""
     with qtbot.waitSignal(form.folder_chosen):
         form.set_field("dataset", str(images))
     return form

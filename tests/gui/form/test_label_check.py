@@ -43,7 +43,7 @@ def ready(form: JobForm, folder: Path, qtbot: QtBot, report: DatasetReport = UNC
 
 @pytest.fixture
 def make_form(styled: QApplication, qtbot: QtBot, settings: Settings, images: Path) -> Callable[[], JobForm]:
-    """Makes forms with a folder that is not certain, with the settings of one home."""
+    """Return a function that creates forms with an uncertain folder and shared settings."""
 
     def make() -> JobForm:
         panel = JobPanel(settings=settings)

@@ -51,7 +51,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[Network]:
 
 @pytest.fixture
 def new_form(form: JobForm, images: Path, network: Network, qtbot: QtBot) -> JobForm:
-    """A form with a new job, whose folder has been inspected."""
+    """Return a form with a new job and an inspected folder."""
     form.show_new(Job.from_fields(dataset=str(images)))
     inspect(form, qtbot)
     return form

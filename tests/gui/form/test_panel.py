@@ -23,7 +23,7 @@ from tests.gui.sources.written_runs import a_run
 
 @pytest.fixture
 def run(images: Path) -> RunFolder:
-    """A paused run of two CPU workers, with another seed than the user's job."""
+    """Return a paused run of two CPU workers, with another seed than the form's job."""
     return a_run(
         8, "paused", dataset=str(images), model="mnist_cnn", image_size=28, strategy="ddp", devices=("cpu", "cpu"),
         seed=7, learning_rate=0.0123456789012, bucket_mib=8.0,

@@ -23,7 +23,7 @@ def masks(tmp_path: Path) -> Path:
 
 
 def look_through(form: JobForm, qtbot: QtBot) -> Job:
-    """Has the folder on screen looked through by what the form asks for."""
+    """Inspect the folder with the form's arguments."""
     with qtbot.waitSignal(form.folder_chosen) as asked:
         pass
     assert asked.args is not None

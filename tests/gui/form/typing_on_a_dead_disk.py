@@ -1,6 +1,6 @@
-"""Types paths below $DEAD_DISK into the form, as a user would, and then goes on with those of a disk that answers.
+"""Script that types paths below $DEAD_DISK into the form, then paths of a disk that responds.
 
-`python typing_on_a_dead_disk.py FOLDER` prints what came of it as JSON; FOLDER is one that answers.
+`python typing_on_a_dead_disk.py FOLDER` prints the results as JSON; FOLDER is on the disk that responds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KEY_MS = 15
 
 
 def wait(until: Callable[[], bool], seconds: float = 120.0) -> bool:
-    """Runs the event loop until something is so; whether it came to be."""
+    """Process events until `until` holds; return True if it did."""
     loop = QEventLoop()
     look = QTimer(interval=10)
     look.timeout.connect(lambda: until() and loop.quit())

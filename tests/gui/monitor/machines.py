@@ -20,7 +20,7 @@ def numbered(n: int, **changes: object) -> Gpu:
 
 
 def process(pid: int, **changes: object) -> GpuProcess:
-    """A process of this user's that was started an hour ago."""
+    """Return a process of this user that started an hour ago."""
     values: dict[str, object] = {
         "memory_used_bytes": GIB,
         "user": current_user(),
@@ -44,8 +44,9 @@ def joined(
     count: int, *, nvlinks: dict[tuple[int, int], int] | int = 0, path: dict[tuple[int, int], PciPath] | PciPath = "SYS",
     peers: bool | None = None,
 ) -> Topology:  # fmt: skip
-    """`count` GPUs, with the same between each pair, or what is given for some pairs and the farthest for the
-    others.
+    """Return the topology of `count` GPUs.
+
+    All pairs are equal by default; with given pairs, the others have the longest path.
     """
     pairs = []
     for one, other in combinations(range(count), 2):
@@ -58,5 +59,5 @@ def joined(
 
 
 def within(*groups: range) -> list[tuple[int, int]]:
-    """The pairs whose GPUs are of one group."""
+    """Return the pairs of GPUs within one group."""
     return [pair for group in groups for pair in combinations(group, 2)]

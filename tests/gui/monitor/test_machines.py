@@ -20,8 +20,7 @@ pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
 
 @pytest.fixture
 def sampling(watching: Watching, nvml_stub: NvmlStub) -> Iterator[Watching]:
-    """The page, fed by this machine's sampler once `hosts.start()` is called."""
-
+    """Yield the page with this machine's sampler, which `hosts.start()` starts."""
     yield watching
     watching.hosts.stop()
 

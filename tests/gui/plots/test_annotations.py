@@ -56,7 +56,7 @@ def two(styled: QApplication, qtbot: QtBot) -> Two:
 
 
 def rows_of(image: QImage, color: str) -> list[int]:
-    """The rows of pixels with a horizontal run of `color` in them, longer than any letter."""
+    """Return the pixel rows with a horizontal run of `color` that is longer than any letter."""
     wanted = QColor(color).rgb()
     return [
         y

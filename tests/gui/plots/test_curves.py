@@ -15,7 +15,7 @@ SIZE = 100
 
 
 def painted(x: Floats, y: Floats, dots: bool = False, **edges: float) -> QImage:
-    """A curve over 0 to 100 in both directions, unless told otherwise, in as many pixels."""
+    """Draw a curve over 0 to 100 in both directions, one pixel per unit."""
     image = QImage(SIZE, SIZE, QImage.Format.Format_RGB32)
     image.fill(QColor("white"))
     curve = Curve(dots=dots)
@@ -28,7 +28,7 @@ def painted(x: Floats, y: Floats, dots: bool = False, **edges: float) -> QImage:
 
 
 def red_columns(image: QImage) -> set[int]:
-    """The columns of pixels that have something other than white in them."""
+    """Return the pixel columns that aren't white."""
     white = QColor("white").rgb()
     return {x for x in range(SIZE) if any(image.pixel(x, y) != white for y in range(SIZE))}
 

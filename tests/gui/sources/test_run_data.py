@@ -20,7 +20,7 @@ def taken_in(run: RunFolder) -> RunData:
 
 
 def part(steps: int, of: int = 40) -> RunData:
-    """A run that is under way, after `steps` of its steps."""
+    """Return a run after `steps` of its steps."""
     data = RunData()
     for n, event in enumerate(story(job(), of, None), 1):
         event.n = n

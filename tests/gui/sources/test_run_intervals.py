@@ -48,7 +48,7 @@ def replace(file: Path, content: str) -> None:
 
 
 def is_active(**changes: object) -> RunFolder:
-    """A run whose supervisor is this process."""
+    """Return a run whose supervisor is this process."""
     run = a_run(20, None, **changes)
     run.write_supervisor(
         SupervisorFile(pid=os.getpid(), start_time=process_start(os.getpid()), endpoint="unix:/nowhere")

@@ -48,7 +48,7 @@ def a_run(
     unplanned: bool = False,
     **changes: object,
 ) -> RunFolder:
-    """A folder with a run of `steps` steps; without an outcome it breaks off, as after a power cut."""
+    """Write a run of `steps` steps; without an outcome it breaks off, as in a power failure."""
     chosen = job(**changes)
     run = create_run(chosen)
     write(run.events_file, story(chosen, steps, outcome, cause))
@@ -72,8 +72,9 @@ def story(
     from_step: int = 0,
     execution: int = 1,
 ) -> Iterator[AnyEvent]:
-    """Everything that a run of `steps` steps over `EPOCHS` epochs says, a step every `STEP_S`; or of what an execution
-    says that goes on after `from_step` of them. It is `begun` an hour ago, where nothing else is said.
+    """Yield all events of a run of `steps` steps over `EPOCHS` epochs, a step every `STEP_S`.
+
+    With `from_step`, yield those of an execution that resumes after it. It began an hour ago unless `begun` is given.
     """
     begun = time.time() - 3600 if begun is None else begun
     per_epoch = max(1, steps // EPOCHS)

@@ -25,7 +25,7 @@ def log_of(window: MainWindow) -> str:
 
 
 def trains_on_two_workers(window: MainWindow, qtbot: QtBot, restarts: int) -> list[psutil.Process]:
-    """Has a run train that starts again so often, and answers its workers once it has told of a step."""
+    """Start a run with `restarts` restarts, and return its workers after the first step."""
     assert window.workspace is not None
     workers = next(box for box in window.findChildren(QSpinBox) if box.accessibleName() == "CPU workers")
     workers.setValue(2)

@@ -1,6 +1,4 @@
-"""Other machines in the real window: a run on one, whose network is cut and comes back; and a run of one, followed
-from here.
-"""
+"""Other machines in the real window: a run with an interrupted network, and a remote run that is followed."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ NAMED_MS = 20_000
 
 @pytest.fixture
 def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
-    """One machine beside the head, on which the window is as far as its ssh is concerned."""
+    """Yield one machine next to the head, which the window reaches over ssh."""
     if why := why_not():
         pytest.skip(why)
     folder = Path(tempfile.mkdtemp(prefix="fpw"))
@@ -133,7 +131,7 @@ def test_that_a_run_of_another_machine_is_followed_controlled_and_fetched_from_h
 
 
 def follow(window: MainWindow, qtbot: QtBot) -> None:
-    """Opens the newest run of the machine, as its user does."""
+    """Open the newest run of the machine, as its user does."""
     window.acts.open_remote.trigger()
     dialog = window.findChild(RemoteRunsDialog)
     assert dialog is not None

@@ -30,7 +30,7 @@ LONGEST_STALL_S = 0.5
 
 @pytest.fixture
 def monitor(open_window: Callable[[], MainWindow], nvml_stub: NvmlStub) -> Callable[[], tuple[MainWindow, MonitorPage]]:
-    """Opens the window on its second page."""
+    """Return a function that opens the window on its Monitor page."""
 
     def show() -> tuple[MainWindow, MonitorPage]:
         window = open_window()

@@ -28,7 +28,7 @@ LITE = "timm:tf_efficientnet_lite0"
 
 
 def ready(window: MainWindow, qtbot: QtBot) -> MainWindow:
-    """Waits until Train can be pressed."""
+    """Wait until Train is enabled."""
     qtbot.waitUntil(window.form.train.isEnabled)
     return window
 
@@ -59,7 +59,7 @@ def wait_for_status(window: MainWindow, word: str, qtbot: QtBot) -> None:
 
 
 def look_at_its_views(window: MainWindow) -> None:
-    """What a run tells of its classes and predicts is on screen after it."""
+    """Check that the run's classes and predictions are visible."""
     assert window.workspace is not None
     page = window.workspace.run
     page.header.tabs.setCurrentIndex(CLASSES)

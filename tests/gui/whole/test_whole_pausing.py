@@ -1,6 +1,4 @@
-"""A run in the window is paused and gone on with by the keyboard, and another one waits for it: the real engine, on
-the CPU.
-"""
+"""Pausing and resuming by keyboard with a queued run: real engine on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that was cut off is found by the next window, and goes on from there with one press."""
+"""Recovery of an interrupted run in the next window."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_that_a_run_is_paused_goes_on_otherwise_is_trained_further_and_forked(
 
 
 def on_the_runs_page(window: MainWindow, run: RunFolder, state: str, qtbot: QtBot) -> RunsPage:
-    """The list of runs with `run` chosen, once it is listed as `state`."""
+    """Show the run list with `run` selected, once its state is `state`."""
     assert window.workspace is not None
     window.header.show_page(RUNS)
     page = window.workspace.runs
@@ -140,7 +140,7 @@ def on_the_runs_page(window: MainWindow, run: RunFolder, state: str, qtbot: QtBo
 
 
 def started(window: MainWindow, button: QPushButton, qtbot: QtBot) -> RunFolder:
-    """The run that a press of `button` starts."""
+    """Press `button`, and return the run that it starts."""
     assert window.workspace is not None
     # What has just been edited is judged a little later, which moves the button.
     qtbot.waitUntil(lambda: button.isEnabled() and not window.form.is_validation_pending)
@@ -152,7 +152,7 @@ def started(window: MainWindow, button: QPushButton, qtbot: QtBot) -> RunFolder:
 
 
 def executions(run: RunFolder) -> list[list[AnyEvent]]:
-    """What the run has said, by execution."""
+    """Return the run's events by execution."""
     found: list[list[AnyEvent]] = []
     for event in run.events():
         if isinstance(event, RunStarted):
@@ -172,7 +172,7 @@ def wait_for_the_end(run: RunFolder, qtbot: QtBot) -> None:
 
 
 def kill(run: RunFolder) -> None:
-    """Ends the supervisor as a power cut would, after which no socket is there either; its workers die with it."""
+    """Kill the supervisor like a power failure, and remove its socket; its workers end with it."""
     supervisor = run.supervisor()
     assert supervisor is not None
     workers = psutil.Process(supervisor.pid).children(recursive=True)

@@ -1,4 +1,4 @@
-"""What a strategy does on the real engine, seen in the real window."""
+"""Strategies on the real engine, in the real window."""
 
 from __future__ import annotations
 

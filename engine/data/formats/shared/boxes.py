@@ -46,8 +46,9 @@ class Box(NamedTuple):
 
 @dataclass
 class BoxedImage:
-    """One annotated image. `size` is its height and width, None if the annotation does not give it; `fractions`: the
-    boxes are in fractions of it.
+    """One annotated image.
+
+    `size` is its height and width, None if unknown. With `fractions`, boxes are fractions of it.
     """
 
     path: str

@@ -1,6 +1,4 @@
-"""Annotations of images that Exif turns: whether they were drawn on the turned image or on the pixels as the file holds
-them. Torch-free.
-"""
+"""Annotations of images with an Exif orientation: drawn on the turned image or on the stored pixels. Torch-free."""
 
 from __future__ import annotations
 

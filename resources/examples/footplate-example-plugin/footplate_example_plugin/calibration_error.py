@@ -8,7 +8,7 @@ from torch import Tensor
 from engine.metrics.registry import AddedMetric
 
 BINS = 15
-"""As many as Guo et al. divide the confidences into."""
+"""Number of bins of confidences (Guo et al. 2017)."""
 
 
 def sums(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -21,7 +21,7 @@ def sums(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def value(collected: Tensor) -> float:
-    """The mean distance of confidence and accuracy, each bin weighed by its images."""
+    """Return the mean distance of confidence and accuracy, weighted by the images per bin."""
     count, confidence, right = collected.view(3, BINS)
     return float((confidence - right).abs().sum() / count.sum())
 

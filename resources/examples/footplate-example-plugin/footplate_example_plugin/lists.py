@@ -29,7 +29,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images in the lists; validation is drawn from the first if there is no second."""
+    """Return the images in the lists. Validation is drawn from the first list if it is the only one."""
     problems: list[Problem] = []
     splits: dict[str, list[ShapedImage]] = {}
     for split in ("train", "val"):

@@ -13,7 +13,7 @@ from engine.models.registry import Model
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What may be chosen of it: a row each in the form, and in a terminal `--option width=16`."""
+    """Options of the model: a form row each, and `--option width=16` in a terminal."""
 
     width: Annotated[int, option("Width", "Channels after the first layer; each stage doubles them.", ge=1, le=256)] = 8
     stages: Annotated[int, option("Stages", "How often the image is halved.", ge=1, le=5)] = 3

@@ -34,7 +34,7 @@ def opened(folder: Path, format_: str = "boxes") -> ImageSet:
 
 
 def batches(images: ImageSet, epochs: int, **given: Any) -> list[tuple[Tensor, Tensor]]:
-    """Inputs and targets of some epochs, of the loader that training has."""
+    """Return inputs and targets of some epochs of the training loader."""
     sampler = GlobalBatchSampler(len(images), len(images), 0, 1, RandomStreams(5), shuffle=True)
     loader: BatchLoader = loader_of(images, sampler, **UNCHANGED | given)
     try:
@@ -44,7 +44,7 @@ def batches(images: ImageSet, epochs: int, **given: Any) -> list[tuple[Tensor, T
 
 
 def coloured(image: Tensor, name: str) -> Tensor:
-    """Where an image [3, h, w] of 0..1 has the colour of a class, bool [h, w]."""
+    """Return the pixels of an image [3, h, w] of 0..1 with the color of a class, bool [h, w]."""
     wanted = torch.tensor(boxed.COLOURS[name])[:, None, None] / 255
     return (image - wanted).abs().amax(0) < 0.3
 

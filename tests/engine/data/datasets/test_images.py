@@ -19,7 +19,7 @@ Tree = Callable[..., Path]
 
 
 def opened(path: Path, size: int, channels: int) -> torch.Tensor:
-    """The image at `path`, which is the first of its class folder, through the whole way."""
+    """Return the image at `path`, the first of its class folder, through the complete pipeline."""
     root = path.parent.parent
     image(path.parent / "zzz.png")
     image(root / "other/1.png")

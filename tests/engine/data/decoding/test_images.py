@@ -16,7 +16,7 @@ from engine.data.decoding.reading import Unfit
 
 
 def scene(width: int, height: int, seed: int = 0) -> Image.Image:
-    """A smooth image with edges, no two of whose corners look alike."""
+    """Return a smooth image with edges and four different corners."""
     random = np.random.default_rng(seed)
     image = Image.fromarray(random.integers(0, 256, (6, 8, 3), np.uint8)).resize(
         (width, height), Image.Resampling.BICUBIC

@@ -32,14 +32,14 @@ BLOCK = (slice(6, 18), slice(10, 30))
 
 
 def scene() -> np.ndarray:
-    """A bright block on a dark ground."""
+    """Return a bright block on a dark background."""
     pixels = np.full((SIZE[1], SIZE[0], 3), 20, np.uint8)
     pixels[BLOCK] = (220, 210, 200)
     return pixels
 
 
 def write(path: Path) -> Path:
-    """The scene in the format that the ending stands for."""
+    """Write the scene in the format of the suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
     image = Image.fromarray(scene())
     if path.suffix == ".npy":

@@ -23,7 +23,7 @@ SHAPE[8:20, 4:28] = 255
 
 
 def icon(color: tuple[int, int, int]) -> Image.Image:
-    """An image of one color, whose content is only in its alpha."""
+    """Return an image of one color whose content is in its alpha channel."""
     pixels = np.zeros((SIDE, SIDE, 4), np.uint8)
     pixels[..., :3], pixels[..., 3] = color, SHAPE
     return Image.fromarray(pixels)

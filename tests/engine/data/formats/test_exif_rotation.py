@@ -23,7 +23,7 @@ QUARTERS = (5, 6, 7, 8)
 
 
 def turned_image(path: Path, orientation: int, drawn: Drawn = RAW) -> Path:
-    """The image with its pixels as drawn, and the orientation in its Exif."""
+    """Write an image with pixels as drawn and the orientation in its Exif."""
     with Image.open(draw(path.with_suffix(".png"), drawn)) as image:
         exif = Image.Exif()
         exif[0x0112] = orientation

@@ -48,7 +48,7 @@ def drawn_things(images: dict[str, Drawn], name: str = "") -> dict[str, set[tupl
 
 
 def masked(root: Path) -> Path:
-    """images and masks in folders of splits, things numbered in the masks."""
+    """Write images and masks with numbered objects in folders of splits."""
     for split, images in SPLITS.items():
         for stem, drawn in images.items():
             draw(root / f"images/{split}/{stem}.png", drawn)

@@ -41,7 +41,7 @@ def files(split: object) -> list[str]:
 
 
 def message(found: RecognizedDataset) -> str:
-    """The texts of the errors."""
+    """Return the messages of the errors."""
     return " ".join(map(str, errors(found.problems)))
 
 
@@ -307,7 +307,7 @@ def test_drawn_validation_follows_hash_of_seed_and_name(labels: list[int], fract
 
 
 def digits_alone(folder: Path, counts: dict[str, int]) -> Path:
-    """idx files of ten digits to train with, and none to validate with."""
+    """Write idx files of ten digits for training only."""
     folder.mkdir()
     labels = np.arange(counts["train"]) % 10
     write_idx(folder / "train-images-idx3-ubyte", np.zeros((len(labels), 8, 8)))
@@ -332,7 +332,7 @@ def drawn(split: object) -> list[object]:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "files"])
 def test_seed_decides_validation_in_every_format(tmp_path: Path, kind: str) -> None:
-    """Programs of one's own read "files" as they like."""
+    """Custom tasks read "files" in their own way."""
     folder = MAKERS[kind](tmp_path / "data", {"train": 30})
     found = [recognize(str(folder), val_fraction=0.3, seed=seed, kinds=(kind,)) for seed in (1, 1, 2)]
     assert [each.kind for each in found] == [kind] * 3
@@ -343,7 +343,7 @@ def test_seed_decides_validation_in_every_format(tmp_path: Path, kind: str) -> N
 
 
 def known(monkeypatch: pytest.MonkeyPatch, **detections: Detection) -> None:
-    """Have the registry know formats that read class folders, and detect in every folder what is given by their ids."""
+    """Register formats that read class folders, and detect the given ids in every folder."""
 
     def made(name: str, detection: Detection) -> Format:
         return replace(imagefolder.FORMAT, id=name, title=name, detect=lambda tree: [detection])

@@ -43,7 +43,7 @@ def texts(report: DatasetReport, severity: str) -> str:
 
 
 def ask(folder: Path | str, *options: str) -> tuple[list[InspectionProgress], DatasetReport, str]:
-    """The progress, the report and the standard error of a real inspector."""
+    """Return progress, report and standard error of a real inspector."""
     outcome = subprocess.run([*COMMAND, str(folder), *options], cwd=ROOT, capture_output=True, check=True, timeout=120)
     *progress, last = [INSPECTION.decode(line) for line in outcome.stdout.splitlines()]
     assert isinstance(last, InspectionDone)
@@ -210,7 +210,7 @@ def test_channels_match_training(tree: Tree) -> None:
 
 
 class Asked(list[str]):
-    """A list that counts what it is asked for."""
+    """List that counts its accesses."""
 
     asked = 0
 
@@ -273,7 +273,7 @@ def test_real_datasets_are_inspected(real_dataset: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["images", "digits"])
 def test_inspection_is_fast(tmp_path: Path, kind: str) -> None:
-    """As many images as hymenoptera holds, and a tenth of MNIST."""
+    """Measured with the number of images of hymenoptera, and a tenth of MNIST."""
     random = np.random.default_rng(0)
     for split, count, digits in (("train", 244, 6_000), ("val", 153, 1_000)):
         if kind == "digits":
@@ -313,7 +313,7 @@ def test_inspector_does_not_import_torch() -> None:
 
 @pytest.fixture
 def endless(tmp_path: Path) -> Path:
-    """A folder that keeps an inspector busy for long."""
+    """Return a folder that takes an inspector long."""
     first = noise(tmp_path / "set/a/0.png", size=(1500, 1500))
     (tmp_path / "set/b").mkdir()
     for place in range(1, 2000):

@@ -15,7 +15,7 @@ SIDE = 60
 
 
 def numbered(things: int, *, step: int = 1, first: int = 1) -> np.ndarray:
-    """A mask of so many squares, each with a value of its own, from `first` on."""
+    """Return a mask of squares with consecutive values from `first`."""
     mask = np.zeros((SIDE, SIDE), np.uint16)
     for number in range(things):
         row, column = divmod(number, 10)
@@ -24,7 +24,7 @@ def numbered(things: int, *, step: int = 1, first: int = 1) -> np.ndarray:
 
 
 def classed(classes: int, seed: int) -> np.ndarray:
-    """A mask of so many classes, each in several places."""
+    """Return a mask of classes, each in several places."""
     return np.random.default_rng(seed).integers(0, classes + 1, (6, 6)).repeat(10, 0).repeat(10, 1).astype(np.uint16)
 
 

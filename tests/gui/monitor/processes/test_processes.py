@@ -422,7 +422,7 @@ Follow = Callable[[str], None]
 
 @pytest.fixture
 def follow(hosts: Hosts, nvml_stub: NvmlStub, view: ProcessesView, qtbot: QtBot) -> Follow:
-    """Runs the sampler on one of the stub's machines until its processes are in sight."""
+    """Return a function that runs the sampler on a stub machine until its processes are listed."""
 
     def run(machine: str) -> None:
         MACHINES[machine].write(nvml_stub)

@@ -36,7 +36,7 @@ Start = Callable[[str], subprocess.Popen[str]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts children that say when they are ready."""
+    """Return a function that starts children and waits until they are ready."""
     children = []
 
     def run(program: str) -> subprocess.Popen[str]:
@@ -75,7 +75,7 @@ def held_by(child: subprocess.Popen[str], **changes: object) -> GpuProcess:
 
 
 def show(hosts: Hosts, view: ProcessesView, *processes: GpuProcess) -> None:
-    """Has them seen on GPU 0, and the first one chosen."""
+    """Show processes in the view, and select the first."""
     see(hosts, snapshot(gpu(0, cuda_index=0, processes=processes)))
     view.tree.setCurrentIndex(view.rows.index(0, 0))
     view.tree.setFocus()

@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 def telling_all(uuid: str, number: int = 0, nvlinks: tuple[NvLink, ...] = ()) -> Gpu:
-    """A GPU that tells every quantity, NVLink's where it has some."""
+    """Return a GPU with all quantities, with NVLinks if given."""
     percents = {q.id: 50.0 for q in QUANTITIES if q.id.endswith("_percent")}
     return gpu(
         0, uuid=uuid, nvml_index=number, cuda_index=number, memory_temperature_c=70.0, sm_clock_mhz=1980.0,

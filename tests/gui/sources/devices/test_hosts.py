@@ -23,7 +23,7 @@ Open = Callable[[], Hosts]
 
 @pytest.fixture
 def open_hosts(qtbot: QtBot) -> Iterator[Open]:
-    """Makes what watches hosts, with the same settings each time, and ends it."""
+    """Return a function that creates `Hosts` with shared settings."""
     created: list[Hosts] = []
 
     def make() -> Hosts:

@@ -10,7 +10,7 @@ from gui.sources.devices.timeline import FIRST_ROOM, RETENTION_S, Timeline
 
 
 def filled(rows: int, allowed: int, step_s: float = 1.0) -> Timeline:
-    """`rows` rows in which "up" counts, "peak" is 1 at every thousandth and 0 else, and "gap" lacks every third."""
+    """Return a timeline of `rows` rows: "up" counts, "peak" is 1 at every thousandth row, "gap" lacks every third."""
     timeline = Timeline()
     timeline.allow(allowed)
     for n in range(rows):
