@@ -15,7 +15,10 @@ DATASETS = Path(__file__).parents[4] / "shared/datasets"
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Callable[..., Path]:
-    """Return a function that builds a folder of images, such as by tree("train/cat", "train/dog", count=3)."""
+    """Return a function that builds a folder of images and returns it.
+
+    Example: tree("train/cat", "train/dog", count=3).
+    """
 
     def make(*folders: str, count: int = 2) -> Path:
         root = tmp_path / "dataset"

@@ -23,7 +23,8 @@ def _forked_workers(forker: Forker) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def trained(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained]:
-    """The run of a task, trained when it is first asked for, once for all processes that run tests. Nothing in its
-    folder is to be changed by a test.
+    """Return a function that gives a task's trained run.
+
+    It is trained once for all test processes, so tests must not change its folder.
     """
     return cache(lambda task: built_once(tmp_path_factory, f"run-of-{task}", partial(cached_run, forker, task=task)))

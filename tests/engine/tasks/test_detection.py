@@ -1,4 +1,4 @@
-"""The detectors, what they learn from, and what is measured of them."""
+"""Detectors: targets, losses and metrics."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def job(**fields: Any) -> Job:
 
 
 def true_boxes() -> Tensor:
-    """Two images, of which the second has no objects; of the first's one is to be ignored."""
+    """Return the boxes of two images; one is ignored, and the second image has none."""
     filling = [0.0, 0, 0, 0, -1, 0]
     first = [[4.0, 6, 30, 40, 2, 0], [1, 1, 9, 9, 0, 1], [20, 20, 60, 50, 1, 0], filling]
     return torch.tensor([first, [filling] * 4])
 
 
 def planes() -> Tensor:
-    """The same of pixels, without what is to be ignored, then an image with an object of no class."""
+    """Return masks of these objects without ignored ones, and an image with an object of no class."""
     made = torch.zeros(2, 2, 64, 64, dtype=torch.int64)
     made[:, 1] = NO_CLASS
     made[0, :, 6:40, 4:30] = torch.tensor([7, 2])[:, None, None]
@@ -53,7 +53,7 @@ def planes() -> Tensor:
 
 
 def perfect(true: list[tuple[list[float], int]], most: int = 8, masks: Tensor | None = None) -> Tensor:
-    """What a detector gives that finds the boxes and classes of one image, [1, most, ...]."""
+    """Return the output of a perfect detector for one image, [1, most, ...]."""
     found = torch.zeros(1, most, 6 if masks is None else 6 + 28 * 28)
     found[..., 4] = -1
     for number, (box, of_class) in enumerate(true):

@@ -24,7 +24,7 @@ def sample(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def by_hand(scores: np.ndarray, true: np.ndarray) -> float | None:
-    """The sum over the thresholds of precision times the recall that each adds, threshold by threshold."""
+    """Return the average precision: the sum of precision times recall gain over the thresholds."""
     if not true.any():
         return None
     area, before = 0.0, 0.0

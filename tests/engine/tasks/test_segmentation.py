@@ -39,7 +39,7 @@ def sample(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
-    """The measures by their definitions, in plain NumPy, pixel by pixel."""
+    """Compute the metrics from their definitions in plain NumPy, pixel by pixel."""
     found, true = outputs.argmax(1).numpy().ravel(), targets.numpy().ravel()
     found, true = found[true != NO_CLASS], true[true != NO_CLASS]
     ious, f1s = [], []
@@ -242,7 +242,7 @@ def test_that_a_file_of_timms_model_is_loaded_into_the_encoder(tmp_path: Path) -
 
 
 def features(inputs: Tensor, whole: torch.nn.Module) -> Tensor:
-    """What the last of the stages gives that a decoder stands on."""
+    """Return the output of the encoder's last stage that a decoder uses."""
     outputs: Tensor = whole.forward_intermediates(inputs, intermediates_only=True)[-1]
     return outputs
 

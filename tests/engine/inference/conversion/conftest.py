@@ -1,4 +1,4 @@
-"""What conversions need of the tests that run them in this process."""
+"""Fixtures for conversions within the test process."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_monitor_of_progress_bars(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exporter's and the quantiser's bars, which nobody sees, would start a thread that stays."""
+    """Disable the progress bars of exporter and quantizer, whose monitor thread would leak."""
     monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)

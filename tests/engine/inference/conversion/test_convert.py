@@ -1,6 +1,4 @@
-"""A run's model converted: what is written gives what the model gives, in the programs that read it and without
-Footplate.
-"""
+"""Conversion of a run's model: converted files give the model's outputs, without Footplate."""
 
 from __future__ import annotations
 
@@ -55,7 +53,7 @@ def session(file: Path) -> onnxruntime.InferenceSession:
 
 
 def predicted(folder: Path, sample: str) -> str:
-    """What the script in the folder prints, in an interpreter that knows nothing of Footplate."""
+    """Run the script of the folder in an interpreter without Footplate, and return its output."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, "-P", str(folder / "predict.py"), str(folder / sample)]
     done = subprocess.run(
@@ -67,7 +65,7 @@ def predicted(folder: Path, sample: str) -> str:
 
 
 def loaded_by_card(folder: Path) -> Any:
-    """The model that the code in the card loads."""
+    """Return the model that the code in the card loads."""
     (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     names: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""``footplate convert`` as people call it: what it prints, and what is left of one that fails or is stopped."""
+"""``footplate convert``: output, and leftovers of failed or interrupted conversions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Models of every kind, trained for a moment and converted into ONNX: the file gives what the model gives, in fp32 to
-1e-4.
-"""
+"""Conversion of briefly trained models of every kind to ONNX, compared in fp32 to 1e-4."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Detectors that a moment's training does not bring to find anything: with heads whose scores spread, the file finds
-what the model finds.
-"""
+"""Conversion of detectors with spread scores, since brief training finds no objects."""
 
 from __future__ import annotations
 

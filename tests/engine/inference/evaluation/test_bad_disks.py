@@ -1,6 +1,4 @@
-"""A disk that is full, broken or read-only is told of, and leaves nothing half-written: the real command on a disk
-that fails.
-"""
+"""Evaluations on full, broken or read-only disks, which are reported and leave no partial files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intervals against a bootstrap of plain NumPy, for metrics of counters, of rows, and of what is in neither."""
+"""Intervals against a bootstrap in plain NumPy, for metrics of counters, rows and others."""
 
 from __future__ import annotations
 

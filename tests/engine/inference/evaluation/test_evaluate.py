@@ -1,6 +1,4 @@
-"""Every task is evaluated: its point measures are those of its run's last validation, and what is kept can be read
-again.
-"""
+"""Evaluation of every task: metrics equal those of the last validation, and saved ones can be read."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tests.support.trained_runs import COUNTING, DATASETS, Trained, train
 from tests.support.worker_group import Forker
 
 CORNERS = {"blue": (slice(21, 31), slice(27, 37)), "red": (slice(1, 11), slice(7, 17))}
-"""Where the square is that makes an image of a class: rows and columns of 32 x 44 px."""
+"""Positions of the square that defines a class: rows and columns of 32 x 44 px."""
 COLOURS = {"blue": (20, 20, 255), "red": (255, 20, 20)}
 
 
@@ -107,8 +107,9 @@ def test_that_a_file_that_is_no_image_is_told_of_and_the_others_are_explained(
 
 
 def make_corners(folder: Path, count: int) -> Path:
-    """Grey noise of 32 x 44 px with a blue square at its lower right, a red one at its upper left, or none, which is
-    its class.
+    """Write gray noise of 32 x 44 px with a square that defines its class.
+
+    It is blue at the lower right, red at the upper left, or missing.
     """
     random = np.random.default_rng(0)
     for split, images in (("train", count), ("val", 8)):
@@ -123,7 +124,7 @@ def make_corners(folder: Path, count: int) -> Path:
 
 
 def mass_in(heat: np.ndarray, corner: str, margin: int = 3) -> float:
-    """The share of a map that lies in the square of the corner, or so few pixels around it."""
+    """Return the fraction of a map within the square of the corner, extended by `margin` pixels."""
     rows, columns = CORNERS[corner]
     inside = heat[
         max(0, rows.start - margin) : rows.stop + margin, max(0, columns.start - margin) : columns.stop + margin
@@ -132,9 +133,7 @@ def mass_in(heat: np.ndarray, corner: str, margin: int = 3) -> float:
 
 
 def test_that_the_map_lies_on_the_region_that_decides(forker: Forker, tmp_path: Path) -> None:
-    """The squares are near the ends of what the model sees of wide images, which is their middle: a map that is laid
-    back wrongly misses them.
-    """
+    """The squares are near the edges of the visible middle of wide images, so misplaced maps miss them."""
     dataset = make_corners(tmp_path / "dataset", 32)
     of = train(forker, tmp_path, "classification", dataset=str(dataset), image_size=32, epochs=8, learning_rate=0.002)
     assert of.measures["top1"] == 1.0

@@ -1,4 +1,4 @@
-"""The layer that is looked at, and where the cells of its map lie in the image."""
+"""Explained layer, and position of its cells in the image."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIDE = 64
 
 
 def built(model: str, side: int = SIDE) -> nn.Module:
-    """A classifier of 5 classes with fresh weights; a head of zeros, of which no gradient comes, is drawn."""
+    """Return an untrained classifier of 5 classes; zero heads are randomized to have gradients."""
     task = TASKS["classification"]
     module = task.build_model(
         Job.from_fields(task="classification", model=model, image_size=side, pretrained=False), 5, 3
@@ -53,7 +53,7 @@ def test_that_the_last_map_on_which_the_score_depends_is_found(model: str, side:
 def test_that_a_cell_of_the_map_lies_where_its_part_of_the_image_does(
     model: str, layer: str, row: int, column: int
 ) -> None:
-    """What changes in one part of the image changes that part of the map the most."""
+    """A change in one area of the image changes the corresponding area of the map most."""
     module = built(model)
     image = torch.randn(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
     changed = image.clone()

@@ -1,4 +1,4 @@
-"""Point clouds that predictions are made for, and what is written of them."""
+"""Predictions for point clouds, and their files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Predictions that a full disk or a killed process ends midway are continued, with nothing lost and nothing done
-twice.
-"""
+"""Continuation of predictions after a full disk or a killed process."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ def lines_of(out: Path) -> int:
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """Kills it and all that it started, none of which can clean up."""
+    """Kill the process and its children, without cleanup."""
     tree = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     for each in tree:
         each.kill()

@@ -1,4 +1,4 @@
-"""Every task's predictions, ordered as the window and the terminal order them, and read back from what was written."""
+"""Predictions of every task, requested as by window and terminal, and read back."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ordered(trained: Trained, paths: Path, out: Path, **fields: Any) -> Predicted:
-    """Has the predictions made, by two workers."""
+    """Make the predictions with two workers."""
     said: list[Progress] = []
     values = {"run": str(trained.run.path), "checkpoint": "last", "devices": ("cpu", "cpu"), "batch_size": 2} | fields
     path = predict(PredictOrder(paths=(str(paths),), out=str(out), **values), said.append)
@@ -62,7 +62,7 @@ def ordered(trained: Trained, paths: Path, out: Path, **fields: Any) -> Predicte
 
 
 def straight(trained: Trained, images: Path, found: Predicted, **options: Any) -> list[Any]:
-    """What the model gives for the same images by itself."""
+    """Return the model's own outputs for the images."""
     model = Run(trained.run.path).load("last", "cpu")
     assert found.sha256 == model.sha256
     return model.predict([row.path for row in found.rows], **options)

@@ -1,4 +1,4 @@
-"""What an order for predictions may be wrong with, and videos, of which each frame is predicted for."""
+"""Problems of prediction requests, and predictions for video frames."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_that_the_files_of_no_two_results_have_one_name(images: Path) -> None:
 
 
 def refused(trained: Trained, out: Path, *paths: str, **fields: Any) -> list[tuple[str, str]]:
-    """The problems of an order, each with its field."""
+    """Return the problems of a request, each with its field."""
     values = {"run": str(trained.run.path), "checkpoint": "last"} | fields
     with pytest.raises(CannotLoad) as found:
         predict(PredictOrder(paths=paths, out=str(out), **values), print)

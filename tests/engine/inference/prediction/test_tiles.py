@@ -32,7 +32,7 @@ NO_DATA = 7
 
 
 def loaded(trained: Trained, module: nn.Module) -> TrainedModel:
-    """The run's model, but for its network."""
+    """Return the run's model with another network."""
     return replace(Run(trained.run.path).load("last", "cpu"), module=module.eval().requires_grad_(False))
 
 
@@ -93,7 +93,7 @@ def test_that_an_object_in_several_tiles_is_found_once(trained: Make) -> None:
 
 
 def write_map(path: Path, side: tuple[int, int], **options: Any) -> np.ndarray:
-    """A GeoTIFF in UTM zone 32 of random colours, of which a part has no data."""
+    """Write a GeoTIFF in UTM zone 32 of random colors, partly without data."""
     pixels = np.maximum(noise(*side), NO_DATA + 1)
     pixels[:40, :50] = NO_DATA
     tags = [

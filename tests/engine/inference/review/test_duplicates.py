@@ -1,4 +1,4 @@
-"""Images that occur twice are found, however they were saved; others are told apart."""
+"""Detection of duplicate images in any file format."""
 
 from __future__ import annotations
 

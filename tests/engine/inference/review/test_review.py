@@ -1,6 +1,4 @@
-"""Evaluations are reviewed: the worst samples, probable label errors among samples that were held out, and
-duplicates.
-"""
+"""Reviews of evaluations: worst samples, probable label errors of held-out samples, duplicates."""
 
 from __future__ import annotations
 
@@ -74,8 +72,9 @@ def test_that_only_classes_of_images_are_cross_validated(trained: Callable[[str]
 
 
 def make_wrong(folder: Path) -> Path:
-    """Dark and bright images; one of each class of validation is in the other's folder, and one is a copy of a
-    training image with another label.
+    """Write dark and bright images with errors.
+
+    One validation image per class is in the other's folder, and one copies a training image with another label.
     """
     random = np.random.default_rng(0)
     for split, count in (("train", 24), ("val", 12)):
@@ -92,7 +91,7 @@ def make_wrong(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wrong(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """A run that tells dark from bright, and was evaluated; nothing in its folder is to be changed."""
+    """Return an evaluated run that separates dark from bright; tests must not change its folder."""
     folder = tmp_path_factory.mktemp("wrong")
     dataset = str(make_wrong(folder / "dataset"))
     return train(forker, folder, "classification", dataset=dataset, epochs=4, learning_rate=0.002)

@@ -28,7 +28,7 @@ BSDS = Path(__file__).parents[4] / "shared/datasets/bsds500_subset"
 
 
 def lines(seed: int) -> np.ndarray:
-    """A few straight lines, one pixel wide."""
+    """Return a few straight lines, one pixel wide."""
     random = np.random.default_rng(seed)
     plane = np.zeros(SIDES, bool)
     for _ in range(3):
@@ -42,7 +42,7 @@ def lines(seed: int) -> np.ndarray:
 
 
 def found_like(drawn: np.ndarray, seed: int) -> np.ndarray:
-    """What is drawn, moved, with gaps and with much else, of many strengths."""
+    """Return `drawn` shifted, with gaps and noise of many strengths."""
     random = np.random.default_rng(seed)
     moved = np.roll(drawn, random.integers(-1, 2, 2), (0, 1)) & (random.random(SIDES) < 0.8)
     strength = np.where(moved, random.uniform(0.2, 1, SIDES), 0)
@@ -51,7 +51,7 @@ def found_like(drawn: np.ndarray, seed: int) -> np.ndarray:
 
 
 def by_assignment(found: np.ndarray, drawn: np.ndarray) -> int:
-    """How many pixels can be matched one to one, by the assignment problem on all distances."""
+    """Return the number of pixels that an assignment on all distances matches."""
     one, other = np.argwhere(found), np.argwhere(drawn)
     if not len(one) or not len(other):
         return 0
@@ -136,8 +136,9 @@ def test_that_a_soft_edge_is_thinned_to_its_middle_in_any_direction() -> None:
 
 
 def test_that_an_annotator_agrees_with_others_by_what_they_drew_too(tmp_path: Path) -> None:
-    """Of files as Berkeley's. The second drew half of what the first did, and nothing else: half of the first's is
-    right, and all of the second's is found.
+    """The second annotator drew half of the first one's edges, in Berkeley's format.
+
+    So half of the first one's edges are right, and all of the second one's are found.
     """
     make_edged(tmp_path, {"test": 2}, side=64, matlab=True)
     read = [read_edges(file.name, file.read_bytes()).layers for file in sorted(tmp_path.glob("groundTruth/test/*.mat"))]

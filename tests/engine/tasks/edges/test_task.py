@@ -51,7 +51,7 @@ def sample(images: int, maps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def loss_by_hand(outputs: np.ndarray, share: np.ndarray, side: float, fused: float, balance: float) -> float:
-    """Of one image, pixel by pixel."""
+    """Compute the loss of one image pixel by pixel."""
     edges = sum(76 < value <= FULL for value in share.ravel())
     others = sum(value == 0 for value in share.ravel())
     total = 0.0

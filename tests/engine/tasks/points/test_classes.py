@@ -24,7 +24,7 @@ def read(folder: Path) -> Content:
 
 
 def write(folder: Path, labels: list[int], ending: str = "las") -> Content:
-    """Write two clouds in which each of `labels` has as many points, and read them."""
+    """Write two clouds with the same number of points for each of `labels`, and read them."""
     places, _ = scene(0, 10 * len(labels))
     for name in ("a", "b"):
         if ending == "las":

@@ -76,7 +76,7 @@ def test_that_x_conv_is_the_papers_algorithm_line_by_line() -> None:
 
 
 def _x_by_hand(layer: XTransform, local: torch.Tensor) -> torch.Tensor:
-    """A column of each layer's values at a time."""
+    """Compute the layer column by column."""
     values = functional.elu(layer.first(local.flatten())).reshape(4, 4)
     for number, columns in enumerate((layer.second, layer.third)):
         rows = torch.stack([values[:, c] @ columns.weight[c] for c in range(4)]) + columns.bias

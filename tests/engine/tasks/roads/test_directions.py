@@ -13,8 +13,9 @@ SIDE = 96
 
 
 def band(degrees: float, width: float = 5, side: int = SIDE, rough: float = 0) -> np.ndarray:
-    """A straight line through the middle, `degrees` anticlockwise from the horizontal, its border `rough` by so many
-    pixels: bool [side, side].
+    """Return a straight line through the center with a rough border, bool [side, side].
+
+    `degrees` is counterclockwise from the horizontal, `rough` in pixels.
     """
     rows, columns = np.mgrid[:side, :side] - side / 2 + 0.3
     angle = np.radians(degrees)

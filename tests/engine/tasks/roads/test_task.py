@@ -49,7 +49,7 @@ def truth(count: int) -> torch.Tensor:
 
 
 def guesses(targets: torch.Tensor, sureness: float, sides: tuple[int, ...] = (SIDE,)) -> torch.Tensor:
-    """What a model might give, packed: noise with `sureness` of what is true at the maps of `sides`."""
+    """Return plausible model outputs, packed: noise plus `sureness` times the truth at the maps of `sides`."""
     generator = torch.Generator().manual_seed(1)
     maps = []
     for side in sides:
@@ -65,7 +65,7 @@ def guesses(targets: torch.Tensor, sureness: float, sides: tuple[int, ...] = (SI
 
 
 def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
-    """The measures by their definitions, pixel by pixel."""
+    """Compute the metrics from their definitions, pixel by pixel."""
     scores = outputs[:, :, : SIDE * SIDE].reshape(-1, SCORES, SIDE, SIDE)
     right = union = found_lines = true_lines = directed = rightly = 0
     near, all_of = [0, 0], [0, 0]
