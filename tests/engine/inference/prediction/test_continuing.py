@@ -103,10 +103,10 @@ def test_that_a_full_disk_and_a_kill_cost_no_row_and_double_none(
     before = (out / "predictions.json").stat()
     order = structs.replace(found.order, devices=("cpu", "cpu"))
     assert predict(order, print) == out / "predictions.json"
-    with pytest.raises(CannotLoad, match="holds the results of other predictions: they differ in overlays, threshold"):
+    with pytest.raises(CannotLoad, match="other predictions: different overlays, threshold"):
         predict(structs.replace(order, threshold=0.3, overlays=True), print)
     Path(files[8]).unlink()
-    with pytest.raises(CannotLoad, match="holds the results of other predictions: other files are there now"):
+    with pytest.raises(CannotLoad, match="files have changed"):
         predict(order, print)
     assert (out / "predictions.json").stat() == before
 
