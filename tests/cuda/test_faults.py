@@ -40,7 +40,7 @@ def test_rank_with_a_hung_gpu_is_reported(machine: Machine, job: Make, start: St
     heartbeat = group.read(
         lambda rank, message: rank == 0 and isinstance(message, Heartbeat) and bool(message.thread_state)
     )
-    assert heartbeat.standing == "waiting", heartbeat
+    assert heartbeat.thread_state == "waiting", heartbeat
 
 
 def test_lost_gpu_is_named(machine: Machine, job: Make, start: Start) -> None:

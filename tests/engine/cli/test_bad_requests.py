@@ -94,7 +94,10 @@ def test_train_reports_all_strategy_problems(refused: Refused, images: Path) -> 
         (("IMAGES", "--devices", "97"), ["--devices: CUDA finds no GPU 97"]),
         (("IMAGES", "--devices", "GPU-x"), ["--devices: There is no GPU GPU-x"]),
         (("IMAGES", "--devices", ""), ["--devices: No device is chosen."]),
-        (("IMAGES", "--strategy", "ddp", "--devices", "GPU-x,GPU-x"), ["--devices: GPU-x is named more", "NCCL"]),
+        (
+            ("IMAGES", "--strategy", "ddp", "--devices", "GPU-x,GPU-x"),
+            ["--devices: GPU-x is listed more than once", "NCCL"],
+        ),
         (("IMAGES", "--clip-norm", "0"), ["--clip-norm: Clip gradients: 0.0 is out of range", "above 0"]),
         (("IMAGES", "--ema-decay", "1"), ["--ema-decay: Weight average: 1.0 is out of range", "below 1"]),
         (("IMAGES", "--replicas", "1"), ["--replicas: Replicas: 1 is out of range", "from 2"]),

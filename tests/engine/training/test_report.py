@@ -135,7 +135,7 @@ def test_heartbeat_locates_a_stuck_main_thread(ends: Ends, monkeypatch: pytest.M
     ends.reporter.set_activity("step")
     while Path(__file__).name not in (heartbeat := ends.receive()).location:
         continue
-    assert heartbeat.standing == "working"
+    assert heartbeat.thread_state == "working"
 
 
 @pytest.mark.parametrize("data", [b"{}\n", b"garbage\n", b'{"type":"stop","extra":1}\n', b"x" * (1 << 20)])
