@@ -98,7 +98,7 @@ class AlertsView(QWidget):
         self.recolor()
         rules.addSpacing(10)
         about = muted_label()
-        about.setText("sent even when no window is open")
+        about.setText("even without a window")
         rules.addLayout(_heading("Runs", about, self.runs.settings, self.runs.test))
         rules.addWidget(self.runs)
         rules.addStretch(1)
