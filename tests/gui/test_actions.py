@@ -16,9 +16,7 @@ from gui.monitor.toolbar import PROCESSES
 from tests.gui.sources.written_runs import a_run
 
 
-def test_that_every_command_has_a_text_and_an_id_and_keys_of_its_own(
-    open_window: Callable[[], MainWindow], qtbot: QtBot
-) -> None:
+def test_commands_have_unique_ids_and_keys(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     window = open_window()
     work = window.workspace
     assert work is not None
@@ -39,7 +37,7 @@ def test_that_every_command_has_a_text_and_an_id_and_keys_of_its_own(
     assert shared == []
 
 
-def test_that_a_button_follows_its_action(styled: QApplication, qtbot: QtBot) -> None:
+def test_button_follows_its_action(styled: QApplication, qtbot: QtBot) -> None:
     window = QWidget()
     qtbot.addWidget(window)
     action = Action(window, "pause", "&Pause", "Frees the devices", "Ctrl+P", icon="pause")
@@ -57,9 +55,7 @@ def test_that_a_button_follows_its_action(styled: QApplication, qtbot: QtBot) ->
         button.click()
 
 
-def test_that_a_button_that_is_offered_is_in_sight_only_while_it_can_be_used(
-    styled: QApplication, qtbot: QtBot
-) -> None:
+def test_offered_button_hides_when_disabled(styled: QApplication, qtbot: QtBot) -> None:
     window = QWidget()
     qtbot.addWidget(window)
     action = Action(window, "pause", "Pause")
@@ -70,9 +66,7 @@ def test_that_a_button_that_is_offered_is_in_sight_only_while_it_can_be_used(
     assert not button.isVisible()
 
 
-def test_that_the_keys_of_an_action_that_insists_ask_even_while_its_button_is_off(
-    styled: QApplication, qtbot: QtBot
-) -> None:
+def test_always_enabled_action_works_by_key(styled: QApplication, qtbot: QtBot) -> None:
     window = QWidget()
     qtbot.addWidget(window)
     action = Action(window, "train", "Train", "", "Ctrl+Return", always_enabled=True)
@@ -86,9 +80,7 @@ def test_that_the_keys_of_an_action_that_insists_ask_even_while_its_button_is_of
         qtbot.keyClick(window, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
 
 
-def test_that_switches_and_pages_show_the_same_by_key_and_by_button(
-    open_window: Callable[[], MainWindow], qtbot: QtBot
-) -> None:
+def test_switches_agree_for_key_and_button(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     a_run(8)
     window = open_window()
     qtbot.waitActive(window)

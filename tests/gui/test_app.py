@@ -37,7 +37,7 @@ sys.exit(app.main())
 """
 
 
-def test_that_without_a_display_one_sentence_names_the_terminals_command() -> None:
+def test_missing_display_is_reported() -> None:
     without = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")}
     done = subprocess.run(
         [sys.executable, "footplate.py"], cwd=ROOT, env=without, capture_output=True, text=True, check=False
@@ -47,7 +47,7 @@ def test_that_without_a_display_one_sentence_names_the_terminals_command() -> No
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_that_a_display_that_does_not_answer_is_told_of_before_qt_would_abort() -> None:
+def test_dead_display_is_reported() -> None:
     if not all(map(app._can_load, app.X_LIBRARIES)):
         pytest.skip("the libraries for an X window are missing here, which would be told of first")
     stale = {k: v for k, v in os.environ.items() if k not in ("WAYLAND_DISPLAY", "QT_QPA_PLATFORM")}
@@ -60,7 +60,7 @@ def test_that_a_display_that_does_not_answer_is_told_of_before_qt_would_abort() 
     assert "footplate train" in done.stderr
 
 
-def test_that_libraries_missing_for_an_x_window_are_named_before_qt_would_abort(
+def test_missing_x_libraries_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("QT_QPA_PLATFORM", "xcb")
@@ -72,7 +72,7 @@ def test_that_libraries_missing_for_an_x_window_are_named_before_qt_would_abort(
     assert "libxcb-cursor0" in why
 
 
-def test_that_the_whole_window_opens_without_torch_and_keeps_the_number_format() -> None:
+def test_window_opens_without_torch() -> None:
     environment = {**os.environ, "LC_ALL": "de_DE.UTF-8", "LANG": "de_DE.UTF-8"}
     said = subprocess.run(
         [sys.executable, "-c", OPEN_AND_CLOSE], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
@@ -109,7 +109,7 @@ def raise_on_thread() -> None:
 
 
 @pytest.mark.parametrize("go_wrong", [raise_in_slot, raise_on_thread])
-def test_that_an_unexpected_exception_is_one_line_in_the_window_and_a_traceback_in_the_log(
+def test_unexpected_exception_is_logged_and_shown(
     told: MainWindow, qtbot: QtBot, caplog: pytest.LogCaptureFixture, go_wrong: Callable[[], None]
 ) -> None:
     window = told
@@ -121,7 +121,7 @@ def test_that_an_unexpected_exception_is_one_line_in_the_window_and_a_traceback_
     caplog.clear()
 
 
-def test_that_qts_void_calls_lose_no_reference_to_none(styled: QApplication, qtbot: QtBot) -> None:
+def test_void_calls_keep_references_to_none(styled: QApplication, qtbot: QtBot) -> None:
     """PySide6 6.12 on Python 3.11 drops one at each such call, until the process aborts."""
     if sys.version_info >= (3, 12):
         pytest.skip("None is immortal from Python 3.12 on")
@@ -139,7 +139,7 @@ def test_that_qts_void_calls_lose_no_reference_to_none(styled: QApplication, qtb
     assert sys.getrefcount(None) > before - calls // 10
 
 
-def test_that_an_interrupt_closes_the_window_in_good_order(separate_home: Path) -> None:
+def test_interrupt_closes_the_window_cleanly(separate_home: Path) -> None:
     code = OPEN_AND_CLOSE.replace("QTimer.singleShot(0, window.close)", "print('open', flush=True)")
     process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -47,7 +47,7 @@ def reachable(window: QWidget) -> list[QWidget]:
     ]
 
 
-def test_that_every_control_has_a_name(window: MainWindow) -> None:
+def test_controls_have_names(window: MainWindow) -> None:
     controls = reachable(window)
     assert len(controls) > 40
     nameless = [
@@ -58,9 +58,7 @@ def test_that_every_control_has_a_name(window: MainWindow) -> None:
     assert nameless == []
 
 
-def test_that_every_control_of_the_dialogs_has_a_name_and_tab_reaches_it(
-    open_window: Callable[[], MainWindow], qtbot: QtBot
-) -> None:
+def test_dialog_controls_have_names_and_tab_stops(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     window = open_window()
     acts = window.acts
     for action in (acts.preferences, acts.shortcuts, acts.about, acts.palette):
@@ -81,7 +79,7 @@ def test_that_every_control_of_the_dialogs_has_a_name_and_tab_reaches_it(
         dialog.close()
 
 
-def test_that_the_menus_hold_every_command_of_the_window_and_say_why_one_is_off(window: MainWindow) -> None:
+def test_menus_hold_every_command(window: MainWindow) -> None:
     held = {action for menu in window.findChildren(QMenu) for action in menu.actions()}
     own = [action for action in window.acts.all() if action.parent() is window]
     assert [action.objectName() for action in own if action not in held] == []
@@ -95,7 +93,7 @@ def test_that_the_menus_hold_every_command_of_the_window_and_say_why_one_is_off(
     assert [menu.title() for menu in menus if not menu.toolTipsVisible()] == []
 
 
-def test_that_the_fixed_names_are_there_once_each(window: MainWindow) -> None:
+def test_fixed_names_are_unique(window: MainWindow) -> None:
     names = [widget.accessibleName() for widget in window.findChildren(QWidget)]
     for name in (*FIELDS, "CPU workers", "Train", "Stop", "Run status", "Runs"):
         assert names.count(name) == 1, name
@@ -103,14 +101,14 @@ def test_that_the_fixed_names_are_there_once_each(window: MainWindow) -> None:
     assert sum(name.startswith("CPU") for name in buttons) == 1
 
 
-def test_that_fields_have_a_label_as_buddy(window: MainWindow) -> None:
+def test_fields_have_label_buddies(window: MainWindow) -> None:
     buddies = {label.buddy() for label in window.findChildren(QLabel) if label.buddy() is not None}
     fields = [w for w in reachable(window) if isinstance(w, QLineEdit | QComboBox | QAbstractSpinBox)]
     without = [widget.accessibleName() for widget in fields if widget not in buddies]
     assert without == []
 
 
-def test_that_screen_readers_are_told_the_text_of_every_label(window: MainWindow) -> None:
+def test_labels_are_accessible(window: MainWindow) -> None:
     """Qt keeps the text of a label with a name of its own to itself."""
     labels = [label for label in window.findChildren(QLabel) if label.text()]
     assert len(labels) > 40
@@ -118,7 +116,7 @@ def test_that_screen_readers_are_told_the_text_of_every_label(window: MainWindow
     assert [label.text() for label in labels if label.text().replace("&", "").lower() not in told[label]] == []
 
 
-def test_that_tab_goes_through_the_window_as_it_is_read(window: MainWindow) -> None:
+def test_tab_follows_the_reading_order(window: MainWindow) -> None:
     window.header.tabs.setFocus()
     seen: list[str] = []
     while not seen or QApplication.focusWidget() is not window.header.tabs:
@@ -129,7 +127,7 @@ def test_that_tab_goes_through_the_window_as_it_is_read(window: MainWindow) -> N
     assert [name for name in seen if name in wanted] == wanted
 
 
-def test_that_tab_brings_into_sight_what_it_goes_to(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_tab_scrolls_to_the_focus(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     window = open_window()
     qtbot.waitUntil(window.form.train.isEnabled)
     window.resize(1000, 500)
@@ -148,13 +146,13 @@ def test_that_tab_brings_into_sight_what_it_goes_to(open_window: Callable[[], Ma
     assert unseen == []
 
 
-def test_that_no_page_is_called_as_the_button_that_trains(window: MainWindow) -> None:
+def test_page_names_differ_from_train(window: MainWindow) -> None:
     tabs = window.findChild(QTabBar)
     assert tabs is not None
     assert [tabs.accessibleTabName(number) for number in range(3)] == ["Train page", "Monitor page", "Runs page"]
 
 
-def test_that_the_status_begins_with_a_state(window: MainWindow) -> None:
+def test_status_starts_with_a_state(window: MainWindow) -> None:
     assert window.form.values()["devices"] == [CPU]
     interface = QAccessible.queryAccessibleInterface(window.status.status)
     assert window.status.status.text().split()[0] == "Idle"

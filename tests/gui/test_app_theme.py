@@ -18,7 +18,7 @@ from tests.support.contrast import MIN_RATIO, contrast
 
 
 @pytest.mark.parametrize("scheme", [LIGHT, DARK], ids=["light", "dark"])
-def test_that_texts_stand_out_from_all_that_they_are_written_on(scheme: Colors) -> None:
+def test_texts_have_enough_contrast(scheme: Colors) -> None:
     for text in (scheme.text, scheme.muted, scheme.ok, scheme.warning, scheme.error):
         for ground in (scheme.window, scheme.panel, scheme.raised):
             assert contrast(text, ground) >= MIN_RATIO, (text, ground)
@@ -30,21 +30,21 @@ def test_that_texts_stand_out_from_all_that_they_are_written_on(scheme: Colors) 
 @pytest.mark.parametrize(
     ("scheme", "wheel"), [(LIGHT, theme._DEVICES_LIGHT), (DARK, theme._DEVICES_DARK)], ids=["light", "dark"]
 )
-def test_that_devices_differ_from_each_other_and_from_the_ground(scheme: Colors, wheel: tuple[str, ...]) -> None:
+def test_device_colors_are_distinct(scheme: Colors, wheel: tuple[str, ...]) -> None:
     for color in wheel:
         assert contrast(color, scheme.panel) >= 3, color
     for one, other in combinations(wheel, 2):
         assert one != other
 
 
-def test_that_a_device_keeps_its_colour_when_others_appear(styled: QApplication) -> None:
+def test_device_keeps_its_color(styled: QApplication) -> None:
     first = theme.device_color("GPU-colour-a")
     theme.register_devices(["GPU-colour-b", "GPU-colour-a"])
     assert theme.device_color("GPU-colour-a") == first
     assert theme.device_color("GPU-colour-b") != first
 
 
-def test_that_devices_of_one_colour_are_told_apart_by_dashes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_of_one_color_differ_in_dashes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(theme, "_order", {})
     keys = [f"GPU-{number}" for number in range(16)]
     theme.register_devices(keys)
@@ -53,9 +53,7 @@ def test_that_devices_of_one_colour_are_told_apart_by_dashes(monkeypatch: pytest
     assert not any(theme.device_is_dashed(key) for key in [*keys[:8], CPU])
 
 
-def test_that_the_whole_program_changes_with_the_desktop(
-    styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_theme_follows_the_desktop(styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     label = QLabel("text")
     qtbot.addWidget(label)
     label.show()
@@ -69,7 +67,7 @@ def test_that_the_whole_program_changes_with_the_desktop(
     assert styled.palette().window().color() == QColor(theme.colors().window)
 
 
-def test_that_a_window_that_is_gone_no_longer_follows_the_desktop(styled: QApplication, qtbot: QtBot) -> None:
+def test_closed_window_ignores_the_theme(styled: QApplication, qtbot: QtBot) -> None:
     window = MainWindow()
     with qtbot.waitSignal(window.completed):
         window.show()

@@ -21,7 +21,7 @@ def pixels(image: QImage) -> np.ndarray:
 
 
 @pytest.mark.parametrize("size", ICON_SIZES)
-def test_that_an_icon_is_drawn_from_the_windows(styled: QApplication, size: int) -> None:
+def test_desktop_icon_matches_the_window(styled: QApplication, size: int) -> None:
     kept = QImage(str(files("resources").joinpath(f"desktop/icons/{size}.png")))
     assert (kept.width(), kept.height()) == (size, size)
     drawn = icons.pixmap("footplate", "#000000", size).toImage()

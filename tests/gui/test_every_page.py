@@ -159,7 +159,7 @@ def large_texts() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("german", "large_texts")
-def test_that_every_page_has_names_for_all_tab_goes_as_one_reads_numbers_are_the_desktops_and_large_texts_find_room(
+def test_every_page_is_accessible_and_unclipped(
     nvml_stub: NvmlStub, open_window: Callable[[], MainWindow], tmp_path: Path, qtbot: QtBot
 ) -> None:
     MACHINES["everything"].write(nvml_stub)
@@ -182,7 +182,7 @@ def test_that_every_page_has_names_for_all_tab_goes_as_one_reads_numbers_are_the
     assert "\n".join(f"{name}: {fault}" for fault, name in found.items()) == ""
 
 
-def test_that_a_page_without_a_tab_stands_under_its_own_and_leads_back(open_window: Callable[[], MainWindow]) -> None:
+def test_untabbed_page_has_a_way_back(open_window: Callable[[], MainWindow]) -> None:
     window = open_window()
     work, tabs = window.workspace, window.header.tabs
     assert work is not None

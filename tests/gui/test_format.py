@@ -16,18 +16,18 @@ ROOT = Path(__file__).parents[2]
 NOON = 1_700_000_000.0
 
 
-def test_that_what_is_used_and_what_there_is_have_one_unit() -> None:
+def test_used_and_total_share_a_unit() -> None:
     assert size_of(41 << 30, 141 << 30) == "41.0 of 141.0 GiB"
     assert size_of(None, 141 << 30) == "– of 141.0 GiB"
     assert size_of(41 << 30, None) == "41.0 GiB"
 
 
-def test_that_a_time_of_another_day_has_its_date() -> None:
+def test_time_of_another_day_has_a_date() -> None:
     assert len(clock(NOON, NOON)) == len("14:02:31")
     assert clock(NOON, NOON + 86_400) == time.strftime("%d %b ", time.localtime(NOON)) + clock(NOON, NOON)
 
 
-def test_that_numbers_and_dates_are_the_desktops_and_words_stay_english(german: None) -> None:
+def test_numbers_and_dates_follow_the_region(german: None) -> None:
     assert size_of(41 << 30, 141 << 30) == "41,0 of 141,0 GiB"
     assert window_format.counted(3000, "run") == "3.000 runs"
     assert window_format.throughput(1.2e12) == "1.200,00 GB/s"
@@ -37,7 +37,7 @@ def test_that_numbers_and_dates_are_the_desktops_and_words_stay_english(german: 
     assert plain.size(44 << 30) == "44.0 GiB"
 
 
-def test_that_sizes_are_decimal_where_that_is_chosen() -> None:
+def test_sizes_may_be_decimal() -> None:
     window_format.use_decimal_units(True)
     try:
         assert [window_format.size(count) for count in (812, 47_100_000, 2e12)] == ["812 B", "47.1 MB", "2.0 TB"]
@@ -46,7 +46,7 @@ def test_that_sizes_are_decimal_where_that_is_chosen() -> None:
         window_format.use_decimal_units(False)
 
 
-def test_that_fields_read_numbers_as_the_desktop_and_as_python_write_them(german: None) -> None:
+def test_numbers_are_parsed_in_both_formats(german: None) -> None:
     assert [window_format.number_in(text) for text in ("0,5", "0.5", "1e-3", "-2,5e-4")] == [0.5, 0.5, 0.001, -0.00025]
     for wrong in ("fast", "1.234,5", ""):
         with pytest.raises(ValueError, match="could not convert"):
@@ -58,7 +58,7 @@ def test_that_fields_read_numbers_as_the_desktop_and_as_python_write_them(german
     assert window_format.localised(1234.5, 1) == "1.234,5"
 
 
-def test_that_only_the_formatter_groups_thousands() -> None:
+def test_only_format_groups_thousands() -> None:
     """Anywhere else the desktop's way would be left out."""
     for path in (ROOT / "gui").rglob("*.py"):
         grouped = re.findall(r"\{[^{}\n]+:,[.\dg]*f?\}", path.read_text(encoding="utf-8"))

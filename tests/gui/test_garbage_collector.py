@@ -32,7 +32,7 @@ def allocate() -> None:
     assert kept
 
 
-def test_that_a_thread_destroys_no_object_of_the_window(collector: GarbageCollector) -> None:
+def test_threads_destroy_no_widgets(collector: GarbageCollector) -> None:
     gone = threading.Event()
     leave_a_cycle(gone)
     thread = threading.Thread(target=allocate)
@@ -43,7 +43,7 @@ def test_that_a_thread_destroys_no_object_of_the_window(collector: GarbageCollec
     assert gone.is_set()
 
 
-def test_that_all_is_collected_now_and_then(collector: GarbageCollector) -> None:
+def test_garbage_is_collected_regularly(collector: GarbageCollector) -> None:
     gone = threading.Event()
     leave_a_cycle(gone)
     gc.collect(0)
@@ -55,6 +55,6 @@ def test_that_all_is_collected_now_and_then(collector: GarbageCollector) -> None
     assert gone.is_set()
 
 
-def test_that_python_collects_by_itself_again_afterwards(styled: QApplication) -> None:
+def test_automatic_collection_is_restored(styled: QApplication) -> None:
     GarbageCollector().close()
     assert gc.isenabled()

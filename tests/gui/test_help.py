@@ -47,9 +47,7 @@ def selected(window: HelpWindow) -> str:
     return window.browser.textCursor().selectedText()
 
 
-def test_that_f1_opens_it_and_escape_or_the_window_closes_it(
-    open_window: Callable[[], MainWindow], qtbot: QtBot
-) -> None:
+def test_help_opens_by_f1_and_closes_by_escape(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     main = open_window()
     qtbot.waitActive(main)
     assert main.help is None
@@ -68,19 +66,19 @@ def test_that_f1_opens_it_and_escape_or_the_window_closes_it(
     assert not first.isVisible()
 
 
-def test_that_nothing_of_it_is_imported_before(qapp: QApplication) -> None:
+def test_help_is_imported_lazily(qapp: QApplication) -> None:
     told = "import gui.main_window, gui.workspace, sys; sys.exit('gui.help' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", told], check=False).returncode == 0
 
 
-def test_that_every_control_has_a_name(window: HelpWindow) -> None:
+def test_controls_have_names(window: HelpWindow) -> None:
     stops = [each for each in window.findChildren(QWidget) if each.focusPolicy() & Qt.FocusPolicy.TabFocus]
     assert len(stops) >= 4
     assert [type(each).__name__ for each in stops if not spoken_name(each).strip()] == []
 
 
 @pytest.mark.parametrize("name", list(pages()))
-def test_that_a_page_is_shown_with_its_title(window: HelpWindow, name: str) -> None:
+def test_help_page_has_its_title(window: HelpWindow, name: str) -> None:
     window.open_page(name)
     assert window.browser.document().begin().text() == pages()[name]
     assert window.list.currentItem().text() == pages()[name]
@@ -88,7 +86,7 @@ def test_that_a_page_is_shown_with_its_title(window: HelpWindow, name: str) -> N
     assert window.browser.horizontalScrollBar().maximum() == 0
 
 
-def test_that_pictures_are_shown_whole_and_as_wide_as_the_text_at_most(window: HelpWindow) -> None:
+def test_images_fit_the_text_width(window: HelpWindow) -> None:
     window.open_page("window.md")
     picture = window.browser.loadResource(QTextDocument.ResourceType.ImageResource.value, QUrl("images/window.png"))
     assert isinstance(picture, QImage)
@@ -96,7 +94,7 @@ def test_that_pictures_are_shown_whole_and_as_wide_as_the_text_at_most(window: H
     assert picture.deviceIndependentSize().width() <= window.browser.viewport().width()
 
 
-def test_that_links_lead_to_pages_and_back(window: HelpWindow, qtbot: QtBot) -> None:
+def test_links_open_pages_and_back(window: HelpWindow, qtbot: QtBot) -> None:
     assert not window.back.isEnabled()
     click_link(window, qtbot, "Strategies")
     qtbot.waitUntil(lambda: window.page == "strategies.md")
@@ -108,7 +106,7 @@ def test_that_links_lead_to_pages_and_back(window: HelpWindow, qtbot: QtBot) -> 
     assert window.page == "strategies.md"
 
 
-def test_that_a_link_to_a_heading_goes_there(window: HelpWindow) -> None:
+def test_link_scrolls_to_its_heading(window: HelpWindow) -> None:
     window.open_page("contributing.md")
     window.browser.setSource(QUrl("contributing.md#adding-a-model"))
     top = window.browser.cursorForPosition(QPoint(5, 25))
@@ -116,7 +114,7 @@ def test_that_a_link_to_a_heading_goes_there(window: HelpWindow) -> None:
     assert window.browser.verticalScrollBar().value() > 0
 
 
-def test_that_other_links_open_outside(window: HelpWindow, qtbot: QtBot, tmp_path: Path) -> None:
+def test_external_links_open_outside(window: HelpWindow, qtbot: QtBot, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# A page\n\n[elsewhere](https://example.org/elsewhere)\n")
     window.browser.setSource(QUrl.fromLocalFile(str(page)))
@@ -135,18 +133,18 @@ def test_that_other_links_open_outside(window: HelpWindow, qtbot: QtBot, tmp_pat
     assert window.browser.source() == QUrl.fromLocalFile(str(page))
 
 
-def test_that_all_pages_are_listed(window: HelpWindow) -> None:
+def test_all_pages_are_in_the_list(window: HelpWindow) -> None:
     assert listed(window)[0] == "Footplate: the user's guide"
     assert len(listed(window)) == len(list(helping.folder().glob("*.md")))
 
 
-def test_that_the_list_opens_pages(window: HelpWindow, qtbot: QtBot) -> None:
+def test_list_opens_pages(window: HelpWindow, qtbot: QtBot) -> None:
     window.list.setFocus()
     qtbot.keyClick(window.list, Qt.Key.Key_Down)
     assert window.page == "window.md"
 
 
-def test_that_a_search_finds_words_on_all_pages(window: HelpWindow, qtbot: QtBot) -> None:
+def test_search_covers_all_pages(window: HelpWindow, qtbot: QtBot) -> None:
     window.list.setFocus()
     qtbot.keySequence(window, QKeySequence(QKeySequence.StandardKey.Find))
     assert window.search.hasFocus()
@@ -161,7 +159,7 @@ def test_that_a_search_finds_words_on_all_pages(window: HelpWindow, qtbot: QtBot
     assert window.browser.extraSelections() == []
 
 
-def test_that_what_no_page_says_is_told(window: HelpWindow, qtbot: QtBot) -> None:
+def test_search_reports_no_matches(window: HelpWindow, qtbot: QtBot) -> None:
     qtbot.keyClicks(window.search, "<b>wombat")
     assert window.found.isVisible()
     assert window.found.text() == "No page mentions “<b>wombat”."
@@ -171,7 +169,7 @@ def test_that_what_no_page_says_is_told(window: HelpWindow, qtbot: QtBot) -> Non
     assert not window.found.isVisible()
 
 
-def test_that_enter_goes_through_all_matches_of_all_pages(window: HelpWindow, qtbot: QtBot) -> None:
+def test_enter_visits_all_matches(window: HelpWindow, qtbot: QtBot) -> None:
     qtbot.keyClicks(window.search, "pipeline")
     counts = {name: len(helping.matches(window._document(name), "pipeline")) for name in pages()}
     counts = {name: count for name, count in counts.items() if count}
@@ -190,7 +188,7 @@ def test_that_enter_goes_through_all_matches_of_all_pages(window: HelpWindow, qt
 
 
 @pytest.mark.parametrize("width", [700, 1280, 2560])
-def test_that_lines_are_short_enough_to_read(window: HelpWindow, qtbot: QtBot, width: int) -> None:
+def test_lines_have_limited_length(window: HelpWindow, qtbot: QtBot, width: int) -> None:
     window.resize(width, 800)
     window.open_page("speed.md")
     letters = window.browser.viewport().width() / window.browser.fontMetrics().averageCharWidth()
@@ -199,7 +197,7 @@ def test_that_lines_are_short_enough_to_read(window: HelpWindow, qtbot: QtBot, w
     assert window.browser.horizontalScrollBar().maximum() == 0
 
 
-def test_that_it_follows_light_and_dark(window: HelpWindow, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_follows_the_theme(window: HelpWindow, monkeypatch: pytest.MonkeyPatch) -> None:
     window.open_page("tasks.md")
     window.browser.verticalScrollBar().setValue(300)
 

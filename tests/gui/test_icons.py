@@ -54,7 +54,7 @@ def drawn(icon: QIcon, mode: QIcon.Mode = QIcon.Mode.Normal, state: QIcon.State 
 
 
 @pytest.mark.parametrize(("dark", "wanted"), [(False, LIGHT), (True, DARK)])
-def test_that_an_icon_has_the_colours_of_the_scheme(scheme: pytest.MonkeyPatch, dark: bool, wanted: Colors) -> None:
+def test_icon_has_the_themes_colors(scheme: pytest.MonkeyPatch, dark: bool, wanted: Colors) -> None:
     icon = icons.icon("stop", "error")
     copy = QIcon(icon)
     scheme.setattr(theme, "is_dark", lambda: dark)
@@ -65,14 +65,14 @@ def test_that_an_icon_has_the_colours_of_the_scheme(scheme: pytest.MonkeyPatch, 
     assert wanted.error not in faded
 
 
-def test_that_a_checked_button_shows_its_other_icon(scheme: pytest.MonkeyPatch) -> None:
+def test_checked_button_has_another_icon(scheme: pytest.MonkeyPatch) -> None:
     icon = icons.icon("right", "muted", on="down")
     on = drawn(icon, state=QIcon.State.On)
     assert on != drawn(icon)
     assert on == drawn(icons.icon("down", "muted"))
 
 
-def test_that_an_icon_is_sharp_on_a_screen_of_two_pixels_to_one() -> None:
+def test_icon_is_sharp_at_double_density() -> None:
     icon = icons.icon("stop", "error")
     image = icon.pixmap(QSize(16, 16), 2.0)
     assert image.size() == SIZE
@@ -86,15 +86,13 @@ def test_that_an_icon_is_sharp_on_a_screen_of_two_pixels_to_one() -> None:
     assert colours(painted) == colours(drawn(icon))
 
 
-def test_that_icons_outlive_what_made_them() -> None:
+def test_icons_outlive_their_engine() -> None:
     copies = [QIcon(icons.icon("stop", "error")) for _ in range(1000)]
     gc.collect()
     assert len({bytes(drawn(copy).constBits()) for copy in copies}) == 1
 
 
-def test_that_what_is_on_screen_is_drawn_again_in_the_new_scheme(
-    repainted: QApplication, scheme: pytest.MonkeyPatch, qtbot: QtBot
-) -> None:
+def test_visible_icons_follow_the_theme(repainted: QApplication, scheme: pytest.MonkeyPatch, qtbot: QtBot) -> None:
     label, button, own = IconLabel("warning", "warning", "Warning"), QToolButton(), Drawn()
     button.setIcon(icons.icon("stop", "error"))
     for widget in (label, button, own):

@@ -70,7 +70,7 @@ def said(window: subprocess.Popen[str]) -> str:
     return window.stdout.readline().strip()
 
 
-def test_that_a_second_start_hands_its_folder_over_and_a_killed_window_does_not_stand_in_the_way(images: Path) -> None:
+def test_second_start_hands_over_its_folder(images: Path) -> None:
     with start(LISTENER) as killed:
         assert said(killed) == "open"
         killed.kill()
@@ -86,9 +86,7 @@ def test_that_a_second_start_hands_its_folder_over_and_a_killed_window_does_not_
     assert not socket_path().exists()
 
 
-def test_that_a_request_is_taken_as_it_was_sent_and_garbage_ends_its_client_alone(
-    first: SingleInstance, qtbot: QtBot
-) -> None:
+def test_garbage_disconnects_its_client_only(first: SingleInstance, qtbot: QtBot) -> None:
     for garbage in (b"{}x\n", b'{"path": 3}\n', b'{"run": "rm"}\n', b"x" * (MAX_BYTES + 1)):
         client = QLocalSocket()
         client.connectToServer(str(socket_path()))
@@ -108,7 +106,7 @@ def test_that_a_request_is_taken_as_it_was_sent_and_garbage_ends_its_client_alon
     assert second.returncode == 0
 
 
-def test_that_other_homes_displays_and_users_have_windows_of_their_own(
+def test_lock_is_per_home_display_and_user(
     first: SingleInstance, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     mine = socket_path()
@@ -129,12 +127,12 @@ except PermissionError:
     assert as_nobody(knock) == "out"
 
 
-def test_that_a_window_that_does_not_answer_is_told_of(first: SingleInstance) -> None:
+def test_unresponsive_window_is_reported(first: SingleInstance) -> None:
     with pytest.raises(TimeoutError, match="does not respond"):  # this thread is the one that would answer
         SingleInstance().handed_over(OpenRequest(), timeout_s=0.2)
 
 
-def test_that_a_job_file_becomes_the_form_without_its_consent_and_a_wrong_one_is_told_of(
+def test_job_file_opens_without_consent(
     open_window: Callable[[], MainWindow], images: Path, tmp_path: Path, qtbot: QtBot
 ) -> None:
     window = open_window()
@@ -161,7 +159,7 @@ def test_that_a_job_file_becomes_the_form_without_its_consent_and_a_wrong_one_is
     qtbot.waitUntil(lambda: "picture.png can't be opened" in window.message.text())
 
 
-def test_that_a_folder_named_as_a_command_is_wants_a_slash_and_a_missing_path_is_told_of(tmp_path: Path) -> None:
+def test_folder_named_like_a_command_needs_a_slash(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     environment = os.environ | {"QT_QPA_PLATFORM": "", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
 

@@ -55,7 +55,7 @@ def bar(window: QWidget, actions: Actions, qtbot: QtBot) -> StatusBar:
         ("Interrupted", False, False, True),
     ],
 )
-def test_that_what_can_be_done_is_offered_and_what_cannot_says_why(
+def test_actions_depend_on_the_status(
     bar: StatusBar, label: StatusLabel, pause: bool, stop: bool, resume: bool
 ) -> None:
     bar.show_run(RunStatus(label=label, text=label))
@@ -67,7 +67,7 @@ def test_that_what_can_be_done_is_offered_and_what_cannot_says_why(
         assert button.accessibleDescription() == button.toolTip() != ""
 
 
-def test_that_a_run_in_line_shows_no_progress_and_stop_takes_it_out_of_the_line(bar: StatusBar) -> None:
+def test_queued_run_has_no_progress(bar: StatusBar) -> None:
     bar.show_run(RunStatus(label="Running", text="Running", **HALF))
     assert bar.progress.isVisible()
     assert [bar.share.text(), bar.speed.text(), bar.left.text()] == ["50 %", "1,840 images/s", "3:12 left"]
@@ -77,7 +77,7 @@ def test_that_a_run_in_line_shows_no_progress_and_stop_takes_it_out_of_the_line(
     assert "from the queue" in bar.stop.toolTip()
 
 
-def test_that_the_buttons_do_what_the_actions_do(bar: StatusBar, actions: Actions, qtbot: QtBot) -> None:
+def test_buttons_trigger_the_actions(bar: StatusBar, actions: Actions, qtbot: QtBot) -> None:
     bar.show_run(RunStatus(label="Running", text="Running"))
     with qtbot.waitSignal(actions.pause.triggered):
         bar.pause.click()
@@ -90,7 +90,7 @@ def test_that_the_buttons_do_what_the_actions_do(bar: StatusBar, actions: Action
         bar.stop.click()
 
 
-def test_that_a_click_or_enter_leads_to_the_run_and_others_that_go_on_are_named(bar: StatusBar, qtbot: QtBot) -> None:
+def test_click_opens_the_run_and_others_are_named(bar: StatusBar, qtbot: QtBot) -> None:
     assert not bar.run.isVisible()
     bar.show_run(RunStatus(label="Running", text="Running", **HALF), "a night's work " * 5)
     assert "…" in bar.run.text()

@@ -21,16 +21,16 @@ from tests.gui.sources.devices.snapshots import UUIDS
         ("ODS F-measure", "ODS F-measure"),
     ],
 )
-def test_that_titles_begin_small_but_for_abbreviations(title: str, short: str) -> None:
+def test_lower_keeps_abbreviations(title: str, short: str) -> None:
     assert short_title(title) == short
 
 
-def test_that_a_measure_is_written_in_its_unit() -> None:
+def test_metric_has_its_unit() -> None:
     assert short_measure("road_extraction", "iou", 0.1038) == "IoU 10.4 %"
     assert short_measure("classification", "loss", 0.5) == "validation loss 0.5000"
 
 
-def test_that_places_are_named_after_their_devices_and_workers_by_number() -> None:
+def test_ranks_are_named_by_device_or_worker() -> None:
     assert rank_titles(("cpu",)) == ("CPU",)
     assert rank_titles(("cpu", "cpu")) == ("CPU worker 0", "CPU worker 1")
     assert rank_titles(UUIDS[:2], {UUIDS[0]: "GPU 3"}) == ("GPU 3", f"{UUIDS[1][:12]}…")

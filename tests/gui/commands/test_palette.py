@@ -42,7 +42,7 @@ def many_runs() -> list[RunSummary]:
     ]  # fmt: skip
 
 
-def test_that_words_are_found_in_any_order_and_the_best_match_comes_first() -> None:
+def test_palette_ranks_matches_in_any_order() -> None:
     entries = [
         entry("Compare", detail="curves of runs"),
         entry("Show run", "Command"),
@@ -59,7 +59,7 @@ def test_that_words_are_found_in_any_order_and_the_best_match_comes_first() -> N
 
 
 @pytest.mark.long
-def test_that_a_key_is_answered_within_a_frame_with_thousands_of_runs(styled: QApplication, qtbot: QtBot) -> None:
+def test_palette_responds_within_a_frame(styled: QApplication, qtbot: QtBot) -> None:
     window = QWidget()
     qtbot.addWidget(window)
     window.resize(1280, 800)
@@ -79,7 +79,7 @@ def test_that_a_key_is_answered_within_a_frame_with_thousands_of_runs(styled: QA
     palette.close()
 
 
-def test_that_the_model_keeps_qts_rules(qtbot: QtBot) -> None:
+def test_palette_model_follows_qt_rules(qtbot: QtBot) -> None:
     model = EntryModel()
     tester = ModelTester(None)  # type: ignore[arg-type]
     tester.check(model)
@@ -101,7 +101,7 @@ def type_into(palette: Palette, qtbot: QtBot, text: str) -> list[str]:
     return [each.title for each in palette.model.shown]
 
 
-def test_that_commands_settings_and_models_are_found_and_done(palette: Palette, qtbot: QtBot) -> None:
+def test_palette_runs_commands_settings_and_models(palette: Palette, qtbot: QtBot) -> None:
     window = palette.parentWidget()
     assert isinstance(window, MainWindow)
     assert type_into(palette, qtbot, "resnet50")[0] == "ResNet-50"
@@ -115,7 +115,7 @@ def test_that_commands_settings_and_models_are_found_and_done(palette: Palette, 
     assert dialog.focusWidget().accessibleName() == "Desktop notifications"
 
 
-def test_that_what_cannot_be_done_says_why_and_stays(palette: Palette, qtbot: QtBot) -> None:
+def test_disabled_command_states_the_reason(palette: Palette, qtbot: QtBot) -> None:
     assert type_into(palette, qtbot, "stop")[0] == "Stop"
     said = palette.model.index(0).data(Qt.ItemDataRole.AccessibleTextRole)
     assert said == "Stop, Command, Ctrl+., Nothing is running"
@@ -126,7 +126,7 @@ def test_that_what_cannot_be_done_says_why_and_stays(palette: Palette, qtbot: Qt
     assert not palette.isVisible()
 
 
-def test_that_the_arrows_move_the_choice_while_one_types(palette: Palette, qtbot: QtBot) -> None:
+def test_arrows_move_the_selection_while_typing(palette: Palette, qtbot: QtBot) -> None:
     type_into(palette, qtbot, "page")
     count = len(palette.model.shown)
     for key, row in ((Qt.Key.Key_Down, 1), (Qt.Key.Key_Up, 0), (Qt.Key.Key_Up, count - 1), (Qt.Key.Key_Down, 0)):

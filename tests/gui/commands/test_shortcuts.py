@@ -20,7 +20,7 @@ def opened(window: MainWindow) -> ShortcutsDialog:
     return window.findChild(ShortcutsDialog)
 
 
-def test_that_keys_are_changed_kept_and_reset(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_shortcuts_are_changed_saved_and_reset(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     window = open_window()
     qtbot.waitActive(window)
     dialog = opened(window)
@@ -47,7 +47,7 @@ def test_that_keys_are_changed_kept_and_reset(open_window: Callable[[], MainWind
     assert acts.job_panel.keys == ("F8",)
 
 
-def test_that_keys_of_another_command_are_refused_and_it_is_named(window: MainWindow) -> None:
+def test_conflicting_shortcut_is_refused(window: MainWindow) -> None:
     dialog = opened(window)
     dialog.choose("help")
     dialog.keys.setKeySequence(QKeySequence("Ctrl+."))
@@ -67,7 +67,7 @@ def test_that_keys_of_another_command_are_refused_and_it_is_named(window: MainWi
     assert (window.acts.help.keys, window.acts.stop.keys) == (("F1",), ("Ctrl+.",))
 
 
-def test_that_the_list_is_searched_by_any_words(window: MainWindow, qtbot: QtBot) -> None:
+def test_shortcut_list_is_searchable(window: MainWindow, qtbot: QtBot) -> None:
     dialog = opened(window)
     qtbot.keyClicks(dialog.search, "ctrl+. stop")
     assert [dialog.table.item(row, 0).text() for row in range(dialog.table.rowCount())] == ["Stop"]

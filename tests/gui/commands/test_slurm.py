@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from gui.main_window import MainWindow
 
 
-def test_that_a_script_is_made_changed_and_submitted_as_it_stands(
+def test_edited_script_is_submitted(
     open_window: Callable[[], MainWindow],
     qtbot: QtBot,
     tmp_path: Path,

@@ -14,9 +14,7 @@ from gui.form import cached_disk
 from gui.form.cached_disk import CachedDisk
 
 
-def test_that_a_look_asked_for_during_another_follows_it(
-    qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refresh_during_a_refresh_follows_it(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The look under way saw the disk before the change, and nobody asks again after it."""
     seen, released = threading.Event(), threading.Event()
     real = RealDisk.kind

@@ -20,7 +20,7 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-def test_that_agreeing_to_a_file_that_has_changed_meanwhile_asks_again(program: Path, qtbot: QtBot) -> None:
+def test_consent_to_a_changed_file_asks_again(program: Path, qtbot: QtBot) -> None:
     bar = ConsentBar()
     qtbot.addWidget(bar)
     bar.ask(str(program), model_file_sha256(str(program)), agreed=False)

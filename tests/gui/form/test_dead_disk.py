@@ -28,7 +28,7 @@ PROGRAM = "def build_model(num_classes): ...\n"
 @pytest.mark.skipif(
     not sys.platform.startswith("linux") or shutil.which("cc") is None, reason="needs Linux and a C compiler"
 )
-def test_that_typing_paths_of_a_disk_that_never_answers_holds_nothing_up(tmp_path: Path, images: Path) -> None:
+def test_dead_disk_does_not_block_typing(tmp_path: Path, images: Path) -> None:
     library = tmp_path / "dead_disk.so"
     source = ROOT / "tests/support/dead_disk.c"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=120)
@@ -69,7 +69,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     event.set()  # lets go of whoever waits
 
 
-def test_that_the_form_goes_on_while_a_file_does_not_answer_and_takes_the_answer_when_it_comes(
+def test_late_disk_answer_is_used(
     form: JobForm, images: Path, tmp_path: Path, answers: threading.Event, qtbot: QtBot
 ) -> None:
     program = tmp_path / "net.py"
@@ -86,7 +86,7 @@ def test_that_the_form_goes_on_while_a_file_does_not_answer_and_takes_the_answer
     assert "not allowed to run yet" in shown_at(form, "model")
 
 
-def test_that_a_start_waits_for_the_disk_and_then_happens(
+def test_start_waits_for_the_disk(
     form: JobForm, images: Path, tmp_path: Path, answers: threading.Event, qtbot: QtBot
 ) -> None:
     program = tmp_path / "net.py"

@@ -43,7 +43,7 @@ def shown_at(form: JobForm, name: str) -> str:
     return label.text() if label.isVisibleTo(form) else ""
 
 
-def test_that_a_job_in_order_can_be_trained(form: JobForm, images: Path, qtbot: QtBot) -> None:
+def test_valid_job_can_be_trained(form: JobForm, images: Path, qtbot: QtBot) -> None:
     fill(form, images, qtbot)
     assert form.train.isEnabled()
     with qtbot.waitSignal(form.train_requested) as asked:
@@ -51,7 +51,7 @@ def test_that_a_job_in_order_can_be_trained(form: JobForm, images: Path, qtbot: 
     assert asked.args == [Job.from_fields(dataset=str(images), model="mnist_cnn", image_size=28)]
 
 
-def test_that_all_that_is_wrong_is_marked_at_once_and_each_at_its_field(form: JobForm, qtbot: QtBot) -> None:
+def test_problems_are_marked_at_their_fields(form: JobForm, qtbot: QtBot) -> None:
     form.set_job(Job.from_fields(dataset="/no/such/folder", model="resnet81", strategy="dp"))
     form.rows["learning_rate"].editor.line.setText("fast")
     qtbot.waitUntil(lambda: shown_at(form, "learning_rate") != "" != shown_at(form, "dataset"))
@@ -64,7 +64,7 @@ def test_that_all_that_is_wrong_is_marked_at_once_and_each_at_its_field(form: Jo
         assert label in form.train.toolTip()
 
 
-def test_that_the_form_calls_a_gpu_what_its_card_calls_it(form: JobForm, qtbot: QtBot) -> None:
+def test_form_and_card_name_gpus_alike(form: JobForm, qtbot: QtBot) -> None:
     seen = gpu(0)  # NVML's first, CUDA's second
     form.set_devices((seen.uuid,))
     form.set_machine(snapshot(gpu(0, cuda_index=None)))
@@ -74,7 +74,7 @@ def test_that_the_form_calls_a_gpu_what_its_card_calls_it(form: JobForm, qtbot: 
     assert form.devices_label.text() == "GPU 1"
 
 
-def test_that_the_keyboard_is_back_on_train_once_a_run_has_been_made(form: JobForm, images: Path, qtbot: QtBot) -> None:
+def test_focus_returns_to_train(form: JobForm, images: Path, qtbot: QtBot) -> None:
     fill(form, images, qtbot)
     form.show()
     form.train.setFocus()
@@ -85,39 +85,35 @@ def test_that_the_keyboard_is_back_on_train_once_a_run_has_been_made(form: JobFo
     assert form.train.hasFocus()
 
 
-def test_that_a_marked_field_says_what_is_wrong_to_assistive_technologies(form: JobForm, qtbot: QtBot) -> None:
+def test_problem_is_the_accessible_description(form: JobForm, qtbot: QtBot) -> None:
     form.set_field("dataset", "/no/such/folder")
     control = form.rows["dataset"].editor.control
     qtbot.waitUntil(lambda: "no folder" in control.accessibleDescription())
     assert control.property("severity") == "error"
 
 
-def test_that_what_was_found_wrong_in_the_folder_is_marked_at_the_folder(
-    form: JobForm, images: Path, qtbot: QtBot
-) -> None:
+def test_dataset_problems_are_marked_at_the_folder(form: JobForm, images: Path, qtbot: QtBot) -> None:
     wrong = DatasetReport(folder=str(images), format="", problems=(Problem("dataset", "There is one class only."),))
     fill(form, images, qtbot, wrong)
     assert "There is one class only." in shown_at(form, "dataset")
     assert not form.train.isEnabled()
 
 
-def test_that_a_warning_is_shown_and_does_not_keep_train_off(form: JobForm, images: Path, qtbot: QtBot) -> None:
+def test_warning_does_not_disable_train(form: JobForm, images: Path, qtbot: QtBot) -> None:
     fill(form, images, qtbot)
     form.set_field("freeze_epochs", 2)
     qtbot.waitUntil(lambda: "random weights" in form.rows["freeze_epochs"].problem_label.text())
     assert form.train.isEnabled()
 
 
-def test_that_train_waits_while_the_folder_is_looked_through(form: JobForm, images: Path, qtbot: QtBot) -> None:
+def test_train_waits_for_the_inspection(form: JobForm, images: Path, qtbot: QtBot) -> None:
     fill(form, images, qtbot)
     form.set_field("dataset", str(images.parent))
     qtbot.waitUntil(lambda: "still being inspected" in form.train.toolTip())
     assert not form.train.isEnabled()
 
 
-def test_that_a_press_as_a_look_through_the_folder_begins_starts_the_run_after_it(
-    form: JobForm, images: Path, qtbot: QtBot
-) -> None:
+def test_train_pressed_during_inspection_starts_later(form: JobForm, images: Path, qtbot: QtBot) -> None:
     fill(form, images, qtbot)
     form.inspection.checking = True  # as the disk says once it is asked that the folder is another
     with qtbot.assertNotEmitted(form.train_requested):
@@ -126,9 +122,7 @@ def test_that_a_press_as_a_look_through_the_folder_begins_starts_the_run_after_i
         form.set_report(REPORT)
 
 
-def test_that_an_unread_folder_can_be_trained_on_once_looking_is_cancelled(
-    form: JobForm, images: Path, qtbot: QtBot
-) -> None:
+def test_cancelled_inspection_allows_training(form: JobForm, images: Path, qtbot: QtBot) -> None:
     form.set_job(Job.from_fields(dataset=str(images), model="mnist_cnn"))
     qtbot.waitSignal(form.folder_chosen).wait()
     form.card.show_progress(1, 10)
@@ -136,9 +130,7 @@ def test_that_an_unread_folder_can_be_trained_on_once_looking_is_cancelled(
     assert form.train.isEnabled()
 
 
-def test_that_a_learning_rate_may_be_written_in_any_common_way(
-    form: JobForm, images: Path, german: None, qtbot: QtBot
-) -> None:
+def test_learning_rate_accepts_common_notations(form: JobForm, images: Path, german: None, qtbot: QtBot) -> None:
     fill(form, images, qtbot)
     for typed, number in (("1e-3", 0.001), ("0.5", 0.5), (" 2E-4 ", 0.0002), ("0,25", 0.25)):
         form.rows["learning_rate"].editor.line.setText(typed)
@@ -147,7 +139,7 @@ def test_that_a_learning_rate_may_be_written_in_any_common_way(
     assert form.rows["learning_rate"].editor.line.text() == "0,125"
 
 
-def test_that_a_fold_tells_of_a_change_and_leads_back_to_the_default(form: JobForm, qtbot: QtBot) -> None:
+def test_section_shows_and_resets_changes(form: JobForm, qtbot: QtBot) -> None:
     training = next(section for section in form.sections if section.title == "Training")
     assert training.mark.text() == ""
     form.set_field("label_smoothing", 0.2)
@@ -160,7 +152,7 @@ def test_that_a_fold_tells_of_a_change_and_leads_back_to_the_default(form: JobFo
     assert training.reset.isHidden()
 
 
-def test_that_a_fold_with_something_wrong_opens_by_itself(form: JobForm, qtbot: QtBot) -> None:
+def test_section_with_a_problem_expands(form: JobForm, qtbot: QtBot) -> None:
     data = next(section for section in form.sections if section.title == "Data")
     form.set_field("model", "inception_v3")
     form.set_field("image_size", 28)
@@ -168,7 +160,7 @@ def test_that_a_fold_with_something_wrong_opens_by_itself(form: JobForm, qtbot: 
     assert "at least" in shown_at(form, "image_size")
 
 
-def test_that_typing_part_of_a_models_name_finds_it(form: JobForm, qtbot: QtBot) -> None:
+def test_model_is_found_by_part_of_its_name(form: JobForm, qtbot: QtBot) -> None:
     picker = form.rows["model"].editor
     picker.control.setFocus()
     picker.control.clear()
@@ -180,16 +172,14 @@ def test_that_typing_part_of_a_models_name_finds_it(form: JobForm, qtbot: QtBot)
     qtbot.waitUntil(lambda: picker.value() == "mnist_cnn")
 
 
-def test_that_a_model_may_be_typed_by_its_id_or_title(form: JobForm) -> None:
+def test_model_accepts_id_or_title(form: JobForm) -> None:
     picker = form.rows["model"].editor
     for typed in ("resnet18", "ResNet-18", " RESNET-18 "):
         picker.control.setText(typed)
         assert picker.value() == "resnet18"
 
 
-def test_that_a_model_file_runs_only_after_it_has_been_allowed(
-    form: JobForm, images: Path, tmp_path: Path, qtbot: QtBot
-) -> None:
+def test_model_file_needs_consent(form: JobForm, images: Path, tmp_path: Path, qtbot: QtBot) -> None:
     fill(form, images, qtbot)
     program = tmp_path / "net.py"
     program.write_text("def build_model(num_classes): ...\n")
@@ -206,7 +196,7 @@ def test_that_a_model_file_runs_only_after_it_has_been_allowed(
     assert form.job.model.model_file_sha256 == model_file_sha256(str(program))
 
 
-def test_that_consent_ends_when_the_file_changes(form: JobForm, images: Path, tmp_path: Path, qtbot: QtBot) -> None:
+def test_changed_model_file_needs_new_consent(form: JobForm, images: Path, tmp_path: Path, qtbot: QtBot) -> None:
     fill(form, images, qtbot)
     program = tmp_path / "net.py"
     program.write_text("def build_model(num_classes): ...\n")
@@ -221,9 +211,7 @@ def test_that_consent_ends_when_the_file_changes(form: JobForm, images: Path, tm
     assert "has changed since" in shown_at(form, "model")
 
 
-def test_that_a_job_does_not_agree_for_the_user_to_the_model_file_that_it_brings_along(
-    form: JobForm, images: Path, tmp_path: Path, qtbot: QtBot
-) -> None:
+def test_loaded_job_brings_no_consent(form: JobForm, images: Path, tmp_path: Path, qtbot: QtBot) -> None:
     program = tmp_path / "net.py"
     program.write_text("def build_model(num_classes): ...\n")
     brought = Job.from_fields(
@@ -240,7 +228,7 @@ def test_that_a_job_does_not_agree_for_the_user_to_the_model_file_that_it_brings
     assert is_agreed(str(program), brought.model.model_file_sha256)
 
 
-def test_that_strategies_that_cannot_run_here_are_off_and_say_why(form: JobForm, qtbot: QtBot) -> None:
+def test_impossible_strategies_state_the_reason(form: JobForm, qtbot: QtBot) -> None:
     box = form.rows["strategy"].editor.control
     qtbot.waitUntil(lambda: "CUDA GPUs only" in box.itemText(box.findData("dp")))
     assert not box.model().flags(box.model().index(box.findData("dp"), 0)) & Qt.ItemFlag.ItemIsEnabled
@@ -249,12 +237,12 @@ def test_that_strategies_that_cannot_run_here_are_off_and_say_why(form: JobForm,
     assert box.model().flags(box.model().index(box.findData("dp"), 0)) & Qt.ItemFlag.ItemIsEnabled
 
 
-def test_that_what_is_wrong_with_the_devices_is_shown_in_the_form(form: JobForm, qtbot: QtBot) -> None:
+def test_device_problems_are_shown(form: JobForm, qtbot: QtBot) -> None:
     form.set_devices(())
     qtbot.waitUntil(lambda: "No device is chosen." in form.devices_problems.text())
 
 
-def test_that_the_card_names_what_was_found(form: JobForm, images: Path, qtbot: QtBot) -> None:
+def test_dataset_card_summarizes_the_report(form: JobForm, images: Path, qtbot: QtBot) -> None:
     fill(form, images, qtbot)
     said = form.card.text()
     assert "2 classes, 33 images" in said
@@ -266,7 +254,7 @@ def test_that_the_card_names_what_was_found(form: JobForm, images: Path, qtbot: 
     assert form.card._listing.toPlainText() == "ants/broken.jpg: it is truncated"
 
 
-def test_that_the_job_can_be_copied_as_a_command(form: JobForm, images: Path, qtbot: QtBot) -> None:
+def test_job_is_copied_as_command(form: JobForm, images: Path, qtbot: QtBot) -> None:
     folder = images / "my flowers"
     folder.mkdir()
     fill(form, folder, qtbot)
@@ -282,7 +270,7 @@ def test_that_the_job_can_be_copied_as_a_command(form: JobForm, images: Path, qt
     assert "--pretrained" in words
 
 
-def test_that_every_field_has_its_label_as_buddy_and_the_labels_text_as_name(form: JobForm) -> None:
+def test_fields_are_named_by_their_labels(form: JobForm) -> None:
     buddies = {label.buddy(): label.text() for label in form.findChildren(QLabel) if label.buddy() is not None}
     for name, row in form.rows.items():
         control: QWidget = row.editor.control
@@ -290,7 +278,7 @@ def test_that_every_field_has_its_label_as_buddy_and_the_labels_text_as_name(for
         assert buddies[control] == FIELDS[name].label
 
 
-def test_that_the_form_can_show_every_job_and_gives_it_back_unchanged(form: JobForm, images: Path) -> None:
+def test_form_round_trips_every_job(form: JobForm, images: Path) -> None:
     job = Job.from_fields(
         dataset=str(images),
         model="resnet18",
@@ -321,9 +309,7 @@ def test_that_the_form_can_show_every_job_and_gives_it_back_unchanged(form: JobF
     assert form.job == job
 
 
-def test_that_the_form_says_where_a_models_weights_come_from_and_what_stands_in_their_way(
-    form: JobForm, images: Path, qtbot: QtBot
-) -> None:
+def test_weights_show_source_and_problems(form: JobForm, images: Path, qtbot: QtBot) -> None:
     row, note = form.rows["pretrained"], form.rows["pretrained"].note
     form.set_job(Job.from_fields(dataset=str(images), model="timm:starnet_s1"))
     line = "Weights: timm/starnet_s1.in1k, Apache-2.0, about 10.9 MiB, not on this machine"
@@ -346,7 +332,7 @@ def test_that_the_form_says_where_a_models_weights_come_from_and_what_stands_in_
     assert "no known pretrained weights" in row.problem_label.text()
 
 
-def test_that_a_choice_too_long_for_its_field_ends_with_an_ellipsis(form: JobForm) -> None:
+def test_long_choice_is_elided(form: JobForm) -> None:
     box = form.rows["strategy"].editor.control
     assert isinstance(box, QComboBox)
     form.set_field("strategy", "ddp")

@@ -51,7 +51,7 @@ def wrong_devices(form: JobForm) -> str:
     return form.devices_problems.text() if form.devices_problems.isVisibleTo(form) else ""
 
 
-def test_that_gpus_which_cannot_be_trained_on_are_told_under_devices(ready: JobForm, qtbot: QtBot) -> None:
+def test_unusable_gpus_are_device_problems(ready: JobForm, qtbot: QtBot) -> None:
     for seen, chosen, remedy in CASES.values():
         ready.set_machine(seen)
         ready.set_devices(chosen)
@@ -63,9 +63,7 @@ def test_that_gpus_which_cannot_be_trained_on_are_told_under_devices(ready: JobF
         assert not wrong_devices(ready) or wrong_devices(ready).startswith("The run is on the CPU. ")
 
 
-def test_that_gpus_hidden_by_the_environment_are_told(
-    ready: JobForm, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hidden_gpus_are_reported(ready: JobForm, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     ready.set_machine(machine(gpu(0), gpu(1)))
     ready.set_devices((gpu(0).uuid,))
@@ -74,9 +72,7 @@ def test_that_gpus_hidden_by_the_environment_are_told(
     qtbot.waitUntil(ready.train.isEnabled)
 
 
-def test_that_another_torch_is_noticed_as_soon_as_it_is_installed(
-    ready: JobForm, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_new_torch_is_noticed(ready: JobForm, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen = machine()
     with monkeypatch.context() as patch:
         patch.syspath_prepend(str(torch_build(tmp_path / "cpu", "2.15.0+cpu")))
@@ -90,7 +86,7 @@ def test_that_another_torch_is_noticed_as_soon_as_it_is_installed(
         qtbot.waitUntil(ready.train.isEnabled)
 
 
-def test_that_an_exclusive_gpu_is_free_as_soon_as_its_process_ends(ready: JobForm, qtbot: QtBot) -> None:
+def test_exclusive_gpu_is_freed_with_its_process(ready: JobForm, qtbot: QtBot) -> None:
     ready.set_devices((gpu().uuid,))
     ready.set_machine(machine(gpu(compute_mode="exclusive_process", processes=held_by("python"))))
     qtbot.waitUntil(lambda: "in use by python (pid 4242, ada)" in wrong_devices(ready))
@@ -98,9 +94,7 @@ def test_that_an_exclusive_gpu_is_free_as_soon_as_its_process_ends(ready: JobFor
     qtbot.waitUntil(ready.train.isEnabled)
 
 
-def test_that_the_window_tells_it_of_the_gpu_that_it_has_chosen_itself(
-    open_window: Callable[[], MainWindow], qtbot: QtBot, nvml_stub: NvmlStub
-) -> None:
+def test_window_passes_its_chosen_gpu(open_window: Callable[[], MainWindow], qtbot: QtBot, nvml_stub: NvmlStub) -> None:
     nvml_stub.write([gpu_profile(index) for index in range(4)], driver_version="570.86.15", cuda_version=12080)
     window = open_window()
     qtbot.waitUntil(lambda: "NVIDIA driver 570.86.15 is too old" in wrong_devices(window.form))
@@ -108,7 +102,7 @@ def test_that_the_window_tells_it_of_the_gpu_that_it_has_chosen_itself(
     assert not window.form.train.isEnabled()
 
 
-def test_that_devices_of_other_machines_are_named_and_needed_to_be_reached(ready: JobForm, qtbot: QtBot) -> None:
+def test_remote_devices_must_be_reachable(ready: JobForm, qtbot: QtBot) -> None:
     for name in ("ws1", "ws2"):
         put_host(Host(name=name))
     ready.set_machine(machine())

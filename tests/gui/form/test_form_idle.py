@@ -36,7 +36,7 @@ EFFECTS: list[tuple[dict[str, object], set[str], set[str]]] = [
 """Chosen values, hidden fields and visible fields."""
 
 
-def test_that_fields_are_shown_where_they_have_an_effect(form: JobForm) -> None:
+def test_fields_are_shown_when_they_apply(form: JobForm) -> None:
     for section in form.sections:
         section.set_open(True)
     for chosen, hidden, shown in EFFECTS:
@@ -49,7 +49,7 @@ def test_that_fields_are_shown_where_they_have_an_effect(form: JobForm) -> None:
         assert form.rows.keys() - in_sight(form) == idle.keys(), chosen
 
 
-def test_that_what_was_set_comes_back_with_what_it_belongs_to(form: JobForm) -> None:
+def test_hidden_values_return_with_their_field(form: JobForm) -> None:
     change(form, schedule="cosine", final_rate=0.25, warmup_steps=7, warmup_start=0.5)
     section = next(section for section in form.sections if section.title == "Schedule")
     assert section.mark.text() == "● 3 changed"

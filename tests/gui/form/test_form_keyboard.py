@@ -44,7 +44,7 @@ def choose_from_menu(qtbot: QtBot, editor: RecipeEditor, letter: Qt.Key) -> None
     press(qtbot, Qt.Key.Key_Space)
 
 
-def test_that_a_recipe_is_chosen_changed_gone_back_to_saved_and_deleted_by_keyboard(
+def test_recipe_is_managed_by_keyboard(
     open_window: Callable[[], MainWindow], qtbot: QtBot, separate_home: Path
 ) -> None:
     window = open_window()

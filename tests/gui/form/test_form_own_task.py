@@ -17,9 +17,7 @@ from tests.gui.form.test_form_tasks import offered
 EXAMPLE = Path(resources.__path__[0]) / "examples/counting.py"
 
 
-def test_that_a_task_of_ones_own_runs_only_when_its_file_has_been_allowed(
-    form: JobForm, images: Path, qtbot: QtBot
-) -> None:
+def test_custom_task_needs_consent(form: JobForm, images: Path, qtbot: QtBot) -> None:
     form.set_job(Job.from_fields(dataset=str(images), task="custom", model=""))
     qtbot.waitSignal(form.folder_chosen).wait()
     form.set_report(
@@ -39,9 +37,7 @@ def test_that_a_task_of_ones_own_runs_only_when_its_file_has_been_allowed(
     assert "33 files" in form.card.text()
 
 
-def test_that_the_best_checkpoint_is_chosen_by_a_measure_that_the_file_names(
-    form: JobForm, tmp_path: Path, qtbot: QtBot
-) -> None:
+def test_best_checkpoint_uses_the_files_metrics(form: JobForm, tmp_path: Path, qtbot: QtBot) -> None:
     form.set_field("task", "custom")
     assert offered(form) == ["Task default", "Validation loss"]
     form.set_field("model", str(EXAMPLE))
@@ -53,9 +49,7 @@ def test_that_the_best_checkpoint_is_chosen_by_a_measure_that_the_file_names(
     assert form.field_value("best_by") == "exact"
 
 
-def test_that_a_file_that_has_been_changed_is_asked_for_its_measures_anew(
-    form: JobForm, tmp_path: Path, qtbot: QtBot
-) -> None:
+def test_changed_file_updates_its_metrics(form: JobForm, tmp_path: Path, qtbot: QtBot) -> None:
     file = tmp_path / "mine.py"
     file.write_text("class Mine(CustomTask):\n    pass")
     form.set_field("task", "custom")

@@ -35,9 +35,7 @@ def catalogue() -> Catalogue:
     )
 
 
-def test_that_the_form_has_what_plugins_add_as_soon_as_it_is_known(
-    form: JobForm, catalogue: Catalogue, images: Path, qtbot: QtBot
-) -> None:
+def test_plugins_appear_when_read(form: JobForm, catalogue: Catalogue, images: Path, qtbot: QtBot) -> None:
     with qtbot.waitSignal(form.folder_chosen):
         form.set_field("dataset", str(images))
     form.set_field("model", "narrow")
@@ -53,9 +51,7 @@ def test_that_the_form_has_what_plugins_add_as_soon_as_it_is_known(
     assert not form.options.isVisible()
 
 
-def test_that_options_reach_the_job_and_what_is_wrong_with_them_their_rows(
-    form: JobForm, catalogue: Catalogue, qtbot: QtBot
-) -> None:
+def test_plugin_options_reach_job_and_problems(form: JobForm, catalogue: Catalogue, qtbot: QtBot) -> None:
     form.set_catalogue(catalogue)
     form.set_job(Job.from_fields(model="narrow", options={"width": 16}))
     qtbot.waitUntil(lambda: form.job is not None and form.job.options == {"width": 16})
@@ -83,9 +79,7 @@ def test_prefill_shows_options_of_the_run(job_panel: JobPanel, form: JobForm, ca
 
 
 @pytest.mark.long
-def test_that_newly_installed_plugins_are_looked_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot
-) -> None:
+def test_new_plugins_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot) -> None:
     from engine.system.plugins import fingerprint
 
     site = tmp_path / "site"

@@ -30,19 +30,17 @@ NAMES = {"GPU-a": "GPU 0", "GPU-b": "GPU 1"}
         ),
     ],
 )
-def test_that_it_is_said_behind_whom_a_run_starts(
-    devices: tuple[str, ...], ahead: dict[str, tuple[str, ...]], said: str
-) -> None:
+def test_form_names_the_runs_ahead(devices: tuple[str, ...], ahead: dict[str, tuple[str, ...]], said: str) -> None:
     assert queue_message(ahead, devices, NAMES, False) == said
 
 
-def test_that_a_run_that_starts_at_once_is_said_to_share_its_devices() -> None:
+def test_immediate_start_warns_of_shared_devices() -> None:
     assert (
         queue_message({"cpu": ("a",)}, ("cpu",), {}, True) == "Shares the CPU with “a”; sharing slows every run down."
     )
 
 
-def test_that_a_run_can_be_started_beside_those_before_it(form: JobForm, images: Path, qtbot: QtBot) -> None:
+def test_run_can_start_despite_queued_runs(form: JobForm, images: Path, qtbot: QtBot) -> None:
     fill(form, images, qtbot)
     assert not form.submit_bar.queue.isVisible()
     form.set_queued_runs({"cpu": ("night shift",)})
@@ -59,9 +57,7 @@ def test_that_a_run_can_be_started_beside_those_before_it(form: JobForm, images:
     assert not form.submit_bar.queue.isVisible()
 
 
-def test_that_the_keyboard_is_on_train_once_a_run_has_been_started_beside_others(
-    form: JobForm, images: Path, qtbot: QtBot
-) -> None:
+def test_focus_returns_to_train_after_immediate_start(form: JobForm, images: Path, qtbot: QtBot) -> None:
     fill(form, images, qtbot)
     form.set_queued_runs({"cpu": ("night shift",)})
     form.submit_bar.at_once.setFocus()
@@ -71,7 +67,7 @@ def test_that_the_keyboard_is_on_train_once_a_run_has_been_started_beside_others
     assert form.window().focusWidget() is form.train
 
 
-def test_that_waiting_for_others_is_asked_where_it_has_an_effect(form: JobForm) -> None:
+def test_wait_for_others_is_shown_when_it_applies(form: JobForm) -> None:
     row = form.rows["wait_for_others"]
     assert row.isHidden()
     form.set_devices(("GPU-a",))
@@ -85,7 +81,7 @@ def test_that_waiting_for_others_is_asked_where_it_has_an_effect(form: JobForm) 
     assert form.values()["wait_for_others"] is True
 
 
-def test_that_the_choices_of_the_fold_have_titles(form: JobForm) -> None:
+def test_queue_choices_have_titles(form: JobForm) -> None:
     titles = {
         name: [box.itemText(index) for index in range(box.count())]
         for name in SECTIONS["Queue and faults"]
@@ -98,7 +94,7 @@ def test_that_the_choices_of_the_fold_have_titles(form: JobForm) -> None:
     }
 
 
-def test_that_the_form_gives_back_every_field_of_the_fold(form: JobForm, images: Path) -> None:
+def test_form_returns_every_queue_field(form: JobForm, images: Path) -> None:
     job = Job.from_fields(
         dataset=str(images), devices=("GPU-a",), wait_for_others=True, restarts=0, on_not_finite="skip"
     )  # fmt: skip

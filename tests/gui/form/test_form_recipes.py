@@ -66,9 +66,7 @@ def change(form: JobForm, **changes: object) -> None:
     form.validate()
 
 
-def test_that_the_window_begins_with_the_recipe_that_fits_the_sample(
-    open_window: Callable[[], MainWindow], qtbot: QtBot
-) -> None:
+def test_window_starts_with_the_matching_recipe(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     form = open_window().form
     qtbot.waitUntil(form.train.isEnabled)
     assert form.job is not None
@@ -78,7 +76,7 @@ def test_that_the_window_begins_with_the_recipe_that_fits_the_sample(
     assert all(mark(form, title) == "" for title in ("Training", "Optimizer", "Schedule", "Data", "Model"))
 
 
-def test_that_fields_follow_what_is_seen(begun: JobForm) -> None:
+def test_recipe_fields_follow_the_inspection(begun: JobForm) -> None:
     assert values(begun, "recipe", "pretrained", "optimizer") == ("fine-tune", True, "adamw")
     assert values(begun, "label_smoothing", "epochs", "ema_decay") == (0.1, 30, 0.98)  # 32 steps in each of 30 epochs
     begun.set_report(report(20_000, 4))
@@ -93,14 +91,14 @@ def test_that_fields_follow_what_is_seen(begun: JobForm) -> None:
     assert begun.job.recipe == "from-scratch"
 
 
-def test_that_unticking_the_weights_is_to_train_from_scratch_and_ticking_them_leads_back(begun: JobForm) -> None:
+def test_pretrained_checkbox_switches_the_recipe(begun: JobForm) -> None:
     change(begun, pretrained=False)
     assert values(begun, "recipe", "optimizer") == ("from-scratch", "sgd")
     change(begun, pretrained=True)
     assert values(begun, "recipe", "optimizer") == ("fine-tune", "adamw")
 
 
-def test_that_what_the_user_changed_stays_and_is_marked_against_the_recipe(begun: JobForm) -> None:
+def test_overridden_fields_stay_and_are_marked(begun: JobForm) -> None:
     change(begun, learning_rate=0.3, mixup=0.2)
     assert mark(begun, "Augmentation") == "● 1 changed"
     assert begun.rows["learning_rate"].reset.isVisibleTo(begun)
@@ -116,7 +114,7 @@ def test_that_what_the_user_changed_stays_and_is_marked_against_the_recipe(begun
     assert values(begun, "mixup") == (0.0,)
 
 
-def test_that_a_change_stays_though_the_recipe_comes_to_say_the_same(begun: JobForm) -> None:
+def test_override_stays_if_the_recipe_agrees(begun: JobForm) -> None:
     change(begun, model="mnist_cnn", learning_rate=0.025)
     change(begun, batch_size=64)
     assert not begun.rows["learning_rate"].changed
@@ -124,7 +122,7 @@ def test_that_a_change_stays_though_the_recipe_comes_to_say_the_same(begun: JobF
     assert values(begun, "learning_rate") == (0.025,)
 
 
-def test_that_choosing_a_recipe_sets_the_fields_and_choosing_the_last_one_brings_back_the_changes(
+def test_switching_recipes_restores_overrides(
     begun: JobForm,
 ) -> None:
     change(begun, epochs=7, weight_decay=0.5)
@@ -144,7 +142,7 @@ def test_that_choosing_a_recipe_sets_the_fields_and_choosing_the_last_one_brings
     assert values(begun, "recipe") == ("fine-tune",)  # and the one that fits goes on to be taken
 
 
-def test_that_a_recipe_of_another_task_gives_way(begun: JobForm) -> None:
+def test_recipe_of_another_task_is_replaced(begun: JobForm) -> None:
     choose(begun, "timm-a1")
     assert values(begun, "loss", "optimizer") == ("bce", "lamb")
     change(begun, task="detection")
@@ -156,7 +154,7 @@ def test_that_a_recipe_of_another_task_gives_way(begun: JobForm) -> None:
     assert "timm-a1" not in offered
 
 
-def test_that_a_job_without_recipe_stays_as_it_is(form: JobForm, images: Path, qtbot: QtBot) -> None:
+def test_job_without_recipe_is_unchanged(form: JobForm, images: Path, qtbot: QtBot) -> None:
     job = Job.from_fields(dataset=str(images), epochs=9, mixup=0.2, pretrained=True)
     form.set_job(job)
     qtbot.waitSignal(form.folder_chosen).wait()
@@ -171,9 +169,7 @@ def test_that_a_job_without_recipe_stays_as_it_is(form: JobForm, images: Path, q
     assert form.job == job
 
 
-def test_that_a_job_of_a_recipe_comes_back_with_its_changes_once_the_folder_has_been_looked_through(
-    begun: JobForm, form: JobForm, images: Path, qtbot: QtBot
-) -> None:
+def test_loaded_job_keeps_overrides_after_inspection(begun: JobForm, form: JobForm, images: Path, qtbot: QtBot) -> None:
     change(begun, mixup=0.2)
     job = begun.job
     assert job is not None
@@ -194,7 +190,7 @@ def test_that_a_job_of_a_recipe_comes_back_with_its_changes_once_the_folder_has_
     assert values(form, "epochs", "mixup") == (10, 0.2)
 
 
-def test_that_the_folder_looked_through_anew_changes_nothing_until_it_has_been(begun: JobForm, qtbot: QtBot) -> None:
+def test_repeated_inspection_keeps_fields_until_done(begun: JobForm, qtbot: QtBot) -> None:
     begun.set_field("seed", 3)
     begun.validate()
     assert begun.checking
@@ -235,7 +231,7 @@ def test_prefill_keeps_the_runs_values_and_fork_applies_a_recipe_once(
     assert begun.rows["optimizer"].standard == "adamw"
 
 
-def test_that_following_the_recipe_does_not_swallow_train(begun: JobForm, qtbot: QtBot) -> None:
+def test_recipe_update_keeps_a_pending_train(begun: JobForm, qtbot: QtBot) -> None:
     begun.set_field("model", "mnist_cnn")
     with qtbot.waitSignal(begun.train_requested) as asked:
         begun.start()
@@ -247,7 +243,7 @@ def dialog(form: JobForm) -> RecipeDialog:
     return next(one for one in form.findChildren(RecipeDialog) if one.isVisible())
 
 
-def test_that_the_fields_are_saved_as_a_recipe_with_the_keyboard(begun: JobForm, qtbot: QtBot) -> None:
+def test_recipe_is_saved_by_keyboard(begun: JobForm, qtbot: QtBot) -> None:
     change(begun, mixup=0.2, epochs=9)
     editor = begun.rows["recipe"].editor
     assert isinstance(editor, RecipeEditor)
@@ -275,9 +271,7 @@ def test_that_the_fields_are_saved_as_a_recipe_with_the_keyboard(begun: JobForm,
     assert values(begun, "mixup", "epochs") == (0.2, 9)
 
 
-def test_that_a_name_that_is_taken_is_asked_for_again_and_wrong_fields_are_not_saved(
-    begun: JobForm, qtbot: QtBot
-) -> None:
+def test_recipe_needs_a_free_name_and_valid_fields(begun: JobForm, qtbot: QtBot) -> None:
     editor = begun.rows["recipe"].editor
     assert isinstance(editor, RecipeEditor)
     for epochs in (8, 9):
@@ -308,9 +302,7 @@ def test_that_a_name_that_is_taken_is_asked_for_again_and_wrong_fields_are_not_s
     asked.reject()
 
 
-def test_that_ones_own_recipe_is_renamed_and_deleted_and_footplates_are_not(
-    begun: JobForm, separate_home: Path
-) -> None:
+def test_only_custom_recipes_are_renamed_and_deleted(begun: JobForm, separate_home: Path) -> None:
     editor = begun.rows["recipe"].editor
     assert isinstance(editor, RecipeEditor)
     assert not editor.rename.isEnabled()

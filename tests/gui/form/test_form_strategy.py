@@ -21,13 +21,13 @@ def in_sight(form: JobForm) -> set[str]:
     return {name for name in STRATEGY if not form.rows[name].isHidden()}
 
 
-def test_that_a_strategy_shows_the_fields_that_it_goes_by(form: JobForm) -> None:
+def test_strategy_shows_its_fields(form: JobForm) -> None:
     for entry in load_catalogue().strategies:
         form.set_field("strategy", entry.id)
         assert in_sight(form) == {"activation_checkpointing", *entry.fields} - {"stages_per_device"}, entry.id
 
 
-def test_that_stages_per_device_belong_to_the_interleaved_schedule(form: JobForm) -> None:
+def test_interleaved_schedule_shows_stages_per_device(form: JobForm) -> None:
     form.set_field("strategy", "pipeline")
     assert "stages_per_device" not in in_sight(form)
     form.set_field("pipeline_schedule", "interleaved_1f1b")
@@ -36,12 +36,12 @@ def test_that_stages_per_device_belong_to_the_interleaved_schedule(form: JobForm
     assert "stages_per_device" not in in_sight(form)
 
 
-def test_that_every_field_of_the_strategys_group_is_in_the_form(form: JobForm) -> None:
+def test_form_has_every_strategy_field(form: JobForm) -> None:
     assert {name for name, field in FIELDS.items() if field.group == "parallel"} == set(STRATEGY)
     assert set().union(*SECTIONS.values()) <= set(form.rows)
 
 
-def test_that_a_field_without_effect_is_left_at_its_default_and_kept_for_switching_back(form: JobForm) -> None:
+def test_idle_strategy_field_is_retained(form: JobForm) -> None:
     form.set_field("strategy", "pipeline")
     form.set_field("microbatches", 16)
     form.cuts.set_value(("layer2",))
@@ -54,7 +54,7 @@ def test_that_a_field_without_effect_is_left_at_its_default_and_kept_for_switchi
     assert (values["microbatches"], values["cuts"], values["bucket_mib"]) == (16, ["layer2"], 25.0)
 
 
-def test_that_the_fold_counts_and_resets_what_is_in_sight_alone(form: JobForm) -> None:
+def test_section_counts_and_resets_visible_fields(form: JobForm) -> None:
     section = next(section for section in form.sections if section.title == "Strategy")
     form.set_field("strategy", "pipeline")
     form.set_field("microbatches", 16)
@@ -69,7 +69,7 @@ def test_that_the_fold_counts_and_resets_what_is_in_sight_alone(form: JobForm) -
     assert section.mark.text() == "● 2 changed"
 
 
-def test_that_cuts_are_told_in_words_and_reset_leads_back_to_automatic(form: JobForm, qtbot: QtBot) -> None:
+def test_cuts_have_a_summary_and_reset_to_automatic(form: JobForm, qtbot: QtBot) -> None:
     form.set_field("strategy", "pipeline")
     row = form.rows["cuts"]
     assert form.cuts.line.text() == "automatic"
@@ -82,25 +82,25 @@ def test_that_cuts_are_told_in_words_and_reset_leads_back_to_automatic(form: Job
     assert row.value() == ()
 
 
-def test_that_the_cut_is_asked_for_with_a_button(form: JobForm, qtbot: QtBot) -> None:
+def test_partition_button_requests_the_page(form: JobForm, qtbot: QtBot) -> None:
     with qtbot.waitSignal(form.cut_requested):
         form.cuts.show_button.click()
 
 
-def test_that_a_limit_of_the_gradients_may_be_left_empty(form: JobForm) -> None:
+def test_clip_norm_may_be_empty(form: JobForm) -> None:
     for typed, number in (("0.5", 0.5), (" 1e1 ", 10.0), ("", None)):
         form.rows["clip_norm"].editor.line.setText(typed)  # type: ignore[attr-defined]
         assert form.values()["clip_norm"] == number
 
 
-def test_that_a_number_that_is_none_is_marked_at_its_field(form: JobForm, qtbot: QtBot) -> None:
+def test_invalid_number_is_marked_at_its_field(form: JobForm, qtbot: QtBot) -> None:
     form.rows["ema_decay"].editor.line.setText("often")  # type: ignore[attr-defined]
     qtbot.waitUntil(lambda: "Weight average" in form.rows["ema_decay"].problem_label.text())
     training = next(section for section in form.sections if section.title == "Training")
     assert training.body.isVisibleTo(form)
 
 
-def test_that_a_strategy_says_in_the_list_what_it_needs_and_can_still_be_chosen(form: JobForm, qtbot: QtBot) -> None:
+def test_strategy_list_states_requirements(form: JobForm, qtbot: QtBot) -> None:
     box = form.rows["strategy"].editor.control
     qtbot.waitUntil(lambda: "needs 2 devices" in box.itemText(box.findData("ddp")))  # type: ignore[attr-defined]
     model = box.model()  # type: ignore[attr-defined]
@@ -111,9 +111,7 @@ def test_that_a_strategy_says_in_the_list_what_it_needs_and_can_still_be_chosen(
     qtbot.waitUntil(lambda: "one device only" in box.itemText(box.findData("single")))  # type: ignore[attr-defined]
 
 
-def test_that_a_model_that_cannot_be_cut_or_divided_is_told_of_in_the_list_and_at_the_strategy(
-    form: JobForm, qtbot: QtBot
-) -> None:
+def test_indivisible_model_is_a_strategy_problem(form: JobForm, qtbot: QtBot) -> None:
     models = form.catalogue.models
     whole = msgspec.structs.replace(
         models[0], uncuttable="more than one value crosses everywhere", split_points=(), tensor_parallel=False
@@ -130,13 +128,13 @@ def test_that_a_model_that_cannot_be_cut_or_divided_is_told_of_in_the_list_and_a
     assert "more than one value crosses everywhere" in form.rows["strategy"].problem_label.text()
 
 
-def test_that_every_schedule_has_a_title(form: JobForm) -> None:
+def test_schedules_have_titles(form: JobForm) -> None:
     box = form.rows["pipeline_schedule"].editor.control
     titles = [box.itemText(index) for index in range(box.count())]  # type: ignore[attr-defined]
     assert titles == ["GPipe", "1F1B", "Interleaved 1F1B", "ZB1P (zero bubble)", "ZBV (zero bubble)"]
 
 
-def test_that_the_form_gives_back_every_field_of_the_strategies(form: JobForm, images: Path) -> None:
+def test_form_returns_every_strategy_field(form: JobForm, images: Path) -> None:
     pipeline = Job.from_fields(
         dataset=str(images),
         strategy="pipeline",
@@ -168,9 +166,7 @@ def test_that_the_form_gives_back_every_field_of_the_strategies(form: JobForm, i
         assert form.job == job
 
 
-def test_that_a_run_gets_the_whole_path_of_the_checkpoint_that_it_continues_from(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_resume_path_is_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert resolved(Job.from_fields(resume_from="run/last.pt")).checkpoints.resume_from == str(tmp_path / "run/last.pt")
     assert resolved(Job()).checkpoints.resume_from == ""

@@ -19,7 +19,7 @@ def offered(form: JobForm) -> list[str]:
     return [box.itemText(place) for place in range(box.count())]
 
 
-def test_that_the_best_checkpoint_is_chosen_by_measures_of_the_task(form: JobForm) -> None:
+def test_best_checkpoint_uses_the_tasks_metrics(form: JobForm) -> None:
     form.set_field("task", "segmentation")
     form.set_field("best_by", "miou")
     assert offered(form)[:2] == ["Task default (Mean IoU)", "Mean IoU"]
@@ -33,7 +33,7 @@ def test_that_the_best_checkpoint_is_chosen_by_measures_of_the_task(form: JobFor
     ]
 
 
-def test_that_fields_are_shown_for_the_tasks_that_go_by_them(form: JobForm) -> None:
+def test_fields_depend_on_the_task(form: JobForm) -> None:
     tasks = {task.id: set(task.fields) for task in form.catalogue.tasks}
     told = set().union(*tasks.values())
     assert {"mixup", "ignore_value", "points"} <= told
@@ -44,15 +44,13 @@ def test_that_fields_are_shown_for_the_tasks_that_go_by_them(form: JobForm) -> N
         assert fields - shown <= {"encoder", *DROPOUT_FIELDS}  # which depend on the model, too
 
 
-def test_that_dropout_is_offered_for_the_models_that_have_it(form: JobForm) -> None:
+def test_dropout_depends_on_the_model(form: JobForm) -> None:
     for model, drops in (("efficientnet_b0", set(DROPOUT_FIELDS)), ("vgg11", {"dropout"}), ("resnet18", set())):
         form.set_field("model", model)
         assert {name for name in DROPOUT_FIELDS if form.rows[name].has_effect} == drops
 
 
-def test_that_a_folder_is_looked_through_anew_for_all_that_its_findings_depend_on(
-    form: JobForm, images: Path, qtbot: QtBot
-) -> None:
+def test_inspection_repeats_when_its_inputs_change(form: JobForm, images: Path, qtbot: QtBot) -> None:
     for name, value in (("dataset", str(images)), ("task", "road_extraction"), ("ignore_value", 7), ("seed", 3)):
         with qtbot.waitSignal(form.folder_chosen) as asked:
             form.rows[name].set_value(value)
@@ -64,7 +62,7 @@ def test_that_a_folder_is_looked_through_anew_for_all_that_its_findings_depend_o
     assert asked.args == [None]
 
 
-def test_that_roads_are_not_trained_on_masks_of_many_classes(form: JobForm, images: Path, qtbot: QtBot) -> None:
+def test_roads_reject_masks_of_many_classes(form: JobForm, images: Path, qtbot: QtBot) -> None:
     form.set_field("task", "road_extraction")
     form.set_field("dataset", str(images))
     qtbot.waitSignal(form.folder_chosen).wait()
@@ -73,13 +71,13 @@ def test_that_roads_are_not_trained_on_masks_of_many_classes(form: JobForm, imag
     assert not form.train.isEnabled()
 
 
-def test_that_a_size_too_small_for_another_tasks_model_gives_way(form: JobForm) -> None:
+def test_too_small_image_size_is_reset(form: JobForm) -> None:
     form.set_field("image_size", 28)
     form.set_field("task", "segmentation")
     assert form.field_value("image_size") is None
 
 
-def test_that_fields_that_mean_nothing_to_a_task_are_hidden(form: JobForm) -> None:
+def test_irrelevant_fields_are_hidden(form: JobForm) -> None:
     of_images = ("image_size", "picture_cache", "memory_format")
     assert all(form.rows[name].has_effect for name in of_images)
     form.set_field("task", "point_segmentation")
@@ -88,7 +86,7 @@ def test_that_fields_that_mean_nothing_to_a_task_are_hidden(form: JobForm) -> No
     assert all(form.rows[name].has_effect for name in of_images)
 
 
-def test_that_a_task_of_ones_own_asks_for_its_file(form: JobForm) -> None:
+def test_custom_task_asks_for_its_file(form: JobForm) -> None:
     picker = form.rows["model"].editor
     assert isinstance(picker, ModelPicker)
     form.set_field("task", "custom")
@@ -103,7 +101,7 @@ def test_that_a_task_of_ones_own_asks_for_its_file(form: JobForm) -> None:
     assert not picker.list_button.isHidden()
 
 
-def test_that_the_list_of_transforms_is_asked_for_by_an_augmentation_of_ones_own_alone(form: JobForm) -> None:
+def test_transforms_are_shown_for_custom_augmentation(form: JobForm) -> None:
     def shown(augmentation: str) -> list[bool]:
         form.set_field("augmentation", augmentation)
         return [form.rows[name].isVisibleTo(form.rows[name].parentWidget()) for name in ("transforms", "mirror")]

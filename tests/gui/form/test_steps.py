@@ -11,7 +11,7 @@ from gui.form.form import JobForm
 from tests.gui.form.test_form import REPORT
 
 
-def test_that_data_recipe_and_devices_each_say_how_they_stand(form: JobForm, images: Path, qtbot: QtBot) -> None:
+def test_steps_show_data_recipe_and_devices(form: JobForm, images: Path, qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: form.steps.states.get("Data") == "attention")
     chosen: list[Job | None] = []
     form.folder_chosen.connect(chosen.append)

@@ -45,7 +45,7 @@ def model_and_task(form: JobForm) -> tuple[str, str]:
     return form.field_value("model"), form.field_value("task")
 
 
-def test_that_a_folder_leads_to_its_task_and_that_tasks_model(form: JobForm, masks: Path, qtbot: QtBot) -> None:
+def test_folder_sets_task_and_model(form: JobForm, masks: Path, qtbot: QtBot) -> None:
     form.set_job(sample_job())
     form.set_field("dataset", str(masks))
     assert look_through(form, qtbot).task == "classification"
@@ -56,7 +56,7 @@ def test_that_a_folder_leads_to_its_task_and_that_tasks_model(form: JobForm, mas
     assert form.inspection.report.kind == "masks"
 
 
-def test_that_the_users_own_choice_of_a_task_stands(form: JobForm, masks: Path, qtbot: QtBot) -> None:
+def test_chosen_task_is_kept(form: JobForm, masks: Path, qtbot: QtBot) -> None:
     form.set_field("dataset", str(masks))
     form.set_field("task", "detection")
     look_through(form, qtbot)
@@ -65,21 +65,21 @@ def test_that_the_users_own_choice_of_a_task_stands(form: JobForm, masks: Path, 
     assert form.inspection.report.other == "masks"
 
 
-def test_that_what_comes_with_a_job_stays(form: JobForm, masks: Path, qtbot: QtBot) -> None:
+def test_loaded_task_is_kept(form: JobForm, masks: Path, qtbot: QtBot) -> None:
     form.set_job(sample_job())
     form.set_job(sample_job().with_fields(dataset=str(masks)))
     look_through(form, qtbot)
     assert model_and_task(form) == (sample_job().model.name, "classification")
 
 
-def test_that_another_model_chosen_for_the_sample_stays(form: JobForm, tmp_path: Path) -> None:
+def test_chosen_model_is_kept(form: JobForm, tmp_path: Path) -> None:
     form.show_new(sample_job())
     form.set_field("model", "resnet50")
     form.set_field("dataset", str(tmp_path))
     assert form.field_value("model") == "resnet50"
 
 
-def test_that_a_report_without_a_format_of_another_task_changes_nothing(form: JobForm, tmp_path: Path) -> None:
+def test_unrecognized_folder_keeps_the_task(form: JobForm, tmp_path: Path) -> None:
     form.set_field("dataset", str(tmp_path))
     form.set_report(DatasetReport(folder=str(tmp_path), format=""))
     assert form.field_value("task") == "classification"

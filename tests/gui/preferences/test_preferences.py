@@ -32,7 +32,7 @@ def preferences(qtbot: QtBot) -> Preferences:
     return Preferences(Settings())
 
 
-def test_that_every_setting_begins_at_its_default_and_takes_no_bad_value(preferences: Preferences) -> None:
+def test_settings_reject_invalid_values(preferences: Preferences) -> None:
     assert len(BY_KEY) == len(SETTINGS)
     changed: list[str] = []
     preferences.changed.connect(changed.append)
@@ -46,7 +46,7 @@ def test_that_every_setting_begins_at_its_default_and_takes_no_bad_value(prefere
     assert not (paths.home() / "window.json").exists()
 
 
-def test_that_what_is_set_is_kept_where_the_engine_reads_it(preferences: Preferences, tmp_path: Path) -> None:
+def test_settings_are_saved_for_the_engine(preferences: Preferences, tmp_path: Path) -> None:
     values = {"theme": "dark", "text_percent": 120, "restarted": True, "command": "true", "least_minutes": 5}
     values |= {"runs_folder": str(tmp_path / "big" / "runs"), "cache_folder": str(tmp_path / "cache")}
     for key, value in values.items():
@@ -64,21 +64,21 @@ def test_that_what_is_set_is_kept_where_the_engine_reads_it(preferences: Prefere
     assert paths.runs_folder() == paths.home() / "runs"
 
 
-def test_that_a_folder_with_other_files_is_not_taken_for_runs(preferences: Preferences, tmp_path: Path) -> None:
+def test_runs_folder_rejects_foreign_files(preferences: Preferences, tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("Dear Anna")
     assert str(tmp_path) in preferences.set("runs_folder", str(tmp_path))
     assert paths.runs_folder() == paths.home() / "runs"
 
 
 @pytest.mark.skipif(cache_limit.LIMIT_VARIABLE in os.environ, reason="the environment sets the limit")
-def test_that_the_cache_is_limited_by_the_engine_itself(preferences: Preferences, qtbot: QtBot) -> None:
+def test_cache_limit_reaches_the_engine(preferences: Preferences, qtbot: QtBot) -> None:
     with qtbot.waitSignal(preferences.changed):
         assert preferences.set("cache_gib", 2.5) == ""
     assert cache_limit.limit_bytes() == int(2.5 * cache_limit.GIB)
     assert preferences.value("cache_gib") == 2.5
 
 
-def test_that_changes_act_at_once_in_the_window(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_settings_apply_at_once(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     window = open_window()
     assert window.workspace is not None
     window.acts.preferences.trigger()
@@ -112,7 +112,7 @@ def test_that_changes_act_at_once_in_the_window(open_window: Callable[[], MainWi
     assert size(47_100_000) == "44.9 MiB"
 
 
-def test_that_settings_are_searched_and_one_that_the_environment_sets_says_so(
+def test_settings_search_and_environment_override(
     styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(cache_limit.LIMIT_VARIABLE, "3")
@@ -129,6 +129,6 @@ def test_that_settings_are_searched_and_one_that_the_environment_sets_says_so(
     assert not any(row.isVisible() for row in dialog.rows.values())
 
 
-def test_that_the_guide_lists_the_settings_as_they_are_declared() -> None:
+def test_guide_lists_the_settings() -> None:
     page = Path(__file__).parents[3] / "resources" / "docs" / "window.md"
     assert as_tables() in page.read_text()

@@ -41,9 +41,7 @@ def trains_on_two_workers(window: MainWindow, qtbot: QtBot, restarts: int) -> li
 
 
 @pytest.mark.long
-def test_that_a_killed_rank_is_named_on_screen_within_two_seconds(
-    open_window: Callable[[], MainWindow], qtbot: QtBot
-) -> None:
+def test_killed_rank_is_named_within_two_seconds(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     window = open_window()
     ranks = trains_on_two_workers(window, qtbot, restarts=0)
     begun = time.monotonic()
@@ -56,9 +54,7 @@ def test_that_a_killed_rank_is_named_on_screen_within_two_seconds(
 
 @pytest.mark.long
 @pytest.mark.faults
-def test_that_a_run_whose_rank_was_killed_trains_on_and_says_why_it_started_again(
-    open_window: Callable[[], MainWindow], qtbot: QtBot
-) -> None:
+def test_killed_rank_restarts_with_the_reason(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     window = open_window()
     ranks = trains_on_two_workers(window, qtbot, restarts=1)
     assert window.workspace is not None

@@ -50,7 +50,7 @@ def check(window: MainWindow, name: str) -> QCheckBox:
     return next(box for box in window.findChildren(QCheckBox) if box.accessibleName() == name)
 
 
-def test_that_a_run_on_a_machine_that_is_added_survives_the_loss_of_its_network(
+def test_remote_run_survives_network_loss(
     machines: Machines, open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:
     window = open_window()
@@ -88,7 +88,7 @@ def test_that_a_run_on_a_machine_that_is_added_survives_the_loss_of_its_network(
     assert finished.args == ["stopped"]
 
 
-def test_that_a_run_of_another_machine_is_followed_controlled_and_fetched_from_here(
+def test_remote_run_is_followed_and_fetched(
     machines: Machines, open_window: Callable[[], MainWindow], qtbot: QtBot
 ) -> None:
     put_host(Host(name=NAME))

@@ -42,7 +42,7 @@ def monitor(open_window: Callable[[], MainWindow], nvml_stub: NvmlStub) -> Calla
     return show
 
 
-def test_that_the_whole_window_can_be_imaged_on_every_view(
+def test_every_view_can_be_rendered(
     monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml_stub: NvmlStub, qtbot: QtBot
 ) -> None:
     MACHINES["eight"].write(nvml_stub)
@@ -57,7 +57,7 @@ def test_that_the_whole_window_can_be_imaged_on_every_view(
 
 
 @pytest.mark.long
-def test_that_a_library_that_hangs_is_told_of_and_left_behind_once_it_answers(
+def test_nvml_hang_is_shown_and_recovers(
     monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
 ) -> None:
     hanging = tmp_path / "hanging"
@@ -79,7 +79,7 @@ def test_that_a_library_that_hangs_is_told_of_and_left_behind_once_it_answers(
 
 
 @pytest.mark.long
-def test_that_a_library_that_hangs_for_thirty_seconds_is_told_of_all_along_and_back_at_once(
+def test_long_nvml_hang_is_shown_and_recovers(
     monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
 ) -> None:
     hanging = tmp_path / "hanging"
@@ -111,7 +111,7 @@ def test_that_a_library_that_hangs_for_thirty_seconds_is_told_of_all_along_and_b
     assert pulse.longest_s < LONGEST_STALL_S
 
 
-def test_that_a_library_that_crashes_is_asked_again_and_a_lost_gpu_keeps_its_tile_and_raises_an_alert(
+def test_nvml_crash_and_lost_gpu_are_shown(
     monitor: Callable[[], tuple[MainWindow, MonitorPage]], nvml_stub: NvmlStub, tmp_path: Path, qtbot: QtBot
 ) -> None:
     crashing, fallen = tmp_path / "crashing", tmp_path / "fallen"

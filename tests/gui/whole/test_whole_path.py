@@ -75,7 +75,7 @@ def look_at_its_views(window: MainWindow) -> None:
 
 
 @pytest.mark.usefixtures("warm_parent")
-def test_that_pressing_train_in_a_fresh_home_trains_the_sample(open_window: OpenWindow, qtbot: QtBot) -> None:
+def test_train_in_a_new_home_trains_the_sample(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     assert status(window).startswith("Idle")
     assert window.form.field_value("dataset") == str(paths.sample_dataset())
@@ -94,7 +94,7 @@ def test_that_pressing_train_in_a_fresh_home_trains_the_sample(open_window: Open
 
 
 @pytest.mark.long
-def test_that_stop_ends_the_run_and_says_when_the_devices_are_free(open_window: OpenWindow, qtbot: QtBot) -> None:
+def test_stop_reports_free_devices(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     run = press_train(window, qtbot, epochs=1000)
     qtbot.waitUntil(lambda: points(window) > 0)
@@ -108,9 +108,7 @@ def test_that_stop_ends_the_run_and_says_when_the_devices_are_free(open_window: 
     assert run.state() == "stopped"
 
 
-def test_that_a_run_goes_on_without_the_window_and_is_shown_whole_in_the_next(
-    open_window: OpenWindow, qtbot: QtBot
-) -> None:
+def test_run_continues_without_the_window(open_window: OpenWindow, qtbot: QtBot) -> None:
     first = ready(open_window(), qtbot)
     run = press_train(first, qtbot, epochs=1000)
     qtbot.waitUntil(lambda: points(first) > 0)
@@ -128,7 +126,7 @@ def test_that_a_run_goes_on_without_the_window_and_is_shown_whole_in_the_next(
 
 
 @pytest.mark.long
-def test_that_a_job_can_be_made_and_started_by_keyboard_alone(open_window: OpenWindow, qtbot: QtBot) -> None:
+def test_job_is_started_by_keyboard(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     qtbot.waitActive(window)
     visited: list[str] = []
@@ -169,9 +167,7 @@ def _tab_round(window: MainWindow, visited: list[str]) -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("warm_parent")
-def test_that_a_window_closed_right_after_train_leaves_a_run_that_goes_on(
-    open_window: OpenWindow, qtbot: QtBot
-) -> None:
+def test_run_survives_an_early_close(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     window.form.set_field("epochs", 1)
     ready(window, qtbot)
@@ -183,7 +179,7 @@ def test_that_a_window_closed_right_after_train_leaves_a_run_that_goes_on(
 
 @pytest.mark.long
 @pytest.mark.usefixtures("warm_parent")
-def test_that_shortcuts_start_and_stop_a_run(open_window: OpenWindow, qtbot: QtBot) -> None:
+def test_shortcuts_control_a_run(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     window.form.set_field("epochs", 1000)
     qtbot.waitActive(window)
@@ -193,9 +189,7 @@ def test_that_shortcuts_start_and_stop_a_run(open_window: OpenWindow, qtbot: QtB
     wait_for_status(window, "Stopped", qtbot)
 
 
-def test_that_a_run_that_cannot_be_made_is_explained_in_the_form(
-    window: MainWindow, qtbot: QtBot, separate_home: Path
-) -> None:
+def test_failed_start_is_a_form_problem(window: MainWindow, qtbot: QtBot, separate_home: Path) -> None:
     separate_home.mkdir()
     (separate_home / "runs").write_text("in the way")
     qtbot.mouseClick(window.form.train, Qt.MouseButton.LeftButton)
@@ -204,9 +198,7 @@ def test_that_a_run_that_cannot_be_made_is_explained_in_the_form(
     assert status(window).startswith("Idle")
 
 
-def test_that_a_folder_dropped_on_the_window_becomes_the_dataset(
-    open_window: OpenWindow, qtbot: QtBot, images: Path
-) -> None:
+def test_dropped_folder_becomes_the_dataset(open_window: OpenWindow, qtbot: QtBot, images: Path) -> None:
     window = open_window()
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile(str(images))])
@@ -225,7 +217,7 @@ def test_that_a_folder_dropped_on_the_window_becomes_the_dataset(
     assert not any(line.acceptDrops() for line in window.form.findChildren(QLineEdit))
 
 
-def test_that_each_page_remembers_its_own_panels(open_window: OpenWindow, qtbot: QtBot) -> None:
+def test_panels_are_remembered_per_page(open_window: OpenWindow, qtbot: QtBot) -> None:
     def panels(window: MainWindow) -> tuple[bool, bool]:
         return window.devices_holder.isVisible(), window.form.isVisible()
 
@@ -253,7 +245,7 @@ def test_that_each_page_remembers_its_own_panels(open_window: OpenWindow, qtbot:
     assert panels(second) == (True, True)
 
 
-def test_that_the_command_on_the_clipboard_is_the_job_on_screen(window: MainWindow) -> None:
+def test_copied_command_matches_the_form(window: MainWindow) -> None:
     window.form.copy.click()
     text = QGuiApplication.clipboard().text()
     assert text.startswith(f"footplate train {paths.sample_dataset()}")

@@ -16,9 +16,7 @@ from tests.gui.whole.test_whole_path import points, press_train, ready, status, 
 pytestmark = pytest.mark.long
 
 
-def test_that_one_key_pauses_a_run_and_the_same_goes_on_with_it(
-    open_window: Callable[[], MainWindow], qtbot: QtBot
-) -> None:
+def test_one_key_pauses_and_resumes(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     qtbot.waitActive(window)
     run = press_train(window, qtbot, epochs=400)
@@ -44,9 +42,7 @@ def test_that_one_key_pauses_a_run_and_the_same_goes_on_with_it(
     wait_for_status(window, "Stopped", qtbot)
 
 
-def test_that_a_second_run_waits_in_line_and_leaves_it_when_stopped(
-    open_window: Callable[[], MainWindow], qtbot: QtBot
-) -> None:
+def test_second_run_is_queued_until_stopped(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     ahead = press_train(window, qtbot, epochs=400)
     qtbot.waitUntil(lambda: points(window) > 0)

@@ -24,7 +24,7 @@ from tests.gui.whole.test_whole_path import points, press_train, ready
 
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is a signal of POSIX systems")
-def test_that_a_killed_run_is_resumed_from_the_list(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_killed_run_is_resumed_from_the_list(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     first = ready(open_window(), qtbot)
     killed = press_train(first, qtbot, epochs=400)
     qtbot.waitUntil(lambda: points(first) > 0)
@@ -58,9 +58,7 @@ def test_that_a_killed_run_is_resumed_from_the_list(open_window: Callable[[], Ma
 
 
 @pytest.mark.long
-def test_that_a_run_is_paused_goes_on_otherwise_is_trained_further_and_forked(
-    open_window: Callable[[], MainWindow], qtbot: QtBot
-) -> None:
+def test_run_is_paused_changed_extended_and_forked(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     own_epochs = 400
     run = press_train(window, qtbot, epochs=own_epochs)

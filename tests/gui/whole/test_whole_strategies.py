@@ -30,7 +30,7 @@ def train(window: MainWindow, job: Job, qtbot: QtBot) -> StrategyView:
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zb1p"])
-def test_that_a_pipelines_cut_and_schedule_are_shown(
+def test_pipeline_cut_and_schedule_are_shown(
     open_window: Callable[[], MainWindow], qtbot: QtBot, schedule: str
 ) -> None:
     cut = {"strategy": "pipeline", "pipeline_schedule": schedule, "microbatches": 4}
@@ -43,9 +43,7 @@ def test_that_a_pipelines_cut_and_schedule_are_shown(
     assert not seen.ranks.isVisibleTo(seen)
 
 
-def test_that_who_waits_for_whom_is_shown_for_data_parallel_ranks(
-    open_window: Callable[[], MainWindow], qtbot: QtBot
-) -> None:
+def test_rank_waits_are_shown_for_ddp(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
     job = sample_job().with_fields(model="mnist_cnn", epochs=1, strategy="ddp", devices=("cpu", "cpu"), balance="speed")
     window = open_window()
     seen = train(window, job, qtbot)
