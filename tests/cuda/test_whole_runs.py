@@ -96,9 +96,7 @@ EVERYDAY = ("single", "ddp", "pipeline")
 
 
 @pytest.mark.parametrize("name", some(RUNS, EVERYDAY))
-def test_that_a_run_under_every_strategy_has_the_gpus_to_itself_and_leaves_them_free(
-    use: Use, job: Make, start_run: StartRun, name: str
-) -> None:
+def test_run_frees_its_gpus_under_every_strategy(use: Use, job: Make, start_run: StartRun, name: str) -> None:
     gpus, fields = RUNS[name]
     if fields.get("strategy") in PIPELINES and version("torch").startswith("2.14."):
         pytest.skip("in torch 2.14 the stages agree on a product, which the GPUs of the stand-in do not compute")
@@ -110,7 +108,7 @@ def test_that_a_run_under_every_strategy_has_the_gpus_to_itself_and_leaves_them_
     assert free(host)
 
 
-def test_that_a_job_uses_the_gpus_that_it_names_in_its_order(use: Use, job: Make, start_run: StartRun) -> None:
+def test_job_uses_its_gpus_in_order(use: Use, job: Make, start_run: StartRun) -> None:
     host = use(4)
     run = start_run(job(host, strategy="ddp", devices=(host.uuids[3], host.uuids[1]), epochs=1000))
     run.wait_for_step(2)
@@ -122,9 +120,7 @@ def test_that_a_job_uses_the_gpus_that_it_names_in_its_order(use: Use, job: Make
 
 
 @pytest.mark.parametrize("command", some((Stop, Pause), everyday=(Pause,)))
-def test_that_gpus_are_free_soon_after_a_run_was_told_to_end(
-    use: Use, job: Make, start_run: StartRun, command: type[Stop | Pause]
-) -> None:
+def test_gpus_are_free_soon_after_a_stop(use: Use, job: Make, start_run: StartRun, command: type[Stop | Pause]) -> None:
     host = use(2)
     run = start_run(job(host, strategy="ddp", epochs=1000))
     run.wait_for_step(3)
@@ -137,7 +133,7 @@ def test_that_gpus_are_free_soon_after_a_run_was_told_to_end(
     assert time.monotonic() - asked < 2 * FREE_S
 
 
-def test_that_a_killed_rank_gives_its_memory_back_and_the_run_goes_on(use: Use, job: Make, start_run: StartRun) -> None:
+def test_killed_rank_frees_memory_and_the_run_restarts(use: Use, job: Make, start_run: StartRun) -> None:
     """The others stand in NCCL's collectives meanwhile, which nobody answers any more."""
     host = use(2)
     run = start_run(job(host, strategy="ddp", epochs=1000, checkpoint_steps=2))
@@ -154,7 +150,7 @@ def test_that_a_killed_rank_gives_its_memory_back_and_the_run_goes_on(use: Use, 
 
 
 @pytest.mark.long
-def test_that_several_ranks_without_memory_go_on_with_smaller_parts(use: Use, job: Make, start_run: StartRun) -> None:
+def test_ranks_without_memory_use_smaller_micro_batches(use: Use, job: Make, start_run: StartRun) -> None:
     fields = {"batch_size": 64, "image_size": 320, "model": "resnet18", "precision": "fp32", "strategy": "ddp"}
     host = use(2, memory_mib=400)
     run = start_run(job(host, **fields)).completed(patience_s=150)
@@ -164,9 +160,7 @@ def test_that_several_ranks_without_memory_go_on_with_smaller_parts(use: Use, jo
     assert all("memory" in each.cause for each in restarts)
 
 
-def test_that_a_hung_gpu_ends_the_attempt_in_the_time_that_a_collective_may_take(
-    use: Use, job: Make, start_run: StartRun
-) -> None:
+def test_hung_gpu_ends_the_attempt_within_the_timeout(use: Use, job: Make, start_run: StartRun) -> None:
     host = use(2)
     run = start_run(job(host, strategy="ddp", epochs=1000, restarts=0), limits=Limits(stuck=2.0, first_step=600.0))
     run.wait_for_step(5)

@@ -14,7 +14,7 @@ from engine.strategies import STRATEGIES
 from engine.tasks.registry import TASKS
 
 
-def test_that_the_file_lists_every_task_strategy_and_model() -> None:
+def test_catalogue_file_is_complete() -> None:
     shipped = load_catalogue()
     assert [entry.id for entry in shipped.tasks] == list(TASKS)
     assert list(shipped.strategies) == [strategy.entry for strategy in STRATEGIES.values()]
@@ -47,13 +47,13 @@ def test_that_the_file_lists_every_task_strategy_and_model() -> None:
         "pointcnn_x2",
     ],
 )
-def test_that_what_ships_of_a_model_is_current(name: str) -> None:
+def test_shipped_model_facts_are_current(name: str) -> None:
     shipped = load_catalogue().model(name)
     assert shipped is not None
     assert shipped == catalogue.describe(TASKS[shipped.task], name)
 
 
-def test_that_the_figures_of_a_model_are_torchvisions() -> None:
+def test_model_facts_match_torchvision() -> None:
     weights = torchvision.ResNet50_Weights.DEFAULT
     entry = catalogue.describe(TASKS["classification"], "resnet50")
     assert (entry.title, entry.family, entry.image_size) == ("ResNet-50", "ResNet", 224)
@@ -67,14 +67,14 @@ def test_that_the_figures_of_a_model_are_torchvisions() -> None:
     assert (entry.blocks, entry.tied) == (16, ())
 
 
-def test_that_titles_are_for_people_and_unlike_each_other() -> None:
+def test_titles_are_unique() -> None:
     titles = [entry.title for entry in load_catalogue().models]
     assert len(set(titles)) == len(titles)
     assert not any("_" in title for title in titles)
     assert not any(entry.family == "Other" for entry in load_catalogue().models)
 
 
-def test_that_check_tells_a_stale_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_check_reports_a_stale_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fresh = catalogue.Catalogue(tasks=(), models=(), strategies=())
     monkeypatch.setattr(catalogue, "generate", lambda: fresh)
     monkeypatch.setattr(catalogue, "CATALOGUE_FILE", tmp_path / "catalogue.json")

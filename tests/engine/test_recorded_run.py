@@ -39,7 +39,7 @@ def run(separate_home: Path) -> RunFolder:
     return RunFolder(folder)
 
 
-def test_that_it_is_resumed_to_what_it_would_have_reached_in_one_go(run: RunFolder) -> None:
+def test_recorded_run_resumes_to_the_same_metrics(run: RunFolder) -> None:
     before = [event.step for event in run.events() if isinstance(event, StepMetrics)]
     assert (run.state(), before[-1]) == ("paused", 32)
     result = footplate("resume", RUN_ID)
@@ -56,7 +56,7 @@ def test_that_it_is_resumed_to_what_it_would_have_reached_in_one_go(run: RunFold
     assert finished.outcome == "completed"
 
 
-def test_that_the_window_shows_it(run: RunFolder, qtbot: QtBot) -> None:
+def test_recorded_run_opens_in_the_window(run: RunFolder, qtbot: QtBot) -> None:
     store = RunSession()
     store.open(run)
     qtbot.waitUntil(lambda: not store.loading)
@@ -66,7 +66,7 @@ def test_that_the_window_shows_it(run: RunFolder, qtbot: QtBot) -> None:
     store.close()
 
 
-def test_that_the_list_of_runs_has_it(run: RunFolder) -> None:
+def test_recorded_run_is_listed(run: RunFolder) -> None:
     listed = footplate("runs").out
     assert RUN_ID in listed
     assert "paused" in listed

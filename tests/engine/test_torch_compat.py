@@ -32,7 +32,7 @@ def private_names(tree: ast.AST) -> Iterator[str]:
         yield from (name for name in names if re.match(r"(torch|dist)\b[\w.]*\._[a-zA-Z]", name))
 
 
-def test_that_no_other_module_uses_torchs_private_names() -> None:
+def test_private_torch_names_are_confined() -> None:
     found = {
         str(path.relative_to(ENGINE)): names
         for path in ENGINE.rglob("*.py")
@@ -42,7 +42,7 @@ def test_that_no_other_module_uses_torchs_private_names() -> None:
     assert not found
 
 
-def test_that_tf32_leaves_every_switch_readable() -> None:
+def test_tf32_switches_stay_readable() -> None:
     """As in a worker on a GPU, with a model file that asks torch in the older and in the newer way."""
     text = """
 import torch
@@ -84,7 +84,7 @@ class Recurrent(nn.Module):
 
 
 @pytest.mark.parametrize("model", [Twice, Recurrent])
-def test_that_a_divided_backward_pass_gives_the_gradients_of_a_whole_one(model: Callable[[], nn.Module]) -> None:
+def test_split_backward_equals_full_backward(model: Callable[[], nn.Module]) -> None:
     prepare_pipelines()
     torch.manual_seed(0)
     made = model()

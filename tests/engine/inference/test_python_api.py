@@ -34,7 +34,7 @@ KINDS: dict[str, type[Prediction]] = {
 }
 
 
-def test_that_the_examples_of_the_guide_do_what_they_say(
+def test_guide_examples_work(
     trained: Callable[[str], Trained],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -68,9 +68,7 @@ def noise(height: int, width: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("task", some(KINDS, everyday=["classification", "segmentation", "detection"]))
-def test_that_images_of_any_size_get_results_in_their_own_pixels(
-    task: str, trained: Callable[[str], Trained], tmp_path: Path
-) -> None:
+def test_results_are_in_image_pixels(task: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
     run = Run(trained(task).run.path)
     assert "last" in run.checkpoints
     model = run.load("last", device="cpu")
@@ -102,7 +100,7 @@ def test_that_images_of_any_size_get_results_in_their_own_pixels(
         assert drawn is None if isinstance(result, Labels) else drawn is not None and drawn.shape == image.shape
 
 
-def test_that_a_tile_as_large_as_the_image_changes_nothing(trained: Callable[[str], Trained]) -> None:
+def test_single_tile_changes_nothing(trained: Callable[[str], Trained]) -> None:
     model = Run(trained("segmentation").run.path).load("last", device="cpu")
     image = noise(50, 64)
     (whole,) = model.predict([image])
@@ -113,7 +111,7 @@ def test_that_a_tile_as_large_as_the_image_changes_nothing(trained: Callable[[st
     assert (whole.probability == tiled.probability).all()
 
 
-def test_that_what_cannot_be_taken_is_named(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_unreadable_input_is_named(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     with pytest.raises(CannotLoad, match="There is no run"):
         Run(tmp_path / "none")
     model = Run(trained("classification").run.path).load("last", device="cpu")
@@ -126,7 +124,7 @@ def test_that_what_cannot_be_taken_is_named(trained: Callable[[str], Trained], t
         model.predict([tmp_path / "broken.png"])
 
 
-def test_that_a_task_of_ones_own_gives_its_outputs(trained: Callable[[str], Trained]) -> None:
+def test_custom_task_returns_its_outputs(trained: Callable[[str], Trained]) -> None:
     agreed(COUNTING)
     model = Run(trained("custom").run.path).load("last", device="cpu")
     val = model.task.splits(model.job).val

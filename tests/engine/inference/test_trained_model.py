@@ -14,7 +14,7 @@ from tests.support.trained_runs import COUNTING, DATASETS, Trained
 
 
 @pytest.mark.parametrize("task", some(DATASETS, everyday=["classification", "segmentation", "detection"]))
-def test_that_a_loaded_model_measures_what_its_run_measured(task: str, trained: Callable[[str], Trained]) -> None:
+def test_loaded_model_matches_the_runs_metrics(task: str, trained: Callable[[str], Trained]) -> None:
     of = trained(task)
     agreed(COUNTING)
     model = load(of.run, "last")
@@ -29,7 +29,7 @@ def test_that_a_loaded_model_measures_what_its_run_measured(task: str, trained: 
     assert metric.compute() == pytest.approx(of.measures, abs=1e-5)
 
 
-def test_that_a_checkpoint_that_is_not_there_is_named_with_those_that_are(trained: Callable[[str], Trained]) -> None:
+def test_missing_checkpoint_lists_existing_ones(trained: Callable[[str], Trained]) -> None:
     with pytest.raises(CannotLoad) as refused:
         checkpoint_path(trained("classification").run, "7")
     (problem,) = refused.value.problems

@@ -26,7 +26,7 @@ def ours(given: list[Image], kind: str) -> np.ndarray[Any, np.dtype[np.float64]]
 
 @pytest.mark.parametrize("kind", ["bbox", "segm"])
 @pytest.mark.parametrize("seed", range(3))
-def test_that_it_is_that_of_pycocotools(kind: str, seed: int) -> None:
+def test_average_precision_matches_pycocotools(kind: str, seed: int) -> None:
     given = images(seed)
     found, wanted = ours(given, kind), precisions(given, kind)
     assert np.isnan(found[-1]).all()
@@ -35,13 +35,13 @@ def test_that_it_is_that_of_pycocotools(kind: str, seed: int) -> None:
     assert 0.05 < found[:-1].mean() < 0.95
 
 
-def test_that_of_very_many_detections_the_best_hundred_of_a_class_count_as_there() -> None:
+def test_average_precision_uses_the_best_hundred() -> None:
     given = images(5, count=2, crowded=60)
     assert max(np.bincount(image["classes"]).max() for image in given) > 100
     np.testing.assert_allclose(ours(given, "bbox")[:-1], precisions(given, "bbox")[:-1], atol=1e-9)
 
 
-def test_that_what_finds_all_has_one_and_what_finds_nothing_has_none() -> None:
+def test_average_precision_of_perfect_and_empty() -> None:
     image = next(each for each in images(0) if len(each["true"]) and not each["ignored"].any())
     all_found = image | {
         "found": image["true"], "classes": image["true_classes"], "scores": np.ones(len(image["true"]))

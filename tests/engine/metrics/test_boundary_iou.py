@@ -16,7 +16,7 @@ def strip(mask: np.ndarray) -> np.ndarray:
     return mask & ~eroded
 
 
-def test_that_it_is_that_of_its_definition() -> None:
+def test_boundary_iou_matches_its_definition() -> None:
     random = np.random.default_rng(0)
     coarse = random.integers(0, 3, (2, 2, 5, 6))
     found, true = coarse.repeat(16, 2).repeat(16, 3)

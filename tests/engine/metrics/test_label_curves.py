@@ -27,7 +27,7 @@ def drawn(seed: int, count: int = 400) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_that_areas_and_curves_are_those_of_scikit_learn(seed: int) -> None:
+def test_curves_match_scikit_learn(seed: int) -> None:
     scores, true = drawn(seed)
     weights = np.random.default_rng(seed).integers(0, 4, len(scores))
     ranked = RankedScores(scores, true)
@@ -48,14 +48,14 @@ def test_that_areas_and_curves_are_those_of_scikit_learn(seed: int) -> None:
     assert best_f1(curve) == (curve.thresholds[f1.argmax()], f1.max())
 
 
-def test_that_a_class_without_positives_or_others_has_no_area() -> None:
+def test_class_without_positives_has_no_area() -> None:
     scores = np.array([0.1, 0.4], np.float32)
     none, every = (RankedScores(scores, np.full(2, value)).counts() for value in (False, True))
     assert (average_precision(none), roc_area(none)) == (None, None)
     assert (average_precision(every), roc_area(every)) == (1.0, None)
 
 
-def test_that_a_long_curve_keeps_its_ends_and_its_shape() -> None:
+def test_thinned_curve_keeps_its_shape() -> None:
     random = np.random.default_rng(0)
     scores = random.random(20_000)
     curve = roc(RankedScores(scores, random.random(20_000) < scores).counts())
@@ -65,7 +65,7 @@ def test_that_a_long_curve_keeps_its_ends_and_its_shape() -> None:
     assert np.interp(curve.x, fewer.x, fewer.y) == pytest.approx(curve.y, abs=0.03)
 
 
-def test_that_the_calibration_error_is_that_of_its_definition() -> None:
+def test_calibration_error_matches_its_definition() -> None:
     random = np.random.default_rng(1)
     confidence = np.append(random.random(500), [0, 1, 1 / 15])
     right = (random.random(503) < confidence**2).astype(float)
@@ -78,7 +78,7 @@ def test_that_the_calibration_error_is_that_of_its_definition() -> None:
     assert calibration.expected_error(calibration.bins(confidence, right)) == pytest.approx(total / 503, abs=1e-9)
 
 
-def test_that_the_temperature_is_that_by_which_logits_were_sharpened() -> None:
+def test_temperature_recovers_sharpened_logits() -> None:
     random = np.random.default_rng(2)
     logits = random.normal(0, 2, (6000, 4))
     likely = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)

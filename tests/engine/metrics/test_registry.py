@@ -23,7 +23,7 @@ def measured() -> WithAdded:
     return WithAdded(ClassificationMetric(3), {"confidence": CONFIDENCE})
 
 
-def test_that_ranks_together_measure_what_one_does_alone() -> None:
+def test_added_metrics_sum_over_ranks() -> None:
     outputs, targets = torch.randn(10, 3, generator=torch.Generator().manual_seed(0)), torch.arange(10) % 3
     alone, first, second, without = measured(), measured(), measured(), ClassificationMetric(3)
     alone.update(outputs, targets)
@@ -41,7 +41,7 @@ def test_that_ranks_together_measure_what_one_does_alone() -> None:
     assert (alone.per_class(), alone.confusion()) == (without.per_class(), without.confusion())
 
 
-def test_that_it_begins_anew_once_reset() -> None:
+def test_added_metrics_reset() -> None:
     outputs, targets = torch.randn(10, 3, generator=torch.Generator().manual_seed(1)), torch.arange(10) % 3
     again, once = measured(), measured()
     again.update(outputs.flip(0), targets)
@@ -52,6 +52,6 @@ def test_that_it_begins_anew_once_reset() -> None:
     assert again.compute() == once.compute()
 
 
-def test_that_nothing_is_measured_of_nothing() -> None:
+def test_added_metrics_without_samples_are_missing() -> None:
     assert measured().compute() == {}
     assert CONFIDENCE.entry("confidence").title == "Confidence"

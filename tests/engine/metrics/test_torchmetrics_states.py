@@ -41,7 +41,7 @@ def classes() -> Any:
     [((8, 5), (8,), (3, 1, 1)), ((), (4, 8), ()), ((), (), (20, 7))],
     ids=["uneven", "one rank", "the last rank"],
 )
-def test_that_ranks_with_uneven_batches_join_to_the_whole(
+def test_uneven_ranks_join_their_states(
     make: Callable[[], Any], labelled: bool, batches: tuple[tuple[int, ...], ...]
 ) -> None:
     draw = torch.Generator().manual_seed(0)
@@ -63,6 +63,6 @@ def test_that_ranks_with_uneven_batches_join_to_the_whole(
             assert metric.compute().item() == pytest.approx(whole.compute().item(), abs=1e-6)
 
 
-def test_that_other_objects_are_told_apart() -> None:
+def test_foreign_objects_are_rejected() -> None:
     assert metrics_in(object()) == metrics_in(torch.nn.Linear(1, 1)) == []
     assert all(isinstance(part, Metric) for part in metrics_in(classes()))

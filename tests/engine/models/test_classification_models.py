@@ -56,7 +56,7 @@ def outputs_of(model: nn.Module, channels: int, size: int) -> Tensor:
 
 
 @pytest.mark.parametrize("name", some(classification_models.names(), everyday=ONE_OF_EACH))
-def test_that_every_model_gives_the_classes_asked_for_in_training_from_grey_images(name: str) -> None:
+def test_models_train_on_gray_images(name: str) -> None:
     size = max(8, classification_models.min_image_size(name))
     model = on_meta(lambda: classification_models.build(Job.from_fields(model=name), 7, 1, size))
     head, first = find_head(model, 7), find_first_conv(model)
@@ -70,7 +70,7 @@ def test_that_every_model_gives_the_classes_asked_for_in_training_from_grey_imag
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_that_a_checkpoint_fits_the_plain_model_of_torchvision(name: str) -> None:
+def test_checkpoint_loads_in_torchvision(name: str) -> None:
     size = classification_models.default_image_size(name)
     ours = on_meta(lambda: classification_models.build(Job.from_fields(model=name), 7, 3, size))
     plain = on_meta(lambda: torchvision_models.construct(name, torchvision_models.arguments(name, 7, size)))
@@ -79,7 +79,7 @@ def test_that_a_checkpoint_fits_the_plain_model_of_torchvision(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", some((*BEGINNING, *_others()), everyday=BEGINNING))
-def test_that_training_for_two_classes_begins_near_chance(name: str) -> None:
+def test_two_class_training_starts_near_chance(name: str) -> None:
     """Whose loss is ln 2. Some families draw their heads so large that it begins at 2 to 5."""
     default = classification_models.default_image_size(name)
     made_for_one = timm_models.is_timm(name) or name in torchvision_models.PATCH_SIZES
@@ -103,7 +103,7 @@ def test_that_training_for_two_classes_begins_near_chance(name: str) -> None:
 
 
 @pytest.mark.long
-def test_that_a_head_that_begins_small_is_as_its_family_draws_it() -> None:
+def test_small_head_follows_its_family() -> None:
     job = Job.from_fields(model="vgg11", seed=3)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.training.seed)
@@ -112,7 +112,7 @@ def test_that_a_head_that_begins_small_is_as_its_family_draws_it() -> None:
     assert all(torch.equal(tensor, ours[name]) for name, tensor in plain.state_dict().items())
 
 
-def test_that_fresh_weights_depend_on_the_seed_alone() -> None:
+def test_fresh_weights_depend_on_the_seed() -> None:
     torch.manual_seed(3)
     before = torch.get_rng_state()
     first = TASK.build_model(Job.from_fields(model="resnet18", seed=1), 5, 1).state_dict()
@@ -126,12 +126,12 @@ def test_that_fresh_weights_depend_on_the_seed_alone() -> None:
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("size", [12, 27, 28, 64])
-def test_that_mnist_cnn_takes_any_size(size: int, channels: int) -> None:
+def test_mnist_cnn_accepts_any_size(size: int, channels: int) -> None:
     model = TASK.build_model(Job.from_fields(model="mnist_cnn", image_size=size), 4, channels)
     assert model(torch.rand(3, channels, size, size)).shape == (3, 4)
 
 
-def test_that_mnist_cnn_has_nothing_random_and_no_batchnorm() -> None:
+def test_mnist_cnn_is_deterministic() -> None:
     kinds = {type(module) for module in MnistCnn().modules()}
     assert kinds == {MnistCnn, nn.Conv2d, nn.Linear, nn.AdaptiveMaxPool2d}
     images = torch.rand(1, 64, 24, 24)
@@ -148,7 +148,7 @@ def test_that_mnist_cnn_has_nothing_random_and_no_batchnorm() -> None:
         (Job.from_fields(model="mnist_cnn", image_size=8), "image_size", "at least 12"),
     ],
 )
-def test_that_what_cannot_be_built_names_the_field_and_a_remedy(job: Job, field: str, words: str) -> None:
+def test_unbuildable_model_names_field_and_remedy(job: Job, field: str, words: str) -> None:
     with pytest.raises(TaskError, match=words) as caught:
         TASK.build_model(job, 5, 3)
     assert caught.value.field == field
@@ -166,7 +166,7 @@ def cached(own_cache: Path) -> dict[str, Tensor]:
     return state
 
 
-def test_that_pretrained_weights_come_from_the_cache_with_a_new_head(cached: dict[str, Tensor]) -> None:
+def test_pretrained_weights_get_a_new_head(cached: dict[str, Tensor]) -> None:
     state = TASK.build_model(Job.from_fields(model="resnet18", pretrained=True), 5, 3).state_dict()
     same = {
         name for name in state if state[name].shape == cached[name].shape and torch.equal(state[name], cached[name])
@@ -174,7 +174,7 @@ def test_that_pretrained_weights_come_from_the_cache_with_a_new_head(cached: dic
     assert state.keys() - same == {"fc.weight", "fc.bias"}
 
 
-def test_that_a_grey_image_gives_the_same_as_its_colour_copy(cached: dict[str, Tensor]) -> None:
+def test_gray_image_equals_its_color_copy(cached: dict[str, Tensor]) -> None:
     colour = TASK.build_model(Job.from_fields(model="resnet18", pretrained=True), 5, 3).eval()
     grey = TASK.build_model(Job.from_fields(model="resnet18", pretrained=True), 5, 1).eval()
     grey.load_state_dict({"fc.weight": colour.fc.weight, "fc.bias": colour.fc.bias}, strict=False)
@@ -183,7 +183,7 @@ def test_that_a_grey_image_gives_the_same_as_its_colour_copy(cached: dict[str, T
         torch.testing.assert_close(grey(image), colour(image.expand(2, 3, 64, 64)), rtol=1e-4, atol=1e-4)
 
 
-def test_that_without_the_file_the_message_offers_other_ways(own_cache: Path) -> None:
+def test_missing_weights_offer_alternatives(own_cache: Path) -> None:
     with pytest.raises(TaskError) as caught:
         TASK.build_model(Job.from_fields(model="resnet18", pretrained=True), 5, 3)
     assert caught.value.field == "pretrained"
@@ -192,7 +192,7 @@ def test_that_without_the_file_the_message_offers_other_ways(own_cache: Path) ->
     assert "weights file" in caught.value.remedy
 
 
-def test_that_a_damaged_cache_is_told(own_cache: Path) -> None:
+def test_damaged_cache_is_reported(own_cache: Path) -> None:
     (own_cache / RESNET18_FILE).write_bytes(b"half a download")
     with pytest.raises(TaskError, match="damaged") as caught:
         TASK.build_model(Job.from_fields(model="resnet18", pretrained=True), 5, 3)
@@ -200,7 +200,7 @@ def test_that_a_damaged_cache_is_told(own_cache: Path) -> None:
 
 
 @pytest.mark.parametrize("wrap", [lambda state: state, lambda state: {"model": state, "epoch": 3}])
-def test_that_a_local_file_is_taken_with_its_head_where_that_fits(tmp_path: Path, wrap: object) -> None:
+def test_weights_file_loads_with_a_matching_head(tmp_path: Path, wrap: object) -> None:
     source = TASK.build_model(Job.from_fields(model="mnist_cnn", seed=9), 5, 1).state_dict()
     torch.save(wrap(source), tmp_path / "best.pt")  # type: ignore[operator]
     job = Job.from_fields(model="mnist_cnn", weights_file=str(tmp_path / "best.pt"))
@@ -212,7 +212,7 @@ def test_that_a_local_file_is_taken_with_its_head_where_that_fits(tmp_path: Path
     assert torch.equal(other["fc1.weight"], source["fc1.weight"])
 
 
-def test_that_code_in_a_weights_file_is_not_run(tmp_path: Path) -> None:
+def test_weights_file_runs_no_code(tmp_path: Path) -> None:
     torch.save(MnistCnn(), tmp_path / "whole.pt")
     with pytest.raises(TaskError, match="can't be read as weights") as caught:
         TASK.build_model(Job.from_fields(model="mnist_cnn", weights_file=str(tmp_path / "whole.pt")), 5, 1)
@@ -220,7 +220,7 @@ def test_that_code_in_a_weights_file_is_not_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["cut.pt", "cut.safetensors"])
-def test_that_a_weights_file_that_was_cut_off_is_called_damaged(tmp_path: Path, name: str) -> None:
+def test_truncated_weights_are_damaged(tmp_path: Path, name: str) -> None:
     file = tmp_path / name
     save = save_file if file.suffix == ".safetensors" else torch.save
     save({"a": torch.zeros(10_000)}, file)
@@ -234,19 +234,19 @@ def test_that_a_weights_file_that_was_cut_off_is_called_damaged(tmp_path: Path, 
     ("content", "words"),
     [({"a": torch.zeros(1)}, "conv1.weight, conv1.bias"), ([1, 2], "contains no weights"), ({}, "contains no weights")],
 )
-def test_that_a_file_of_other_weights_is_refused(tmp_path: Path, content: object, words: str) -> None:
+def test_foreign_weights_are_refused(tmp_path: Path, content: object, words: str) -> None:
     torch.save(content, tmp_path / "other.pt")
     with pytest.raises(TaskError, match=words) as caught:
         TASK.build_model(Job.from_fields(model="mnist_cnn", weights_file=str(tmp_path / "other.pt")), 5, 1)
     assert caught.value.field == "weights_file"
 
 
-def test_that_a_missing_weights_file_is_named(tmp_path: Path) -> None:
+def test_missing_weights_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="There is no file"):
         TASK.build_model(Job.from_fields(model="mnist_cnn", weights_file=str(tmp_path / "gone.pt")), 5, 1)
 
 
-def test_that_the_positions_of_a_vision_transformer_follow_the_size() -> None:
+def test_vit_positions_follow_the_image_size() -> None:
     state = {"encoder.pos_embedding": torch.rand(1, 2 * 2 + 1, 768)}
     assert resize_positions("vit_b_32", state, 64) is state
     assert resize_positions("vit_b_32", state, 96)["encoder.pos_embedding"].shape == (1, 3 * 3 + 1, 768)
@@ -254,7 +254,7 @@ def test_that_the_positions_of_a_vision_transformer_follow_the_size() -> None:
 
 
 @pytest.mark.parametrize(("have", "want"), [(3, 1), (1, 3), (3, 3)])
-def test_that_adapted_first_weights_see_grey_alike(have: int, want: int) -> None:
+def test_adapted_first_layer_treats_gray_alike(have: int, want: int) -> None:
     weight = torch.rand(4, have, 3, 3)
     adapted = match_channels(weight, want)
     assert adapted.shape == (4, want, 3, 3)
@@ -265,14 +265,14 @@ def test_that_adapted_first_weights_see_grey_alike(have: int, want: int) -> None
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "squeezenet1_1", "vit_b_32", "mnist_cnn"])
-def test_that_freezing_leaves_the_head_alone_to_train(name: str) -> None:
+def test_freezing_trains_the_head_only(name: str) -> None:
     model = on_meta(lambda: classification_models.build(Job.from_fields(model=name, freeze_epochs=100), 5, 3, 64))
     head = find_head(model, 5)
     free = {key for key, parameter in model.named_parameters() if parameter.requires_grad}
     assert free == {f"{head}.weight", f"{head}.bias"}
 
 
-def test_that_frozen_statistics_stay_as_they_are_through_train_copies_and_tracing() -> None:
+def test_frozen_statistics_stay_frozen() -> None:
     model = TASK.build_model(Job.from_fields(model="resnet18", freeze_epochs=100), 5, 3)
     for each in (model, copy.deepcopy(model), torch.fx.symbolic_trace(model)):
         each.eval()
@@ -312,13 +312,13 @@ def build_model(num_classes):
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("made_for", [1, 3])
-def test_that_a_model_file_is_built_for_grey_and_colour(tmp_path: Path, channels: int, made_for: int) -> None:
+def test_model_file_builds_for_any_channels(tmp_path: Path, channels: int, made_for: int) -> None:
     model = TASK.build_model(agreed(tmp_path / "net.py", GOOD.format(channels=made_for)), 6, channels)
     assert model.training
     assert model(torch.rand(2, channels, 16, 16)).shape == (2, 6)
 
 
-def test_that_a_model_file_can_be_frozen_and_given_weights(tmp_path: Path) -> None:
+def test_model_file_supports_freezing_and_weights(tmp_path: Path) -> None:
     job = agreed(tmp_path / "net.py", GOOD.format(channels=3), freeze_epochs=100)
     model = TASK.build_model(job, 6, 3)
     assert [name for name, each in model.named_parameters() if each.requires_grad] == ["out.weight", "out.bias"]
@@ -345,7 +345,7 @@ def test_that_a_model_file_can_be_frozen_and_given_weights(tmp_path: Path) -> No
         (GOOD.format(channels=3).replace("return self.out", "return x, self.out"), r"returns a tuple"),
     ],
 )
-def test_that_what_is_wrong_with_a_model_file_is_told(tmp_path: Path, text: str, words: str) -> None:
+def test_model_file_problems_are_reported(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(TaskError, match=words) as caught:
         TASK.build_model(agreed(tmp_path / "net.py", text), 6, 3)
     assert caught.value.field == "model"
@@ -353,7 +353,7 @@ def test_that_what_is_wrong_with_a_model_file_is_told(tmp_path: Path, text: str,
 
 
 @pytest.mark.parametrize("sha256", ["", "0" * 64])
-def test_that_a_model_file_does_not_run_without_consent_to_its_content(tmp_path: Path, sha256: str) -> None:
+def test_model_file_needs_consent_to_run(tmp_path: Path, sha256: str) -> None:
     mark = tmp_path / "ran"
     (tmp_path / "net.py").write_text(f"open({str(mark)!r}, 'w')\n")
     with pytest.raises(TaskError, match="you have not allowed to run"):
@@ -362,7 +362,7 @@ def test_that_a_model_file_does_not_run_without_consent_to_its_content(tmp_path:
 
 
 @pytest.mark.parametrize("model", ["efficientnet_b0", "swin_t", "timm:tf_efficientnet_lite0"])
-def test_that_dropout_and_stochastic_depth_are_the_jobs(model: str) -> None:
+def test_dropout_follows_the_job(model: str) -> None:
     built = on_meta(
         lambda: classification_models.build(
             Job.from_fields(model=model, dropout=0.375, stochastic_depth=0.25), 5, 3, 64
@@ -389,7 +389,7 @@ def test_that_dropout_and_stochastic_depth_are_the_jobs(model: str) -> None:
         ("convnext_tiny", "dropout"),
     ],
 )
-def test_that_a_model_without_dropout_or_stochastic_depth_says_so(model: str, field: str) -> None:
+def test_unsupported_dropout_is_reported(model: str, field: str) -> None:
     with pytest.raises(TaskError, match="has no") as told:
         on_meta(lambda: classification_models.build(Job.from_fields(model=model, **{field: 0.2}), 5, 3, 64))  # type: ignore[arg-type]
     assert told.value.field == field

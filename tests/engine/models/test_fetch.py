@@ -74,9 +74,7 @@ def contents(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("of_hub", [True, False])
-def test_that_weights_are_fetched_once_and_found_where_their_library_looks(
-    serve: Callable[..., WeightsServer], of_hub: bool
-) -> None:
+def test_weights_are_downloaded_once(serve: Callable[..., WeightsServer], of_hub: bool) -> None:
     server = serve()
     weights = HUB if of_hub else Weights(url=f"{server.address}/models/{NAME}")
     code, events = fetched(weights)
@@ -93,7 +91,7 @@ def test_that_weights_are_fetched_once_and_found_where_their_library_looks(
 
 
 @pytest.mark.long
-def test_that_what_the_hub_keeps_unsafe_alone_is_fetched_as_it_is(serve: Callable[..., WeightsServer]) -> None:
+def test_pickle_only_weights_are_downloaded(serve: Callable[..., WeightsServer]) -> None:
     serve(files={"pytorch_model.bin": CONTENT})
     assert fetched(HUB)[0] == 0
     assert Path(find(HUB).path).name == "pytorch_model.bin"
@@ -108,9 +106,7 @@ def test_that_what_the_hub_keeps_unsafe_alone_is_fetched_as_it_is(serve: Callabl
         ("damaged", "SHA-256 does not match"),
     ],
 )
-def test_that_what_a_hub_does_wrong_is_told_with_the_remedy(
-    serve: Callable[..., WeightsServer], fault: Fault, words: str
-) -> None:
+def test_hub_errors_have_remedies(serve: Callable[..., WeightsServer], fault: Fault, words: str) -> None:
     serve(fault)
     told = cause(HUB)
     assert words in told
@@ -119,16 +115,14 @@ def test_that_what_a_hub_does_wrong_is_told_with_the_remedy(
 
 
 @pytest.mark.long
-def test_that_a_repository_without_weights_is_told(serve: Callable[..., WeightsServer]) -> None:
+def test_repository_without_weights_is_reported(serve: Callable[..., WeightsServer]) -> None:
     serve(files={})
     assert "has none of the files model.safetensors, pytorch_model.bin" in cause(HUB)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("fault", ["truncated", "broken"])
-def test_that_a_hub_that_breaks_off_is_given_up_after_some_tries(
-    serve: Callable[..., WeightsServer], fault: Fault
-) -> None:
+def test_interrupted_download_is_retried(serve: Callable[..., WeightsServer], fault: Fault) -> None:
     serve(fault)
     assert f"put model.safetensors of {os.environ['HF_ENDPOINT']}/timm/some.model at" in cause(HUB)
 
@@ -142,17 +136,13 @@ def test_that_a_hub_that_breaks_off_is_given_up_after_some_tries(
         ("damaged", "its SHA-256 does not match its name"),
     ],
 )
-def test_that_what_a_server_does_wrong_is_told_with_the_remedy(
-    serve: Callable[..., WeightsServer], fault: Fault, words: str
-) -> None:
+def test_server_errors_have_remedies(serve: Callable[..., WeightsServer], fault: Fault, words: str) -> None:
     server = serve(fault)
     assert words in cause(Weights(url=f"{server.address}/{NAME}"))
 
 
 @pytest.mark.parametrize("of_hub", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_that_a_full_disk_is_told_with_the_folder_and_the_way_to_another(
-    serve: Callable[..., WeightsServer], of_hub: bool
-) -> None:
+def test_full_disk_names_folder_and_remedy(serve: Callable[..., WeightsServer], of_hub: bool) -> None:
     def small() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(CONTENT) // 2,) * 2)
 
@@ -163,7 +153,7 @@ def test_that_a_full_disk_is_told_with_the_folder_and_the_way_to_another(
     assert ("HF_HUB_CACHE" if of_hub else "TORCH_HOME") in told
 
 
-def test_that_without_a_network_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_network_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     told = cause(Weights(url=f"http://127.0.0.1:9/{NAME}"))
     assert "http://127.0.0.1:9 can't be reached" in told
     assert f"put http://127.0.0.1:9/{NAME} at {torch_cache() / NAME}" in told
@@ -171,7 +161,7 @@ def test_that_without_a_network_the_message_says_so(monkeypatch: pytest.MonkeyPa
     assert "HF_HUB_OFFLINE prevents" in cause(HUB)
 
 
-def test_that_a_file_that_has_been_damaged_in_the_cache_is_named(serve: Callable[..., WeightsServer]) -> None:
+def test_damaged_cached_file_is_named(serve: Callable[..., WeightsServer]) -> None:
     serve()
     assert fetched(HUB)[0] == 0
     path = Path(find(HUB).path)
@@ -184,7 +174,7 @@ def test_that_a_file_that_has_been_damaged_in_the_cache_is_named(serve: Callable
 
 
 @pytest.mark.parametrize("of_hub", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_that_what_is_stopped_leaves_nothing(serve: Callable[..., WeightsServer], of_hub: bool) -> None:
+def test_stopped_download_leaves_nothing(serve: Callable[..., WeightsServer], of_hub: bool) -> None:
     server = serve("held")
     weights = HUB if of_hub else Weights(url=f"{server.address}/{NAME}")
     with process(weights) as child:

@@ -32,7 +32,7 @@ ALL = (
 
 
 @pytest.mark.parametrize(("task", "model", "channels"), ALL)
-def test_that_the_lines_build_the_model_that_was_saved(task: str, model: str, channels: int, tmp_path: Path) -> None:
+def test_loading_code_builds_the_saved_model(task: str, model: str, channels: int, tmp_path: Path) -> None:
     job = Job.from_fields(task=task, model=model, image_size=SIZE, encoder="resnet18")
     trained = TASKS[task].build_model(job, len(CLASSES), channels)
     path = tmp_path / "best.pt"
@@ -48,7 +48,7 @@ def test_that_the_lines_build_the_model_that_was_saved(task: str, model: str, ch
     assert all(torch.equal(loaded[name], value) for name, value in trained.state_dict().items())
 
 
-def test_that_the_lines_build_the_model_of_a_task_of_ones_own(tmp_path: Path) -> None:
+def test_loading_code_builds_a_custom_model(tmp_path: Path) -> None:
     file = Path(__file__).parents[3] / "resources/examples/counting.py"
     plan = Planned(
         epochs=1, steps_per_epoch=1, train_images=1, val_images=1, classes=(), image_size=SIZE, parameters=1,

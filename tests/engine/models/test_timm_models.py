@@ -26,7 +26,7 @@ TASK = TASKS["classification"]
 @pytest.mark.parametrize(
     "name", some(timm_models.names(), everyday=[name for name in timm_models.names() if "resnest" in name])
 )
-def test_that_every_listed_model_gives_the_classes_asked_for_in_training(name: str) -> None:
+def test_listed_models_return_the_classes(name: str) -> None:
     size = TASK.model_info(name).image_size
     model = on_meta(lambda: TASK.build_model(Job.from_fields(model=name), 7, 3))
     assert model.training
@@ -34,13 +34,13 @@ def test_that_every_listed_model_gives_the_classes_asked_for_in_training(name: s
     assert model(torch.empty(2, 3, size, size, device="meta")).shape == (2, 7)
 
 
-def test_that_the_catalogue_lists_them_for_both_tasks_of_images_as_a_whole() -> None:
+def test_timm_models_serve_both_image_tasks() -> None:
     for task in ("classification", "multilabel"):
         there = {model.id for model in load_catalogue().models_of(task)}
         assert there >= set(timm_models.names())
 
 
-def test_that_any_of_timms_models_can_be_had_by_its_name_and_takes_weights_of_a_file(tmp_path: Path) -> None:
+def test_any_timm_model_loads_by_name(tmp_path: Path) -> None:
     plain = timm.create_model("test_resnet", num_classes=4, in_chans=3)
     save_file(plain.state_dict(), tmp_path / "weights.safetensors")
     job = Job.from_fields(model="timm:test_resnet", weights_file=str(tmp_path / "weights.safetensors"))
@@ -63,7 +63,7 @@ def cached(job: Job, **given: object) -> torch.nn.Module:
     return model
 
 
-def test_that_pretrained_weights_come_from_the_hubs_cache_with_their_head_where_it_fits() -> None:
+def test_timm_weights_come_from_the_hub_cache() -> None:
     job = Job.from_fields(model="timm:test_resnet", pretrained=True)
     plain = cached(job)
     inputs = torch.rand(2, 3, 64, 64)
@@ -74,7 +74,7 @@ def test_that_pretrained_weights_come_from_the_hubs_cache_with_their_head_where_
     torch.testing.assert_close(other.forward_features(grey), features, rtol=1e-4, atol=1e-4)
 
 
-def test_that_positions_are_resampled_for_images_of_another_size() -> None:
+def test_position_embeddings_are_resampled() -> None:
     job = Job.from_fields(model="timm:test_vit", pretrained=True, image_size=96)
     plain = cached(job)
     expected = timm.create_model(
@@ -84,7 +84,7 @@ def test_that_positions_are_resampled_for_images_of_another_size() -> None:
     torch.testing.assert_close(TASK.build_model(job, 1000, 3).eval()(inputs), expected.eval()(inputs))
 
 
-def test_that_weights_with_a_tag_are_those_of_the_tag() -> None:
+def test_weights_tag_is_respected() -> None:
     known = load_catalogue()
     default, other = (
         weights_of(Job.from_fields(model=f"timm:{name}"), known)
@@ -99,7 +99,7 @@ def test_that_weights_with_a_tag_are_those_of_the_tag() -> None:
     assert other.repository == "timm/vit_base_patch16_224.dino"
 
 
-def test_that_a_file_of_another_model_is_refused(tmp_path: Path) -> None:
+def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     save_file(timm.create_model("test_efficientnet").state_dict(), tmp_path / "other.safetensors")
     with pytest.raises(TaskError, match="does not fit the model") as error:
         TASK.build_model(
@@ -108,7 +108,7 @@ def test_that_a_file_of_another_model_is_refused(tmp_path: Path) -> None:
     assert error.value.field == "weights_file"
 
 
-def test_that_a_model_made_for_one_size_is_built_for_the_one_that_is_asked_for() -> None:
+def test_fixed_size_model_takes_the_jobs_size() -> None:
     model = TASK.build_model(Job.from_fields(model="timm:test_vit", image_size=64), 3, 3)
     assert model(torch.rand(1, 3, 64, 64)).shape == (1, 3)
 
@@ -122,14 +122,14 @@ def test_that_a_model_made_for_one_size_is_built_for_the_one_that_is_asked_for()
         ({"model": "timm:botnet50ts_256", "pretrained": True}, "pretrained", "no pretrained weights"),
     ],
 )
-def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, object], field: str, words: str) -> None:
+def test_unbuildable_model_is_a_field_problem(fields: dict[str, object], field: str, words: str) -> None:
     with pytest.raises(TaskError) as error:
         TASK.build_model(Job.from_fields(**fields), 3, 3)  # type: ignore[arg-type]
     assert error.value.field == field
     assert words in str(error.value)
 
 
-def test_that_a_job_may_name_one_that_the_catalogue_does_not_list_where_its_task_takes_them(tmp_path: Path) -> None:
+def test_unlisted_timm_model_is_accepted(tmp_path: Path) -> None:
     def told(**fields: object) -> list[str]:
         job = Job.from_fields(dataset=str(tmp_path), **fields)  # type: ignore[arg-type]
         return [problem.field for problem in problems(job, load_catalogue())]

@@ -128,7 +128,7 @@ def train(folder: Path, *words: str) -> Answer:
 
 
 @pytest.mark.long
-def test_that_a_training_uses_the_format_the_model_its_option_and_the_metric(listed: Path) -> None:
+def test_training_uses_all_parts_of_a_plugin(listed: Path) -> None:
     small = ("--epochs", "2", "--batch-size", "8", "--option", "width=4", "--best-by", "calibration_error")
     answer = train(listed, *small)
     assert answer.code == 0, answer.err
@@ -151,7 +151,7 @@ def test_that_a_training_uses_the_format_the_model_its_option_and_the_metric(lis
     assert "epoch 3: top1" in resumed.out
 
 
-def test_that_everything_that_is_wrong_with_options_is_told_at_once(listed: Path) -> None:
+def test_option_problems_are_reported_together(listed: Path) -> None:
     answer = train(listed, "--option", "width=0", "--option", "widht=4", "--option", "stages=many", "--option", "x")
     assert answer.code == 2
     assert "--option width: Width: 0 is out of range.\n  Give a value from 1 to 256." in answer.err
@@ -160,7 +160,7 @@ def test_that_everything_that_is_wrong_with_options_is_told_at_once(listed: Path
     assert "--option: “x” has no value.\n  Write --option x=VALUE." in answer.err
 
 
-def test_that_plugins_that_cannot_be_used_are_named_and_all_else_is_there() -> None:
+def test_unusable_plugins_are_named() -> None:
     looked = subprocess.run([sys.executable, "-c", DOCTOR], capture_output=True, text=True, timeout=120, check=False)
     fine, *limited = looked.stdout.splitlines()
     assert fine == "fine sharp, narrow_net, slow, lists, calibration_error", looked.stderr
@@ -192,7 +192,7 @@ def test_that_plugins_that_cannot_be_used_are_named_and_all_else_is_there() -> N
 
 
 @pytest.mark.long
-def test_that_a_training_uses_a_task_and_a_strategy_of_a_package(listed: Path) -> None:
+def test_training_uses_a_plugin_task_and_strategy(listed: Path) -> None:
     words = ("--task", "sharp", "--strategy", "slow", "--epochs", "1", "--batch-size", "8")
     wrong = train(listed, *words, "--option", "sharpness=9")
     assert "--option sharpness: Sharpness: 9.0 is out of range.\n  Give a value from 0.5 to 4." in wrong.err

@@ -39,14 +39,14 @@ def texts() -> Registry[str]:
     return Registry("footplate.models", {"own": "Footplate's"}, accept)
 
 
-def test_that_without_plugins_there_is_what_footplate_has_and_no_fingerprint() -> None:
+def test_no_plugins_means_no_fingerprint() -> None:
     registry = texts()
     assert fingerprint() == ""
     assert dict(registry) == {"own": "Footplate's"}
     assert (registry.added(), registry.packages, "other" in registry) == ({}, {}, False)
 
 
-def test_that_a_package_is_imported_when_what_it_adds_is_asked_for(site: Path) -> None:
+def test_plugins_are_imported_on_demand(site: Path) -> None:
     install(site, "trees", {GROUP: {"ash": "trees_ash:TEXT", "oak": "trees_oak:TEXT"}}, trees_ash="TEXT = 'Ash'",
             trees_oak="TEXT = 'Oak'")  # fmt: skip
     registry = texts()
@@ -59,9 +59,7 @@ def test_that_a_package_is_imported_when_what_it_adds_is_asked_for(site: Path) -
     assert registry.left_out == []
 
 
-def test_that_a_plugin_that_cannot_be_imported_is_left_out_by_name(
-    site: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_broken_plugin_is_skipped_by_name(site: Path, capfd: pytest.CaptureFixture[str]) -> None:
     points = {"ash": "trees_ash:TEXT", "elm": "trees_elm:TEXT", "fir": "trees_ash:FIR", "yew": "trees_yew:TEXT"}
     install(site, "trees", {GROUP: points}, trees_ash="TEXT = 'Ash'", trees_elm="import no_such_module",
             trees_yew="raise SystemExit('no yews here')")  # fmt: skip
@@ -77,7 +75,7 @@ def test_that_a_plugin_that_cannot_be_imported_is_left_out_by_name(
         registry["elm"]
 
 
-def test_that_what_is_of_the_wrong_kind_or_has_a_name_that_is_taken_is_left_out(site: Path) -> None:
+def test_invalid_plugin_objects_are_skipped(site: Path) -> None:
     install(site, "first", {GROUP: {"own": "first_pkg:TEXT", "ash": "first_pkg:TEXT", "oak": "first_pkg"}},
             first_pkg="TEXT = 'first'")  # fmt: skip
     install(site, "second", {GROUP: {"ash": "second_pkg:TEXT"}}, second_pkg="TEXT = 'second'")
@@ -94,7 +92,7 @@ def test_that_what_is_of_the_wrong_kind_or_has_a_name_that_is_taken_is_left_out(
     assert {twice.package, registry["ash"]} == {"first", "second"}
 
 
-def test_that_the_fingerprint_is_another_with_another_version(site: Path) -> None:
+def test_fingerprint_depends_on_the_version(site: Path) -> None:
     install(site, "trees", {GROUP: {"ash": "trees_ash:TEXT"}})
     install(site, "stones", {"console_scripts": {"stones": "stones:main"}})
     first = fingerprint()
@@ -106,9 +104,7 @@ def test_that_the_fingerprint_is_another_with_another_version(site: Path) -> Non
     assert fingerprint() not in ("", first)
 
 
-def test_that_a_format_that_fails_on_a_folder_is_left_out_and_the_others_look_at_it(
-    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_plugin_format_is_skipped(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = """
 from engine.data.formats.format import Format
 

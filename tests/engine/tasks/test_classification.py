@@ -34,9 +34,7 @@ def sample(count: int, classes: int, seed: int) -> tuple[torch.Tensor, torch.Ten
     ranks=st.integers(1, 3),
     seed=st.integers(0, 1000),
 )
-def test_that_measures_do_not_depend_on_how_the_samples_are_divided(
-    sizes: list[int], classes: int, ranks: int, seed: int
-) -> None:
+def test_metrics_are_independent_of_the_partition(sizes: list[int], classes: int, ranks: int, seed: int) -> None:
     outputs, targets = sample(sum(sizes), classes, seed)
     objective = TASK.objective(Job(), dataset_info(classes))
     measures = [objective.metric() for _ in range(ranks)]
@@ -54,7 +52,7 @@ def test_that_measures_do_not_depend_on_how_the_samples_are_divided(
 
 
 @pytest.mark.parametrize("classes", [5, 70])
-def test_that_the_measures_of_each_class_and_their_confusion_are_those_of_their_definitions(classes: int) -> None:
+def test_class_metrics_match_their_definitions(classes: int) -> None:
     outputs, targets = sample(300, classes, 1)
     targets[targets == 2] = 0
     outputs[:, 2] = -9.0  # a class that neither occurs nor is found
@@ -77,7 +75,7 @@ def test_that_the_measures_of_each_class_and_their_confusion_are_those_of_their_
     assert [list(row) for row in confusion] == by_hand
 
 
-def test_that_smoothed_targets_give_the_loss_of_their_definition() -> None:
+def test_label_smoothing_matches_its_definition() -> None:
     outputs, targets = sample(6, 4, 0)
     smoothed = functional.one_hot(targets, 4) * 0.9 + 0.1 / 4
     expected = -(smoothed * outputs.log_softmax(1)).sum(1)
@@ -89,7 +87,7 @@ def test_that_smoothed_targets_give_the_loss_of_their_definition() -> None:
     assert measures.compute()["loss"] == pytest.approx(plain, rel=1e-6)  # by which runs can be compared
 
 
-def test_that_binary_cross_entropy_is_timms_with_smoothed_and_with_mixed_targets() -> None:
+def test_binary_cross_entropy_matches_timm() -> None:
     outputs, targets = sample(6, 4, 0)
     plain = TASK.objective(Job.from_fields(loss="bce", label_smoothing=0.1), dataset_info(4)).loss(outputs, targets)
     torch.testing.assert_close(plain.mean(), BinaryCrossEntropy(smoothing=0.1)(outputs, targets))
@@ -100,7 +98,7 @@ def test_that_binary_cross_entropy_is_timms_with_smoothed_and_with_mixed_targets
     assert plain.shape == (6,)
 
 
-def test_that_balanced_classes_count_alike_together_and_one_in_the_mean() -> None:
+def test_balanced_weights_average_to_one() -> None:
     counts = (60.0, 30.0, 0.0, 10.0)
     objective = TASK.objective(
         Job.from_fields(class_weights="balanced"), DatasetInfo(tuple("abcd"), class_counts=lambda: counts)
@@ -111,7 +109,7 @@ def test_that_balanced_classes_count_alike_together_and_one_in_the_mean() -> Non
     assert [losses[targets == number].sum().item() for number in (0, 1, 3)] == pytest.approx([100 / 3] * 3)
 
 
-def test_that_images_that_are_mixed_are_learnt_and_counted_by_their_shares() -> None:
+def test_mixed_images_count_by_their_fractions() -> None:
     objective = TASK.objective(Job.from_fields(mixup=0.2), dataset_info(3))
     outputs, targets = sample(8, 3, 2)
     shares = 0.7 * functional.one_hot(targets, 3) + 0.3 * functional.one_hot(targets.roll(1), 3)
@@ -129,18 +127,18 @@ def test_that_images_that_are_mixed_are_learnt_and_counted_by_their_shares() -> 
     assert objective.show_truth(np.zeros((2, 2, 3), np.uint8), shares[0]).words == objective._classes[int(targets[0])]
 
 
-def test_that_measures_of_nothing_are_missing_rather_than_zero() -> None:
+def test_metrics_without_samples_are_missing() -> None:
     assert OBJECTIVE.metric().compute() == {}
 
 
-def test_that_the_loss_is_per_sample_and_in_full_precision() -> None:
+def test_loss_is_per_sample_in_fp32() -> None:
     outputs, targets = sample(6, 4, 0)
     loss = OBJECTIVE.loss(outputs.bfloat16(), targets)
     assert (loss.shape, loss.dtype) == ((6,), torch.float32)
     torch.testing.assert_close(OBJECTIVE.loss(outputs, targets).mean(), functional.cross_entropy(outputs, targets))
 
 
-def test_that_right_answers_are_counted() -> None:
+def test_correct_predictions_are_counted() -> None:
     outputs, targets = sample(20, 3, 0)
     correct = OBJECTIVE.correct(outputs, targets)
     assert correct.shape == ()
@@ -150,7 +148,7 @@ def test_that_right_answers_are_counted() -> None:
 @pytest.mark.parametrize(
     ("model", "size"), [("mnist_cnn", 28), ("resnet18", 224), ("inception_v3", 299), ("/my/net.py", 224)]
 )
-def test_that_the_size_is_the_models_own_unless_given(model: str, size: int) -> None:
+def test_image_size_defaults_to_the_models(model: str, size: int) -> None:
     assert TASK.image_size(Job.from_fields(model=model)) == size
     assert TASK.image_size(Job.from_fields(model=model, image_size=96)) == 96
 
@@ -165,7 +163,7 @@ def test_that_the_size_is_the_models_own_unless_given(model: str, size: int) -> 
         ("/my/net.py", 0.485),
     ],
 )
-def test_that_images_are_normalised_as_the_weights_expect(model: str, mean: float) -> None:
+def test_normalization_matches_the_weights(model: str, mean: float) -> None:
     means, stds = TASK.normalisation(Job.from_fields(model=model), 3)
     assert (len(means), len(stds), means[0]) == (3, 3, mean)
     grey_mean, grey_std = TASK.normalisation(Job.from_fields(model=model), 1)
@@ -176,7 +174,7 @@ def test_that_images_are_normalised_as_the_weights_expect(model: str, mean: floa
         assert grey_std[0] == pytest.approx(sum(stds) / 3)
 
 
-def test_that_inception_sees_what_its_pretrained_weights_saw() -> None:
+def test_inception_input_matches_its_weights() -> None:
     from torchvision.models import Inception_V3_Weights, inception_v3
 
     transforms = Inception_V3_Weights.DEFAULT.transforms()

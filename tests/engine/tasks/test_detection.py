@@ -63,14 +63,14 @@ def perfect(true: list[tuple[list[float], int]], most: int = 8, masks: Tensor | 
     return found
 
 
-def test_that_what_is_wanted_of_a_detector_leaves_out_what_is_ignored_or_fills_up() -> None:
+def test_detector_targets_skip_ignored_and_padding() -> None:
     first, second = box_targets(true_boxes())
     assert first["boxes"].tolist() == [[4, 6, 30, 40], [20, 20, 60, 50]]
     assert first["labels"].tolist() == [3, 2]
     assert second["boxes"].shape == (0, 4)
 
 
-def test_that_objects_come_from_planes_with_the_boxes_around_their_pixels() -> None:
+def test_objects_have_boxes_around_their_pixels() -> None:
     first, second = instance_targets(planes())
     assert first["boxes"].tolist() == [[4, 6, 30, 40], [20, 20, 60, 50]]
     assert first["labels"].tolist() == [3, 2]
@@ -84,7 +84,7 @@ def test_that_objects_come_from_planes_with_the_boxes_around_their_pixels() -> N
 
 
 @pytest.mark.parametrize("task", [BOXES, MASKS])
-def test_that_a_detector_gives_each_image_its_loss_and_then_as_many_detections_for_each(task: Any) -> None:
+def test_detector_returns_losses_then_detections(task: Any) -> None:
     name = task.entry.id
     model = task.build_model(job(task=name, model=task.entry.model), len(CLASSES), 3)
     objective = task.objective(job(task=name), DatasetInfo(CLASSES))
@@ -106,7 +106,7 @@ def test_that_a_detector_gives_each_image_its_loss_and_then_as_many_detections_f
     assert (found[..., 4][found[..., 4] < 0] == -1).all()
 
 
-def test_that_a_detector_sees_images_as_given_and_is_the_librarys_by_its_state() -> None:
+def test_detector_state_loads_in_torchvision() -> None:
     ours = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, 3).eval()
     plain = torchvision.models.get_model(
         "ssdlite320_mobilenet_v3_large", weights=None, weights_backbone=None, num_classes=4,
@@ -126,7 +126,7 @@ def test_that_a_detector_sees_images_as_given_and_is_the_librarys_by_its_state()
         assert (each[count:, 4] == -1).all()
 
 
-def test_that_boxes_are_of_full_precision_where_layers_compute_in_bf16() -> None:
+def test_boxes_stay_in_fp32_under_bf16() -> None:
     model = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, 3).eval()
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         boxes = model(torch.randn(2, 3, 64, 64))[..., :4]
@@ -135,18 +135,18 @@ def test_that_boxes_are_of_full_precision_where_layers_compute_in_bf16() -> None
 
 
 @pytest.mark.parametrize("channels", [1, 5])
-def test_that_images_of_other_channels_are_taken(channels: int) -> None:
+def test_detectors_accept_other_channels(channels: int) -> None:
     model = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, channels)
     assert model(torch.randn(2, channels, 64, 64), true_boxes()).isfinite().all()
 
 
 @pytest.mark.parametrize(("size", "proposals"), [(64, 128), (416, 138), (800, 512), (1600, 512)])
-def test_that_of_smaller_images_fewer_proposals_are_learnt_from(size: int, proposals: int) -> None:
+def test_small_images_use_fewer_proposals(size: int, proposals: int) -> None:
     model: Any = on_meta(lambda: BOXES.build_model(job(model="fasterrcnn", image_size=size), 3, 3))
     assert model.roi_heads.fg_bg_sampler.batch_size_per_image == proposals
 
 
-def test_that_fresh_weights_depend_on_the_seed_alone() -> None:
+def test_fresh_weights_depend_on_the_seed() -> None:
     torch.manual_seed(1)
     one = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, 3).state_dict()
     torch.manual_seed(2)
@@ -154,13 +154,13 @@ def test_that_fresh_weights_depend_on_the_seed_alone() -> None:
     assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 
-def test_that_a_detector_cannot_be_cut_and_says_why() -> None:
+def test_detectors_cannot_be_split() -> None:
     model = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, 3)
     with pytest.raises(CannotCut, match="the boxes that it processes depend on the image"):
         split_points(model)
 
 
-def test_that_weights_are_taken_over_but_for_a_head_of_other_classes_and_norms_are_frozen(tmp_path: Path) -> None:
+def test_pretrained_weights_load_without_the_head(tmp_path: Path) -> None:
     before = BOXES.build_model(job(model=FROZEN), 5, 3)
     torch.save(before.state_dict(), tmp_path / "weights.pt")
     given = job(model=FROZEN, weights_file=str(tmp_path / "weights.pt"), freeze_epochs=100, seed=8)
@@ -256,7 +256,7 @@ def test_anchors_scale_with_image_size() -> None:
         ("fcos_resnet50_fpn", {}),
     ],
 )
-def test_that_the_names_in_torchvisions_older_files_become_todays(name: str, old: dict[str, str]) -> None:
+def test_older_weight_names_are_converted(name: str, old: dict[str, str]) -> None:
     plain = on_meta(lambda: torchvision.models.get_model(name, weights=None, weights_backbone=None))
     today = dict(plain.state_dict())
     assert old.keys() <= today.keys()
@@ -276,7 +276,7 @@ def test_that_the_names_in_torchvisions_older_files_become_todays(name: str, old
          "The pretrained weights of the encoder vgg11"),
     ],
 )  # fmt: skip
-def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, Any], field: str, words: str) -> None:
+def test_unbuildable_model_is_a_field_problem(fields: dict[str, Any], field: str, words: str) -> None:
     given = job(**fields)
     with pytest.raises(TaskError) as error:
         TASKS[given.task].build_model(given, 3, 3)
@@ -293,7 +293,7 @@ def build_model(num_classes):
 """
 
 
-def test_that_a_model_file_may_give_any_detector_of_torchvisions_kind(tmp_path: Path) -> None:
+def test_model_file_may_return_a_detector(tmp_path: Path) -> None:
     def built(made: str) -> nn.Module:
         text = OWN.format(made=made)
         (tmp_path / "own.py").write_text(text)
@@ -309,7 +309,7 @@ def test_that_a_model_file_may_give_any_detector_of_torchvisions_kind(tmp_path: 
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_that_measures_are_the_same_however_the_images_are_divided(ranks: int) -> None:
+def test_detection_metrics_are_independent_of_the_partition(ranks: int) -> None:
     objective = BOXES.objective(job(), DatasetInfo(CLASSES))
     targets = torch.cat([true_boxes(), true_boxes()[:1]])
     right = [([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)]
@@ -332,7 +332,7 @@ def test_that_measures_are_the_same_however_the_images_are_divided(ranks: int) -
     assert objective.metric().compute() == {}
 
 
-def test_that_masks_are_judged_by_their_pixels_and_boxes_by_their_corners() -> None:
+def test_masks_and_boxes_are_matched_separately() -> None:
     objective = MASKS.objective(job(), DatasetInfo(CLASSES))
     targets = planes()[:1]
     boxes = [([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)]
@@ -347,7 +347,7 @@ def test_that_masks_are_judged_by_their_pixels_and_boxes_by_their_corners() -> N
         assert measures.per_class()["Mask AP50"] == (None, pytest.approx(2 * wanted - 1), pytest.approx(1))
 
 
-def test_that_what_lies_in_an_object_of_no_class_is_not_wrong() -> None:
+def test_detections_in_ignored_objects_do_not_count() -> None:
     objective = MASKS.objective(job(), DatasetInfo(CLASSES))
     masks = torch.ones(3, 28, 28)
     here = [([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)]
@@ -361,7 +361,7 @@ def test_that_what_lies_in_an_object_of_no_class_is_not_wrong() -> None:
     assert measures.compute()["mask_ap50"] == pytest.approx(1)
 
 
-def test_that_truth_and_predictions_are_drawn_and_counted_in_words() -> None:
+def test_objects_are_drawn_and_summarized() -> None:
     image = np.full((64, 64, 3), 40, np.uint8)
     objective = BOXES.objective(job(), DatasetInfo(CLASSES))
     truth = objective.show_truth(image, true_boxes()[0])
@@ -390,7 +390,7 @@ def test_that_truth_and_predictions_are_drawn_and_counted_in_words() -> None:
     assert (shown.image[45, 45] == 40).all()
 
 
-def test_that_every_detector_of_the_library_is_one_of_the_catalogues() -> None:
+def test_catalogue_lists_every_detector() -> None:
     known = set(torchvision.models.list_models(module=torchvision.models.detection))
     ours = {*BOXES.model_names(), *MASKS.model_names()}
     assert known - ours == {"keypointrcnn_resnet50_fpn"}
@@ -399,7 +399,7 @@ def test_that_every_detector_of_the_library_is_one_of_the_catalogues() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("task", [BOXES, MASKS])
-def test_that_every_detector_learns_from_its_smallest_images_with_objects_and_without(task: Any) -> None:
+def test_detectors_train_on_their_smallest_images(task: Any) -> None:
     for name in task.model_names():
         size = task.model_info(name).min_image_size
         model = task.build_model(job(task=task.entry.id, model=name, image_size=size), 3, 3)
@@ -417,6 +417,6 @@ def test_that_every_detector_learns_from_its_smallest_images_with_objects_and_wi
             assert model.eval()(inputs).isfinite().all(), name
 
 
-def test_that_a_detector_that_is_none_of_torchvisions_is_refused() -> None:
+def test_foreign_detector_is_refused() -> None:
     with pytest.raises(AttributeError):
         use_tensors(nn.Linear(1, 1), 1)

@@ -20,7 +20,7 @@ def batch(count: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
     return inputs, torch.randint(0, CLASSES, (count,), generator=generator)
 
 
-def test_that_mixup_takes_one_mean_of_images_and_of_classes() -> None:
+def test_mixup_averages_images_and_classes() -> None:
     inputs, targets = batch()
     mixed, shares = Mixing(CLASSES, 0.4, 0.0, RandomStreams(3))(inputs.clone(), targets, 2, 5)
     other = targets.roll(1)
@@ -32,7 +32,7 @@ def test_that_mixup_takes_one_mean_of_images_and_of_classes() -> None:
     torch.testing.assert_close(shares.sum(1), torch.ones(6))
 
 
-def test_that_cutmix_mixes_classes_as_the_pasted_pixels() -> None:
+def test_cutmix_weights_classes_by_pixels() -> None:
     inputs, targets = batch()
     mixed, shares = Mixing(CLASSES, 0.0, 1.0, RandomStreams(3))(inputs.clone(), targets, 1, 0)
     pasted = (mixed != inputs).any(1)
@@ -44,7 +44,7 @@ def test_that_cutmix_mixes_classes_as_the_pasted_pixels() -> None:
     torch.testing.assert_close(kept, (1 - share).expand_as(kept))
 
 
-def test_that_the_draws_go_by_seed_epoch_and_place_alone_and_vary_with_each() -> None:
+def test_draws_depend_on_seed_epoch_and_position() -> None:
     def shares(seed: int, epoch: int, place: int) -> list[float]:
         torch.manual_seed(np.random.default_rng().integers(99))
         return Mixing(CLASSES, 0.3, 0.7, RandomStreams(seed))(*batch(), epoch, place)[1].flatten().tolist()
@@ -53,7 +53,7 @@ def test_that_the_draws_go_by_seed_epoch_and_place_alone_and_vary_with_each() ->
     assert len({str(shares(*which)) for which in ((1, 2, 3), (2, 2, 3), (1, 3, 3), (1, 2, 4))}) == 4
 
 
-def test_that_both_are_used_where_both_are_asked_for() -> None:
+def test_mixup_and_cutmix_are_combined() -> None:
     mixer = Mixing(CLASSES, 0.3, 0.7, RandomStreams(0))
     cut = []
     for place in range(20):
@@ -63,7 +63,7 @@ def test_that_both_are_used_where_both_are_asked_for() -> None:
     assert 4 < sum(cut) < 16
 
 
-def test_that_windows_take_their_share_of_the_area_and_lie_within_the_image() -> None:
+def test_cutmix_windows_fit_the_image() -> None:
     random = np.random.default_rng(0)
     areas = []
     for _ in range(300):
@@ -74,7 +74,7 @@ def test_that_windows_take_their_share_of_the_area_and_lie_within_the_image() ->
     assert max(areas) == 150  # a quarter of 600, where nothing is cut off
 
 
-def test_that_few_and_soft_targets_are_borne() -> None:
+def test_mixing_accepts_few_and_soft_targets() -> None:
     mixer = Mixing(CLASSES, 0.4, 0.4, RandomStreams(0))
     inputs, targets = batch(1)
     mixed, shares = mixer(inputs.clone(), targets, 1, 0)
@@ -85,7 +85,7 @@ def test_that_few_and_soft_targets_are_borne() -> None:
     assert Mixing(CLASSES, 0.4, 0, RandomStreams(0))(batch(2)[0], several, 1, 0)[1].sum().item() == pytest.approx(3)
 
 
-def test_that_only_tasks_that_mix_do_and_validations_are_never_mixed() -> None:
+def test_mixing_is_for_training_of_some_tasks() -> None:
     job, plain, streams = Job.from_fields(mixup=0.2), Job(), RandomStreams(0)
     classification, segmentation = TASKS["classification"].entry, TASKS["segmentation"].entry
     assert isinstance(mixing(job, classification, 3, streams, training=True), Mixing)

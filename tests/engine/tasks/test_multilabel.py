@@ -37,7 +37,7 @@ def by_hand(scores: np.ndarray, true: np.ndarray) -> float | None:
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_that_measures_are_those_of_their_definitions_however_the_samples_are_divided(ranks: int) -> None:
+def test_multilabel_metrics_match_their_definitions(ranks: int) -> None:
     objective = TASK.objective(Job.from_fields(task="multilabel"), dataset_info(CLASSES))
     outputs, targets = sample(23)
     outputs[1] = -9.0
@@ -69,7 +69,7 @@ def test_that_measures_are_those_of_their_definitions_however_the_samples_are_di
     assert objective.metric().compute() == {}
 
 
-def test_that_smoothing_draws_targets_towards_a_half() -> None:
+def test_smoothing_moves_targets_toward_half() -> None:
     outputs, targets = sample(4)
     smoothed = 0.8 * targets + 0.1
     plain, smooth = (
@@ -79,7 +79,7 @@ def test_that_smoothing_draws_targets_towards_a_half() -> None:
     torch.testing.assert_close(smooth.loss(outputs, targets), plain.loss(outputs, smoothed))
 
 
-def test_that_balanced_labels_count_as_torchs_own_loss_weighs_what_is_there() -> None:
+def test_balanced_labels_match_pos_weight() -> None:
     outputs, targets = sample(40)
     targets[:, 0] = 1  # a label that every sample has
     counts = targets.sum(0)
@@ -98,7 +98,7 @@ def test_that_balanced_labels_count_as_torchs_own_loss_weighs_what_is_there() ->
     assert (pulls[[0, 4]].abs() > 1).all()
 
 
-def test_that_labels_are_told_the_likeliest_first() -> None:
+def test_labels_are_sorted_by_probability() -> None:
     objective = TASK.objective(Job.from_fields(task="multilabel"), dataset_info(3))
     image = np.zeros((2, 2, 3), np.uint8)
     assert objective.show_truth(image, torch.tensor([1.0, 0.0, 1.0])).words == "class 0, class 2"
@@ -106,7 +106,7 @@ def test_that_labels_are_told_the_likeliest_first() -> None:
     assert objective.show_prediction(image, torch.tensor([-1.0, -3.0, -4.0])).words == "no label"
 
 
-def test_that_its_models_are_those_of_classification() -> None:
+def test_multilabel_uses_classification_models() -> None:
     model = TASK.build_model(Job.from_fields(task="multilabel", model="mnist_cnn"), CLASSES, 3)
     assert model(torch.rand(2, 3, 28, 28)).shape == (2, CLASSES)
     assert TASK.model_names() == ()

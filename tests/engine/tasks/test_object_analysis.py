@@ -15,7 +15,7 @@ SCALE = 5.0
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_that_average_precision_by_size_is_that_of_pycocotools(seed: int) -> None:
+def test_ap_by_size_matches_pycocotools(seed: int) -> None:
     given = images(seed)
     metric = BoxObjects(CLASSES, SCALE)
     for image in given:
@@ -67,9 +67,7 @@ def errors(
         ((box(50), 0, 0.8), "background"),
     ],
 )
-def test_that_a_wrong_detection_is_of_the_kind_that_it_was_made(
-    wrong: tuple[list[float], int, float], kind: str
-) -> None:
+def test_error_kinds_are_classified(wrong: tuple[list[float], int, float], kind: str) -> None:
     found, kinds = errors([(box(0), 0, 0.9), (box(100), 0, 0.7), wrong])
     assert sorted(kinds) == sorted(["right", "right", kind])
     assert {name: count for name, (count, _) in found.items() if count} == (
@@ -82,14 +80,14 @@ def test_that_a_wrong_detection_is_of_the_kind_that_it_was_made(
     assert found[kind][1] == pytest.approx(mended - base, abs=1e-9)
 
 
-def test_that_missed_objects_cost_what_they_take_from_recall() -> None:
+def test_missed_objects_cost_recall() -> None:
     found, kinds = errors([(box(0), 0, 0.9), (box(200), 1, 0.9)])
     assert kinds == ["right", "right"]
     assert found["missed"] == (1, pytest.approx(1 - (51 / 101 + 1) / 2, abs=1e-9))
     assert all(found[kind] == (0, 0) for kind in KINDS)
 
 
-def test_that_of_several_errors_about_one_object_the_surest_alone_is_mended() -> None:
+def test_most_confident_error_per_object_is_corrected() -> None:
     found, kinds = errors([(box(206), 1, 0.8), (box(207), 1, 0.7), (box(200), 0, 0.9)])
     assert sorted(kinds) == ["classification", "localisation", "localisation"]
     assert found["classification"] == (1, pytest.approx(0.5, abs=1e-9))

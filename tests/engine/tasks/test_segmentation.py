@@ -53,7 +53,7 @@ def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_that_measures_are_those_of_their_definitions_however_the_images_are_divided(ranks: int) -> None:
+def test_metrics_match_their_definitions(ranks: int) -> None:
     objective = TASK.objective(Job.from_fields(task="segmentation"), dataset_info(CLASSES))
     outputs, targets = sample(7)
     parts = [objective.metric() for _ in range(ranks)]
@@ -69,7 +69,7 @@ def test_that_measures_are_those_of_their_definitions_however_the_images_are_div
     assert objective.metric().compute() == {}
 
 
-def test_that_the_measures_of_each_class_and_their_confusion_are_those_of_their_definitions() -> None:
+def test_class_metrics_match_their_definitions() -> None:
     measures = TASK.objective(Job.from_fields(task="segmentation"), dataset_info(CLASSES)).metric()
     outputs, targets = sample(7)
     outputs[:, 3] = -9.0  # neither occurs nor is found
@@ -91,7 +91,7 @@ def test_that_the_measures_of_each_class_and_their_confusion_are_those_of_their_
 
 
 @pytest.mark.parametrize("kind", ["cross_entropy", "focal", "cross_entropy_dice", "dice"])
-def test_that_balanced_classes_count_by_enets_weights_and_one_in_the_mean_over_the_pixels(kind: str) -> None:
+def test_balanced_weights_follow_enet(kind: str) -> None:
     counts = (900.0, 80.0, 20.0, 0.0)
     given = DatasetInfo(tuple("abcd"), class_counts=lambda: counts)
     job = Job.from_fields(task="segmentation", loss=kind, class_weights="balanced")  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ def test_that_balanced_classes_count_by_enets_weights_and_one_in_the_mean_over_t
     assert measures.compute()["loss"] == pytest.approx(plain.loss(outputs, targets).item())
 
 
-def test_that_cross_entropy_is_the_mean_over_the_pixels_that_have_a_class() -> None:
+def test_cross_entropy_ignores_unlabeled_pixels() -> None:
     outputs, targets = sample(3)
     losses = TASK.objective(Job.from_fields(task="segmentation"), dataset_info(CLASSES)).loss(outputs, targets)
     for number in range(3):
@@ -129,7 +129,7 @@ def test_that_cross_entropy_is_the_mean_over_the_pixels_that_have_a_class() -> N
 
 
 @pytest.mark.parametrize("kind", ["cross_entropy", "focal", "dice", "cross_entropy_dice"])
-def test_that_every_loss_falls_to_nothing_where_all_is_right_and_bears_an_image_without_classes(kind: str) -> None:
+def test_losses_vanish_for_perfect_outputs(kind: str) -> None:
     objective = TASK.objective(Job.from_fields(task="segmentation", loss=kind), dataset_info(CLASSES))  # type: ignore[arg-type]
     outputs, targets = sample(3)
     targets[2] = NO_CLASS
@@ -146,7 +146,7 @@ def test_that_every_loss_falls_to_nothing_where_all_is_right_and_bears_an_image_
     assert (outputs.grad[ignored] == 0).all()
 
 
-def test_that_the_focal_loss_with_one_sure_pixel_is_the_papers() -> None:
+def test_focal_loss_matches_the_paper() -> None:
     outputs = torch.tensor([[[[2.0]], [[0.0]]]])
     likely = torch.sigmoid(torch.tensor(2.0)).item()
     loss = TASK.objective(Job.from_fields(task="segmentation", loss="focal"), dataset_info(2)).loss(
@@ -156,7 +156,7 @@ def test_that_the_focal_loss_with_one_sure_pixel_is_the_papers() -> None:
 
 
 @pytest.mark.parametrize(("model", "channels"), [("unet", 3), ("unet", 1), ("lraspp_mobilenet_v3_large", 3)])
-def test_that_weights_load_into_the_plain_librarys_model_and_give_the_same(model: str, channels: int) -> None:
+def test_weights_load_in_the_plain_library(model: str, channels: int) -> None:
     job = Job.from_fields(task="segmentation", model=model, encoder="resnet18", image_size=64)
     ours = TASK.build_model(job, CLASSES, channels).eval()
     if model == "unet":
@@ -171,7 +171,7 @@ def test_that_weights_load_into_the_plain_librarys_model_and_give_the_same(model
         torch.testing.assert_close(ours(inputs), theirs["out"] if isinstance(theirs, dict) else theirs)
 
 
-def test_that_fresh_weights_depend_on_the_seed_alone() -> None:
+def test_fresh_weights_depend_on_the_seed() -> None:
     job = Job.from_fields(task="segmentation", model="unet", encoder="resnet18", image_size=64)
     torch.manual_seed(1)
     one = TASK.build_model(job, CLASSES, 3).state_dict()
@@ -188,7 +188,7 @@ def test_that_fresh_weights_depend_on_the_seed_alone() -> None:
         ({"model": "unet", "image_size": 100}, "image_size", "Set 96"),
     ],
 )
-def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, object], field: str, words: str) -> None:
+def test_unbuildable_model_is_a_field_problem(fields: dict[str, object], field: str, words: str) -> None:
     with pytest.raises(TaskError) as error:
         TASK.build_model(Job.from_fields(**({"task": "segmentation", "image_size": 64} | fields)), CLASSES, 3)  # type: ignore[arg-type]
     assert error.value.field == field
@@ -203,7 +203,7 @@ def build_model(num_classes):
 """
 
 
-def test_that_a_model_file_of_ones_own_is_tried_out(tmp_path: Path) -> None:
+def test_model_file_is_validated(tmp_path: Path) -> None:
     def built(size: int, padding: int) -> nn.Module:
         text = OWN.format(size=size, padding=padding)
         (tmp_path / "own.py").write_text(text)
@@ -223,7 +223,7 @@ def a_file(path: Path, state: dict[str, Tensor]) -> str:
     return str(path)
 
 
-def test_that_a_file_of_timms_model_is_loaded_into_the_encoder(tmp_path: Path) -> None:
+def test_timm_weights_load_into_the_encoder(tmp_path: Path) -> None:
     whole = timm.create_model("tf_efficientnet_lite0").eval()
     file = a_file(tmp_path / "lite0.safetensors", whole.state_dict())
     fields = {"task": "segmentation", "model": "unet", "image_size": 64}
@@ -248,7 +248,7 @@ def features(inputs: Tensor, whole: torch.nn.Module) -> Tensor:
 
 
 @pytest.mark.parametrize("encoder", ["resnet18", "tu-resnet18"])
-def test_that_an_encoder_starts_from_its_pretrained_weights(encoder: str) -> None:
+def test_encoder_starts_pretrained(encoder: str) -> None:
     job = Job.from_fields(task="segmentation", model="linknet", encoder=encoder, pretrained=True, image_size=64)
     known = weights_of(job, load_catalogue())
     assert known is not None
@@ -264,7 +264,7 @@ def test_that_an_encoder_starts_from_its_pretrained_weights(encoder: str) -> Non
     assert TASK.build_model(job, CLASSES, 1)(torch.rand(2, 1, 64, 64)).shape == (2, CLASSES, 64, 64)
 
 
-def test_that_an_encoder_without_known_weights_is_told() -> None:
+def test_encoder_without_weights_is_reported() -> None:
     job = Job.from_fields(task="segmentation", model="unet", encoder="dpn68b", pretrained=True, image_size=64)
     with pytest.raises(TaskError, match="no pretrained weights for the encoder dpn68b"):
         on_meta(lambda: TASK.build_model(job, CLASSES, 3))

@@ -74,7 +74,7 @@ def loaded_by_card(folder: Path) -> Any:
     return names["model"]
 
 
-def test_that_a_handed_over_classifier_predicts_without_footplate(trained: Trainer, tmp_path: Path) -> None:
+def test_handover_predicts_without_footplate(trained: Trainer, tmp_path: Path) -> None:
     shared = trained("classification")
     shutil.copytree(shared.run.path, tmp_path / "run")
     of = replace(shared, run=RunFolder(tmp_path / "run"))
@@ -123,7 +123,7 @@ def test_that_a_handed_over_classifier_predicts_without_footplate(trained: Train
 
 
 @pytest.mark.long
-def test_that_a_segmentation_takes_any_size_and_loads_in_its_library(trained: Trainer, tmp_path: Path) -> None:
+def test_segmentation_converts_with_dynamic_size(trained: Trainer, tmp_path: Path) -> None:
     of = trained("segmentation")
     made = converted(of, tmp_path / "out", "onnx", "safetensors", dynamic_size=True, preprocessing=False)
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
@@ -147,9 +147,7 @@ def test_that_a_segmentation_takes_any_size_and_loads_in_its_library(trained: Tr
 @pytest.mark.parametrize(
     ("model", "size", "library"), [("timm:convnextv2_atto", 32, "timm"), ("squeezenet1_1", 32, "torchvision")]
 )
-def test_that_weights_load_in_their_library(
-    model: str, size: int, library: str, forker: Forker, tmp_path: Path
-) -> None:
+def test_weights_load_in_their_library(model: str, size: int, library: str, forker: Forker, tmp_path: Path) -> None:
     of = train(forker, tmp_path, "classification", model=model, image_size=size, val_crop=0.8)
     made = converted(of, tmp_path / "out", "safetensors")
     assert [each.runtime.split()[0] for each in made.compared] == [library]
@@ -166,7 +164,7 @@ def test_that_weights_load_in_their_library(
 
 
 @pytest.mark.long
-def test_that_a_detector_suppresses_boxes_by_itself(trained: Trainer, tmp_path: Path) -> None:
+def test_converted_detector_includes_nms(trained: Trainer, tmp_path: Path) -> None:
     of = trained("detection")
     made = converted(of, tmp_path / "out", "onnx")
     (compared,) = made.compared
@@ -179,7 +177,7 @@ def test_that_a_detector_suppresses_boxes_by_itself(trained: Trainer, tmp_path: 
     assert predicted(tmp_path / "out", "image.png").startswith(str(tmp_path))
 
 
-def test_that_what_onnx_lacks_is_named_and_nothing_left(forker: Forker, tmp_path: Path) -> None:
+def test_unsupported_operation_is_named(forker: Forker, tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(
         "import torch\nfrom torch import nn\n\n\nclass Own(nn.Module):\n"
@@ -200,7 +198,7 @@ def test_that_what_onnx_lacks_is_named_and_nothing_left(forker: Forker, tmp_path
     assert {each.name for each in made.files} == {"model.safetensors", "config.json", "README.md"}
 
 
-def test_that_a_lost_dataset_leaves_random_images_to_compare_on(forker: Forker, tmp_path: Path) -> None:
+def test_missing_dataset_uses_random_images(forker: Forker, tmp_path: Path) -> None:
     of = train(forker, tmp_path, "multilabel")
     Path(of.job.data.dataset).rename(tmp_path / "elsewhere")
     made = converted(of, tmp_path / "out", "onnx", int8=True)
@@ -210,7 +208,7 @@ def test_that_a_lost_dataset_leaves_random_images_to_compare_on(forker: Forker, 
     assert {problem.field for problem in made.problems} == {"dataset", "int8"}
 
 
-def test_that_a_task_of_ones_own_is_handed_over(trained: Trainer, tmp_path: Path) -> None:
+def test_custom_task_is_handed_over(trained: Trainer, tmp_path: Path) -> None:
     shared = trained("custom")
     agreed(COUNTING)
     shutil.copytree(shared.run.path, tmp_path / "run")

@@ -22,7 +22,7 @@ Trainer = Callable[[str], Trained]
 
 
 @pytest.mark.long
-def test_that_weights_are_written_and_told_of(trained: Trainer, tmp_path: Path) -> None:
+def test_convert_writes_weights(trained: Trainer, tmp_path: Path) -> None:
     run = str(trained("classification").run.path)
     out = tmp_path / "out"
     answer = footplate("convert", run, "--to", "safetensors", "--out", str(out), "--json")
@@ -37,7 +37,7 @@ def test_that_weights_are_written_and_told_of(trained: Trainer, tmp_path: Path) 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits on files")
 @pytest.mark.long
-def test_that_a_full_disk_leaves_nothing(trained: Trainer, tmp_path: Path) -> None:
+def test_full_disk_leaves_nothing(trained: Trainer, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = command("convert", str(trained("classification").run.path), "--to", "safetensors", "--out", str(out))
     limit = 1 << 20  # the weights take more
@@ -52,7 +52,7 @@ def test_that_a_full_disk_leaves_nothing(trained: Trainer, tmp_path: Path) -> No
 
 
 @pytest.mark.long
-def test_that_a_stopped_conversion_leaves_nothing(trained: Trainer, tmp_path: Path) -> None:
+def test_interrupted_conversion_leaves_nothing(trained: Trainer, tmp_path: Path) -> None:
     out = tmp_path / "out"
     order = ConvertOrder(run=str(trained("classification").run.path), to=("onnx",), out=str(out))
     words = [sys.executable, "-m", "engine.inference"]

@@ -57,9 +57,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("task", "fields"), CASES, ids=[fields["model"] for _, fields in CASES])
-def test_that_the_file_gives_what_the_model_gives(
-    task: str, fields: dict[str, Any], forker: Forker, tmp_path: Path
-) -> None:
+def test_onnx_matches_the_model(task: str, fields: dict[str, Any], forker: Forker, tmp_path: Path) -> None:
     of = train(forker, tmp_path, task, **fields)
     order = ConvertOrder(run=str(of.run.path), checkpoint="last", to=("onnx",), out=str(tmp_path / "out"))
     made = read_converted(convert(order, lambda message: None))

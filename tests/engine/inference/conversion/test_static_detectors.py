@@ -43,7 +43,7 @@ def spread_scores(model: Any, images: torch.Tensor) -> None:
         ("instance_segmentation", "maskrcnn", 128),
     ],
 )
-def test_that_the_file_finds_what_the_model_finds(task: str, name: str, size: int, tmp_path: Path) -> None:
+def test_converted_detector_matches_the_model(task: str, name: str, size: int, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model: Any = (
         TASKS[task]

@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 
-def test_that_a_failing_disk_is_told_of_and_nothing_is_left(forker: Forker, tmp_path: Path) -> None:
+def test_failing_disk_is_reported_without_leftovers(forker: Forker, tmp_path: Path) -> None:
     library, source = tmp_path / "bad_disk.so", ROOT / "tests/support/bad_disk.c"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=120)
     run = train(forker, tmp_path, "classification").run.path

@@ -38,7 +38,7 @@ class Mean(Metric):
         return {"counters": total / count, "rows": float(self.rows.mean()), "other": float(np.mean(self.values))}
 
 
-def test_that_intervals_are_those_of_a_plain_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intervals_match_a_plain_bootstrap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "MAX_RESAMPLES", 200)
     values = torch.from_numpy(np.random.default_rng(0).normal(3, 2, 40))
     order = np.random.default_rng(1).permutation(40)
@@ -66,7 +66,7 @@ def test_that_intervals_are_those_of_a_plain_bootstrap(monkeypatch: pytest.Monke
     assert high - low == pytest.approx(2 * 1.96 * deviation, rel=0.2)
 
 
-def test_that_a_single_sample_has_no_interval() -> None:
+def test_single_sample_has_no_interval() -> None:
     draws = resample(1, lambda weights: Values({"x": 1.0}, {"y": (None, 0.5)}), lambda share: None)
     measures, per_class = intervals_of(Values({"x": 1.0}, {"y": (None, 0.5)}), draws)
     assert (measures["x"].value, measures["x"].low) == (1.0, None)

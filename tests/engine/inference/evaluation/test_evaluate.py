@@ -43,9 +43,7 @@ def refused(run: Path, dataset: str, **fields: object) -> str:
 
 
 @pytest.mark.parametrize("task", some(DATASETS, ("classification", "detection")))
-def test_that_an_evaluation_measures_what_the_run_measured(
-    task: str, trained: Callable[[str], Trained], tmp_path: Path
-) -> None:
+def test_evaluation_matches_the_runs_metrics(task: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
     of = trained(task)
     agreed(COUNTING)
     run = shutil.copytree(of.run.path, tmp_path / "run")
@@ -76,9 +74,7 @@ def test_that_an_evaluation_measures_what_the_run_measured(
     assert max(message.fraction for message in said) == 1
 
 
-def test_that_another_folder_is_evaluated_with_its_classes_mapped_by_name(
-    trained: Callable[[str], Trained], tmp_path: Path
-) -> None:
+def test_other_folder_maps_classes_by_name(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
     folder = shutil.copytree(Path(trained("classification").job.data.dataset) / "val", tmp_path / "folder")
     (folder / "blue").rename(folder / "0 new")
@@ -101,9 +97,7 @@ def test_that_another_folder_is_evaluated_with_its_classes_mapped_by_name(
     assert "none of the model's classes" in refused(run, str(folder))
 
 
-def test_that_the_test_split_is_found_and_a_lacking_one_is_told(
-    trained: Callable[[str], Trained], tmp_path: Path
-) -> None:
+def test_test_split_is_used_or_missed(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
     folder = make_colours(tmp_path / "folder", {"test": 2, "val": 3, "train": 1})
     assert (evaluated(run, str(folder)).evaluation.split, len(evaluations_of(run))) == ("test", 1)
@@ -115,9 +109,7 @@ def test_that_the_test_split_is_found_and_a_lacking_one_is_told(
     assert evaluated(run, str(only)).evaluation.samples == 3
 
 
-def test_that_masks_of_another_folder_are_mapped_by_their_values(
-    trained: Callable[[str], Trained], tmp_path: Path
-) -> None:
+def test_other_masks_map_by_value(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     run = shutil.copytree(trained("segmentation").run.path, tmp_path / "run")
     folder = make_masked(tmp_path / "folder", {"test": 3})
     evaluation = evaluated(run, str(folder)).evaluation
@@ -126,9 +118,7 @@ def test_that_masks_of_another_folder_are_mapped_by_their_values(
 
 
 @pytest.mark.long
-def test_that_clouds_of_another_folder_are_normalised_as_in_training(
-    trained: Callable[[str], Trained], tmp_path: Path
-) -> None:
+def test_other_clouds_use_training_normalization(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     of = trained("point_segmentation")
     run = shutil.copytree(of.run.path, tmp_path / "run")
     folder = shutil.copytree(Path(of.job.data.dataset) / "val", tmp_path / "folder")
@@ -139,7 +129,7 @@ def test_that_clouds_of_another_folder_are_normalised_as_in_training(
     )
 
 
-def test_that_what_cannot_be_evaluated_or_kept_is_refused_and_leaves_nothing(
+def test_invalid_evaluation_leaves_nothing(
     trained: Callable[[str], Trained], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
@@ -168,7 +158,7 @@ def _full_disk(source: str, target: str) -> None:
     raise OSError(28, "No space left on device", target)
 
 
-def test_that_two_evaluations_are_compared_pair_by_pair(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_evaluations_are_compared_in_pairs(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
     first, second = evaluated(run), evaluated(run)
     assert [kept.folder for kept in evaluations_of(run)] == [second.folder, first.folder]

@@ -38,7 +38,7 @@ def grey(path: Path) -> np.ndarray:
 @pytest.mark.parametrize(
     "task", some(sorted(DATASETS.keys() - {"point_segmentation"}), ("classification", "detection"))
 )
-def test_that_an_image_of_a_task_is_explained(task: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_explanation_of_every_task(task: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
     of = trained(task)
     agreed(COUNTING)
     image = first_image(Path(of.job.data.dataset))
@@ -59,7 +59,7 @@ def test_that_an_image_of_a_task_is_explained(task: str, trained: Callable[[str]
 
 
 @pytest.mark.long
-def test_that_the_same_images_give_the_same_files(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_explanation_is_deterministic(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     of = trained("detection")
     image = first_image(Path(of.job.data.dataset))
     assert explained(of, tmp_path / "once", image) == explained(of, tmp_path / "again", image)
@@ -69,9 +69,7 @@ def test_that_the_same_images_give_the_same_files(trained: Callable[[str], Train
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
 
 
-def test_that_what_cannot_be_explained_is_refused_with_all_reasons(
-    trained: Callable[[str], Trained], tmp_path: Path
-) -> None:
+def test_unexplainable_request_lists_reasons(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     clouds, colours = trained("point_segmentation"), trained("classification")
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken/thesis.txt").write_text("mine")
@@ -94,9 +92,7 @@ def test_that_what_cannot_be_explained_is_refused_with_all_reasons(
     assert not (tmp_path / "out").exists()
 
 
-def test_that_a_file_that_is_no_image_is_told_of_and_the_others_are_explained(
-    trained: Callable[[str], Trained], tmp_path: Path
-) -> None:
+def test_unreadable_image_is_skipped(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     of = trained("classification")
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"nothing")
@@ -132,7 +128,7 @@ def mass_in(heat: np.ndarray, corner: str, margin: int = 3) -> float:
     return float(inside.sum() / heat.sum())
 
 
-def test_that_the_map_lies_on_the_region_that_decides(forker: Forker, tmp_path: Path) -> None:
+def test_map_covers_the_deciding_region(forker: Forker, tmp_path: Path) -> None:
     """The squares are near the edges of the visible middle of wide images, so misplaced maps miss them."""
     dataset = make_corners(tmp_path / "dataset", 32)
     of = train(forker, tmp_path, "classification", dataset=str(dataset), image_size=32, epochs=8, learning_rate=0.002)
@@ -159,7 +155,7 @@ def test_that_the_map_lies_on_the_region_that_decides(forker: Forker, tmp_path: 
 
 
 @pytest.mark.long
-def test_that_the_command_writes_maps_and_says_where(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_explain_command_writes_maps(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     of = trained("classification")
     image = first_image(Path(of.job.data.dataset))
     home = {"FOOTPLATE_HOME": os.environ.get("FOOTPLATE_HOME", str(tmp_path / "home"))}

@@ -38,7 +38,7 @@ def built(model: str, side: int = SIDE) -> nn.Module:
         ("swin_t", 128, "permute"),
     ],
 )
-def test_that_the_last_map_on_which_the_score_depends_is_found(model: str, side: int, layer: str) -> None:
+def test_last_relevant_feature_map_is_found(model: str, side: int, layer: str) -> None:
     module = built(model, side)
     found = choose_layer(module, lambda outputs: outputs[0, 1], torch.randn(1, 3, side, side), dense=False)
     assert found.grid == (4, 4)
@@ -50,9 +50,7 @@ def test_that_the_last_map_on_which_the_score_depends_is_found(model: str, side:
     [("timm:vit_tiny_patch16_224", "blocks.0.norm1"), ("swin_t", "features.0"), ("resnet18", "conv1")],
 )
 @pytest.mark.parametrize(("row", "column"), [(0, 3), (2, 1)])
-def test_that_a_cell_of_the_map_lies_where_its_part_of_the_image_does(
-    model: str, layer: str, row: int, column: int
-) -> None:
+def test_map_cells_match_image_positions(model: str, layer: str, row: int, column: int) -> None:
     """A change in one area of the image changes the corresponding area of the map most."""
     module = built(model)
     image = torch.randn(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
@@ -69,7 +67,7 @@ def test_that_a_cell_of_the_map_lies_where_its_part_of_the_image_does(
     assert divmod(int(quarters.argmax()), 4) == (row, column)
 
 
-def test_that_shapes_that_are_no_maps_are_told_from_those_that_are() -> None:
+def test_shapes_are_recognized_as_maps() -> None:
     assert as_map(torch.zeros(1, 8, 7, 7), 224).shape == (8, 7, 7)  # type: ignore[union-attr]
     assert as_map(torch.zeros(1, 7, 7, 8), 224).shape == (8, 7, 7)  # type: ignore[union-attr]
     assert as_map(torch.zeros(1, 197, 8), 224).shape == (8, 14, 14)  # type: ignore[union-attr]
@@ -78,13 +76,13 @@ def test_that_shapes_that_are_no_maps_are_told_from_those_that_are() -> None:
         assert as_map(torch.zeros(shape), 224) is None
 
 
-def test_that_a_model_without_a_map_says_so() -> None:
+def test_model_without_a_map_is_reported() -> None:
     flat = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 4))
     with pytest.raises(NoFeatureMap, match="no layer with a map"):
         choose_layer(flat, lambda outputs: outputs[0, 0], torch.zeros(1, 3, 8, 8), dense=False)
 
 
-def test_that_grad_cam_is_that_of_its_equations_and_eigen_cam_the_first_component() -> None:
+def test_cams_match_their_definitions() -> None:
     activations = torch.tensor([[[1.0, 0.0], [0.0, 2.0]], [[0.0, 3.0], [1.0, 0.0]]])
     gradients = torch.tensor([[[4.0, 0.0], [0.0, 0.0]], [[0.0, -8.0], [0.0, 0.0]]])
     assert torch.equal(grad_cam(activations, gradients), torch.tensor([[1.0, 0.0], [0.0, 2.0]]))

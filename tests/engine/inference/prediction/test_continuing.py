@@ -56,9 +56,7 @@ def rows_of(out: Path) -> list[str]:
 
 @linux_with_compiler
 @pytest.mark.long
-def test_that_a_full_disk_and_a_kill_cost_no_row_and_double_none(
-    trained: Callable[[str], Trained], tmp_path: Path
-) -> None:
+def test_continuation_loses_and_repeats_no_row(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     library = tmp_path / "bad_disk.so"
     source = ROOT / "tests/support/bad_disk.c"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=120)
@@ -113,7 +111,7 @@ def test_that_a_full_disk_and_a_kill_cost_no_row_and_double_none(
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_that_a_hundred_thousand_images_survive_two_kills(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+def test_many_images_survive_two_kills(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     files = make_images(tmp_path / "images", 100_000)
     out = tmp_path / "out"
     words = ("predict", str(trained("classification").run.path), str(tmp_path / "images"), "--checkpoint", "last")

@@ -76,7 +76,7 @@ def check_summary(found: Predicted, images: Path) -> None:
 
 
 @pytest.mark.parametrize("task", some(["classification", "multilabel"], ["classification"]))
-def test_that_probabilities_are_in_a_table(task: str, trained: Make, images: Path, tmp_path: Path) -> None:
+def test_probabilities_are_written_as_csv(task: str, trained: Make, images: Path, tmp_path: Path) -> None:
     found = ordered(trained(task), images, tmp_path / "out", threshold=0.4)
     check_summary(found, images)
     with open(tmp_path / "out" / "predictions.csv", newline="", encoding="utf-8") as stream:
@@ -90,7 +90,7 @@ def test_that_probabilities_are_in_a_table(task: str, trained: Make, images: Pat
     assert sum(found.class_counts) == sum(len(row.classes) for row in found.rows)
 
 
-def test_that_masks_have_the_classes_and_colours_of_the_run(trained: Make, images: Path, tmp_path: Path) -> None:
+def test_masks_have_the_runs_classes_and_colors(trained: Make, images: Path, tmp_path: Path) -> None:
     of = trained("segmentation")
     found = ordered(of, images, tmp_path / "out", formats=("png", "geotiff"), overlays=True)
     check_summary(found, images)
@@ -111,7 +111,7 @@ def test_that_masks_have_the_classes_and_colours_of_the_run(trained: Make, image
 
 @pytest.mark.long
 @pytest.mark.parametrize("task", ["edge_detection", "road_extraction"])
-def test_that_lines_are_grey_levels(task: str, trained: Make, images: Path, tmp_path: Path) -> None:
+def test_edges_are_written_as_gray_levels(task: str, trained: Make, images: Path, tmp_path: Path) -> None:
     found = ordered(trained(task), images, tmp_path / "out", overlays=True)
     check_summary(found, images)
     for row, shown in zip(found.rows, straight(trained(task), images, found), strict=True):
@@ -125,7 +125,7 @@ def test_that_lines_are_grey_levels(task: str, trained: Make, images: Path, tmp_
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of pycocotools with NumPy 2
 @pytest.mark.parametrize("task", some(["detection", "instance_segmentation"], ["detection"]))
-def test_that_objects_are_read_by_pycocotools_and_by_our_reader_of_yolo(
+def test_objects_are_written_as_coco_and_yolo(
     task: str, trained: Make, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -179,7 +179,7 @@ def test_that_objects_are_read_by_pycocotools_and_by_our_reader_of_yolo(
 
 
 @pytest.mark.long
-def test_that_every_point_of_a_cloud_gets_a_class_and_keeps_the_rest(trained: Make, tmp_path: Path) -> None:
+def test_points_get_classes_and_keep_fields(trained: Make, tmp_path: Path) -> None:
     clouds = make_clouds(tmp_path / "clouds", {"train": 1})
     (source,) = clouds.rglob("*.ply")
     las = laspy.create(point_format=3, file_version="1.2")
@@ -207,7 +207,7 @@ def test_that_every_point_of_a_cloud_gets_a_class_and_keeps_the_rest(trained: Ma
 
 
 @pytest.mark.long
-def test_that_a_task_of_ones_own_gives_what_its_model_does(trained: Make, tmp_path: Path) -> None:
+def test_custom_task_writes_its_outputs(trained: Make, tmp_path: Path) -> None:
     agreed(COUNTING)
     of = trained("custom")
     found = ordered(of, Path(of.job.data.dataset), tmp_path / "out", formats=("json", "npy"), overlays=True)

@@ -35,7 +35,7 @@ def images(tmp_path: Path) -> Path:
     return folder
 
 
-def test_that_the_files_of_no_two_results_have_one_name(images: Path) -> None:
+def test_result_files_have_unique_names(images: Path) -> None:
     for _ in range(2):
         sources = list_sources((str(images), str(images / "a.png")), "images", str(images / "out"))
         assert [Path(file).name for file in sources.files] == ["A.jpg", "a.bmp", "a.png", "a.png"]
@@ -51,7 +51,7 @@ def refused(trained: Trained, out: Path, *paths: str, **fields: Any) -> list[tup
     return [(problem.field, problem.message) for problem in found.value.problems]
 
 
-def test_that_all_that_is_wrong_with_a_request_is_told_at_once(trained: Make, images: Path, tmp_path: Path) -> None:
+def test_request_reports_all_problems(trained: Make, images: Path, tmp_path: Path) -> None:
     of, out = trained("classification"), tmp_path / "out"
     (tmp_path / "empty").mkdir()
     problems = refused(
@@ -82,7 +82,7 @@ def test_that_all_that_is_wrong_with_a_request_is_told_at_once(trained: Make, im
     assert not out.exists()
 
 
-def test_that_nothing_is_written_where_something_else_is(trained: Make, images: Path, tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(trained: Make, images: Path, tmp_path: Path) -> None:
     of = trained("classification")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
@@ -96,13 +96,13 @@ def test_that_nothing_is_written_where_something_else_is(trained: Make, images: 
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that nobody can write to")
-def test_that_a_folder_without_write_permission_is_told(trained: Make, images: Path) -> None:
+def test_unwritable_folder_is_reported(trained: Make, images: Path) -> None:
     ((field, message),) = refused(trained("classification"), Path("/proc/self/out"), str(images))
     assert field == "out"
     assert message.startswith("The results can't be written into /proc/self/out: ")
 
 
-def test_that_files_none_of_which_can_be_read_are_told(trained: Make, tmp_path: Path) -> None:
+def test_unreadable_files_are_reported(trained: Make, tmp_path: Path) -> None:
     (tmp_path / "broken.png").write_bytes(b"")
     ((field, message),) = refused(trained("classification"), tmp_path / "out", str(tmp_path / "broken.png"))
     assert (field, message) == (
@@ -120,7 +120,7 @@ def write_video(path: Path, count: int) -> list[np.ndarray]:
 
 
 @pytest.mark.long
-def test_that_each_frame_of_a_video_is_predicted_for_and_drawn_in_one(trained: Make, tmp_path: Path) -> None:
+def test_video_frames_are_predicted_and_drawn(trained: Make, tmp_path: Path) -> None:
     pytest.importorskip("cv2")
     film = tmp_path / "film.mp4"
     write_video(film, 7)
@@ -148,7 +148,7 @@ def test_that_each_frame_of_a_video_is_predicted_for_and_drawn_in_one(trained: M
         next(frames("camera:99"))
 
 
-def test_that_the_command_tells_and_writes_what_python_gives(trained: Make, images: Path, tmp_path: Path) -> None:
+def test_command_matches_the_python_api(trained: Make, images: Path, tmp_path: Path) -> None:
     of, out = trained("classification"), tmp_path / "out"
     answer = footplate(
         "predict",

@@ -40,7 +40,7 @@ def noise(height: int, width: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-def test_that_tiles_reach_from_end_to_end_and_overlap_at_least_as_asked() -> None:
+def test_tiles_cover_with_minimum_overlap() -> None:
     for length, side, overlap in ((100, 32, 0.2), (1000, 256, 0.5), (33, 32, 0.0), (20, 32, 0.2), (64, 32, 0.0)):
         begins = corners(length, side, overlap)
         assert (begins[0], begins[-1]) == (0, max(0, length - side))
@@ -49,7 +49,7 @@ def test_that_tiles_reach_from_end_to_end_and_overlap_at_least_as_asked() -> Non
 
 
 @pytest.mark.parametrize("overlap", [0.0, 0.2, 0.7])
-def test_that_there_are_no_seams_where_a_pixel_is_judged_by_itself(trained: Make, overlap: float) -> None:
+def test_tiles_leave_no_seams(trained: Make, overlap: float) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = loaded(trained("segmentation"), nn.Conv2d(3, 3, 1))
@@ -81,7 +81,7 @@ class Bright(nn.Module):
         return out
 
 
-def test_that_an_object_in_several_tiles_is_found_once(trained: Make) -> None:
+def test_object_in_several_tiles_is_found_once(trained: Make) -> None:
     model = loaded(trained("detection"), Bright())
     image = np.zeros((200, 170, 3), np.uint8)
     truth = [(60, 60, 84, 72), (10, 150, 20, 170), (140, 150, 150, 170)]
@@ -107,7 +107,7 @@ def write_map(path: Path, side: tuple[int, int], **options: Any) -> np.ndarray:
     return pixels
 
 
-def test_that_a_map_keeps_its_georeference_and_what_has_no_data(trained: Make, tmp_path: Path) -> None:
+def test_map_keeps_georeference_and_no_data(trained: Make, tmp_path: Path) -> None:
     source = tmp_path / "map.tif"
     pixels = write_map(source, (130, 220), tile=(48, 64))
     of = trained("segmentation")
@@ -148,7 +148,7 @@ def test_that_a_map_keeps_its_georeference_and_what_has_no_data(trained: Make, t
 
 @pytest.mark.long
 @pytest.mark.timeout(3000)
-def test_that_twenty_thousand_pixels_square_take_less_than_two_gibibytes(trained: Make, tmp_path: Path) -> None:
+def test_huge_map_needs_less_than_two_gib(trained: Make, tmp_path: Path) -> None:
     source, side = tmp_path / "large.tif", 20_000
     row = np.random.default_rng(0).integers(8, 256, (256, 256, 3), dtype=np.uint8)
     tiles = (row for _ in range((side // 256 + 1) ** 2))

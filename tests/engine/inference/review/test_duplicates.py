@@ -35,7 +35,7 @@ def images_in(folder: Path) -> list[FileImages]:
     return [splits.train, splits.val]
 
 
-def test_that_copies_saved_anew_are_found_across_splits_and_others_are_not(tmp_path: Path) -> None:
+def test_resaved_copies_are_found(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     for split in ("train", "val"):
         for name in ("a", "b"):
@@ -52,7 +52,7 @@ def test_that_copies_saved_anew_are_found_across_splits_and_others_are_not(tmp_p
     assert found == {(one, other) for number, one in enumerate(same) for other in same[number + 1 :]}
 
 
-def test_that_photographs_of_the_same_things_are_not_taken_for_duplicates() -> None:
+def test_similar_photos_are_no_duplicates() -> None:
     folder = DATASETS / "hymenoptera"
     if not folder.is_dir():
         pytest.skip(f"{folder} is missing")

@@ -23,7 +23,7 @@ def predicted(count: int, classes: int, flipped: float) -> tuple[np.ndarray, np.
     return probabilities, labels, wrong
 
 
-def test_that_flipped_labels_come_first_and_their_number_is_known() -> None:
+def test_flipped_labels_rank_first() -> None:
     probabilities, labels, wrong = predicted(1000, 5, 0.1)
     found = wrong_labels(probabilities, labels)
     assert (found & wrong).sum() / wrong.sum() > 0.8
@@ -33,7 +33,7 @@ def test_that_flipped_labels_come_first_and_their_number_is_known() -> None:
     assert wrong[first].sum() / wrong.sum() > 0.8
 
 
-def test_that_the_joint_adds_up_to_the_labels_also_of_a_class_that_nobody_has() -> None:
+def test_joint_counts_sum_to_the_labels() -> None:
     probabilities, labels, _ = predicted(200, 3, 0.2)
     probabilities = np.concatenate([probabilities * 0.9, np.full((200, 1), 0.1)], 1)
     joint = joint_of(probabilities, labels)
@@ -41,7 +41,7 @@ def test_that_the_joint_adds_up_to_the_labels_also_of_a_class_that_nobody_has() 
     assert not joint[:, 3].any()
 
 
-def test_that_right_labels_are_left_alone() -> None:
+def test_correct_labels_are_not_suspected() -> None:
     probabilities = np.full((60, 3), 0.05)
     labels = np.arange(60) % 3
     probabilities[np.arange(60), labels] = 0.9
@@ -50,7 +50,7 @@ def test_that_right_labels_are_left_alone() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_that_a_cross_validation_finds_most_of_a_tenth_of_wrong_labels(tmp_path: Path) -> None:
+def test_cross_validation_finds_wrong_labels(tmp_path: Path) -> None:
     if not IMAGES.is_dir():
         pytest.skip(f"{IMAGES} is missing")
     found, _ = measure(tmp_path, share=0.1, folds=4, epochs=12, seed=0)

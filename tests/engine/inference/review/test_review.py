@@ -45,9 +45,7 @@ def reviewed(run: Path, **values: object) -> Review:
 @pytest.mark.parametrize(
     "task", some(["classification", "multilabel", "detection", "point_segmentation", "custom"], ["classification"])
 )
-def test_that_a_task_is_reviewed_or_says_what_is_missing(
-    task: str, trained: Callable[[str], Trained], tmp_path: Path
-) -> None:
+def test_review_of_every_task(task: str, trained: Callable[[str], Trained], tmp_path: Path) -> None:
     of = trained(task)
     agreed(COUNTING)
     run = Path(shutil.copytree(of.run.path, tmp_path / "run"))
@@ -64,7 +62,7 @@ def test_that_a_task_is_reviewed_or_says_what_is_missing(
         assert all(Path(sample.file).is_file() for sample in found.worst)
 
 
-def test_that_only_classes_of_images_are_cross_validated(trained: Callable[[str], Trained]) -> None:
+def test_cross_validation_is_for_classification(trained: Callable[[str], Trained]) -> None:
     answer = footplate("review", str(trained("detection").run.path), "--cross-validate", "1")
     assert answer.code == 2
     assert "Only runs of image classification" in answer.err
@@ -97,7 +95,7 @@ def wrong(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return train(forker, folder, "classification", dataset=dataset, epochs=4, learning_rate=0.002)
 
 
-def test_that_wrong_labels_and_copies_across_splits_are_found_and_written(wrong: Trained, tmp_path: Path) -> None:
+def test_review_finds_wrong_labels_and_copies(wrong: Trained, tmp_path: Path) -> None:
     run = Path(shutil.copytree(wrong.run.path, tmp_path / "run"))
     evaluation = evaluated(run)
     found = reviewed(run)
@@ -125,7 +123,7 @@ def test_that_wrong_labels_and_copies_across_splits_are_found_and_written(wrong:
     assert (tmp_path / "m.csv").read_text().count("probably a wrong label") == 3
 
 
-def test_that_samples_a_model_was_trained_with_are_left_out_of_the_search(wrong: Trained, tmp_path: Path) -> None:
+def test_review_skips_training_samples(wrong: Trained, tmp_path: Path) -> None:
     run = Path(shutil.copytree(wrong.run.path, tmp_path / "run"))
     evaluated(run, split="all")
     found = reviewed(run, duplicates=False)
@@ -135,9 +133,7 @@ def test_that_samples_a_model_was_trained_with_are_left_out_of_the_search(wrong:
     assert "48 of which were in its training" in found.origin
 
 
-def test_that_a_run_that_was_not_evaluated_and_a_dataset_that_is_gone_are_told_of(
-    trained: Callable[[str], Trained], tmp_path: Path
-) -> None:
+def test_review_reports_missing_inputs(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     of = trained("classification")
     run = Path(shutil.copytree(of.run.path, tmp_path / "run"))
     with pytest.raises(CannotLoad, match="has not been evaluated"):

@@ -74,14 +74,14 @@ def moved(folder: Path, moves: dict[str, str]) -> Path:
          "edges/val": "edges/val"},
     ],
 )  # fmt: skip
-def test_that_images_and_edges_are_found_in_all_spellings(tmp_path: Path, moves: dict[str, str]) -> None:
+def test_edge_folders_are_found_by_name(tmp_path: Path, moves: dict[str, str]) -> None:
     recognised = found(moved(make_edged(tmp_path / "made", {"train": 3, "val": 2}), moves))
     assert (recognised.kind, recognised.classes, recognised.problems) == ("edges", ("edge",), ())
     assert names(recognised.train) == [(f"00{number}.png", f"00{number}.png") for number in range(3)]
     assert len(names(recognised.val)) == 2
 
 
-def test_that_validation_is_drawn_where_there_is_no_split_and_what_is_alone_is_told(tmp_path: Path) -> None:
+def test_edges_without_split_draw_validation(tmp_path: Path) -> None:
     folder = moved(make_edged(tmp_path / "made", {"": 9}), {"images": "images", "edges": "edges"})
     (folder / "edges/000.png").unlink()
     (folder / "images/001.png").unlink()
@@ -96,7 +96,7 @@ def test_that_validation_is_drawn_where_there_is_no_split_and_what_is_alone_is_t
     assert "without an image: 001.png" in told
 
 
-def test_that_a_folder_of_edges_is_not_taken_for_another_nor_another_for_it(tmp_path: Path) -> None:
+def test_edge_folder_is_recognized_unambiguously(tmp_path: Path) -> None:
     edges = make_edged(tmp_path / "edges", {"train": 3, "val": 2})
     (problem,) = found(edges, ("classes",)).problems
     assert "holds images with edges" in problem.message
@@ -107,7 +107,7 @@ def test_that_a_folder_of_edges_is_not_taken_for_another_nor_another_for_it(tmp_
     assert "does not hold images with edges" in problem.message
 
 
-def test_that_what_each_annotator_drew_is_kept_apart_and_counted(tmp_path: Path) -> None:
+def test_annotators_are_separate(tmp_path: Path) -> None:
     layers = [np.zeros((20, 30), bool) for _ in range(10)]
     for number, layer in enumerate(layers):
         layer[2 * number, 5:25] = True
@@ -125,7 +125,7 @@ def test_that_what_each_annotator_drew_is_kept_apart_and_counted(tmp_path: Path)
         np.testing.assert_array_equal(bits[inside] >> number & 1, layers[number])
 
 
-def test_that_no_line_breaks_and_every_line_is_thin_where_an_image_shrinks() -> None:
+def test_shrunk_edges_stay_connected_and_thin() -> None:
     rows, columns = np.mgrid[:240, :320]
     layer = np.abs(np.hypot(rows - 120, columns - 160) - 90) < 0.8
     for size in (64, 100, 200, 319):
@@ -137,7 +137,7 @@ def test_that_no_line_breaks_and_every_line_is_thin_where_an_image_shrinks() -> 
         assert (share[bits > 0] == FULL).all()
 
 
-def test_that_grey_edges_keep_their_strength_and_larger_images_are_filled() -> None:
+def test_gray_edges_keep_their_strength() -> None:
     levels = np.zeros((10, 10), np.uint8)
     levels[:, 4] = 51
     levels[4] = 255
@@ -149,7 +149,7 @@ def test_that_grey_edges_keep_their_strength_and_larger_images_are_filled() -> N
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_that_thinning_keeps_what_is_connected_and_leaves_no_square(seed: int) -> None:
+def test_thinning_preserves_connectivity(seed: int) -> None:
     noise = ndimage.gaussian_filter(np.random.default_rng(seed).random((60, 80)), 2)
     plane = noise > np.median(noise)
     thin = thinned(plane)
@@ -165,7 +165,7 @@ def test_that_thinning_keeps_what_is_connected_and_leaves_no_square(seed: int) -
     np.testing.assert_array_equal(thinned(thin), thin)
 
 
-def test_that_images_bring_their_edges_in_two_planes(tmp_path: Path) -> None:
+def test_edge_images_have_two_planes(tmp_path: Path) -> None:
     folder = make_edged(tmp_path, {"train": 3, "val": 2}, matlab=True)
     splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=EDGES)
     assert (splits.channels, splits.format, splits.train.planes) == (3, "edges", 2)
@@ -177,7 +177,7 @@ def test_that_images_bring_their_edges_in_two_planes(tmp_path: Path) -> None:
     assert (planes[0][16:][edges[16:]] == FULL // 2).all()
 
 
-def test_that_the_square_around_an_image_makes_no_edges_of_its_borders(tmp_path: Path) -> None:
+def test_padding_creates_no_edges(tmp_path: Path) -> None:
     folder = make_edged(tmp_path, {"train": 2, "val": 2})
     pixels = np.random.default_rng(0).integers(0, 256, (20, 32, 3), np.uint8)
     Image.fromarray(pixels).save(folder / "images/train/000.png")
@@ -189,7 +189,7 @@ def test_that_the_square_around_an_image_makes_no_edges_of_its_borders(tmp_path:
     assert (loaded[3, :6] == OUTSIDE).all()
 
 
-def test_that_edges_of_another_size_or_of_another_kind_are_told(tmp_path: Path) -> None:
+def test_invalid_edge_files_are_reported(tmp_path: Path) -> None:
     folder = make_edged(tmp_path / "png", {"train": 4, "val": 2})
     Image.fromarray(np.zeros((8, 9), np.uint8)).save(folder / "edges/train/000.png")
     (folder / "edges/train/001.png").write_bytes(b"nothing")
@@ -207,7 +207,7 @@ def test_that_edges_of_another_size_or_of_another_kind_are_told(tmp_path: Path) 
     assert [each.path for each in looked(matlab).unreadable] == ["images/train/000.png"]
 
 
-def test_that_the_look_tells_how_much_is_an_edge_and_shows_it(tmp_path: Path) -> None:
+def test_inspection_shows_the_edge_fraction(tmp_path: Path) -> None:
     folder = make_edged(tmp_path, {"train": 5, "val": 2})
     Image.fromarray(np.zeros((32, 32), np.uint8)).save(folder / "edges/train/004.png")
     report = looked(folder)
@@ -224,16 +224,14 @@ def test_that_the_look_tells_how_much_is_an_edge_and_shows_it(tmp_path: Path) ->
     ("change", "words"),
     [(lambda levels: 255 - levels, "invert those that are black on white"), (lambda levels: levels // 255, "brighter than 30 %")],
 )  # fmt: skip
-def test_that_edges_that_are_not_white_on_black_are_told(
-    tmp_path: Path, change: Callable[[np.ndarray], np.ndarray], words: str
-) -> None:
+def test_inverted_edges_are_reported(tmp_path: Path, change: Callable[[np.ndarray], np.ndarray], words: str) -> None:
     folder = make_edged(tmp_path, {"train": 3, "val": 2})
     for path in folder.glob("edges/*/*.png"):
         Image.fromarray(change(np.asarray(Image.open(path)))).save(path)
     assert words in " ".join(map(str, looked(folder).problems))
 
 
-def test_that_masks_are_taken_for_edges_by_their_lines_or_by_where_their_classes_end(tmp_path: Path) -> None:
+def test_masks_are_read_as_edges(tmp_path: Path) -> None:
     task = TASKS["edge_detection"]
     discs = make_masked(tmp_path / "discs", {"train": 2, "val": 2}, 32)
     several = task.splits(Job.from_fields(task="edge_detection", dataset=str(discs)))
@@ -252,7 +250,7 @@ def test_that_masks_are_taken_for_edges_by_their_lines_or_by_where_their_classes
     np.testing.assert_array_equal(share, lines * FULL)
 
 
-def test_that_what_annotators_drew_goes_before_images_of_their_mean(tmp_path: Path) -> None:
+def test_annotators_are_preferred_to_mean_images(tmp_path: Path) -> None:
     """As Berkeley's folder is, with both."""
     make_edged(tmp_path, {"train": 3, "val": 2}, matlab=True)
     for path in tmp_path.glob("groundTruth/*/*.mat"):
@@ -267,7 +265,7 @@ def test_that_what_annotators_drew_goes_before_images_of_their_mean(tmp_path: Pa
 
 
 @pytest.mark.skipif(not BSDS.is_dir(), reason="needs bsds500_subset")
-def test_that_berkeleys_images_and_annotators_are_read() -> None:
+def test_bsds500_is_read() -> None:
     recognised = found(BSDS)
     assert names(recognised.train)[0][1].endswith(".mat")
     assert (len(names(recognised.train)), len(names(recognised.val)), recognised.problems) == (30, 10, ())

@@ -62,7 +62,7 @@ def by_assignment(found: np.ndarray, drawn: np.ndarray) -> int:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_that_as_many_pixels_are_matched_as_an_assignment_of_all_finds(seed: int) -> None:
+def test_matching_equals_the_full_assignment(seed: int) -> None:
     # In a larger image the tolerance is 2.8 px, so that many pixels may be matched with several.
     drawn, found = np.zeros((300, 220), bool), np.zeros((300, 220))
     drawn[: SIDES[0], : SIDES[1]], found[: SIDES[0], : SIDES[1]] = lines(seed), found_like(lines(seed), seed + 10)
@@ -75,7 +75,7 @@ def test_that_as_many_pixels_are_matched_as_an_assignment_of_all_finds(seed: int
     assert 0 < counts[4, MATCHED_DRAWN] < min(counts[4, DRAWN], counts[4, FOUND])
 
 
-def test_that_a_found_pixel_is_right_by_one_annotator_and_each_annotators_are_to_be_found() -> None:
+def test_precision_needs_one_annotator_recall_all() -> None:
     top, bottom = np.zeros((80, 80), bool), np.zeros((80, 80), bool)
     top[10, 5:75], bottom[60, 5:75] = True, True
     found = np.zeros((80, 80))
@@ -86,7 +86,7 @@ def test_that_a_found_pixel_is_right_by_one_annotator_and_each_annotators_are_to
     assert counts[89].tolist() == [0, 210, 0, 0]
 
 
-def test_that_two_found_lines_cannot_both_be_one_drawn_line() -> None:
+def test_matches_are_one_to_one() -> None:
     drawn = np.zeros((200, 200), bool)
     drawn[100, 20:180] = True
     found = np.zeros((200, 200))
@@ -97,7 +97,7 @@ def test_that_two_found_lines_cannot_both_be_one_drawn_line() -> None:
     assert count(found, [drawn])[50, MATCHED_FOUND] == 0
 
 
-def test_that_scores_are_those_of_their_definitions() -> None:
+def test_scores_match_their_definitions() -> None:
     images = [count(found_like(lines(seed), seed + 20), [lines(seed)]) for seed in range(4)]
     scores = score(sum(images), sum(map(best_row, images)))
 
@@ -113,7 +113,7 @@ def test_that_scores_are_those_of_their_definitions() -> None:
     assert 0 < scores.ap < 1
 
 
-def test_that_what_is_right_everywhere_scores_one_and_nothing_found_scores_nothing() -> None:
+def test_perfect_edges_score_one_and_none_zero() -> None:
     drawn = lines(5)
     counts = count(drawn * 0.995, [drawn])
     assert score(counts, best_row(counts))[:2] == (1, 1)
@@ -121,7 +121,7 @@ def test_that_what_is_right_everywhere_scores_one_and_nothing_found_scores_nothi
     assert score(counts, best_row(counts))[:3] == (0, 0, 0)
 
 
-def test_that_a_soft_edge_is_thinned_to_its_middle_in_any_direction() -> None:
+def test_soft_edge_is_thinned_to_its_middle() -> None:
     rows, columns = np.mgrid[:80, :80]
     for angle in np.linspace(0, np.pi, 7):
         apart = (rows - 40) * np.cos(angle) + (columns - 40) * np.sin(angle)
@@ -135,7 +135,7 @@ def test_that_a_soft_edge_is_thinned_to_its_middle_in_any_direction() -> None:
     assert not thin[:, -1].any()
 
 
-def test_that_an_annotator_agrees_with_others_by_what_they_drew_too(tmp_path: Path) -> None:
+def test_annotator_agreement_matches_by_hand(tmp_path: Path) -> None:
     """The second annotator drew half of the first one's edges, in Berkeley's format.
 
     So half of the first one's edges are right, and all of the second one's are found.
@@ -151,7 +151,7 @@ def test_that_an_annotator_agrees_with_others_by_what_they_drew_too(tmp_path: Pa
 
 
 @pytest.mark.skipif(not BSDS.is_dir(), reason="needs bsds500_subset")
-def test_that_people_agree_on_berkeleys_edges_about_as_well_as_the_benchmark_says() -> None:
+def test_bsds500_agreement_matches_the_benchmark() -> None:
     """Arbelaez et al. 2011 give 0.80 for the agreement of one annotator with the others."""
     files = sorted((BSDS / "groundTruth/test").glob("*.mat"))[:2]
     counts = sum(

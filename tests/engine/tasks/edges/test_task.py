@@ -70,7 +70,7 @@ def loss_by_hand(outputs: np.ndarray, share: np.ndarray, side: float, fused: flo
 
 
 @pytest.mark.parametrize(("model", "side", "fused", "balance"), [("hed", 1, 1, 1), ("bdcn", 0.5, 1.1, 1.1)])
-def test_that_the_loss_is_the_papers(model: str, side: float, fused: float, balance: float) -> None:
+def test_loss_matches_the_paper(model: str, side: float, fused: float, balance: float) -> None:
     outputs, targets = sample(2, 3)
     losses = TASK.objective(job(model=model), dataset_info(1)).loss(outputs, targets)
     for found, some, target in zip(losses, outputs, targets, strict=True):
@@ -78,7 +78,7 @@ def test_that_the_loss_is_the_papers(model: str, side: float, fused: float, bala
         assert found.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_that_nothing_is_learnt_outside_of_an_image_or_where_annotators_differ_or_without_any_edge() -> None:
+def test_loss_ignores_borders_and_disagreement() -> None:
     outputs, targets = sample(3, 2)
     targets[2, 0] = 0
     losses = EdgesOfImage().loss(outputs.requires_grad_(), targets)
@@ -92,7 +92,7 @@ def test_that_nothing_is_learnt_outside_of_an_image_or_where_annotators_differ_o
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_that_measures_are_those_of_the_images_however_they_are_divided(ranks: int) -> None:
+def test_edge_metrics_are_independent_of_the_partition(ranks: int) -> None:
     objective = TASK.objective(job(), dataset_info(1))
     outputs, targets = sample(5, 2)
     parts = [objective.metric() for _ in range(ranks)]
@@ -116,7 +116,7 @@ def test_that_measures_are_those_of_the_images_however_they_are_divided(ranks: i
     assert objective.metric().compute() == {}
 
 
-def test_that_what_was_drawn_scores_near_one() -> None:
+def test_annotated_edges_score_near_one() -> None:
     objective = EdgesOfImage()
     outputs, targets = sample(2, 1)
     outputs = torch.where(targets[:, 1:] > 0, 4.0, -8.0)
@@ -137,7 +137,7 @@ def test_that_what_was_drawn_scores_near_one() -> None:
         "bdcn_bn",
     ],
 )
-def test_that_torchvisions_vgg16_loads_and_computes_the_same(tmp_path: Path, model: str) -> None:
+def test_vgg16_weights_load_from_torchvision(tmp_path: Path, model: str) -> None:
     theirs = vgg.make_layers(vgg.cfgs["D"], batch_norm=model.endswith("bn"))
     state = {f"features.{name}": tensor for name, tensor in theirs.state_dict().items()}
     torch.save(state | {"classifier.0.bias": torch.zeros(4)}, tmp_path / "vgg.pth")
@@ -153,7 +153,7 @@ def test_that_torchvisions_vgg16_loads_and_computes_the_same(tmp_path: Path, mod
     assert set(stages.state_dict()) == set(theirs.state_dict())
 
 
-def test_that_hed_is_as_the_paper_draws_it() -> None:
+def test_hed_matches_the_paper() -> None:
     model = Hed().eval()
     inputs = torch.rand(1, 3, 50, 36)
     with torch.no_grad():
@@ -208,7 +208,7 @@ def test_normalisation_follows_the_encoder_of_hed_encoder_alone() -> None:
     assert TASK.normalisation(job(model="hed_encoder", encoder=lite), 5) == ((0.5,) * 5, (0.5,) * 5)
 
 
-def test_that_each_stage_of_bdcn_learns_what_the_others_have_not_found() -> None:
+def test_bdcn_stages_learn_residual_edges() -> None:
     model = Bdcn()
     maps = model(torch.rand(1, 3, 32, 32))
     blocks = list(model.head.blocks)
@@ -228,7 +228,7 @@ def test_that_each_stage_of_bdcn_learns_what_the_others_have_not_found() -> None
     assert found[10].item() == pytest.approx(16.5)
 
 
-def test_that_fresh_weights_depend_on_the_seed_alone_and_images_may_have_other_channels() -> None:
+def test_weights_depend_on_the_seed_for_any_channels() -> None:
     torch.manual_seed(1)
     one = TASK.build_model(job(), 1, 1).state_dict()
     torch.manual_seed(2)
@@ -253,7 +253,7 @@ def test_a_frozen_backbone_leaves_the_head_to_learn(model_id: str) -> None:
         ({"model": "hed_encoder", "image_size": 64, "encoder": "resnet35"}, "encoder", "no encoder “resnet35”"),
     ],
 )
-def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, Any], field: str, words: str) -> None:
+def test_unbuildable_model_is_a_field_problem(fields: dict[str, Any], field: str, words: str) -> None:
     with pytest.raises(TaskError) as error:
         TASK.build_model(job(**fields), 1, 3)
     assert error.value.field == field
@@ -268,7 +268,7 @@ def build_model(num_classes):
 """
 
 
-def test_that_a_model_file_of_ones_own_gives_one_map(tmp_path: Path) -> None:
+def test_model_file_must_return_one_map(tmp_path: Path) -> None:
     def built(padding: int) -> nn.Module:
         (tmp_path / "own.py").write_text(OWN.format(padding=padding))
         digest = agreed(tmp_path / "own.py")
@@ -280,7 +280,7 @@ def test_that_a_model_file_of_ones_own_gives_one_map(tmp_path: Path) -> None:
         built(0)
 
 
-def test_that_truth_and_prediction_are_shown_white_on_black() -> None:
+def test_edges_are_drawn_white_on_black() -> None:
     outputs, targets = sample(1, 2)
     objective = TASK.objective(job(), dataset_info(1))
     image = np.full((SIDE, SIDE, 3), 90, np.uint8)

@@ -47,7 +47,7 @@ def blocks(folder: Path, points: int, *, training: bool = True) -> PointBlocks:
     return made
 
 
-def test_that_splits_are_found_or_drawn(tmp_path: Path) -> None:
+def test_point_splits_are_found_or_drawn(tmp_path: Path) -> None:
     make_clouds(tmp_path / "split", {"train": 3, "val": 2}, 40)
     assert names(found(tmp_path / "split")) == (["00.ply", "01.ply", "02.ply"], ["00.ply", "01.ply"])
     make_clouds(tmp_path, {"flat": 8}, 40)
@@ -62,7 +62,7 @@ def test_that_splits_are_found_or_drawn(tmp_path: Path) -> None:
     assert "test images serve as one" in tested.problems[0].message
 
 
-def test_that_labels_are_read_by_whatever_name_people_give_them(tmp_path: Path) -> None:
+def test_point_labels_are_found_by_any_name(tmp_path: Path) -> None:
     places, classes = scene(0, 40)
     red = np.full(40, 200, np.uint8)
     write_ply(
@@ -87,7 +87,7 @@ def test_that_labels_are_read_by_whatever_name_people_give_them(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("ending", ["las", "laz"])
-def test_that_surveys_keep_their_digits_and_have_the_standard_names(tmp_path: Path, ending: str) -> None:
+def test_las_keeps_digits_and_standard_names(tmp_path: Path, ending: str) -> None:
     places, classes = scene(0, 60)
     standard = np.where(classes == 1, 6, 2)
     standard[:5] = 0
@@ -106,7 +106,7 @@ def test_that_surveys_keep_their_digits_and_have_the_standard_names(tmp_path: Pa
     assert int((target != NO_CLASS).sum()) == 55
 
 
-def test_that_names_come_from_a_list_and_what_it_does_not_name_is_of_no_class(tmp_path: Path) -> None:
+def test_unnamed_point_labels_are_ignored(tmp_path: Path) -> None:
     places, classes = scene(0, 40)
     for split in ("train", "val"):
         write_ply(tmp_path / split / "a.ply", places, label=np.where(np.arange(40) < 3, 9, classes))
@@ -117,7 +117,7 @@ def test_that_names_come_from_a_list_and_what_it_does_not_name_is_of_no_class(tm
     assert (recognised.code.values, 9 in recognised.code.ignored) == ((0, 1), True)
 
 
-def test_that_what_cannot_be_learnt_from_is_told(tmp_path: Path) -> None:
+def test_unusable_clouds_are_reported(tmp_path: Path) -> None:
     places, _ = scene(0, 40)
     for split in ("train", "val"):
         write_ply(tmp_path / "alike" / split / "a.ply", places, label=np.zeros(40, np.uint8))
@@ -131,7 +131,7 @@ def test_that_what_cannot_be_learnt_from_is_told(tmp_path: Path) -> None:
     assert "Point cloud segmentation" in told.problems[0].remedy
 
 
-def test_that_every_point_comes_once_an_epoch_and_anew_in_the_next(tmp_path: Path) -> None:
+def test_epochs_cover_every_point_in_a_new_order(tmp_path: Path) -> None:
     make_clouds(tmp_path, {"train": 2, "val": 1}, 1000)
     for training in (True, False):
         samples = blocks(tmp_path, 96, training=training)
@@ -152,7 +152,7 @@ def test_that_every_point_comes_once_an_epoch_and_anew_in_the_next(tmp_path: Pat
         assert torch.equal(again.load(7, 1)[0], samples.load(7, 1)[0])
 
 
-def test_that_the_points_of_a_sample_lie_together_and_small_clouds_are_given_several_times(tmp_path: Path) -> None:
+def test_samples_are_local_and_small_clouds_repeat(tmp_path: Path) -> None:
     make_clouds(tmp_path, {"train": 1, "val": 1}, 4 * DRAWN * 64)
     places = [blocks(tmp_path, 64).load(index, 0)[0] for index in range(4 * DRAWN)]
     area = [float(np.prod(np.ptp(given[:2].numpy(), 1))) for given in places]
@@ -162,7 +162,7 @@ def test_that_the_points_of_a_sample_lie_together_and_small_clouds_are_given_sev
     assert np.unique(given.numpy(), axis=1).shape[1] == 4 * DRAWN * 64
 
 
-def test_that_turning_keeps_every_distance_and_surveys_upright(tmp_path: Path) -> None:
+def test_rotation_keeps_distances_and_up(tmp_path: Path) -> None:
     places, classes = scene(0, 100)
     write_las(tmp_path / "las/train/a.las", places, classes + 2)
     write_ply(tmp_path / "ply/train/a.ply", places, label=classes)
@@ -177,7 +177,7 @@ def test_that_turning_keeps_every_distance_and_surveys_upright(tmp_path: Path) -
         assert torch.allclose(one[:, 2], other[:, 2], atol=1e-5) == (name == "las")
 
 
-def test_that_samples_are_normalised_alike_along_all_axes(tmp_path: Path) -> None:
+def test_samples_are_scaled_uniformly(tmp_path: Path) -> None:
     make_clouds(tmp_path, {"train": 3, "val": 1})
     samples = blocks(tmp_path, 300)
     mean, deviation = samples.compute_statistics()
@@ -188,7 +188,7 @@ def test_that_samples_are_normalised_alike_along_all_axes(tmp_path: Path) -> Non
     assert float(given.square().mean()) == pytest.approx(1, abs=0.1)
 
 
-def test_that_a_broken_cloud_is_unreadable_and_named(tmp_path: Path) -> None:
+def test_damaged_cloud_is_named(tmp_path: Path) -> None:
     make_clouds(tmp_path, {"train": 3, "val": 1}, 200)
     whole = (tmp_path / "train/01.ply").read_bytes()
     (tmp_path / "train/01.ply").write_bytes(whole[: len(whole) // 2])
@@ -216,9 +216,7 @@ def test_inspection_reports_points_without_position(tmp_path: Path) -> None:
     assert "1 point has no valid coordinates and is left out (c.xyz)." in told
 
 
-def test_that_clouds_stay_in_memory_while_there_is_room_and_a_folder_that_is_gone_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clouds_are_cached_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_clouds(tmp_path / "data", {"train": 2, "val": 1}, 100)
     kept = blocks(tmp_path / "data", 100)
     monkeypatch.setattr(engine.tasks.points.samples, "CACHE_BYTES", 1)
@@ -236,7 +234,7 @@ def test_that_clouds_stay_in_memory_while_there_is_room_and_a_folder_that_is_gon
         read_again.load(0, 0)
 
 
-def test_that_splits_are_opened_with_the_features_that_all_clouds_have(tmp_path: Path) -> None:
+def test_common_features_are_used(tmp_path: Path) -> None:
     places, classes = scene(0, 80)
     red = np.full(80, 9, np.uint8)
     write_ply(tmp_path / "train/a.ply", places, label=classes, red=red, intensity=red)
@@ -246,7 +244,7 @@ def test_that_splits_are_opened_with_the_features_that_all_clouds_have(tmp_path:
     assert (splits.channels, splits.classes, splits.format) == (4, ("class 0", "class 1"), "points")
 
 
-def test_that_a_cloud_is_drawn_leaning_with_the_nearest_in_front() -> None:
+def test_cloud_is_drawn_tilted_by_depth() -> None:
     corners = np.array([[-8, -4, 0], [8, -4, 0], [-8, 4, 0], [8, 4, 0]], np.float32)
     pillar = np.array([[0, 0, 0], [0, 0, 2]], np.float32)
     image = draw_points(np.concatenate([corners, pillar]), np.array([1, 2, 3, 0, 1, 2], np.uint8), 81)

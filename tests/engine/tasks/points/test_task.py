@@ -33,7 +33,7 @@ def cloud(count: int = 2, points: int = 64, channels: int = 3, seed: int = 0) ->
     return torch.randn(count, channels, points, generator=torch.Generator().manual_seed(seed))
 
 
-def test_that_representative_points_are_the_farthest_from_each_other() -> None:
+def test_farthest_point_sampling() -> None:
     points = cloud(3, 40).transpose(1, 2)
     found = farthest_points(points, 12)
     for number in range(3):
@@ -44,7 +44,7 @@ def test_that_representative_points_are_the_farthest_from_each_other() -> None:
         assert found[number].tolist() == chosen
 
 
-def test_that_neighbours_are_every_second_of_the_nearest_and_few_points_are_taken_again() -> None:
+def test_neighbors_are_dilated_and_repeated() -> None:
     points = cloud(2, 30).transpose(1, 2)
     found = neighbours_of(points[:, :5], points, 4, 2)
     for number in range(2):
@@ -56,7 +56,7 @@ def test_that_neighbours_are_every_second_of_the_nearest_and_few_points_are_take
     assert torch.equal(few[..., :3], few[..., 3:6])
 
 
-def test_that_x_conv_is_the_papers_algorithm_line_by_line() -> None:
+def test_x_conv_matches_the_paper() -> None:
     torch.manual_seed(0)
     layer = XConv(5, 7, neighbours=4, dilation=1, lifted=6, multiplier=2).eval()
     points, features = cloud(1, 20).transpose(1, 2), torch.randn(1, 20, 5)
@@ -84,14 +84,14 @@ def _x_by_hand(layer: XTransform, local: torch.Tensor) -> torch.Tensor:
     return values
 
 
-def test_that_values_are_taken_from_the_cloud_that_they_belong_to() -> None:
+def test_batches_of_clouds_do_not_mix() -> None:
     values = torch.arange(24.0).reshape(2, 4, 3)
     taken = take(values, torch.tensor([[[0, 3]], [[1, 1]]]))
     assert taken.tolist() == [[[[0, 1, 2], [9, 10, 11]]], [[[15, 16, 17], [15, 16, 17]]]]
 
 
 @pytest.mark.parametrize(("channels", "points"), [(3, 64), (6, 100)])
-def test_that_every_point_has_a_class_wherever_the_others_stand_in_the_order(channels: int, points: int) -> None:
+def test_outputs_follow_the_point_order(channels: int, points: int) -> None:
     torch.manual_seed(0)
     model = PointCNN(channels, CLASSES, width=1)
     inputs = cloud(2, points, channels)
@@ -107,7 +107,7 @@ def test_that_every_point_has_a_class_wherever_the_others_stand_in_the_order(cha
         torch.testing.assert_close(model(inputs)[:, :, order], model(inputs[:, :, order]), rtol=1e-3, atol=1e-4)
 
 
-def test_that_fresh_weights_depend_on_the_seed_alone_and_a_checkpoint_fits() -> None:
+def test_weights_depend_on_the_seed_and_reload() -> None:
     torch.manual_seed(1)
     one = TASK.build_model(job(), CLASSES, 6).state_dict()
     torch.manual_seed(2)
@@ -117,7 +117,7 @@ def test_that_fresh_weights_depend_on_the_seed_alone_and_a_checkpoint_fits() -> 
     assert not any(parameter.dim() == 4 for parameter in TASK.build_model(job(), CLASSES, 6).parameters())
 
 
-def test_that_losses_and_measures_are_those_of_pixels_over_points() -> None:
+def test_point_losses_and_metrics_match_pixels() -> None:
     objective = TASK.objective(job(), DatasetInfo(tuple("abc")))
     outputs, targets = torch.randn(4, CLASSES, 30), torch.randint(0, CLASSES, (4, 30))
     targets[:, :7] = NO_CLASS
@@ -136,14 +136,14 @@ def test_that_losses_and_measures_are_those_of_pixels_over_points() -> None:
     assert objective.blank_targets(torch.zeros(2, 6, 30)).shape == (2, 30)
 
 
-def test_that_rare_classes_may_count_more() -> None:
+def test_rare_classes_may_be_weighted() -> None:
     dataset_info = DatasetInfo(("floor", "ball"), class_counts=lambda: (900.0, 100.0))
     outputs, targets = torch.zeros(2, 2, 10), torch.tensor([[0] * 10, [1] * 10])
     floor, ball = TASK.objective(job(class_weights="balanced"), dataset_info).loss(outputs, targets).tolist()
     assert ball > 1.5 * floor
 
 
-def test_that_truth_and_prediction_are_drawn_from_the_samples_own_points() -> None:
+def test_points_are_drawn_from_the_sample() -> None:
     objective = TASK.objective(job(), DatasetInfo(("floor", "ball")))
     given = cloud(1, 50)[0]
     target = torch.arange(50) % 2
@@ -155,7 +155,7 @@ def test_that_truth_and_prediction_are_drawn_from_the_samples_own_points() -> No
     assert not np.array_equal(objective.show_prediction(given.numpy(), 1 - right).image, truth.image)  # type: ignore[arg-type]
 
 
-def test_that_splits_are_prepared_for_the_job_and_a_label_can_be_left_out(tmp_path: Path) -> None:
+def test_splits_may_ignore_a_label(tmp_path: Path) -> None:
     make_clouds(tmp_path, {"train": 2, "val": 1}, 200)
     splits = open_splits(str(tmp_path), val_fraction=0.2, seed=0, kinds=("points",))
     prepared = TASK.prepared(job(points=80, seed=7, augmentation="light"), splits)
@@ -179,7 +179,7 @@ def build_model(num_classes):
 """
 
 
-def test_that_a_model_file_of_ones_own_is_tried_out_and_wrong_names_are_told(tmp_path: Path) -> None:
+def test_model_file_and_names_are_validated(tmp_path: Path) -> None:
     def built(size: int) -> nn.Module:
         text = OWN.format(size=size)
         (tmp_path / "own.py").write_text(text)

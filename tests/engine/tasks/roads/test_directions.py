@@ -34,7 +34,7 @@ def blobs(seed: int) -> np.ndarray:
     return ndimage.gaussian_filter(random.normal(size=(40, 40)), 1.5) > random.normal() * 0.1
 
 
-def test_that_middle_lines_are_as_connected_as_what_they_are_of_and_cannot_be_thinner() -> None:
+def test_center_lines_are_thin_and_connected() -> None:
     touching = np.ones((3, 3))
     for seed in range(12):
         mask = blobs(seed)
@@ -50,7 +50,7 @@ def test_that_middle_lines_are_as_connected_as_what_they_are_of_and_cannot_be_th
             assert holds_together or around.sum() == 1 or not outside.any()
 
 
-def test_that_a_band_becomes_a_line_along_its_middle() -> None:
+def test_band_becomes_its_center_line() -> None:
     mask = np.zeros((20, 40), bool)
     mask[7:12, 5:35] = True
     middle = thin(mask)
@@ -60,7 +60,7 @@ def test_that_a_band_becomes_a_line_along_its_middle() -> None:
 
 
 @pytest.mark.parametrize("degrees", range(0, 180, 13))
-def test_that_a_straight_line_has_its_own_direction_all_over_its_width(degrees: int) -> None:
+def test_straight_line_has_one_direction(degrees: int) -> None:
     mask = band(degrees)
     found = orientation_plane(mask.astype(np.uint8))
     assert (found[~mask] == BACKGROUND).all()
@@ -72,14 +72,14 @@ def test_that_a_straight_line_has_its_own_direction_all_over_its_width(degrees: 
 
 
 @pytest.mark.parametrize("degrees", range(0, 180, 13))
-def test_that_a_wide_line_has_its_own_direction_though_its_border_is_rough(degrees: int) -> None:
+def test_rough_line_keeps_its_direction(degrees: int) -> None:
     mask = band(degrees, width=24, side=192, rough=1)
     inside = mask & (np.hypot(*(np.mgrid[:192, :192] - 96)) < 96 - 30)
     off = apart(orientation_plane(mask.astype(np.uint8))[inside], degrees)
     assert (off <= 10).mean() > 0.97
 
 
-def test_that_a_narrow_line_beside_a_wide_one_keeps_its_direction() -> None:
+def test_narrow_line_keeps_its_direction() -> None:
     plane = np.zeros((SIDE, SIDE), np.uint8)
     plane[10:34, 8:88] = 1
     plane[50:90, 70:72] = 1
@@ -88,12 +88,12 @@ def test_that_a_narrow_line_beside_a_wide_one_keeps_its_direction() -> None:
     assert (apart(found[56:84, 70:72], 90) <= STEP).all()
 
 
-def test_that_a_plane_that_is_all_line_lies_as_it_is_longer() -> None:
+def test_filled_plane_follows_its_longer_side() -> None:
     found = orientation_plane(np.ones((24, 200), np.uint8))
     assert (apart(found[:, 40:-40], 0) <= STEP).all()
 
 
-def test_that_a_bend_has_the_direction_in_which_it_leads() -> None:
+def test_bend_has_local_directions() -> None:
     rows, columns = np.mgrid[:SIDE, :SIDE] - SIDE / 2
     ring = np.abs(np.hypot(rows, columns) - 30) < 3
     found = orientation_plane(ring.astype(np.uint8))
@@ -101,7 +101,7 @@ def test_that_a_bend_has_the_direction_in_which_it_leads() -> None:
     assert (apart(found, along)[ring] <= 10).mean() > 0.97
 
 
-def test_that_a_dot_has_no_direction_and_what_has_no_class_stays_so() -> None:
+def test_dot_has_no_direction() -> None:
     plane = np.zeros((40, 40), np.uint8)
     plane[5, 5] = 1
     plane[20:23, 10:35] = 1

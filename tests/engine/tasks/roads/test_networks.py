@@ -16,7 +16,7 @@ def hourglass(stacks: int = 1) -> nn.Module:
     return StackHourglassNetMTL(2, 37, 3, stacks=stacks, depth=1)
 
 
-def test_that_an_hourglass_gives_maps_of_the_whole_half_and_quarter_of_the_side() -> None:
+def test_hourglass_returns_maps_at_three_scales() -> None:
     maps = unpack(hourglass(3)(torch.zeros(2, 3, 32, 32)), 32)
     assert [tuple(each.shape) for each in maps] == [(2, 39, side, side) for side in (32, 16, 8, 8, 8)]
 
@@ -39,7 +39,7 @@ def test_linknet_adds_the_encoders_maps_at_each_stride() -> None:
         torch.testing.assert_close(scores[:, :2], decoder.finalconv3(x))
 
 
-def test_that_maps_come_apart_as_they_were_put_together_packed_or_not() -> None:
+def test_packed_maps_round_trip() -> None:
     maps = [torch.randn(2, 5, side, side) for side in (8, 4, 2, 2)]
     packed = torch.cat([each.flatten(2) for each in maps], 2)
     for found, given in zip(unpack(packed, 8), maps, strict=True):
@@ -48,7 +48,7 @@ def test_that_maps_come_apart_as_they_were_put_together_packed_or_not() -> None:
     assert torch.equal(found, maps[0])
 
 
-def test_that_the_networks_are_as_large_as_the_authors_own() -> None:
+def test_networks_have_the_authors_sizes() -> None:
     """Counted on their code."""
     sizes = [
         sum(parameter.numel() for parameter in on_meta(build).parameters())
@@ -57,7 +57,7 @@ def test_that_the_networks_are_as_large_as_the_authors_own() -> None:
     assert sizes == [22_004_903, 29_002_012]
 
 
-def test_that_each_branch_is_taught_by_its_own_scores_and_both_teach_what_they_share() -> None:
+def test_branches_train_themselves_and_the_trunk() -> None:
     model = hourglass(2)
     scores = unpack(model(torch.randn(2, 3, 32, 32)), 32)[0]
     scores[:, :2].sum().backward()
@@ -69,12 +69,12 @@ def test_that_each_branch_is_taught_by_its_own_scores_and_both_teach_what_they_s
     assert not any(name.startswith(("angle_", "fc_2.1.", "hg.1.hg.0.3.")) for name in reached)
 
 
-def test_that_the_networks_can_be_cut_before_their_ways_part() -> None:
+def test_networks_split_before_their_branches() -> None:
     for build in (lambda: LinkNetMTL("resnet18", 2, 37, 3), hourglass):
         assert len(split_points(on_meta(build))) > 2
 
 
-def test_that_fresh_networks_are_sure_of_nothing() -> None:
+def test_fresh_networks_are_uncertain() -> None:
     torch.manual_seed(0)
     for scores in unpack(hourglass()(torch.randn(2, 3, 32, 32)), 32):
         assert scores[:, :2].softmax(1).sub(0.5).abs().max() < 0.4

@@ -39,7 +39,7 @@ def apart(classes: np.ndarray, degrees: float) -> np.ndarray:
     return np.abs((classes * STEP - degrees + 90) % 180 - 90)
 
 
-def test_that_an_image_brings_its_mask_and_the_direction_of_its_lines(folder: Path) -> None:
+def test_road_images_have_mask_and_directions(folder: Path) -> None:
     images = OrientedImages(opened(folder).train)
     for number in range(4):
         loaded = images.load(number, SIDE, 3).numpy()
@@ -51,7 +51,7 @@ def test_that_an_image_brings_its_mask_and_the_direction_of_its_lines(folder: Pa
         assert np.median(apart(loaded[4][mask > 0], degrees)) <= STEP
 
 
-def test_that_directions_are_turned_with_an_image_that_is_mirrored(folder: Path) -> None:
+def test_directions_follow_mirroring(folder: Path) -> None:
     images = OrientedImages(opened(folder).train)
     sampler = GlobalBatchSampler(COUNT, 4, 0, 1, RandomStreams(3))
     loader = loader_of(images, sampler, size=SIDE - 6, augmentation="light", threads=0)
@@ -73,7 +73,7 @@ def test_that_directions_are_turned_with_an_image_that_is_mirrored(folder: Path)
     assert np.concatenate(close).mean() > 0.9
 
 
-def test_that_mirroring_twice_gives_the_directions_back(folder: Path) -> None:
+def test_mirroring_twice_restores_directions(folder: Path) -> None:
     images = OrientedImages(opened(folder).train)
     planes = torch.stack([torch.zeros(DIRECTIONS + 2), torch.tensor([*range(DIRECTIONS + 1), NO_CLASS])])
     planes = planes.to(torch.uint8).reshape(1, 2, 1, -1)
@@ -89,7 +89,7 @@ def test_that_mirroring_twice_gives_the_directions_back(folder: Path) -> None:
     assert torch.equal(once(once(planes).to(torch.uint8)), planes.long())
 
 
-def test_that_directions_are_kept_with_the_images_apart_from_those_without(folder: Path) -> None:
+def test_directions_are_cached_separately(folder: Path) -> None:
     plain = opened(folder).train
     sampler = GlobalBatchSampler(COUNT, COUNT, 0, 1, RandomStreams(3), shuffle=False)
     found = []
@@ -105,7 +105,7 @@ def test_that_directions_are_kept_with_the_images_apart_from_those_without(folde
     assert torch.equal(found[1], found[2])
 
 
-def test_that_a_mask_that_is_wrong_is_told_with_its_images_name(tmp_path: Path) -> None:
+def test_invalid_mask_names_its_image(tmp_path: Path) -> None:
     folder = make_lined(tmp_path, {"train": 2, "val": 2}, SIDE)
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(folder / "masks/train/001.png")
     images = OrientedImages(opened(folder).train)

@@ -97,7 +97,7 @@ def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_that_measures_are_those_of_their_definitions_however_the_images_are_divided(ranks: int) -> None:
+def test_metrics_match_their_definitions(ranks: int) -> None:
     targets = truth(7)
     outputs = guesses(targets, 2.5)
     parts = [OBJECTIVE.metric() for _ in range(ranks)]
@@ -116,7 +116,7 @@ def test_that_measures_are_those_of_their_definitions_however_the_images_are_div
     assert OBJECTIVE.metric().compute() == {}
 
 
-def test_that_what_is_right_everywhere_measures_one_and_a_line_beside_it_is_right_to_the_relaxed_measure() -> None:
+def test_relaxed_metrics_accept_shifted_lines() -> None:
     targets = torch.zeros(1, 2, SIDE, SIDE, dtype=torch.int64)
     targets[:, 1] = BACKGROUND
     targets[0, 0, 10:13], targets[0, 1, 10:13] = 1, 0
@@ -132,7 +132,7 @@ def test_that_what_is_right_everywhere_measures_one_and_a_line_beside_it_is_righ
     assert off.compute()["relaxed_iou"] == 0
 
 
-def test_that_the_loss_is_the_sum_of_soft_iou_and_cross_entropy_over_all_maps() -> None:
+def test_loss_is_soft_iou_plus_cross_entropy() -> None:
     targets = truth(3)
     targets[1, 0, 1:], targets[1, 1, 1:] = 0, BACKGROUND
     sides = (SIDE, SIDE // 2, SIDE // 4, SIDE // 4)
@@ -156,7 +156,7 @@ def test_that_the_loss_is_the_sum_of_soft_iou_and_cross_entropy_over_all_maps() 
         assert losses[number].item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_that_the_loss_falls_to_nothing_where_all_is_right_and_bears_an_image_without_lines_or_classes() -> None:
+def test_loss_vanishes_for_perfect_outputs() -> None:
     targets = truth(3)
     targets[1, 0], targets[1, 1] = 0, BACKGROUND
     targets[2] = NO_CLASS
@@ -174,7 +174,7 @@ def test_that_the_loss_falls_to_nothing_where_all_is_right_and_bears_an_image_wi
     assert OBJECTIVE.loss(guesses(targets, 0.0), OBJECTIVE.blank_targets(torch.zeros(3, 3, SIDE, SIDE))).shape == (3,)
 
 
-def test_that_few_lines_teach_as_much_of_directions_as_all_that_is_around_them() -> None:
+def test_direction_loss_balances_lines_and_background() -> None:
     targets = torch.zeros(1, 2, SIDE, SIDE, dtype=torch.int64)
     targets[0, 1] = BACKGROUND
     targets[0, 0, 10], targets[0, 1, 10] = 1, 5
@@ -185,7 +185,7 @@ def test_that_few_lines_teach_as_much_of_directions_as_all_that_is_around_them()
     assert pulls[10].sum().item() == pytest.approx(pulls.sum().item() / 2)
 
 
-def test_that_lines_are_shown_in_the_colours_of_their_directions() -> None:
+def test_lines_are_colored_by_direction() -> None:
     targets = torch.zeros(1, 2, SIDE, SIDE, dtype=torch.int64)
     targets[0, 1] = BACKGROUND
     targets[0, 0, 10:14], targets[0, 1, 10:14] = 1, 0
@@ -207,7 +207,7 @@ def test_that_lines_are_shown_in_the_colours_of_their_directions() -> None:
     assert OBJECTIVE.show_truth(grey, torch.zeros_like(targets[0])).legend == ()
 
 
-def test_that_masks_of_more_kinds_than_lines_and_background_are_refused_unless_one_is_ignored(tmp_path: Path) -> None:
+def test_masks_must_have_two_classes(tmp_path: Path) -> None:
     def prepared(folder: Path, ignored: int | None = None) -> Splits:
         splits = open_splits(str(folder), val_fraction=0.2, seed=0, kinds=TASK.entry.annotations)
         return TASK.prepared(Job.from_fields(task="road_extraction", ignore_value=ignored), splits)
@@ -270,14 +270,14 @@ def test_linknet_freezes_its_encoder_while_the_branches_learn() -> None:
         ({"model": "hourglass_mtl", "freeze_epochs": 100}, "freeze_epochs", "has no pretrained backbone"),
     ],
 )
-def test_that_what_cannot_be_built_is_told_at_its_field(fields: dict[str, Any], field: str, words: str) -> None:
+def test_unbuildable_model_is_a_field_problem(fields: dict[str, Any], field: str, words: str) -> None:
     with pytest.raises(TaskError) as error:
         TASK.build_model(linknet(**fields), 2, 3)
     assert error.value.field == field
     assert words in str(error.value)
 
 
-def test_that_a_model_file_of_ones_own_is_tried_out_and_learns(tmp_path: Path) -> None:
+def test_model_file_is_validated_and_learns(tmp_path: Path) -> None:
     text = "from torch import nn\n\ndef build_model(scores):\n    return nn.Conv2d(3, scores, 3, padding={padding})\n"
 
     def built(padding: int) -> torch.nn.Module:
