@@ -46,7 +46,7 @@ def run_tests(proof: Proof, *, files: tuple[str, ...], seconds: float) -> None:
         if "skipped" in found:
             skipped += 1
         else:
-            name = case.get("name", "?").removeprefix("test_that_").replace("_", " ")
+            name = case.get("name", "?").removeprefix("test_").replace("_", " ")
             proof.claim(name, wrong is None, (wrong or "")[:TEXT_LIMIT])
     if skipped:
         raise Skipped(f"{skipped} that this machine has not the devices for")
