@@ -144,8 +144,8 @@ def _taken(gpus: tuple[Gpu, ...], machine: Snapshot, job: Job) -> Iterator[Obsta
     """Check GPUs in exclusive mode for processes that the run doesn't wait for."""
     for gpu in gpus:
         holders = [process for process in gpu.processes or () if process.kind != "graphics"]
-        own = all((process.name or "").startswith(WORKER_PREFIX) for process in holders)
-        waits = job.faults.start == "when_free" and (own or job.faults.wait_for_others)
+        only_workers = all((process.name or "").startswith(WORKER_PREFIX) for process in holders)
+        waits = job.faults.start == "when_free" and (only_workers or job.faults.wait_for_others)
         if (
             holders
             and not waits

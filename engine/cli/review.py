@@ -142,8 +142,8 @@ def _label_lines(found: Review) -> Iterator[str]:
 
 def _duplicate_lines(found: Review) -> Iterator[str]:
     yield ""
-    across = sum(each.first.split != each.second.split for each in found.duplicates)
-    yield f"Duplicates: {counted(len(found.duplicates), 'pair')}, {across:,} of them across splits."
+    in_both_splits = sum(each.first.split != each.second.split for each in found.duplicates)
+    yield f"Duplicates: {counted(len(found.duplicates), 'pair')}, {in_both_splits:,} of them across splits."
     pairs = [
         (
             each.first.path,
@@ -157,7 +157,7 @@ def _duplicate_lines(found: Review) -> Iterator[str]:
 
 
 def _marks(found: Review) -> Iterator[Mark]:
-    """Yield the listed samples; the worst ones only without others, since a high loss is no defect."""
+    """Yield the samples of label issues and duplicates, or else the worst ones: a high loss alone isn't a defect."""
     marked: set[str] = set()
     for issue in found.label_issues:
         sample = issue.sample

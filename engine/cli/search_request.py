@@ -149,12 +149,12 @@ def _dimension(name: str, text: str) -> Any:
             key, sign, value = each.partition("=")
             dimension[key.strip()] = _number(value) if sign else True
         return dimension
-    parts = [part.strip() for part in text.split(",")]
+    items = [item.strip() for item in text.split(",")]
     if field is not None and field.kind == "bool":
-        return [{"true": True, "false": False}.get(part.lower(), part) for part in parts]
+        return [{"true": True, "false": False}.get(item.lower(), item) for item in items]
     if field is None:
-        return [_number(part) for part in parts]
-    return [part if part == "none" else arguments.parse_value(field, part) for part in parts]
+        return [_number(item) for item in items]
+    return [item if item == "none" else arguments.parse_value(field, item) for item in items]
 
 
 def _number(text: str) -> Any:

@@ -99,7 +99,7 @@ def write_csv(file: Path, rows: Iterable[Iterable[object]]) -> bool:
 
 
 class StatusLine:
-    """Line at the bottom of a terminal that is overwritten in place; silent if `stream` is no terminal."""
+    """Line at the bottom of a terminal that is overwritten in place; writes nothing unless `stream` is a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

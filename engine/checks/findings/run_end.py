@@ -113,7 +113,7 @@ class _Curve:
         return math.sqrt(_mean([each * each for each in differences]) / 6) * (1 + 2 / len(differences))
 
     @property
-    def around_best(self) -> float:
+    def mean_near_best(self) -> float:
         """Mean of the best cost and its neighbors, which pure noise leaves close to the other values."""
         return _mean(self.costs[max(0, self.best - 1) : self.best + 2])
 
@@ -273,7 +273,7 @@ def _check_overfitting(run: _Run) -> Verdict | None:
     fall, rise = 1 - now.loss / before.loss, (recent - best) / max(abs(best), 1e-12)
     if len(curve.values) - 1 - curve.best < MIN_EPOCHS or min(rise, fall) < OVERFIT_CHANGE:
         return None
-    if recent - curve.around_best <= NOISE_DEVIATIONS * curve.noise(curve.best) or _is_still_improving(run, epoch):
+    if recent - curve.mean_near_best <= NOISE_DEVIATIONS * curve.noise(curve.best) or _is_still_improving(run, epoch):
         return None
     changes = _regularization(run, epoch)
     moved = "fell" if curve.measure.higher_is_better else "rose"

@@ -88,7 +88,6 @@ class Quantities:
         self._memory_temperature = Fields(ask, [MEMORY_TEMPERATURE])
         self._errors = Fields(ask, [*ECC.values(), *RETIRED.values()])
         self._replays = Fields(ask, [REPLAYS])
-        self._link_fields = Fields(ask, [])
         self._identity = identity
         self._constants: Values | None = None
         self._slow: Values = {}
