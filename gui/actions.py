@@ -10,8 +10,9 @@ from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QAbstractButton, QWidget
 
 from gui.style import icons
+from gui.translation import tr
 
-PAGES = ("Train", "Monitor", "Runs")
+PAGES = (tr("Train"), tr("Monitor"), tr("Runs"))
 TRAIN, MONITOR, RUNS = range(len(PAGES))
 
 HERE = Qt.ShortcutContext.WidgetShortcut
@@ -147,9 +148,9 @@ def bind(button: _Button, action: Action, name: str = "", *, offered: bool = Fal
     return button
 
 
-def back_action(page: QWidget, name: str, tip: str = "Back to the previous page") -> Action:
+def back_action(page: QWidget, name: str, tip: str = tr("Back to the previous page")) -> Action:
     """Return the action that leads back from a page without a tab."""
-    return Action(page, name, "← Back", tip, "Esc", context=WITHIN)
+    return Action(page, name, tr("← Back"), tip, "Esc", context=WITHIN)
 
 
 class Command:
@@ -206,41 +207,52 @@ class Command:
 class Actions(QObject):
     """Commands of the window. Actions of one table or page are created there; `all` returns them too."""
 
-    new_job = Command("New job", "Clears the form but keeps the devices", "Ctrl+N", menu="file 1")
-    browse = Command("Choose the dataset folder…", "Opens a folder dialog", "Ctrl+O", menu="file 2")
-    open_job = Command("Open job…", "Puts a job.toml into the form", "Ctrl+Shift+O", menu="file 3")
-    save_job = Command("Save job as…", "Saves the form as a job.toml", "Ctrl+S", menu="file 3")
-    copy_command = Command("Copy as command", "Copies the footplate command for this job", menu="file 3")
+    new_job = Command(tr("New job"), tr("Clears the form but keeps the devices"), "Ctrl+N", menu="file 1")
+    browse = Command(tr("Choose the dataset folder…"), tr("Opens a folder dialog"), "Ctrl+O", menu="file 2")
+    open_job = Command(tr("Open job…"), tr("Puts a job.toml into the form"), "Ctrl+Shift+O", menu="file 3")
+    save_job = Command(tr("Save job as…"), tr("Saves the form as a job.toml"), "Ctrl+S", menu="file 3")
+    copy_command = Command(tr("Copy as command"), tr("Copies the footplate command for this job"), menu="file 3")
     copy_torchrun = Command(
-        "Copy as torchrun command", "Copies a torchrun command for each machine (no ssh needed)", menu="file 3"
+        tr("Copy as torchrun command"), tr("Copies a torchrun command for each machine (no ssh needed)"), menu="file 3"
     )
-    open_run = Command("Open run folder…", "Opens a run folder anywhere on disk", menu="file 4", needs_pages=True)
+    open_run = Command(
+        tr("Open run folder…"), tr("Opens a run folder anywhere on disk"), menu="file 4", needs_pages=True
+    )
     open_remote = Command(
-        "Open run on another machine…", "Follows a run of one of your hosts over ssh", menu="file 4", needs_pages=True
+        tr("Open run on another machine…"),
+        tr("Follows a run of one of your hosts over ssh"),
+        menu="file 4",
+        needs_pages=True,
     )
-    quit = Command("Quit", "Closes the window; runs keep running", "Ctrl+Q", menu="file 5")
+    quit = Command(tr("Quit"), tr("Closes the window; runs keep running"), "Ctrl+Q", menu="file 5")
 
-    train = Command("Train", "Starts the training", "Ctrl+Return", "Ctrl+Enter", menu="run 1", always_enabled=True)
-    start_at_once = Command(
-        "Start at once", "Starts now and shares the devices with other runs, which slows all of them down", menu="run 1"
+    train = Command(
+        tr("Train"), tr("Starts the training"), "Ctrl+Return", "Ctrl+Enter", menu="run 1", always_enabled=True
     )
-    submit = Command("Submit to SLURM…", "Shows the SLURM script for this job and submits it", menu="run 1")
-    pause = Command("Pause", "Pauses the run on screen", "Ctrl+P", menu="run 2", icon="pause")
-    stop = Command("Stop", "Stops the run on screen", "Ctrl+.", menu="run 2", icon="stop", color="error")
+    start_at_once = Command(
+        tr("Start at once"),
+        tr("Starts now and shares the devices with other runs, which slows all of them down"),
+        menu="run 1",
+    )
+    submit = Command(tr("Submit to SLURM…"), tr("Shows the SLURM script for this job and submits it"), menu="run 1")
+    pause = Command(tr("Pause"), tr("Pauses the run on screen"), "Ctrl+P", menu="run 2", icon="pause")
+    stop = Command(tr("Stop"), tr("Stops the run on screen"), "Ctrl+.", menu="run 2", icon="stop", color="error")
     fork = Command(
-        "Fork…",
-        "Opens a new run in the form that starts from the last checkpoint of the run on screen",
+        tr("Fork…"),
+        tr("Opens a new run in the form that starts from the last checkpoint of the run on screen"),
         menu="run 3",
         needs_pages=True,
     )
-    queue = Command("Show the queue", "Shows the runs that wait for devices, in order", menu="run 3", needs_pages=True)
+    queue = Command(
+        tr("Show the queue"), tr("Shows the runs that wait for devices, in order"), menu="run 3", needs_pages=True
+    )
 
-    train_page = Command(PAGES[TRAIN], "Shows the Train page", "Ctrl+1", menu="view 1", on=True)
-    monitor_page = Command(PAGES[MONITOR], "Shows the Monitor page", "Ctrl+2", menu="view 1", on=False)
-    runs_page = Command(PAGES[RUNS], "Shows the Runs page", "Ctrl+3", menu="view 1", on=False)
+    train_page = Command(PAGES[TRAIN], tr("Shows the Train page"), "Ctrl+1", menu="view 1", on=True)
+    monitor_page = Command(PAGES[MONITOR], tr("Shows the Monitor page"), "Ctrl+2", menu="view 1", on=False)
+    runs_page = Command(PAGES[RUNS], tr("Shows the Runs page"), "Ctrl+3", menu="view 1", on=False)
     devices_panel = Command(
-        "Devices panel",
-        "Shows or hides the devices panel",
+        tr("Devices panel"),
+        tr("Shows or hides the devices panel"),
         "F7",
         menu="view 2",
         icon="left-panel",
@@ -248,45 +260,61 @@ class Actions(QObject):
         on=True,
     )
     job_panel = Command(
-        "Job panel", "Shows or hides the job panel", "F8", menu="view 2", icon="right-panel", color="muted", on=True
+        tr("Job panel"),
+        tr("Shows or hides the job panel"),
+        "F8",
+        menu="view 2",
+        icon="right-panel",
+        color="muted",
+        on=True,
     )
-    system_theme = Command("System", "Follows the system theme", menu="theme 1", on=True)
-    light_theme = Command("Light", "Dark text on a light background", menu="theme 1", on=False)
-    dark_theme = Command("Dark", "Light text on a dark background", menu="theme 1", on=False)
-    larger_text = Command("Larger text", "Increases text size", "Ctrl++", "Ctrl+=", menu="text 1")
-    smaller_text = Command("Smaller text", "Decreases text size", "Ctrl+-", menu="text 1")
-    usual_text = Command("Default text size", "Resets text to the system size", "Ctrl+0", menu="text 1")
-    full_screen = Command("Full screen", "Fills the screen", "F11", menu="view 4", on=False)
+    system_theme = Command(tr("System"), tr("Follows the system theme"), menu="theme 1", on=True)
+    light_theme = Command(tr("Light"), tr("Dark text on a light background"), menu="theme 1", on=False)
+    dark_theme = Command(tr("Dark"), tr("Light text on a dark background"), menu="theme 1", on=False)
+    larger_text = Command(tr("Larger text"), tr("Increases text size"), "Ctrl++", "Ctrl+=", menu="text 1")
+    smaller_text = Command(tr("Smaller text"), tr("Decreases text size"), "Ctrl+-", menu="text 1")
+    usual_text = Command(tr("Default text size"), tr("Resets text to the system size"), "Ctrl+0", menu="text 1")
+    full_screen = Command(tr("Full screen"), tr("Fills the screen"), "F11", menu="view 4", on=False)
     close_to_tray = Command(
-        "Close to the tray",
-        "Keeps Footplate in the system tray when its window is closed, with progress and alerts",
+        tr("Close to the tray"),
+        tr("Keeps Footplate in the system tray when its window is closed, with progress and alerts"),
         menu="view 4",
         on=False,
     )
 
     palette = Command(
-        "Command palette…", "Finds commands, settings, models, runs, datasets and GPUs", "Ctrl+K", menu="tools 1"
+        tr("Command palette…"),
+        tr("Finds commands, settings, models, runs, datasets and GPUs"),
+        "Ctrl+K",
+        menu="tools 1",
     )
     advise = Command(
-        "Advise on the strategy", "Tries strategies and settings, and ranks them", menu="tools 2", needs_pages=True
+        tr("Advise on the strategy"),
+        tr("Tries strategies and settings, and ranks them"),
+        menu="tools 2",
+        needs_pages=True,
     )
-    find_rate = Command("Learning-rate finder", "Tries learning rates for the job", menu="tools 2", needs_pages=True)
-    find_batch = Command("Batch-size finder", "Finds the largest batch that fits", menu="tools 2", needs_pages=True)
+    find_rate = Command(
+        tr("Learning-rate finder"), tr("Tries learning rates for the job"), menu="tools 2", needs_pages=True
+    )
+    find_batch = Command(
+        tr("Batch-size finder"), tr("Finds the largest batch that fits"), menu="tools 2", needs_pages=True
+    )
     hosts = Command(
-        "Hosts…", "Adds other machines, to monitor and to train on over ssh", menu="tools 3", needs_pages=True
+        tr("Hosts…"), tr("Adds other machines, to monitor and to train on over ssh"), menu="tools 3", needs_pages=True
     )
-    alerts = Command("Alerts", "Shows the Monitor's alerts and notifications", menu="tools 3", needs_pages=True)
-    preferences = Command("Settings…", "Opens the settings", "Ctrl+,", menu="tools 4")
+    alerts = Command(tr("Alerts"), tr("Shows the Monitor's alerts and notifications"), menu="tools 3", needs_pages=True)
+    preferences = Command(tr("Settings…"), tr("Opens the settings"), "Ctrl+,", menu="tools 4")
 
-    help = Command("Help", "Opens the user's guide", "F1", menu="help 1", icon="help", color="muted")
-    shortcuts = Command("Keyboard shortcuts…", "View and change shortcuts", menu="help 1")
-    whats_new = Command("What's new", "Release notes for this version", menu="help 1")
+    help = Command(tr("Help"), tr("Opens the user's guide"), "F1", menu="help 1", icon="help", color="muted")
+    shortcuts = Command(tr("Keyboard shortcuts…"), tr("View and change shortcuts"), menu="help 1")
+    whats_new = Command(tr("What's new"), tr("Release notes for this version"), menu="help 1")
     report = Command(
-        "Report a problem…",
-        "Creates a file for a bug report, without names and paths, to review and save",
+        tr("Report a problem…"),
+        tr("Creates a file for a bug report, without names and paths, to review and save"),
         menu="help 2",
     )
-    about = Command("About Footplate", "Shows versions and licenses", menu="help 2")
+    about = Command(tr("About Footplate"), tr("Shows versions and licenses"), menu="help 2")
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(window)

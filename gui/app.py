@@ -8,12 +8,14 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from gui.translation import tr
+
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QApplication
 
-NO_DISPLAY = "No display to open a window on; use `footplate train` in a terminal instead."
-NO_ANSWER = "The display {display} does not respond; use `footplate train` in a terminal instead."
-NO_LIBRARY = (
+NO_DISPLAY = tr("No display to open a window on; use `footplate train` in a terminal instead.")
+NO_ANSWER = tr("The display {display} does not respond; use `footplate train` in a terminal instead.")
+NO_LIBRARY = tr(
     "The window needs {library}, which is not installed. Run\n"
     "  sudo apt install --no-install-recommends libegl1 libgl1 libglib2.0-0 libfontconfig1 libdbus-1-3 libxkbcommon0 "
     "libxkbcommon-x11-0 libxcb-cursor0 libxcb-icccm4 libxcb-keysyms1 libxcb-shape0\n"

@@ -8,6 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QTabBar, QToolButton, QWidget
 
 from gui.actions import PAGES, Action, Actions, bind
+from gui.translation import tr
 
 
 class Header(QWidget):
@@ -21,7 +22,7 @@ class Header(QWidget):
         self.tabs = QTabBar()
         self.tabs.setDrawBase(False)
         self.tabs.setExpanding(False)
-        self.tabs.setAccessibleName("Pages")
+        self.tabs.setAccessibleName(tr("Pages"))
         for number, title in enumerate(PAGES):
             self.tabs.addTab(title)
             # Without "page", the tab Train would have the name of the Train button.

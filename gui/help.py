@@ -42,6 +42,7 @@ from PySide6.QtWidgets import (
 )
 
 from gui.style import theme
+from gui.translation import tr
 
 CONTENTS = "index.md"
 WIDEST = 84
@@ -73,32 +74,32 @@ class HelpWindow(QDialog):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent, Qt.WindowType.Window)
         self.setObjectName("panel")
-        self.setWindowTitle("Help – Footplate")
+        self.setWindowTitle(tr("Help – Footplate"))
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.resize(1040, 740)
         self.page = ""
         """File name of the page on screen."""
         self._documents: dict[str, QTextDocument] = {}
         self.search = QLineEdit(clearButtonEnabled=True)
-        self.search.setPlaceholderText("Search all pages …")
-        self.search.setAccessibleName("Search help")
-        self.search.setToolTip("Ctrl+F. Enter and Shift+Enter go to the next and the previous match.")
+        self.search.setPlaceholderText(tr("Search all pages …"))
+        self.search.setAccessibleName(tr("Search help"))
+        self.search.setToolTip(tr("Ctrl+F. Enter and Shift+Enter go to the next and the previous match."))
         self.search.textChanged.connect(self._search)
         self.found = QLabel(wordWrap=True)
         self.found.setObjectName("muted")
         self.found.hide()
         self.list = QListWidget()
-        self.list.setAccessibleName("Pages of help")
+        self.list.setAccessibleName(tr("Pages of help"))
         self.list.setSpacing(3)
         self.list.currentItemChanged.connect(self._chosen)
         self.browser = Browser()
-        self.browser.setAccessibleName("Page of help")
+        self.browser.setAccessibleName(tr("Page of help"))
         self.browser.setSearchPaths([str(folder())])
         self.browser.sourceChanged.connect(self._shown)
-        self.back = self._button("Back", QKeySequence(QKeySequence.StandardKey.Back))
+        self.back = self._button(tr("Back"), QKeySequence(QKeySequence.StandardKey.Back))
         self.back.clicked.connect(self.browser.backward)
         self.browser.backwardAvailable.connect(self.back.setEnabled)
-        self.forward = self._button("Forward", QKeySequence(QKeySequence.StandardKey.Forward))
+        self.forward = self._button(tr("Forward"), QKeySequence(QKeySequence.StandardKey.Forward))
         self.forward.clicked.connect(self.browser.forward)
         self.browser.forwardAvailable.connect(self.forward.setEnabled)
         QShortcut(QKeySequence(QKeySequence.StandardKey.Find), self).activated.connect(self._go_to_search)
@@ -192,7 +193,7 @@ class HelpWindow(QDialog):
         counts = {name: len(matches(self._document(name), text)) for name in pages()} if text else {}
         found = {name: count for name, count in counts.items() if count}
         self.found.setVisible(bool(text) and not found)
-        self.found.setText(f"No page mentions “{text}”.")
+        self.found.setText(tr("No page mentions “{text}”.").format(text=text))
         self._list_pages(found if text else dict.fromkeys(pages(), 0))
         if found and self.page not in found:
             self.open_page(next(iter(found)))

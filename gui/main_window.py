@@ -25,6 +25,7 @@ from gui.sources.inspector import Inspector
 from gui.sources.prefill import Opened, read_paths
 from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
+from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.run_drag import is_of_runs
 from gui.widgets.scroll_panel import PageScroll
@@ -63,7 +64,7 @@ class MainWindow(QMainWindow):
         self.devices_holder.setObjectName("panel")
         self.pages = QStackedWidget()
         self.splitter = QSplitter(Qt.Orientation.Horizontal)
-        self.message = Banner(name="Message", close="Dismiss the message")
+        self.message = Banner(name=tr("Message"), close=tr("Dismiss the message"))
         self.status = StatusBar(self.acts)
         self.inspector = Inspector(self)
         self.workspace: Workspace | None = None
@@ -401,7 +402,11 @@ class MainWindow(QMainWindow):
             if self.job_panel.own_form.job is not None:
                 self.settings.remember_job(self.job_panel.own_form.job)
         except OSError as error:
-            self.show_message(f"Couldn't save the form for the next start: {error.strerror} ({error.filename}).")
+            self.show_message(
+                tr("Couldn't save the form for the next start: {strerror} ({filename}).").format(
+                    strerror=error.strerror, filename=error.filename
+                )
+            )
 
 
 def _panel_key(name: str, number: int) -> str:

@@ -19,6 +19,7 @@ from gui.sources.prefill import Prefill
 from gui.sources.resume_fork import to_follow
 from gui.sources.run_list import RunsRead
 from gui.titles import run_title
+from gui.translation import tr
 from gui.workspace import Workspace
 
 _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
@@ -59,7 +60,7 @@ class RunControl(QObject):
         if self._workspace.has_run and (self._session.active or not self._panel.form.checking):
             self._status.show_run(self._session.status, self._title())
         elif self._panel.form.checking:
-            self._status.show_idle("Checking · inspecting the dataset folder")
+            self._status.show_idle(tr("Checking · inspecting the dataset folder"))
         else:
             is_ready = self._context.actions.train.ready
             self._status.show_idle(f"Idle · {'ready to train' if is_ready else 'the job is not ready'}")
@@ -103,7 +104,7 @@ class RunControl(QObject):
         if self._launcher.busy:
             return None
         self._panel.form.set_starting(True)
-        self._status.show_idle("Starting · preparing the run")
+        self._status.show_idle(tr("Starting · preparing the run"))
         return self._launcher
 
     def _on_started(self, run: RunFolder) -> None:
@@ -129,8 +130,12 @@ class RunControl(QObject):
         in_background(
             lambda: ask_to_stop(run_id),
             self,
-            lambda run: self._context.show_message(f"{run.run_id} stops after the current step.", "info"),
-            lambda error: self._context.show_message(f"Couldn't stop {run_id}: {error}"),
+            lambda run: self._context.show_message(
+                tr("{run_id} stops after the current step.").format(run_id=run.run_id), "info"
+            ),
+            lambda error: self._context.show_message(
+                tr("Couldn't stop {run_id}: {error}").format(run_id=run_id, error=error)
+            ),
         )
 
     def _prefill(self, prefill: Prefill) -> None:
@@ -143,7 +148,9 @@ class RunControl(QObject):
             lambda: to_follow(run.summary(), changes, further=further),
             self,
             self._prefill,
-            lambda error: self._context.show_message(f"Couldn't put the job of {run.run_id} into the form: {error}"),
+            lambda error: self._context.show_message(
+                tr("Couldn't put the job of {run_id} into the form: {error}").format(run_id=run.run_id, error=error)
+            ),
         )
 
     def _set_field(self, field: str, value: object) -> None:

@@ -13,6 +13,7 @@ from gui.actions import PAGES, RUNS, TRAIN
 from gui.context import AppContext
 from gui.form.form import JobForm
 from gui.sources.launcher import resolved
+from gui.translation import tr
 from gui.workspace import Workspace
 
 
@@ -93,7 +94,9 @@ class SidePages(QObject):
         page.show_report(self._form.report)
         page.show_augmented(False)
         self._show(page, TRAIN)
-        page.show_notice(f"Check that the labels are right, then press {self._form.action} again.")
+        page.show_notice(
+            tr("Check that the labels are right, then press {action} again.").format(action=self._form.action)
+        )
 
     def _compare(self, run_ids: list[str]) -> None:
         page = self._workspace.comparison()

@@ -12,15 +12,16 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QS
 from gui.actions import RUNS, TRAIN, Actions, bind, with_key
 from gui.format import localised
 from gui.titles import run_title
+from gui.translation import tr
 
 if TYPE_CHECKING:
     from engine.runs.folder import RunSummary
     from gui.sources.run_status import RunStatus
 
-_PAUSE = "Saves the run and frees its devices after the current step"
-_RESUME = "Resumes the run from its last checkpoint"
-_STOP = "Ends the run after the current step and saves its state"
-_LEAVE = "Removes the run from the queue"
+_PAUSE = tr("Saves the run and frees its devices after the current step")
+_RESUME = tr("Resumes the run from its last checkpoint")
+_STOP = tr("Ends the run after the current step and saves its state")
+_LEAVE = tr("Removes the run from the queue")
 _NAME_WIDTH = 220
 """Maximum pixels of a run's name; the tool tip shows all of it."""
 
@@ -45,16 +46,16 @@ class StatusBar(QWidget):
         self._others: tuple[RunSummary, ...] = ()
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.run = _Link("Run on screen")
+        self.run = _Link(tr("Run on screen"))
         self.run.clicked.connect(lambda: self.page_wanted.emit(TRAIN))
-        self.others = _Link("Other active runs")
+        self.others = _Link(tr("Other active runs"))
         self.others.clicked.connect(self._show_other)
-        self.status = QLabel("Idle")
-        self.status.setAccessibleName("Run status")
+        self.status = QLabel(tr("Idle"))
+        self.status.setAccessibleName(tr("Run status"))
         self.status.setMinimumWidth(120)
         self.status.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.progress = QProgressBar()
-        self.progress.setAccessibleName("Progress of the run")
+        self.progress.setAccessibleName(tr("Progress of the run"))
         self.progress.setRange(0, 1000)
         self.progress.setFixedWidth(180)
         self.progress.setTextVisible(False)
@@ -72,7 +73,7 @@ class StatusBar(QWidget):
         for widget in (self.progress, self.share, self.speed, self.left, self.others, self.pause, self.stop):
             layout.addWidget(widget)
         self.show_others(())
-        self.show_idle("Idle · nothing is running")
+        self.show_idle(tr("Idle · nothing is running"))
 
     def show_idle(self, text: str) -> None:
         """Show a text that begins with a state, without a run."""
@@ -82,9 +83,9 @@ class StatusBar(QWidget):
         self.share.clear()
         self.speed.clear()
         self.left.clear()
-        self._actions.pause.set_appearance("Pause", _PAUSE, "pause")
+        self._actions.pause.set_appearance(tr("Pause"), _PAUSE, "pause")
         for action in (self._actions.pause, self._actions.stop):
-            action.allow("Nothing is running")
+            action.allow(tr("Nothing is running"))
 
     def show_run(self, run: RunStatus, title: str = "") -> None:
         """Show the state of a run; unknown values (None) stay empty."""
@@ -102,20 +103,20 @@ class StatusBar(QWidget):
         self.speed.setText(f"{localised(speed)} images/s" if is_working and speed is not None else "")
         self.left.setText(f"{clock(left_s)} left" if is_working and left_s is not None else "")
         if run.resumable:
-            self._actions.pause.set_appearance("Resume", _RESUME, "resume", "accent")
+            self._actions.pause.set_appearance(tr("Resume"), _RESUME, "resume", "accent")
         else:
-            self._actions.pause.set_appearance("Pause", _PAUSE, "pause")
+            self._actions.pause.set_appearance(tr("Pause"), _PAUSE, "pause")
         self._actions.pause.allow("" if run.resumable else run.why_no_pause)
-        self._actions.stop.set_appearance("Stop", _LEAVE if run.label == "Waiting" else _STOP)
+        self._actions.stop.set_appearance(tr("Stop"), _LEAVE if run.label == "Waiting" else _STOP)
         self._actions.stop.allow(run.why_no_stop)
 
     def show_others(self, runs: Sequence[RunSummary]) -> None:
         """Show the other active run, or how many there are."""
         self._others = tuple(runs)
         if len(runs) == 1:
-            self.others.show_text(f"{run_title(runs[0])} · {runs[0].state}", "Shows this run")
+            self.others.show_text(f"{run_title(runs[0])} · {runs[0].state}", tr("Shows this run"))
         else:
-            tip = with_key("Shows the list of runs", "runs_page")
+            tip = with_key(tr("Shows the list of runs"), "runs_page")
             self.others.show_text(f"{len(runs)} other active runs" if runs else "", tip)
 
     def set_suffix(self, text: str) -> None:
@@ -135,7 +136,7 @@ class StatusBar(QWidget):
             self.page_wanted.emit(RUNS)
 
     def _set_name(self, title: str) -> None:
-        self.run.show_text(title, "Shows the run")
+        self.run.show_text(title, tr("Shows the run"))
         self.setCursor(Qt.CursorShape.PointingHandCursor if title else Qt.CursorShape.ArrowCursor)
 
     def _set_status(self, text: str) -> None:

@@ -15,57 +15,58 @@ from engine.runs.folder import RunFolder, RunSummary, UnreadableJob
 from engine.runs.metrics import measure_words
 from engine.system.plain_text import shortened
 from gui.format import counted, localised
+from gui.translation import tr
 
 SCHEDULES = {
     "gpipe": "GPipe",
     "1f1b": "1F1B",
-    "interleaved_1f1b": "Interleaved 1F1B",
-    "zb1p": "ZB1P (zero bubble)",
-    "zbv": "ZBV (zero bubble)",
+    "interleaved_1f1b": tr("Interleaved 1F1B"),
+    "zb1p": tr("ZB1P (zero bubble)"),
+    "zbv": tr("ZBV (zero bubble)"),
 }
 """Titles of the pipeline schedules."""
 
 CHOICES = {
     "sgd": "SGD",
-    "adam": "Adam",
+    "adam": tr("Adam"),
     "adamw": "AdamW",
-    "none": "None",
+    "none": tr("None"),
     "step": "StepLR",
-    "linear": "Linear",
-    "poly": "Polynomial",
+    "linear": tr("Linear"),
+    "poly": tr("Polynomial"),
     "nadam": "NAdam",
     "radam": "RAdam",
     "rmsprop": "RMSprop",
-    "adagrad": "Adagrad",
+    "adagrad": tr("Adagrad"),
     "lamb": "LAMB",
-    "fused": "Fused",
-    "foreach": "Foreach",
-    "for_loop": "For loop",
-    "cosine": "Cosine",
-    "cross_entropy": "Cross entropy",
-    "bce": "Binary cross entropy",
-    "focal": "Focal",
-    "dice": "Dice",
-    "cross_entropy_dice": "Cross entropy and Dice",
+    "fused": tr("Fused"),
+    "foreach": tr("Foreach"),
+    "for_loop": tr("For loop"),
+    "cosine": tr("Cosine"),
+    "cross_entropy": tr("Cross entropy"),
+    "bce": tr("Binary cross entropy"),
+    "focal": tr("Focal"),
+    "dice": tr("Dice"),
+    "cross_entropy_dice": tr("Cross entropy and Dice"),
     "onecycle": "OneCycle",
-    "light": "Light",
-    "medium": "Medium",
-    "strong": "Strong",
-    "own": "Custom",
-    "auto": "Auto",
-    "on": "On",
-    "off": "Off",
-    "wait": "Wait for it",
-    "fewer": "Continue with fewer",
-    "balanced": "Balanced",
+    "light": tr("Light"),
+    "medium": tr("Medium"),
+    "strong": tr("Strong"),
+    "own": tr("Custom"),
+    "auto": tr("Auto"),
+    "on": tr("On"),
+    "off": tr("Off"),
+    "wait": tr("Wait for it"),
+    "fewer": tr("Continue with fewer"),
+    "balanced": tr("Balanced"),
     **SCHEDULES,
-    "equal": "Equal",
-    "speed": "By measured speed",
-    "when_free": "When free",
-    "at_once": "At once",
-    "stop": "Stop",
-    "roll_back": "Roll back",
-    "skip": "Skip the step",
+    "equal": tr("Equal"),
+    "speed": tr("By measured speed"),
+    "when_free": tr("When free"),
+    "at_once": tr("At once"),
+    "stop": tr("Stop"),
+    "roll_back": tr("Roll back"),
+    "skip": tr("Skip the step"),
 }
 """Titles of the choices of a job's fields; other values are their own titles."""
 
@@ -201,7 +202,10 @@ def doing(run: RunSummary) -> str:
 
 def unread_words(unread: Mapping[str, str]) -> str:
     """Return a line for each unreadable run with the reason, at most `MOST_UNREAD`."""
-    lines = [f"{run_id} can't be read: {why}." for run_id, why in list(unread.items())[:MOST_UNREAD]]
+    lines = [
+        tr("{run_id} can't be read: {why}.").format(run_id=run_id, why=why)
+        for run_id, why in list(unread.items())[:MOST_UNREAD]
+    ]
     left = len(unread) - len(lines)
     return "\n".join([*lines, *([f"{counted(left, 'run')} more can't be read."] if left else [])])
 
@@ -219,7 +223,7 @@ def gpu_names(titles: Sequence[str]) -> str:
             spans.append([number])
     # Two consecutive numbers are easier to read without a dash.
     parts = [f"{span[0]}–{span[-1]}" if len(span) > 2 else ", ".join(map(str, span)) for span in spans]
-    return f"GPU {', '.join(parts)}"
+    return tr("GPU {parts}").format(parts=", ".join(parts))
 
 
 def option_fields(job: Job) -> dict[str, Field]:

@@ -11,12 +11,13 @@ from gui.format import counted
 from gui.sources.run_list import RunsRead
 from gui.sources.settings import Settings
 from gui.style import icons, theme
+from gui.translation import tr
 from gui.workspace import Workspace
 
-NO_TRAY = "This desktop has no tray for icons; GNOME shows one with the extension AppIndicator"
+NO_TRAY = tr("This desktop has no tray for icons; GNOME shows one with the extension AppIndicator")
 _SETTING, _EXPLAINED = "close_to_tray", "tray_explained"
-_STILL_HERE = "Footplate is still running"
-_EXPLANATION = "Click to reopen the window; Quit in its menu exits. Runs continue either way."
+_STILL_HERE = tr("Footplate is still running")
+_EXPLANATION = tr("Click to reopen the window; Quit in its menu exits. Runs continue either way.")
 _SIDE = 64
 """Pixels of the icon's side."""
 
@@ -39,7 +40,7 @@ class Tray(QObject):
         self._shown = ("", 0)
         self.icon = QSystemTrayIcon(self)
         self._menu = QMenu()
-        self._menu.addAction("Show Footplate").triggered.connect(self.show_wanted)
+        self._menu.addAction(tr("Show Footplate")).triggered.connect(self.show_wanted)
         self.state = self._menu.addAction("")
         self.state.setEnabled(False)
         self.alerts = self._menu.addAction("")
@@ -98,7 +99,7 @@ class Tray(QObject):
             return
         status, alerts = self._workspace.session.status, len(self._workspace.alerts.unseen)
         counts = ((self._running, "running"), (self._queued, "queued"))
-        text = ", ".join(f"{count} {state}" for count, state in counts if count) or "Nothing is running"
+        text = ", ".join(f"{count} {state}" for count, state in counts if count) or tr("Nothing is running")
         fraction = status.fraction if status.active else None
         if fraction is not None:
             text += f" · {status.text}, {100 * fraction:.0f} %"

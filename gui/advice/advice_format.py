@@ -10,6 +10,7 @@ from engine.system.csv_writer import CsvWriter
 from engine.system.format import NOT_KNOWN, duration, listed
 from gui.format import counted, energy, lately, localised, size_of
 from gui.titles import CHOICES, changes_words, devices_words, strategy_title
+from gui.translation import tr
 
 STATES: dict[State, str] = {
     "waiting": "not tried",
@@ -20,13 +21,13 @@ STATES: dict[State, str] = {
     "failed": "failed",
 }
 ENDED = {
-    "settled": "The ranking of the fastest is certain at {confidence:.0f} %.",
-    "time": "Time ran out before the ranking was certain; longer trials may change it.",
-    "stopped": "Stopped before the ranking was certain; these are the results so far.",
+    "settled": tr("The ranking of the fastest is certain at {confidence:.0f} %."),
+    "time": tr("Time ran out before the ranking was certain; longer trials may change it."),
+    "stopped": tr("Stopped before the ranking was certain; these are the results so far."),
 }
 MEMORY_BY = {
-    "one_device": "Memory that wasn't measured is estimated from the use of one device.",
-    "fake_tensors": "Memory that wasn't measured is estimated from tensor shapes.",
+    "one_device": tr("Memory that wasn't measured is estimated from the use of one device."),
+    "fake_tensors": tr("Memory that wasn't measured is estimated from tensor shapes."),
     "none": "",
 }
 _NAMES = 8
@@ -51,7 +52,9 @@ def speed_help(of: Candidate) -> str:
     """Return the interval, as in "Between 1,214 and 1,254 images/s, from 40 steps"."""
     if of.low is None or of.high is None:
         return ""
-    return f"Between {number(of.low)} and {number(of.high)} images/s, from {counted(of.timed_steps, 'step')}"
+    return tr("Between {low} and {high} images/s, from {timed_steps}").format(
+        low=number(of.low), high=number(of.high), timed_steps=counted(of.timed_steps, "step")
+    )
 
 
 def memory(of: Candidate) -> str:
@@ -63,9 +66,9 @@ def memory(of: Candidate) -> str:
 
 def memory_help(of: Candidate) -> str:
     if of.memory_bytes is None:
-        return "Estimated, per device" if of.estimated_bytes is not None else ""
+        return tr("Estimated, per device") if of.estimated_bytes is not None else ""
     before = f"; the estimate was {size_of(of.estimated_bytes, None)}" if of.estimated_bytes is not None else ""
-    return f"Measured on the device that used the most{before}"
+    return tr("Measured on the device that used the most{before}").format(before=before)
 
 
 def whole_job(of: Candidate) -> str:
@@ -85,7 +88,9 @@ def whole_job_help(of: Candidate) -> str:
         f"{duration(time.start_s)} to start, then {counted(time.epochs, 'epoch')} of {counted(time.steps, 'step')} of "
         f"{localised(1000 * time.step_s, 1)} ms and {duration(time.validation_s)} of validation."
     )
-    known = ((word, names) for word, names in (("Measured", time.measured), ("Estimated", time.estimated)) if names)
+    known = (
+        (word, names) for word, names in ((tr("Measured"), time.measured), (tr("Estimated"), time.estimated)) if names
+    )
     return " ".join([parts, *(f"{word}: {listed(names)}." for word, names in known)])
 
 
@@ -125,12 +130,12 @@ def changes(of: Candidate) -> str:
 
 def details(of: Candidate) -> Iterator[str]:
     """Yield sentences about one candidate."""
-    yield f"Sets {changes(of)}." if of.changes else "This is your current job."
+    yield tr("Sets {of}.").format(of=changes(of)) if of.changes else tr("This is your current job.")
     if of.why:
         yield of.why
     waits = round(100 * (of.data_wait_share or 0.0))
     if waits:
-        yield f"{waits} % of a step waits for images."
+        yield tr("{waits} % of a step waits for images.").format(waits=waits)
     if of.time is not None:
         yield f"The whole job takes {whole_job(of)}: {whole_job_help(of)}"
     if of.memory_bytes is not None or of.estimated_bytes is not None:

@@ -14,11 +14,12 @@ from gui.actions import HERE, Action, bind
 from gui.advice import advice_format as words
 from gui.advice.table import AdviceTable
 from gui.format import lately, localised
+from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import FoldButton
 from gui.widgets.problem_label import ProblemLabel
 
-NO_PREDICTION = "The saved result has no multi-machine prediction. Measure again."
+NO_PREDICTION = tr("The saved result has no multi-machine prediction. Measure again.")
 
 
 class AnswerView(QWidget):
@@ -27,31 +28,33 @@ class AnswerView(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.answer: Advice | None = None
-        self.saved = Banner(name="Saved answer")
+        self.saved = Banner(name=tr("Saved answer"))
         self.sentence = _text("title")
-        self.sentence.setAccessibleName("The advice")
+        self.sentence.setAccessibleName(tr("The advice"))
         self.more = _text()
         self.remarks = ProblemLabel()
         self.count = _text("muted")
-        self.table = AdviceTable("Candidates that were tried")
+        self.table = AdviceTable(tr("Candidates that were tried"))
         copying = Action(
-            self.table, "copy_advice", "Copy as text", "Copies the answer", "Ctrl+C", icon="copy", context=HERE
+            self.table, "copy_advice", tr("Copy as text"), tr("Copies the answer"), "Ctrl+C", icon="copy", context=HERE
         )
         copying.on_trigger(self.copy_answer)
-        self.copy = bind(QPushButton(), copying, "Copy the advice as text")
+        self.copy = bind(QPushButton(), copying, tr("Copy the advice as text"))
         self.details = _Section("")
-        self.change = _Section("What would change this")
-        self.fitting = _Section("To make it fit")
-        self.machines = _Section("On several machines")
-        self.how = _Section("How it was measured")
+        self.change = _Section(tr("What would change this"))
+        self.fitting = _Section(tr("To make it fit"))
+        self.machines = _Section(tr("On several machines"))
+        self.how = _Section(tr("How it was measured"))
         self.left_out = _text("muted")
-        self.fold = FoldButton("Not tried", self.left_out)
+        self.fold = FoldButton(tr("Not tried"), self.left_out)
         self._lay_out()
 
     def show_answer(self, answer: Advice, machines: int) -> None:
         """Show an answer; `machines` is the requested number of machines."""
         self.answer = answer
-        saved = f"Saved result, measured {lately(answer.measured_at)}. Measure again to update it."
+        saved = tr("Saved result, measured {measured_at}. Measure again to update it.").format(
+            measured_at=lately(answer.measured_at)
+        )
         self.saved.say(saved if answer.is_cached else "", "info")
         first, _, rest = answer.sentence.partition(". ")
         self.sentence.setText(f"{first}." if rest else first)
@@ -69,7 +72,7 @@ class AnswerView(QWidget):
         self.machines.say([each.sentence for each in answer.machines] or lacking)
         self.how.say(words.how(answer))
         left = sum(len(reason.names) for reason in answer.left_out)
-        self.fold.setText(f"Not tried: {localised(left)}")
+        self.fold.setText(tr("Not tried: {left}").format(left=localised(left)))
         self.fold.setVisible(bool(left))
         self.fold.setChecked(False)
         self.left_out.setText("\n\n".join(map(words.left_out, answer.left_out)))
@@ -113,7 +116,7 @@ class _Section(QWidget):
         self.heading = QLabel(title, wordWrap=True)
         self.heading.setObjectName("heading")
         self.body = _text()
-        self.body.setAccessibleName(title or "Selected row")
+        self.body.setAccessibleName(title or tr("Selected row"))
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 6, 0, 0)
         layout.setSpacing(2)
@@ -137,6 +140,8 @@ def _remarks(answer: Advice) -> Iterable[Problem]:
         for remedy in answer.remedies:
             yield Problem("", remedy, "", "warning")
         if answer.ended_by == "time" and not answer.remedies:
-            yield Problem("", "Time ran out before anything was measured.", "Choose more time for trials.", "warning")
+            yield Problem(
+                "", tr("Time ran out before anything was measured."), tr("Choose more time for trials."), "warning"
+            )
     elif answer.ended_by != "settled":
         yield Problem("", words.ENDED[answer.ended_by], "", "warning")

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QHBoxLayout, QLabel, QP
 from engine.contract.advice import BUDGET_S, AdviceOrder, Network
 from engine.contract.job import Job
 from gui.format import locale
+from gui.translation import tr
 from gui.widgets.flow_layout import FlowLayout
 
 TIMES = {30: "30 seconds", 60: "1 minute", 120: "2 minutes", 300: "5 minutes", 900: "15 minutes"}
@@ -29,18 +30,18 @@ class AdviceOptions(QWidget):
         for seconds, title in TIMES.items():
             self.time.addItem(title, seconds)
         self.time.setCurrentIndex(self.time.findData(int(BUDGET_S)))
-        self.time.setToolTip("Time for all trials. Longer trials give more reliable results.")
+        self.time.setToolTip(tr("Time for all trials. Longer trials give more reliable results."))
         self.machines = QSpinBox(minimum=1, maximum=1024)
         self.machines.setToolTip(
-            "With more than one, the answer also predicts the speed on several machines like this one"
+            tr("With more than one, the answer also predicts the speed on several machines like this one")
         )
         self.network = QDoubleSpinBox(minimum=0.1, maximum=3200, value=10, decimals=1, suffix=" Gbit/s")
         self.network.setLocale(locale())
-        self.network.setToolTip("Network speed between the machines, in each direction")
-        self.ask = QPushButton("Ask again")
-        self.ask.setToolTip("Asks with these settings")
+        self.network.setToolTip(tr("Network speed between the machines, in each direction"))
+        self.ask = QPushButton(tr("Ask again"))
+        self.ask.setToolTip(tr("Asks with these settings"))
         layout = FlowLayout(self, spacing=14, line_spacing=6)
-        layout.addWidget(_labelled("&Time for trials", self.time))
+        layout.addWidget(_labelled(tr("&Time for trials"), self.time))
         layout.addWidget(_labelled("&Machines", self.machines))
         self._network = _labelled("&Network", self.network)
         layout.addWidget(self._network)

@@ -19,9 +19,10 @@ from gui.advice.table import AdviceTable
 from gui.finders.page import EMPTY, WITHOUT_EFFECT, FinderChild, FinderPage, are_equal
 from gui.format import localised
 from gui.titles import devices_words, model_title
+from gui.translation import tr
 from gui.widgets.scroll_panel import scroll_panel
 
-NOTHING_YET = (
+NOTHING_YET = tr(
     "No advice yet.\n\n"
     "Press Advise… next to Strategy in the form: short trials on the checked devices show which\nstrategy, how many "
     "devices and which settings train this job fastest. Nothing is saved."
@@ -35,14 +36,17 @@ class AdvicePage(FinderPage):
         name for name, field in FIELDS.items() if field.group == "parallel"
     }
     stale = Problem(
-        "", "The job has changed since this was measured; the advice may be out of date.", "Measure again.", "warning"
+        "",
+        tr("The job has changed since this was measured; the advice may be out of date."),
+        tr("Measure again."),
+        "warning",
     )
 
     def __init__(self, child: FinderChild | None = None) -> None:
-        super().__init__("strategy", "Advice on how to train", NOTHING_YET, child or FinderChild(advises=True))
+        super().__init__("strategy", tr("Advice on how to train"), NOTHING_YET, child or FinderChild(advises=True))
         self._order: AdviceOrder | None = None
         self._again = self._stopping = False
-        self.try_again.setText("Measure again")
+        self.try_again.setText(tr("Measure again"))
         self.try_again.clicked.disconnect()
         self.try_again.clicked.connect(lambda: self._ask(again=True))
         self.options.ask.clicked.connect(self._ask_with_options)
@@ -67,18 +71,18 @@ class AdvicePage(FinderPage):
         return (self.options,)
 
     def trying_page(self) -> QWidget:
-        self.cancel.setText("Stop")
-        self.cancel.setToolTip("Ends the trials and shows the results so far")
-        self.cancel.setAccessibleName("Stop trying")
+        self.cancel.setText(tr("Stop"))
+        self.cancel.setToolTip(tr("Ends the trials and shows the results so far"))
+        self.cancel.setAccessibleName(tr("Stop trying"))
         self.progress.setRange(0, 100)
         self.progress.setTextVisible(False)
         self.progress.setFixedHeight(10)
-        self.progress.setAccessibleName("Time used for trials")
+        self.progress.setAccessibleName(tr("Time used for trials"))
         self.what.setObjectName("heading")
         self.what.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         self.left = QLabel(wordWrap=True)
         self.left.setObjectName("muted")
-        self.partial = AdviceTable("Candidates tried so far")
+        self.partial = AdviceTable(tr("Candidates tried so far"))
         self.partial.setSelectionMode(AdviceTable.SelectionMode.NoSelection)
         line = QHBoxLayout()
         line.addWidget(self.what, 1)
@@ -97,7 +101,7 @@ class AdvicePage(FinderPage):
         table = self.view.table
         table.selectionModel().selectionChanged.connect(lambda _now, _before: self.show_choice())
         table.doubleClicked.connect(lambda _index: self.use.click())
-        take = Action(table, "use_advice", "Use this candidate", "", "Return", "Enter", context=HERE)
+        take = Action(table, "use_advice", tr("Use this candidate"), "", "Return", "Enter", context=HERE)
         take.on_trigger(self.use.click)
         return scroll_panel(self.view)
 
@@ -121,10 +125,12 @@ class AdvicePage(FinderPage):
     def show_choice(self) -> None:
         row = self.chosen()
         self.view.show_details()
-        self.use.setText("Use this")
+        self.use.setText(tr("Use this"))
         self.use.setEnabled(row is not None)
-        about = "Choose a row that was measured." if row is None else "This is your current job."
-        self.use.setToolTip(f"Sets {words.changes(row)} in the form" if row is not None and row.changes else about)
+        about = tr("Choose a row that was measured.") if row is None else tr("This is your current job.")
+        self.use.setToolTip(
+            tr("Sets {row} in the form").format(row=words.changes(row)) if row is not None and row.changes else about
+        )
 
     # Trials
 
@@ -143,7 +149,7 @@ class AdvicePage(FinderPage):
 
     def _try(self, job: Job) -> None:
         self._stopping = False
-        self.cancel.setText("Stop")
+        self.cancel.setText(tr("Stop"))
         self.cancel.setEnabled(True)
         self.left.setText("")
         self.partial.hide()
@@ -163,7 +169,7 @@ class AdvicePage(FinderPage):
 
     def end(self) -> None:
         self._stopping = True
-        self.cancel.setText("Stopping…")
+        self.cancel.setText(tr("Stopping…"))
         self.cancel.setEnabled(False)
         self.child.stop()
 

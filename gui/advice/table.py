@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QHeaderView, QTableView
 from engine.contract.advice import Candidate
 from gui.advice import advice_format as words
 from gui.style import icons
+from gui.translation import tr
 from gui.widgets.column_model import LEFT, RIGHT, ColumnModel, Index
 from gui.widgets.number_table import BAR, INTERVAL, PAD, VALUE, NumberRows, prepare
 
@@ -32,36 +33,41 @@ class _Column:
 
 
 COLUMNS: tuple[_Column, ...] = (
-    _Column("Candidate", words.name, help="Order of the answer"),
+    _Column(tr("Candidate"), words.name, help=tr("Order of the answer")),
     _Column(
         "Images/s",
         words.speed,
         lambda of: of.images_per_second,
-        "Images per second over all devices, with the interval of the median",
+        tr("Images per second over all devices, with the interval of the median"),
         words.speed_help,
     ),
     _Column(
-        "Memory (GiB)",
+        tr("Memory (GiB)"),
         lambda of: words.memory(of).removesuffix(" GiB"),
         lambda of: of.memory_bytes if of.memory_bytes is not None else of.estimated_bytes,
-        "Peak memory per device (≈ estimated)",
+        tr("Peak memory per device (≈ estimated)"),
         words.memory_help,
     ),
     _Column(
-        "Whole job",
+        tr("Whole job"),
         words.whole_job,
         lambda of: of.time.total_s if of.time is not None else None,
-        "Estimated duration of the job",
+        tr("Estimated duration of the job"),
         words.whole_job_help,
     ),
     _Column(
-        "Efficiency",
+        tr("Efficiency"),
         words.efficiency,
         lambda of: of.efficiency,
-        "Speed per device, relative to the best on one device",
+        tr("Speed per device, relative to the best on one device"),
     ),
-    _Column("Energy", words.joules, lambda of: of.joules_per_thousand_images, "Energy of the GPUs per thousand images"),
-    _Column("Note", words.note),
+    _Column(
+        tr("Energy"),
+        words.joules,
+        lambda of: of.joules_per_thousand_images,
+        tr("Energy of the GPUs per thousand images"),
+    ),
+    _Column(tr("Note"), words.note),
 )
 NAME, SPEED, ENERGY, NOTE = 0, 1, 5, 6
 MARKS = {"trying": ("resume", "accent"), "too_large": ("warning", "warning"), "failed": ("error", "error")}

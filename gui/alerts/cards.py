@@ -9,6 +9,7 @@ from gui.alerts.rules import KINDS
 from gui.alerts.watcher import Alert, Alerts
 from gui.format import clock
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.labels import IconLabel
 
@@ -26,8 +27,8 @@ class AlertCard(QFrame):
         self._since.setFont(theme.tabular(self._since.font()))
         self._text = _label("")
         self._remedy = _label("muted")
-        self.acknowledge = QPushButton("Acknowledge")
-        self.acknowledge.setToolTip("Removes it from the banner; it stays here while it is active.")
+        self.acknowledge = QPushButton(tr("Acknowledge"))
+        self.acknowledge.setToolTip(tr("Removes it from the banner; it stays here while it is active."))
         self.acknowledge.clicked.connect(lambda: alerts.acknowledge(self._alert.number))
         for label in (self._text, self._remedy):
             label.setWordWrap(True)
@@ -52,7 +53,7 @@ class AlertCard(QFrame):
         self._text.setText(alert.text)
         self._remedy.setText(KINDS[alert.kind].remedy)
         self.acknowledge.setVisible(not alert.acknowledged)
-        self.acknowledge.setAccessibleName(f"Acknowledge {alert.title}, {alert.what}")
+        self.acknowledge.setAccessibleName(tr("Acknowledge {title}, {what}").format(title=alert.title, what=alert.what))
         color = "muted" if alert.acknowledged else alert.severity
         self._mark.show_icon(alert.severity, color, alert.severity.capitalize())
 
@@ -65,7 +66,7 @@ class AlertCards(QWidget):
         self._alerts = alerts
         self._cards: dict[int, AlertCard] = {}
         self._none = _label("muted")
-        self._none.setText("No active alerts")
+        self._none.setText(tr("No active alerts"))
         self._layout = QVBoxLayout(self)
         self._layout.setContentsMargins(0, 0, 0, 0)
         self._layout.setSpacing(6)
@@ -106,13 +107,13 @@ class AlertBanner(Banner):
     show_requested = Signal()
 
     def __init__(self, alerts: Alerts, parent: QWidget | None = None) -> None:
-        show, dismiss = QPushButton("Show"), QPushButton("Dismiss")
+        show, dismiss = QPushButton(tr("Show")), QPushButton(tr("Dismiss"))
         super().__init__(show, dismiss, parent=parent)
         self._alerts = alerts
-        show.setAccessibleName("Show all alerts")
+        show.setAccessibleName(tr("Show all alerts"))
         show.clicked.connect(self.show_requested)
-        dismiss.setAccessibleName("Dismiss the alerts")
-        dismiss.setToolTip("Acknowledges the active alerts; they stay in the list.")
+        dismiss.setAccessibleName(tr("Dismiss the alerts"))
+        dismiss.setToolTip(tr("Acknowledges the active alerts; they stay in the list."))
         dismiss.clicked.connect(alerts.acknowledge_all)
         alerts.changed.connect(self._show_alerts)
         self._show_alerts()
@@ -125,4 +126,4 @@ class AlertBanner(Banner):
         more = f" ({len(unseen) - 1} more)" if len(unseen) > 1 else ""
         self.say(f"{unseen[0].sentence}{more}", unseen[0].severity)
         self.label.setToolTip("\n".join(alert.sentence for alert in unseen))
-        self.label.setAccessibleName(f"Alert: {self.text()}")
+        self.label.setAccessibleName(tr("Alert: {text}").format(text=self.text()))

@@ -9,6 +9,7 @@ from engine.contract.problems import Severity
 from engine.gpus.quantities import ALARMING, THROTTLE_TEXTS
 from engine.gpus.xid_words import PROGRAM_XIDS, xid_words
 from gui.alerts.rules import KINDS, Rule, Threshold, length
+from gui.translation import tr
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,8 @@ class Event:
 
 def _lost(gpu: Gpu) -> Finding:
     if gpu.lost_since is None:
-        return Finding("The driver can't reach it. Restart the computer.")
-    return Finding("The driver can no longer reach it; the values shown are its last.")
+        return Finding(tr("The driver can't reach it. Restart the computer."))
+    return Finding(tr("The driver can no longer reach it; the values shown are its last."))
 
 
 def find(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
@@ -107,10 +108,12 @@ class EventTracker:
             if before is not None and now > before:
                 count = now - before
                 noun = "error" if count == 1 else "errors"
-                events.append(Event(f"{count} new {noun} ECC could not correct.", time, "error"))
+                events.append(
+                    Event(tr("{count} new {noun} ECC could not correct.").format(count=count, noun=noun), time, "error")
+                )
             self._uncorrected = now
         failed = gpu.retired.rows_failed is True
         if failed and not self._failed:
-            events.append(Event("A faulty memory row could not be remapped.", time, "error"))
+            events.append(Event(tr("A faulty memory row could not be remapped."), time, "error"))
         self._failed = failed
         return events

@@ -9,6 +9,7 @@ from PySide6.QtCore import Q_ARG, Q_RETURN_ARG, SLOT, QMetaObject, QObject, Qt, 
 from PySide6.QtDBus import QDBusConnection, QDBusError, QDBusInterface, QDBusMessage
 
 from gui.alerts.channels import Channel
+from gui.translation import tr
 
 SERVICE = "org.freedesktop.Notifications"
 PATH = "/org/freedesktop/Notifications"
@@ -71,7 +72,7 @@ class FreedesktopChannel(Channel):
             Q_ARG(str, "footplate"),
             Q_ARG(str, title),
             Q_ARG(str, escape(text, quote=False)),  # a notification's text may hold marks
-            Q_ARG("QStringList", [_PRESSED, "Show"]),
+            Q_ARG("QStringList", [_PRESSED, tr("Show")]),
             Q_ARG("QVariantMap", {"desktop-entry": "footplate"}),
             Q_ARG(int, -1),
         )
@@ -90,4 +91,4 @@ class FreedesktopChannel(Channel):
 
 
 def _why(error: QDBusError) -> str:
-    return f"The desktop's notification service failed: {error.message()}"
+    return tr("The desktop's notification service failed: {message}").format(message=error.message())

@@ -15,6 +15,7 @@ from gui.alerts.watcher import Alert
 from gui.format import clock
 from gui.style import theme
 from gui.style.icons import icon
+from gui.translation import tr
 from gui.widgets.column_model import NOTHING, ColumnModel, Index, apply_table_style
 
 
@@ -36,10 +37,10 @@ def _lasted(alert: Alert) -> str:
 
 
 COLUMNS = (
-    _Column("Began", lambda alert: clock(alert.since), "21 Nov 14:02:31"),
-    _Column("Lasted", _lasted, "1:00:00 h"),
-    _Column("Where", lambda alert: alert.title, "This machine"),
-    _Column("What", lambda alert: f"{alert.what}: {alert.text}", ""),
+    _Column(tr("Began"), lambda alert: clock(alert.since), "21 Nov 14:02:31"),
+    _Column(tr("Lasted"), _lasted, "1:00:00 h"),
+    _Column(tr("Where"), lambda alert: alert.title, tr("This machine")),
+    _Column(tr("What"), lambda alert: f"{alert.what}: {alert.text}", ""),
 )
 WHAT = 3
 
@@ -92,7 +93,7 @@ class HistoryTable(QTableView):
 
     def __init__(self, model: HistoryModel) -> None:
         super().__init__()
-        self.setAccessibleName("History of the alerts")
+        self.setAccessibleName(tr("History of the alerts"))
         self.setModel(model)
         self.setFont(theme.tabular(self.font()))
         apply_table_style(self, padding=5, leading=10)

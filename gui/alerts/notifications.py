@@ -10,14 +10,15 @@ from PySide6.QtWidgets import QSystemTrayIcon
 from engine.runs.notices import has_session_bus
 from gui.alerts.channels import Channel, TrayChannel
 from gui.alerts.watcher import Alert, Alerts
+from gui.translation import tr
 
 TOGETHER_MS = 1000
 """Alerts within this time of each other (eight hot GPUs, say) are combined into one notification."""
 AT_MOST_EVERY_MS = 20_000
 """The shortest time between notifications; alerts raised meanwhile are combined into the next."""
 LINES = 4
-NOWHERE = "This desktop has no notification service and no system tray; alerts appear only in the window."
-SENT = "Sent. If nothing appears, check whether the desktop is set to “do not disturb”."
+NOWHERE = tr("This desktop has no notification service and no system tray; alerts appear only in the window.")
+SENT = tr("Sent. If nothing appears, check whether the desktop is set to “do not disturb”.")
 
 
 def find_channel(parent: QObject) -> Channel | None:
@@ -72,7 +73,7 @@ class DesktopNotices(QObject):
 
     def send_test(self, answer: Callable[[str], None]) -> None:
         """Send a notification at once, and call `answer` with a message about the result."""
-        self._send("Footplate", "This is what an alert looks like.", lambda why: answer(why or SENT))
+        self._send("Footplate", tr("This is what an alert looks like."), lambda why: answer(why or SENT))
 
     def _raised(self, alert: Alert) -> None:
         if not self._alerts.rules[alert.kind].notify:

@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 from engine.contract.problems import Problem
 from gui.alerts.rules import Kind, Rule, problems, summary
 from gui.style import icons
+from gui.translation import tr
 from gui.widgets.editors import FloatEditor
 from gui.widgets.labels import ElidedLabel, muted_label
 from gui.widgets.layouts import hbox
@@ -51,7 +52,7 @@ class RuleRow(QWidget):
         self.fold.setCheckable(True)
         self.fold.setIcon(icons.icon("right", "muted", on="down"))
         self.fold.setIconSize(QSize(14, 14))
-        self.fold.setAccessibleName(f"Edit the rule {kind.title}")
+        self.fold.setAccessibleName(tr("Edit the rule {title}").format(title=kind.title))
         self.fold.toggled.connect(self._unfold)
         self.on = QCheckBox(kind.title)
         self.on.setToolTip(kind.meaning)
@@ -62,8 +63,8 @@ class RuleRow(QWidget):
         self.reset.setObjectName("flat")
         self.reset.setIcon(icons.icon("reset", "muted"))
         self.reset.setIconSize(QSize(14, 14))
-        self.reset.setToolTip("Back to the default")
-        self.reset.setAccessibleName(f"Reset the rule {kind.title}")
+        self.reset.setToolTip(tr("Back to the default"))
+        self.reset.setAccessibleName(tr("Reset the rule {title}").format(title=kind.title))
         self.reset.clicked.connect(lambda: self._change(self.kind.default))
         policy = self.reset.sizePolicy()
         policy.setRetainSizeWhenHidden(True)
@@ -143,17 +144,17 @@ class RuleEditors(QWidget):
         self._grid.addWidget(meaning, 0, 0, 1, 3)
         self.threshold = self._threshold_editor()
         self.lasts = self._lasts_editor()
-        self.notify = QCheckBox("Desktop notification")
-        self.notify.setAccessibleName(f"Desktop notification for {kind.title}")
+        self.notify = QCheckBox(tr("Desktop notification"))
+        self.notify.setAccessibleName(tr("Desktop notification for {title}").format(title=kind.title))
         self.notify.toggled.connect(self._commit)
         self._grid.addWidget(self.notify, 5, 1, 1, 2)
-        self.all_devices = QCheckBox("All devices")
-        self.all_devices.setAccessibleName(f"All devices for {kind.title}")
+        self.all_devices = QCheckBox(tr("All devices"))
+        self.all_devices.setAccessibleName(tr("All devices for {title}").format(title=kind.title))
         self.all_devices.toggled.connect(self._commit)
         self._list = QVBoxLayout()
         self._list.setSpacing(0)
         if kind.id != "not_answering":  # that one is about hosts
-            self._grid.addWidget(QLabel("Devices"), 6, 0)
+            self._grid.addWidget(QLabel(tr("Devices")), 6, 0)
             self._grid.addWidget(self.all_devices, 6, 1, 1, 2)
             self._grid.addLayout(self._list, 7, 1, 1, 2)
             self._add_problem_label("devices", 8)
@@ -179,7 +180,7 @@ class RuleEditors(QWidget):
         threshold = self._kind.threshold
         if threshold is None:
             return None
-        label = "Below" if threshold.below else "At or above"
+        label = tr("Below") if threshold.below else tr("At or above")
         editor = FloatEditor(optional=threshold.device_limit is not None, empty=threshold.device_limit_name)
         self._add(editor, "threshold", 1, label, threshold.unit)
         return editor
@@ -188,7 +189,7 @@ class RuleEditors(QWidget):
         if self._kind.event:
             return None
         editor = FloatEditor()
-        self._add(editor, "for_s", 3, "For at least", "min" if self._scale_s > 1 else "s")
+        self._add(editor, "for_s", 3, tr("For at least"), "min" if self._scale_s > 1 else "s")
         return editor
 
     def _add(self, editor: FloatEditor, field: str, row: int, caption: str, unit: str) -> None:

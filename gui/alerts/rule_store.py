@@ -10,6 +10,7 @@ import msgspec
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from gui.alerts.rules import DEFAULTS, KINDS, KindId, Rule, problems
+from gui.translation import tr
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,7 +34,9 @@ class RuleStore:
         except FileNotFoundError:
             return rules, ""
         except OSError as error:
-            return rules, f"Can't read the alert rules ({error.strerror}: {self.path}). The defaults apply."
+            return rules, tr("Can't read the alert rules ({strerror}: {path}). The defaults apply.").format(
+                strerror=error.strerror, path=self.path
+            )
         except NOT_DECODED as error:
             return rules, self._move_damaged(str(error))
         wrong = [str(problem) for rule in saved for problem in problems(rule)]
@@ -51,7 +54,9 @@ class RuleStore:
             temporary.write_bytes(text + b"\n")
             os.replace(temporary, self.path)
         except OSError as error:
-            return f"The alert rules apply until the window closes, but can't be saved: {error.strerror} ({temporary})."
+            return tr(
+                "The alert rules apply until the window closes, but can't be saved: {strerror} ({temporary})."
+            ).format(strerror=error.strerror, temporary=temporary)
         return ""
 
     def _move_damaged(self, why: str) -> str:
@@ -59,7 +64,9 @@ class RuleStore:
         try:
             os.replace(self.path, damaged)
         except OSError as error:
-            return f"The alert rules are corrupted ({why}) and the file can't be moved aside ({error.strerror}: {self.path})."
-        return (
-            f"The alert rules were corrupted ({why.rstrip('.')}). The defaults apply; the file was moved to {damaged}."
-        )
+            return tr(
+                "The alert rules are corrupted ({why}) and the file can't be moved aside ({strerror}: {path})."
+            ).format(why=why, strerror=error.strerror, path=self.path)
+        return tr(
+            "The alert rules were corrupted ({rstrip}). The defaults apply; the file was moved to {damaged}."
+        ).format(rstrip=why.rstrip("."), damaged=damaged)

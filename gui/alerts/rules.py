@@ -12,6 +12,7 @@ import msgspec
 from engine.contract.devices import Gpu
 from engine.contract.problems import Problem, Severity
 from gui.format import counted, localised, significant
+from gui.translation import tr
 
 KindId = Literal[
     "temperature", "memory_temperature", "throttled", "memory", "power", "idle", "xid", "memory_errors", "lost",
@@ -86,14 +87,14 @@ def memory_full_percent(gpu: Gpu) -> float | None:
     return 100 * (gpu.memory_used_bytes + (gpu.memory_reserved_bytes or 0)) / gpu.memory_total_bytes
 
 
-_COOLING = "Check for dust, a blocked fan or warm intake air; a lower power limit (nvidia-smi -pl) also helps."
+_COOLING = tr("Check for dust, a blocked fan or warm intake air; a lower power limit (nvidia-smi -pl) also helps.")
 
 KINDS: dict[KindId, Kind] = {
     kind.id: kind
     for kind in (
         Kind(
-            "temperature", "Temperature",
-            "The core is hot. At its slowdown temperature, the GPU lowers its clocks.",
+            "temperature", tr("Temperature"),
+            tr("The core is hot. At its slowdown temperature, the GPU lowers its clocks."),
             _COOLING, "warning", Rule(kind="temperature", for_s=10),
             Threshold(
                 "°C", lambda gpu: gpu.temperature_c, 20, 130, 3,
@@ -101,8 +102,8 @@ KINDS: dict[KindId, Kind] = {
             ),
         ),
         Kind(
-            "memory_temperature", "Memory temperature",
-            "The memory is hot (on GPUs that report its temperature).",
+            "memory_temperature", tr("Memory temperature"),
+            tr("The memory is hot (on GPUs that report its temperature)."),
             _COOLING, "warning", Rule(kind="memory_temperature", for_s=10),
             Threshold(
                 "°C", lambda gpu: gpu.memory_temperature_c, 20, 130, 3,
@@ -110,22 +111,22 @@ KINDS: dict[KindId, Kind] = {
             ),
         ),
         Kind(
-            "throttled", "Slowed down",
-            "The GPU lowers its clocks because of heat or its power supply. Reaching the power limit is normal and "
-            "does not count.",
+            "throttled", tr("Slowed down"),
+            tr("The GPU lowers its clocks because of heat or its power supply. Reaching the power limit is normal and "
+            "does not count."),
             _COOLING, "warning", Rule(kind="throttled", for_s=10),
         ),
         Kind(
-            "memory", "Memory nearly full",
-            "A program that allocates more memory than is free fails.",
-            "Use a smaller batch size or image size, or check Processes for other programs on the GPU.",
+            "memory", tr("Memory nearly full"),
+            tr("A program that allocates more memory than is free fails."),
+            tr("Use a smaller batch size or image size, or check Processes for other programs on the GPU."),
             "warning", Rule(kind="memory", threshold=97, for_s=60, notify=False),
             Threshold("%", memory_full_percent, 1, 100, 2),
         ),
         Kind(
-            "power", "Power",
-            "The GPU draws a lot of power. At its limit it lowers its clocks, which is normal under full load.",
-            "Set a lower power limit (nvidia-smi -pl).",
+            "power", tr("Power"),
+            tr("The GPU draws a lot of power. At its limit it lowers its clocks, which is normal under full load."),
+            tr("Set a lower power limit (nvidia-smi -pl)."),
             "warning", Rule(kind="power", on=False, for_s=60, notify=False),
             Threshold(
                 "W", lambda gpu: gpu.power_w, 1, 5000, 5,
@@ -133,35 +134,35 @@ KINDS: dict[KindId, Kind] = {
             ),
         ),
         Kind(
-            "idle", "Idle while a run holds it",
-            "A run on this machine holds the GPU but hardly uses it.",
-            "The run may be stuck or waiting for data: check its page, or stop it to free the GPU.",
+            "idle", tr("Idle while a run holds it"),
+            tr("A run on this machine holds the GPU but hardly uses it."),
+            tr("The run may be stuck or waiting for data: check its page, or stop it to free the GPU."),
             "warning", Rule(kind="idle", threshold=5, for_s=600),
             Threshold("%", lambda gpu: gpu.utilization_percent, 1, 100, 5, below=True),
         ),
         Kind(
             "xid", "Xid error",
-            "The driver reported an error of the GPU or of a program on it, as a numbered Xid.",
-            "See what the number means and what to do: docs.nvidia.com/deploy/xid-errors.",
+            tr("The driver reported an error of the GPU or of a program on it, as a numbered Xid."),
+            tr("See what the number means and what to do: docs.nvidia.com/deploy/xid-errors."),
             "error", Rule(kind="xid"), event=True,
         ),
         Kind(
-            "memory_errors", "Memory errors",
-            "ECC could not correct a memory error, or a faulty memory row could not be remapped.",
-            "Restart the affected program. If it happens again, reset the GPU; replace a GPU that can no longer remap "
-            "rows (nvidia-smi -q -d ECC,ROW_REMAPPER).",
+            "memory_errors", tr("Memory errors"),
+            tr("ECC could not correct a memory error, or a faulty memory row could not be remapped."),
+            tr("Restart the affected program. If it happens again, reset the GPU; replace a GPU that can no longer remap "
+            "rows (nvidia-smi -q -d ECC,ROW_REMAPPER)."),
             "error", Rule(kind="memory_errors"), event=True,
         ),
         Kind(
-            "lost", "GPU lost",
-            "The driver can no longer reach the GPU.",
-            "Check the kernel log (sudo dmesg) for the cause; usually only a reboot brings the GPU back.",
+            "lost", tr("GPU lost"),
+            tr("The driver can no longer reach the GPU."),
+            tr("Check the kernel log (sudo dmesg) for the cause; usually only a reboot brings the GPU back."),
             "error", Rule(kind="lost"),
         ),
         Kind(
-            "not_answering", "No answer",
-            "NVML or a watched host does not respond.",
-            "Footplate keeps retrying; if it stays silent, check that machine.",
+            "not_answering", tr("No answer"),
+            tr("NVML or a watched host does not respond."),
+            tr("Footplate keeps retrying; if it stays silent, check that machine."),
             "error", Rule(kind="not_answering", for_s=15),
         ),
     )
@@ -181,11 +182,19 @@ def problems(rule: Rule) -> tuple[Problem, ...]:
             device_limit = threshold.device_limit_name.replace("its own", "the GPU's own")
             either = f", or nothing for {device_limit}" if device_limit else ""
             range_words = f"from {significant(threshold.lowest)} to {localised(threshold.highest)} {threshold.unit}"
-            found.append(Problem("threshold", "Invalid threshold.", f"Enter a number {range_words}{either}."))
+            found.append(
+                Problem(
+                    "threshold",
+                    tr("Invalid threshold."),
+                    tr("Enter a number {range_words}{either}.").format(range_words=range_words, either=either),
+                )
+            )
     if not (math.isfinite(rule.for_s) and 0 <= rule.for_s <= LONGEST_S):
-        found.append(Problem("for_s", "Invalid duration.", "Enter a duration from 0 to one day."))
+        found.append(Problem("for_s", tr("Invalid duration."), tr("Enter a duration from 0 to one day.")))
     if rule.devices is not None and not rule.devices:
-        found.append(Problem("devices", "The rule covers no device.", "Choose at least one, or turn the rule off."))
+        found.append(
+            Problem("devices", tr("The rule covers no device."), tr("Choose at least one, or turn the rule off."))
+        )
     return tuple(found)
 
 

@@ -13,10 +13,11 @@ from engine.system import paths
 from engine.system.format import listed
 from gui.format import localised, significant
 from gui.sources.json_lines import Answer, JsonLinesProcess
+from gui.translation import tr
 from gui.widgets.problem_label import ProblemLabel
 
 _TITLE = "night shift has completed"
-_TEXT = "Top-1 accuracy 94.1 % (epoch 7 of 10); 1:02:03 in all."
+_TEXT = tr("Top-1 accuracy 94.1 % (epoch 7 of 10); 1:02:03 in all.")
 
 
 def sample(settings: NoticeSettings) -> Notice:
@@ -42,7 +43,7 @@ class NotificationTest(JsonLinesProcess):
 
     def __init__(self, parent: QObject | None = None) -> None:
         decode = msgspec.json.Decoder(NoticeSent).decode
-        super().__init__(SENDER, "Sending the notification", decode, Answer, parent, cleans_up=True)
+        super().__init__(SENDER, tr("Sending the notification"), decode, Answer, parent, cleans_up=True)
 
     def start(self, notice: Notice) -> None:
         """Deliver `notice`."""
@@ -60,11 +61,11 @@ class RunNotifications(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.settings = QPushButton("Settings …")
-        self.settings.setAccessibleName("Settings of the notifications about runs")
-        self.test = QPushButton("Test")
-        self.test.setAccessibleName("Test the notifications about runs")
-        self.test.setToolTip("Sends a test notification with made-up values")
+        self.settings = QPushButton(tr("Settings …"))
+        self.settings.setAccessibleName(tr("Settings of the notifications about runs"))
+        self.test = QPushButton(tr("Test"))
+        self.test.setAccessibleName(tr("Test the notifications about runs"))
+        self.test.setToolTip(tr("Sends a test notification with made-up values"))
         self.trial = NotificationTest(self)
         self.summary, self._result = QLabel(wordWrap=True), QLabel(wordWrap=True)
         self.summary.setObjectName("muted")
@@ -106,10 +107,10 @@ class RunNotifications(QWidget):
     def _start_test(self) -> None:
         settings = self._load()
         if not settings.desktop and not settings.command.strip():
-            self._show_result("Nothing to test: turn on desktop notifications or set a command first.")
+            self._show_result(tr("Nothing to test: turn on desktop notifications or set a command first."))
             return
         self.trial.start(sample(settings))
-        self._show_result("Sending …")
+        self._show_result(tr("Sending …"))
 
     def _show_sent(self, sent: NoticeSent) -> None:
         self._show_result("\n".join(deliveries(sent)), *filter(None, (sent.desktop_problem, sent.command_problem)))
@@ -126,10 +127,12 @@ def describe_settings(settings: NoticeSettings) -> str:
     events = [kind.title for name, kind in KINDS.items() if getattr(settings, name)]
     channels = [*(["on the desktop"] if settings.desktop else []), *(["by a command"] if settings.command else [])]
     if not events or not channels:
-        return "Notifications about runs are off."
+        return tr("Notifications about runs are off.")
     shortest = f", in runs of at least {significant(settings.least_minutes)} min" if settings.least_minutes else ""
     named = "; ".join(f"{title[:1].lower()}{title[1:]}" for title in events)
-    return f"Notifies {listed(channels)}{shortest}: {named}."
+    return tr("Notifies {channels}{shortest}: {named}.").format(
+        channels=listed(channels), shortest=shortest, named=named
+    )
 
 
 def deliveries(sent: NoticeSent) -> list[str]:
@@ -137,10 +140,16 @@ def deliveries(sent: NoticeSent) -> list[str]:
     lines = []
     if sent.desktop_by:
         lines.append(
-            f"Sent a desktop notification ({sent.desktop_by}). If nothing appears, check whether the desktop is set "
-            "to “do not disturb”."
+            tr(
+                "Sent a desktop notification ({desktop_by}). If nothing appears, check whether the desktop is set "
+                "to “do not disturb”."
+            ).format(desktop_by=sent.desktop_by)
         )
     if sent.command_code == 0:
         output = f" Output: {sent.said}" if sent.said else ""
-        lines.append(f"The command succeeded after {localised(sent.command_s, 1)} s.{output}")
+        lines.append(
+            tr("The command succeeded after {command_s} s.{output}").format(
+                command_s=localised(sent.command_s, 1), output=output
+            )
+        )
     return lines

@@ -22,6 +22,7 @@ from gui.alerts.run_notifications import RunNotifications
 from gui.alerts.watcher import Alerts
 from gui.format import counted
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.labels import ElidedLabel, heading_label, muted_label
 from gui.widgets.layouts import hbox, vbox
@@ -55,10 +56,10 @@ class AlertsView(QWidget):
         self._problem = Banner(parent=self)
         self._tested = ElidedLabel()
         self._tested.setObjectName("muted")
-        self.acknowledge_all = QPushButton("Acknowledge all")
+        self.acknowledge_all = QPushButton(tr("Acknowledge all"))
         self.acknowledge_all.clicked.connect(alerts.acknowledge_all)
-        self.test = QPushButton("Test notification")
-        self.test.setToolTip("Sends a notification to this desktop")
+        self.test = QPushButton(tr("Test notification"))
+        self.test.setToolTip(tr("Sends a notification to this desktop"))
         self.test.clicked.connect(lambda: alerts.test_requested.emit(self._show_tested))
         self._halves = QBoxLayout(QBoxLayout.Direction.TopToBottom)
         self._lay_out()
@@ -85,12 +86,12 @@ class AlertsView(QWidget):
             self._halves.setStretch(index, int(stretch))
 
     def _lay_out(self) -> None:
-        alerts = vbox(_heading("Active", self._count, self.acknowledge_all), AlertCards(self._alerts))
+        alerts = vbox(_heading(tr("Active"), self._count, self.acknowledge_all), AlertCards(self._alerts))
         alerts.addSpacing(6)
-        alerts.addLayout(_heading("History", self._history_count))
+        alerts.addLayout(_heading(tr("History"), self._history_count))
         alerts.addWidget(self.table, 1)
         alerts.addStretch(0)
-        rules = vbox(_heading("Rules", self._tested, self.test), self._problem, spacing=3)
+        rules = vbox(_heading(tr("Rules"), self._tested, self.test), self._problem, spacing=3)
         for kind in KINDS.values():
             row = self.rows[kind.id] = RuleRow(kind, self._alerts.rules[kind.id])
             row.edited.connect(self._alerts.set_rule)
@@ -99,7 +100,7 @@ class AlertsView(QWidget):
         rules.addSpacing(10)
         about = muted_label()
         about.setText("even without a window")
-        rules.addLayout(_heading("Runs", about, self.runs.settings, self.runs.test))
+        rules.addLayout(_heading(tr("Runs"), about, self.runs.settings, self.runs.test))
         rules.addWidget(self.runs)
         rules.addStretch(1)
         for half in (alerts, rules):
@@ -128,7 +129,9 @@ class AlertsView(QWidget):
         self._count.setText(counted(len(now), "alert") if now else "")
         self.acknowledge_all.setEnabled(bool(self._alerts.unseen))
         past = self._alerts.history
-        self._history_count.setText(counted(len(past), "alert") if past else "No alerts since this window was opened")
+        self._history_count.setText(
+            counted(len(past), "alert") if past else tr("No alerts since this window was opened")
+        )
         self.table.setVisible(bool(past))
         self._share_room()
         self.history.show_alerts(past)

@@ -16,6 +16,7 @@ from engine.contract.problems import Severity
 from gui.alerts.detectors import Event, EventTracker, Finding, find
 from gui.alerts.rule_store import RuleStore
 from gui.alerts.rules import KINDS, KindId, Rule
+from gui.translation import tr
 
 CALM_S = 10.0
 """Seconds without a finding after which an alert ends, so that it doesn't flicker."""
@@ -350,4 +351,4 @@ def _connection(host: str) -> _Subject:
 
 
 def _host_title(host: str) -> str:
-    return host or "This machine"
+    return host or tr("This machine")

@@ -19,6 +19,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from gui.translation import tr
+
 _NAME = re.compile(r"[\w.-]+")
 _LICENCE_FILE = re.compile(r"(licen[cs]e|copying|notice)", re.IGNORECASE)
 _LONGEST_LICENCE = 60
@@ -72,7 +74,7 @@ def licence_text(name: str) -> str:
         file for file in dist.files or () if _LICENCE_FILE.search(file.name) and file.suffix not in (".py", ".pyc")
     ]
     texts = [text for file in files if (text := file.read_text())]
-    return "\n\n".join(texts) or str(dist.metadata.json.get("license") or "This package contains no license text.")
+    return "\n\n".join(texts) or str(dist.metadata.json.get("license") or tr("This package contains no license text."))
 
 
 class AboutDialog(QDialog):
@@ -80,21 +82,21 @@ class AboutDialog(QDialog):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setWindowTitle("About Footplate")
+        self.setWindowTitle(tr("About Footplate"))
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.resize(680, 560)
         self._packages = packages()
         version = next((each.version for each in self._packages if each.name == "footplate"), "not installed")
-        heading = QLabel(f"Footplate {version}")
+        heading = QLabel(tr("Footplate {version}").format(version=version))
         heading.setObjectName("heading")
         about = QLabel(
-            "Monitors the GPUs of a workstation and trains vision models on them. Built with:",
+            tr("Monitors the GPUs of a workstation and trains vision models on them. Built with:"),
             wordWrap=True,
         )
         self.table = QTableWidget(len(self._packages), 3)
-        self.table.setAccessibleName("Packages and their licenses")
-        self.table.setHorizontalHeaderLabels(["Package", "Version", "License"])
+        self.table.setAccessibleName(tr("Packages and their licenses"))
+        self.table.setHorizontalHeaderLabels([tr("Package"), tr("Version"), tr("License")])
         self.table.verticalHeader().hide()
         self.table.setShowGrid(False)
         self.table.setSelectionBehavior(QTableWidget.SelectionBehavior.SelectRows)
@@ -110,7 +112,7 @@ class AboutDialog(QDialog):
                 item.setToolTip(text)
                 self.table.setItem(row, column, item)
         self.text = QPlainTextEdit(readOnly=True)
-        self.text.setAccessibleName("License text")
+        self.text.setAccessibleName(tr("License text"))
         self.text.setTabChangesFocus(True)
         self.table.currentCellChanged.connect(lambda row, *_rest: self._show(row))
         parts = QSplitter(Qt.Orientation.Vertical)

@@ -19,6 +19,7 @@ from gui.context import AppContext
 from gui.format import significant
 from gui.preferences.effects import Effects
 from gui.preferences.store import Preferences
+from gui.translation import tr
 
 if TYPE_CHECKING:
     from gui.commands.palette import Entry, Palette
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from gui.sources.run_list import RunsRead
     from gui.workspace import Workspace
 
-_STARTING = "Footplate is still starting"
+_STARTING = tr("Footplate is still starting")
 _TEXT_STEP = 10
 
 
@@ -140,7 +141,7 @@ class Commands(QObject):
                 self._remote_runs = RemoteRunsDialog(workspace.hosts, self._window)
                 self._remote_runs.chosen.connect(workspace.followed.follow)
                 self._remote_runs.chosen.connect(
-                    lambda name, _run: self._context.show_message(f"Connecting to {name}…")
+                    lambda name, _run: self._context.show_message(tr("Connecting to {name}…").format(name=name))
                 )
                 workspace.followed.followed.connect(self._context.show_run)
                 workspace.followed.followed.connect(lambda _run: self._context.show_message(""))
@@ -183,7 +184,7 @@ class Commands(QObject):
 
     def _submitted(self, run: RunFolder) -> None:
         self._context.show_run(run)
-        self._context.show_message(f"Run {run.run_id} submitted to SLURM.")
+        self._context.show_message(tr("Run {run_id} submitted to SLURM.").format(run_id=run.run_id))
 
     # Choices in menus and the palette
 
@@ -209,7 +210,7 @@ class Commands(QObject):
         if self._workspace is not None and self._workspace.runs.queue.isVisible():
             self._workspace.runs.queue.table.setFocus()
         else:
-            self._context.show_message("No run waits for devices.")
+            self._context.show_message(tr("No run waits for devices."))
 
     def _find(self, field: str) -> None:
         self._context.show_form()
@@ -225,7 +226,7 @@ class Commands(QObject):
 
     def _update_fork(self) -> None:
         shown = self._workspace is not None and self._workspace.session.run is not None
-        self._acts.fork.allow("" if shown else "Open a run first")
+        self._acts.fork.allow("" if shown else tr("Open a run first"))
 
     # Recent datasets and runs
 
@@ -240,21 +241,21 @@ class Commands(QObject):
     def _fill_datasets(self) -> None:
         titles = titles_of(self.datasets.folders())
         recent = [Recent(title, folder, partial(self._open_dataset, folder)) for folder, title in titles.items()]
-        fill(self.menus.datasets, recent, "No recent datasets", self.datasets.forget)
+        fill(self.menus.datasets, recent, tr("No recent datasets"), self.datasets.forget)
 
     def _fill_runs(self) -> None:
         recent = [
             Recent(run_line(run), run.folder, partial(self._context.show_run, RunFolder(run.folder)))
             for run in self._runs[:MOST]
         ]
-        fill(self.menus.runs, recent, "No runs")
+        fill(self.menus.runs, recent, tr("No runs"))
 
     # Appearance
 
     def _resize_text(self, by: int) -> None:
         size = self.preferences.number("text_percent") + by
         if not self.preferences.set("text_percent", size):
-            self._context.show_message(f"Text size: {significant(size)} %")
+            self._context.show_message(tr("Text size: {size} %").format(size=significant(size)))
 
     def _set_full_screen(self, on: bool) -> None:
         if on != self._window.isFullScreen():

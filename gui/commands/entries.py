@@ -16,6 +16,7 @@ from gui.commands.recent import titles_of
 from gui.format import localised, moment
 from gui.preferences.declared import SETTINGS
 from gui.titles import model_title, run_title, strategy_title
+from gui.translation import tr
 
 
 def of_actions(actions: Iterable[Action], window: QWidget) -> Iterator[Entry]:
@@ -25,7 +26,7 @@ def of_actions(actions: Iterable[Action], window: QWidget) -> Iterator[Entry]:
         if place is window or (isinstance(place, QWidget) and place.isVisible()):
             title = f"{action.title} theme" if action.objectName().endswith("_theme") else action.title
             yield Entry(
-                "Command",
+                tr("Command"),
                 title,
                 action.trigger,
                 action.tip,
@@ -36,7 +37,7 @@ def of_actions(actions: Iterable[Action], window: QWidget) -> Iterator[Entry]:
 
 def of_settings(show: Callable[[str], object]) -> Iterator[Entry]:
     for setting in SETTINGS:
-        yield Entry("Setting", setting.title, partial(show, setting.key), f"{setting.section}: {setting.help}")
+        yield Entry(tr("Setting"), setting.title, partial(show, setting.key), f"{setting.section}: {setting.help}")
 
 
 def of_models(catalogue: Catalogue, choose: Callable[[str, str], object]) -> Iterator[Entry]:
@@ -45,25 +46,25 @@ def of_models(catalogue: Catalogue, choose: Callable[[str, str], object]) -> Ite
     for model in catalogue.models:
         task = tasks.get(model.task, model.task)
         detail = f"{task} · {localised(model.parameters / 1e6, 1)} million parameters · {model.id}"
-        yield Entry("Model", model.title, partial(choose, model.task, model.id), detail)
+        yield Entry(tr("Model"), model.title, partial(choose, model.task, model.id), detail)
 
 
 def of_runs(runs: Sequence[RunSummary], show: Callable[[RunFolder], object]) -> Iterator[Entry]:
     for run in runs:
         parts = (run.state, model_title(run.model), strategy_title(run.strategy), moment(run.started), *run.tags)
         detail = " · ".join((*parts, run.run_id))
-        yield Entry("Run", run_title(run), partial(_show_run, run.folder, show), detail)
+        yield Entry(tr("Run"), run_title(run), partial(_show_run, run.folder, show), detail)
 
 
 def of_datasets(folders: Sequence[str], choose: Callable[[str], object]) -> Iterator[Entry]:
     for folder, title in titles_of(folders).items():
-        yield Entry("Dataset", title, partial(choose, folder), folder)
+        yield Entry(tr("Dataset"), title, partial(choose, folder), folder)
 
 
 def of_gpus(titles: dict[str, str], show: Callable[[str], object]) -> Iterator[Entry]:
     """Yield GPUs, whose titles are given by their keys in the history."""
     for key, title in titles.items():
-        yield Entry("GPU", title, partial(show, key), "Shows it in the Monitor")
+        yield Entry("GPU", title, partial(show, key), tr("Shows it in the Monitor"))
 
 
 def _show_run(folder: str, show: Callable[[RunFolder], object]) -> None:

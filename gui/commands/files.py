@@ -14,9 +14,10 @@ from engine.contract.torchrun import single_process, torchrun_lines, torchrun_te
 from engine.runs.folder import RunFolder
 from gui.context import AppContext
 from gui.sources.background import describe_error, in_background, reraise
+from gui.translation import tr
 from gui.widgets.file_dialogs import choose, choose_target
 
-_ERRORS = "Fix the errors in the form first"
+_ERRORS = tr("Fix the errors in the form first")
 
 
 class JobFiles(QObject):
@@ -33,10 +34,10 @@ class JobFiles(QObject):
         self._context, self._panel = context, context.job_panel
         window, acts = context.window, context.actions
         acts.new_job.on_trigger(self.clear)
-        acts.open_job.on_trigger(lambda: choose(window, "Open a job", "", False, self.open_job))
-        acts.save_job.on_trigger(lambda: choose_target(window, "Save the job", "job.toml", self.save_job))
+        acts.open_job.on_trigger(lambda: choose(window, tr("Open a job"), "", False, self.open_job))
+        acts.save_job.on_trigger(lambda: choose_target(window, tr("Save the job"), "job.toml", self.save_job))
         acts.copy_torchrun.on_trigger(self.copy_torchrun)
-        acts.open_run.on_trigger(lambda: choose(window, "Open a run folder", "", True, self.open_run))
+        acts.open_run.on_trigger(lambda: choose(window, tr("Open a run folder"), "", True, self.open_run))
         self._panel.changed.connect(self._update_actions)
         self._update_actions()
 
@@ -61,9 +62,9 @@ class JobFiles(QObject):
         try:
             save_job(job, path)
         except OSError as error:
-            self._context.show_message(f"Couldn't save the job: {describe_error(error)}.")
+            self._context.show_message(tr("Couldn't save the job: {error}.").format(error=describe_error(error)))
         else:
-            self._context.show_message(f"Saved the job as {path}.")
+            self._context.show_message(tr("Saved the job as {path}.").format(path=path))
 
     def copy_torchrun(self) -> None:
         """Copy the torchrun command of each machine."""
@@ -81,19 +82,21 @@ class JobFiles(QObject):
         if lines:
             QGuiApplication.clipboard().setText(torchrun_text(lines))
         else:
-            self._context.show_message("Couldn't copy the job for torchrun. " + " ".join(map(str, problems)))
+            self._context.show_message(tr("Couldn't copy the job for torchrun. ") + " ".join(map(str, problems)))
 
     def _on_folder_checked(self, run: RunFolder, is_run: bool) -> None:
         if is_run:
             self._context.show_run(run)
         else:
-            text = f"{run.path} is not a run folder. Choose one that contains job.toml and events.jsonl."
+            text = tr("{path} is not a run folder. Choose one that contains job.toml and events.jsonl.").format(
+                path=run.path
+            )
             self._context.show_message(text)
 
     def _on_job_read(self, result: tuple[Job | None, list[Problem]]) -> None:
         job, problems = result
         if job is None:
-            self._context.show_message("Couldn't open the job. " + " ".join(map(str, problems)))
+            self._context.show_message(tr("Couldn't open the job. ") + " ".join(map(str, problems)))
             return
         self._panel.set_job(job)
         self._panel.form.validate()

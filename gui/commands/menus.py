@@ -10,6 +10,7 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMainWindow, QMenu
 
 from gui.actions import Actions
+from gui.translation import tr
 
 if TYPE_CHECKING:
     from gui.runs.actions import RunActions
@@ -29,14 +30,14 @@ class Menus:
     def __init__(self, window: QMainWindow, acts: Actions) -> None:
         self._window = window
         file = self._menu("&File", acts.menu_groups("file"))
-        self.datasets = self._submenu("Recent &datasets", file, before=acts.open_job)
-        self.runs = self._submenu("Recent &runs", file, before=acts.quit)
+        self.datasets = self._submenu(tr("Recent &datasets"), file, before=acts.open_job)
+        self.runs = self._submenu(tr("Recent &runs"), file, before=acts.quit)
         run = self._menu("&Run", acts.menu_groups("run"))
         run.addSeparator()
-        self.selected = self._submenu("&Selected runs", run)
+        self.selected = self._submenu(tr("&Selected runs"), run)
         self.selected.setEnabled(False)
         view = self._menu("&View", acts.menu_groups("view"))
-        for title, name in (("&Theme", "theme"), ("Te&xt size", "text")):
+        for title, name in (("&Theme", "theme"), (tr("Te&xt size"), "text")):
             self._submenu(title, view, before=acts.full_screen).addActions(acts.menu_groups(name)[0])
         self.tools = self._menu("&Tools", acts.menu_groups("tools"))
         self._menu("&Help", acts.menu_groups("help"))
@@ -90,7 +91,7 @@ def fill(menu: QMenu, recent: Iterable[Recent], empty: str, forget: Callable[[],
         menu.addAction(empty).setEnabled(False)
     elif forget is not None:
         menu.addSeparator()
-        menu.addAction("Clear the list").triggered.connect(lambda _on=False: forget())
+        menu.addAction(tr("Clear the list")).triggered.connect(lambda _on=False: forget())
 
 
 def _choose(entry: Recent, _checked: bool = False) -> None:

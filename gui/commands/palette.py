@@ -21,10 +21,11 @@ from PySide6.QtWidgets import (
 
 from gui import format as window_format
 from gui.style import theme
+from gui.translation import tr
 
 MOST_SHOWN = 100
 """Maximum number of listed entries."""
-KINDS = ("Command", "Setting", "GPU", "Dataset", "Run", "Model")
+KINDS = (tr("Command"), tr("Setting"), "GPU", tr("Dataset"), tr("Run"), tr("Model"))
 """Kinds of entries, in the order of equally good matches."""
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
 _KIND_WIDTH, _PADDING = 84, 10
@@ -132,7 +133,7 @@ class _Row(QStyledItemDelegate):
         muted = colors.accent_text if chosen else colors.muted
         area = option.rect.adjusted(_PADDING, 5, -_PADDING, -5)
         line = metrics.height() + 1
-        kind_width = max(_KIND_WIDTH, metrics.horizontalAdvance("Command") + _PADDING)
+        kind_width = max(_KIND_WIDTH, metrics.horizontalAdvance(tr("Command")) + _PADDING)
         key_width = metrics.horizontalAdvance(entry.key) + _PADDING if entry.key else 0
         top = QRect(area.left() + kind_width, area.top(), area.width() - kind_width - key_width, line)
         below = QRect(area.left() + kind_width, area.top() + line, area.width() - kind_width, line)
@@ -141,7 +142,7 @@ class _Row(QStyledItemDelegate):
         painter.drawText(
             QRect(area.right() - key_width, area.top(), key_width, line), Qt.AlignmentFlag.AlignRight, entry.key
         )
-        second = f"Unavailable: {entry.why}" if entry.why else entry.detail
+        second = tr("Unavailable: {why}").format(why=entry.why) if entry.why else entry.detail
         painter.drawText(
             below,
             Qt.AlignmentFlag.AlignLeft,
@@ -158,17 +159,17 @@ class Palette(QDialog):
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent, Qt.WindowType.Popup)
-        self.setWindowTitle("Command palette")
+        self.setWindowTitle(tr("Command palette"))
         self.setObjectName("palette")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.field = QLineEdit()
-        self.field.setPlaceholderText("Commands, settings, models, runs, datasets, GPUs…")
-        self.field.setAccessibleName("Find anything")
+        self.field.setPlaceholderText(tr("Commands, settings, models, runs, datasets, GPUs…"))
+        self.field.setAccessibleName(tr("Find anything"))
         self.field.installEventFilter(self)
         self.field.textChanged.connect(self._search)
         self.model = EntryModel(self)
         self.list = QListView()
-        self.list.setAccessibleName("Matches")
+        self.list.setAccessibleName(tr("Matches"))
         self.list.setModel(self.model)
         self.list.setItemDelegate(_Row(self.list))
         self.list.setUniformItemSizes(True)
@@ -214,7 +215,7 @@ class Palette(QDialog):
         self.model.search(text)
         self._choose(0)
         if not self.model.shown:
-            self.hint.setText(f"Nothing matches “{text.strip()}”.")
+            self.hint.setText(tr("Nothing matches “{text}”.").format(text=text.strip()))
         elif len(self.model.shown) == MOST_SHOWN:
             self.hint.setText(f"Showing the best {window_format.localised(MOST_SHOWN)}. Keep typing to narrow.")
         else:

@@ -25,6 +25,7 @@ from PySide6.QtWidgets import (
 from engine.contract.problems import Problem
 from engine.system import paths
 from gui.sources.background import describe_error
+from gui.translation import tr
 from gui.widgets.file_dialogs import choose_target
 from gui.widgets.problem_label import ProblemLabel
 
@@ -42,24 +43,24 @@ class ReportDialog(QDialog):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle("Report a problem")
+        self.setWindowTitle(tr("Report a problem"))
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.resize(820, 600)
         self.texts: dict[str, str] = {}
-        self.state = QLabel("Checking this machine and collecting logs…", wordWrap=True)
+        self.state = QLabel(tr("Checking this machine and collecting logs…"), wordWrap=True)
         self.files = QListWidget()
-        self.files.setAccessibleName("Files of the report")
+        self.files.setAccessibleName(tr("Files of the report"))
         self.files.currentTextChanged.connect(self._show)
         self.text = QPlainTextEdit(readOnly=True)
-        self.text.setAccessibleName("Text of the file")
+        self.text.setAccessibleName(tr("Text of the file"))
         self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self.text.setTabChangesFocus(True)
         self.problem = ProblemLabel()
-        self.save = QPushButton("&Save…")
+        self.save = QPushButton(tr("&Save…"))
         self.save.setEnabled(False)
         self.save.clicked.connect(self._choose_target)
-        self.cancel = QPushButton("Cancel")
+        self.cancel = QPushButton(tr("Cancel"))
         self.cancel.clicked.connect(self.close)
         parts = QSplitter(Qt.Orientation.Horizontal)
         parts.addWidget(self.files)
@@ -100,7 +101,7 @@ class ReportDialog(QDialog):
             self._show_report(self._file.read_bytes())
         except (OSError, zipfile.BadZipFile):
             lines = bytes(self._process.readAllStandardError().data()).decode(errors="replace").strip().splitlines()
-            self._show_failure(lines[-1].rstrip(".") if lines else "The command failed")
+            self._show_failure(lines[-1].rstrip(".") if lines else tr("The command failed"))
 
     def _on_error(self, error: QProcess.ProcessError) -> None:
         if error == QProcess.ProcessError.FailedToStart:  # other errors also finish the process
@@ -111,22 +112,24 @@ class ReportDialog(QDialog):
         with zipfile.ZipFile(io.BytesIO(archive)) as packed:
             self.texts = {name.partition("/")[2]: packed.read(name).decode() for name in packed.namelist()}
         self.state.setText(
-            "This is the full report. Names, paths and addresses are replaced, but logs may contain more than can be "
-            "recognized: review it before you save it. Nothing is sent."
+            tr(
+                "This is the full report. Names, paths and addresses are replaced, but logs may contain more than can be "
+                "recognized: review it before you save it. Nothing is sent."
+            )
         )
         self.files.addItems(list(self.texts))
         self.files.setCurrentRow(0)
         self.save.setEnabled(True)
 
     def _show_failure(self, cause: str) -> None:
-        self.state.setText("Couldn't create the report.")
-        self.problem.show_problems((Problem("", f"{cause}.", "Try “footplate doctor” in a terminal."),))
+        self.state.setText(tr("Couldn't create the report."))
+        self.problem.show_problems((Problem("", f"{cause}.", tr("Try “footplate doctor” in a terminal.")),))
 
     def _show(self, name: str) -> None:
         self.text.setPlainText(self.texts.get(name, "")[:_SHOWN_CHARACTERS])
 
     def _choose_target(self) -> None:
-        choose_target(self, "Save the report", NAME, self.write)
+        choose_target(self, tr("Save the report"), NAME, self.write)
 
     def write(self, target: Path) -> None:
         """Save the reviewed report."""
@@ -134,7 +137,13 @@ class ReportDialog(QDialog):
             paths.write_atomically(target, self._archive)
         except OSError as error:
             self.problem.show_problems(
-                (Problem("", f"Couldn't save the report: {describe_error(error)}.", "Choose another folder."),)
+                (
+                    Problem(
+                        "",
+                        tr("Couldn't save the report: {error}.").format(error=describe_error(error)),
+                        tr("Choose another folder."),
+                    ),
+                )
             )
         else:
             self.close()

@@ -21,10 +21,11 @@ from PySide6.QtWidgets import (
 from engine.contract.problems import Problem
 from gui.actions import Action
 from gui.commands.keymap import Keymap
+from gui.translation import tr
 from gui.widgets.problem_label import ProblemLabel
 
 _NATIVE = QKeySequence.SequenceFormat.NativeText
-_STANDARD = "Alt+arrows, Tab and typing into fields can't be reassigned."
+_STANDARD = tr("Alt+arrows, Tab and typing into fields can't be reassigned.")
 
 
 class ShortcutsDialog(QDialog):
@@ -32,19 +33,19 @@ class ShortcutsDialog(QDialog):
 
     def __init__(self, keymap: Keymap, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setWindowTitle("Keyboard shortcuts")
+        self.setWindowTitle(tr("Keyboard shortcuts"))
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.resize(720, 560)
         self._keymap = keymap
         self._commands: list[Action] = []
         self.search = QLineEdit(clearButtonEnabled=True)
-        self.search.setPlaceholderText("Search commands and keys…")
-        self.search.setAccessibleName("Search shortcuts")
+        self.search.setPlaceholderText(tr("Search commands and keys…"))
+        self.search.setAccessibleName(tr("Search shortcuts"))
         self.search.textChanged.connect(self._list)
         self.table = QTableWidget(0, 3)
-        self.table.setAccessibleName("Shortcuts")
-        self.table.setHorizontalHeaderLabels(["Command", "Description", "Keys"])
+        self.table.setAccessibleName(tr("Shortcuts"))
+        self.table.setHorizontalHeaderLabels([tr("Command"), tr("Description"), tr("Keys")])
         self.table.verticalHeader().hide()
         self.table.setShowGrid(False)
         self.table.setSelectionBehavior(QTableWidget.SelectionBehavior.SelectRows)
@@ -53,24 +54,24 @@ class ShortcutsDialog(QDialog):
         self.table.setTabKeyNavigation(False)
         self.table.setWordWrap(False)
         self.table.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft)
-        for column, mode in enumerate(("ResizeToContents", "Stretch", "ResizeToContents")):
+        for column, mode in enumerate(("ResizeToContents", tr("Stretch"), "ResizeToContents")):
             self.table.horizontalHeader().setSectionResizeMode(column, QHeaderView.ResizeMode[mode])
         self.table.horizontalHeader().setHighlightSections(False)
         self.table.currentCellChanged.connect(lambda *_cells: self._show())
         self.keys = _KeysEdit()
         self.keys.setMaximumSequenceLength(1)
         self.keys.setClearButtonEnabled(True)
-        self.keys.setAccessibleName("New keys")
-        self.keys.setAccessibleDescription("Records the keys that you press")
+        self.keys.setAccessibleName(tr("New keys"))
+        self.keys.setAccessibleDescription(tr("Records the keys that you press"))
         line = self.keys.findChild(QLineEdit)
         assert line is not None
-        line.setAccessibleName("New keys")
-        line.setPlaceholderText("Press the new keys")
+        line.setAccessibleName(tr("New keys"))
+        line.setPlaceholderText(tr("Press the new keys"))
         self.keys.keySequenceChanged.connect(lambda _keys: self._check())
-        self.assign = _button("&Assign", "Assigns these keys to the command", self._assign)
-        self.none = _button("&Remove", "Removes the keys of the command", self._remove)
-        self.reset = _button("&Default", "Restores the default keys of the command", self._reset)
-        self.reset_all = _button("Reset a&ll", "Restores the default keys of every command", self._reset_all)
+        self.assign = _button("&Assign", tr("Assigns these keys to the command"), self._assign)
+        self.none = _button("&Remove", tr("Removes the keys of the command"), self._remove)
+        self.reset = _button("&Default", tr("Restores the default keys of the command"), self._reset)
+        self.reset_all = _button(tr("Reset a&ll"), tr("Restores the default keys of every command"), self._reset_all)
         self.problem = ProblemLabel()
         self._lay_out()
 
@@ -192,7 +193,13 @@ def _conflict(other: Action | None, keys: str) -> tuple[Problem, ...]:
     if other is None:
         return ()
     native = QKeySequence(keys).toString(_NATIVE)
-    return (Problem("keys", f"{native} belongs to “{other.title}”.", "Press other keys, or remove it there first."),)
+    return (
+        Problem(
+            "keys",
+            tr("{native} belongs to “{title}”.").format(native=native, title=other.title),
+            tr("Press other keys, or remove it there first."),
+        ),
+    )
 
 
 def _keys_text(action: Action) -> str:

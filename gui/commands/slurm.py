@@ -32,21 +32,22 @@ from engine.system.slurm import SlurmFailed
 from gui.sources.background import Background, in_background
 from gui.sources.launcher import problem_of, resolved
 from gui.sources.settings import Settings
+from gui.translation import tr
 from gui.widgets.problem_label import ProblemLabel
 
 _KEY = "slurm"
-_SETUP = "Lines before the run, as\nmodule load cuda"
+_SETUP = tr("Lines before the run, as\nmodule load cuda")
 _TEXTS = {
     "partition": ("&Partition", "site default"),
     "account": ("&Account", "your default"),
-    "time": ("&Time limit", "partition default, e.g. 8:00:00"),
-    "host": ("SLURM's &host (ssh)", "this machine"),
+    "time": (tr("&Time limit"), "partition default, e.g. 8:00:00"),
+    "host": (tr("SLURM's &host (ssh)"), "this machine"),
 }
 """Title of each text field, and the meaning of an empty one."""
 _NUMBERS = {
     "nodes": ("&Nodes", 1, 1000, ""),
-    "gpus_per_node": ("&GPUs per node", 0, 64, "none (CPU worker)"),
-    "cpus_per_task": ("&CPUs per node", 0, 4096, "site default"),
+    "gpus_per_node": (tr("&GPUs per node"), 0, 64, "none (CPU worker)"),
+    "cpus_per_task": (tr("&CPUs per node"), 0, 4096, "site default"),
 }
 """Title, minimum and maximum of each number, and the meaning of the minimum."""
 
@@ -64,7 +65,7 @@ class SlurmDialog(QDialog):
         super().__init__(parent)
         self._job, self._settings = job, settings
         self._submitting: Background | None = None
-        self.setWindowTitle("Submit to SLURM")
+        self.setWindowTitle(tr("Submit to SLURM"))
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.resize(940, 480)
@@ -73,9 +74,9 @@ class SlurmDialog(QDialog):
         self.setup = QPlainTextEdit(placeholderText=_SETUP, tabChangesFocus=True)
         self.script = QPlainTextEdit(tabChangesFocus=True, lineWrapMode=QPlainTextEdit.LineWrapMode.NoWrap)
         self.script.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
-        self.script.setAccessibleName("Script")
+        self.script.setAccessibleName(tr("Script"))
         self.problem = ProblemLabel()
-        self.discard = QPushButton("Discard &edits")
+        self.discard = QPushButton(tr("Discard &edits"))
         self.submit = QPushButton("&Submit")
         self._lay_out()
         self._fill()
@@ -116,7 +117,7 @@ class SlurmDialog(QDialog):
         buttons = QHBoxLayout()
         buttons.addWidget(self.problem, 1)
         buttons.addStretch()
-        for button in (self.discard, self.submit, cancel := QPushButton("Close")):
+        for button in (self.discard, self.submit, cancel := QPushButton(tr("Close"))):
             button.setAutoDefault(False)
             buttons.addWidget(button)
         cancel.clicked.connect(self.close)
@@ -162,7 +163,7 @@ class SlurmDialog(QDialog):
     def _submit(self) -> None:
         job, asked, script = self._job(), self.options(), self.script.toPlainText()
         if job is None:
-            self._show([Problem("", "The form has errors.", "Fix them first.")])
+            self._show([Problem("", tr("The form has errors."), tr("Fix them first."))])
             return
         self._settings.set(_KEY, msgspec.json.encode(asked).decode())
         self._submitting = in_background(lambda: _submit_job(job, asked, script), self, self._done, self._failed)
@@ -180,7 +181,7 @@ class SlurmDialog(QDialog):
         self.submitted.emit(made)
 
     def _failed(self, error: Exception) -> None:
-        self._done([Problem("", "The run couldn't be submitted.", "See the window's log for details.")])
+        self._done([Problem("", tr("The run couldn't be submitted."), tr("See the window's log for details."))])
         raise error
 
 

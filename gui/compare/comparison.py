@@ -13,6 +13,7 @@ from engine.system.format import NOT_KNOWN, duration
 from gui.compare.compared_run import ComparedRun
 from gui.format import localised, significant
 from gui.titles import CHOICES, EMPTY, devices_words, model_title, option_fields, strategy_title
+from gui.translation import tr
 
 _PATHS = ("dataset", "resume_from", "weights_file")
 
@@ -45,8 +46,10 @@ def rows(runs: Sequence[ComparedRun]) -> list[Row]:
     if not runs:
         return []
     differing = differences(runs)
-    heading = Row("Differences between the jobs" if differing else "The jobs are identical" if len(runs) > 1 else "")
-    return [Row("Results"), *results(runs), *([heading] if heading.title else []), *differing]
+    heading = Row(
+        tr("Differences between the jobs") if differing else tr("The jobs are identical") if len(runs) > 1 else ""
+    )
+    return [Row(tr("Results")), *results(runs), *([heading] if heading.title else []), *differing]
 
 
 def results(runs: Sequence[ComparedRun]) -> list[Row]:
@@ -56,28 +59,34 @@ def results(runs: Sequence[ComparedRun]) -> list[Row]:
     energy = [run.energy_wh for run in runs]
     return [
         Row(
-            "State",
+            tr("State"),
             tuple(run.summary.state.capitalize() for run in runs),
             tips=tuple(run.summary.cause for run in runs),
         ),
-        Row("Steps", tuple(_steps(run) for run in runs), help="Completed and planned steps"),
+        Row(tr("Steps"), tuple(_steps(run) for run in runs), help=tr("Completed and planned steps")),
         *(_metric_row(runs, name) for name in measures(runs)),
         _figure_row(
-            "Images per second",
+            tr("Images per second"),
             [run.images_per_second for run in runs],
             lambda value: localised(value) if value >= 10 else significant(value, 2),
             is_higher_better=True,
-            help_text="Median over the run, summed over its devices",
+            help_text=tr("Median over the run, summed over its devices"),
         ),
         _figure_row(
-            "Duration", seconds, duration, among=is_completed, help_text="The best of the completed runs is marked"
+            tr("Duration"),
+            seconds,
+            duration,
+            among=is_completed,
+            help_text=tr("The best of the completed runs is marked"),
         ),
         _figure_row(
-            "Energy",
+            tr("Energy"),
             energy,
             lambda value: f"{localised(value, 2)} Wh" if value < 100 else f"{localised(value)} Wh",
             among=is_completed,
-            help_text="Energy used during the run by the devices that report power; the best of the completed runs is marked",
+            help_text=tr(
+                "Energy used during the run by the devices that report power; the best of the completed runs is marked"
+            ),
         ),
     ]
 
@@ -160,11 +169,11 @@ def _metric_row(runs: Sequence[ComparedRun], name: str) -> Row:
     found = [run.best(name) for run in runs]
     epochs = [best[1] if best is not None else 0 for best in found]
     row = _figure_row(
-        f"Best {_lower_first(measure_title(runs, name))}",
+        tr("Best {lower_first}").format(lower_first=_lower_first(measure_title(runs, name))),
         [best[0] if best is not None else None for best in found],
         lambda value: f"{localised(100 * value, 2)} %" if is_percent else localised(value, 4),
         is_higher_better=is_higher_better,
-        help_text="Best value over all validations, with its epoch",
+        help_text=tr("Best value over all validations, with its epoch"),
     )
     texts = tuple(f"{text}  (epoch {epoch})" if epoch else text for text, epoch in zip(row.texts, epochs, strict=True))
     return Row(row.title, texts, row.best, row.help)

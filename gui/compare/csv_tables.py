@@ -11,6 +11,7 @@ from gui.compare.compared_run import ComparedRun
 from gui.compare.comparison import Row, measures
 from gui.sources.columns import Floats
 from gui.sources.run_data import Steps, Validations
+from gui.translation import tr
 
 STEP_FIGURES = ("loss", "accuracy", "learning_rate", "images_per_second", "data_wait_s", "compute_s")
 _DIGITS = 9
@@ -51,7 +52,7 @@ class RowsTable:
 
     def lines(self) -> Iterator[list[str]]:
         yield ["", *(run.summary.run_id for run in self.runs)]
-        yield ["Name", *(run.summary.name for run in self.runs)]
+        yield [tr("Name"), *(run.summary.name for run in self.runs)]
         for row in self.rows:
             if not row.heading:
                 yield [row.title, *row.texts]

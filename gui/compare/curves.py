@@ -18,6 +18,7 @@ from gui.plots.plot import LinePlot
 from gui.sources.columns import Column
 from gui.sources.run_data import Steps, Validations
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.labels import RichLabel, Span
 
 _AXES: dict[Over, AxisKind] = {"step": "count", "epoch": "epochs", "time": "elapsed"}
@@ -38,10 +39,10 @@ class CompareCurves(QWidget):
         self.group = PlotGroup("count", parent=self)
         self.over: Over = "step"
         self.plots: dict[str, LinePlot] = {
-            "loss": LinePlot("Training loss", self.group),
-            "accuracy": _percent_plot("Training accuracy", self.group),
-            "images_per_second": LinePlot("Images per second", self.group, low=0, write=localised),
-            "learning_rate": LinePlot("Learning rate", self.group, low=0, write=lambda v: significant(v, 3)),
+            "loss": LinePlot(tr("Training loss"), self.group),
+            "accuracy": _percent_plot(tr("Training accuracy"), self.group),
+            "images_per_second": LinePlot(tr("Images per second"), self.group, low=0, write=localised),
+            "learning_rate": LinePlot(tr("Learning rate"), self.group, low=0, write=lambda v: significant(v, 3)),
         }
         self._runs: Sequence[ComparedRun] = ()
         self._weight = 0.0
@@ -154,7 +155,7 @@ class CompareCurves(QWidget):
         plot.setParent(self)  # without a parent it would briefly be a window
         plot.setMinimumHeight(_MIN_HEIGHT)
         plot.setAccessibleName(f"{plot.title} of the compared runs")
-        plot.set_empty_text("Not logged")
+        plot.set_empty_text(tr("Not logged"))
 
     def _arrange(self, is_forced: bool = False) -> None:
         """Arrange the plots in as many columns as fit."""

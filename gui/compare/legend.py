@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QCheckBox, QFrame, QToolButton, QWidget
 from gui.compare.compared_run import ComparedRun
 from gui.style import theme
 from gui.titles import model_title, strategy_title
+from gui.translation import tr
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.scroll_panel import scroll_panel
@@ -34,13 +35,13 @@ class Legend(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.boxes: dict[int, QCheckBox] = {}
-        self.setAccessibleName("Runs compared")
+        self.setAccessibleName(tr("Runs compared"))
         self._inside = QWidget()
         self._flow = FlowLayout(self._inside, spacing=12, line_spacing=2)
         self._scroll = scroll_panel(self._inside)
         self._scroll.setFrameShape(QFrame.Shape.NoFrame)
-        self.all = _button("All", "Shows all runs", lambda: self._show_all(True))
-        self.none = _button("None", "Hides all runs", lambda: self._show_all(False))
+        self.all = _button(tr("All"), tr("Shows all runs"), lambda: self._show_all(True))
+        self.none = _button(tr("None"), tr("Hides all runs"), lambda: self._show_all(False))
         self.setLayout(hbox((self._scroll, 1), vbox(hbox(self.all, self.none, spacing=4), 1)))
         theme.notifier.changed.connect(self.recolor)
 
@@ -68,7 +69,7 @@ class Legend(QWidget):
         box.setToolTip(
             "\n".join((run.title, f"{model_title(summary.model)}, {strategy_title(summary.strategy)}", summary.folder))
         )
-        box.setAccessibleName(f"Show run {run.title}")
+        box.setAccessibleName(tr("Show run {title}").format(title=run.title))
         box.toggled.connect(lambda _on: self.changed.emit())
         self._flow.addWidget(box)
         box.show()  # the layout ignores hidden boxes

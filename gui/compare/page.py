@@ -25,6 +25,7 @@ from gui.format import as_in_files, localised
 from gui.sources.background import in_background
 from gui.sources.export import ExportError, Table, export_png, write_csv
 from gui.titles import unread_words
+from gui.translation import tr
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.file_dialogs import choose_target, timestamped
 from gui.widgets.layouts import hbox, vbox
@@ -32,7 +33,7 @@ from gui.widgets.run_drag import run_ids_in
 from gui.widgets.scroll_panel import scroll_panel
 from gui.widgets.tab_order import order_tabs
 
-_EMPTY = "Nothing to compare yet.\n\nOn the Runs page, select two or more runs and press Compare."
+_EMPTY = tr("Nothing to compare yet.\n\nOn the Runs page, select two or more runs and press Compare.")
 _REFRESH_MS = 5000
 _PAUSE_FACTOR = 20
 """Pause between two reads of active runs, as a multiple of the time of one."""
@@ -58,7 +59,7 @@ class ComparePage(QWidget):
         super().__init__(parent)
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.setAccessibleName("Compared runs page")
+        self.setAccessibleName(tr("Compared runs page"))
         self.runs: dict[int, ComparedRun] = {}
         self._requested: dict[int, RunFolder] = {}
         self._unread: dict[str, str] = {}
@@ -66,8 +67,8 @@ class ComparePage(QWidget):
         self._loader = LogLoader(self)
         self._refresh_timer = QTimer(self, singleShot=True)
         self._redraw_timer = QTimer(self, interval=0, singleShot=True)
-        self.leave = back_action(self, "leave_comparison", "Back to the list of runs")
-        self.back = bind(QPushButton(), self.leave, "Back from the compared runs")
+        self.leave = back_action(self, "leave_comparison", tr("Back to the list of runs"))
+        self.back = bind(QPushButton(), self.leave, tr("Back from the compared runs"))
         self._title = QLabel()
         self._title.setObjectName("heading")
         self._state = QLabel(wordWrap=True)
@@ -151,7 +152,7 @@ class ComparePage(QWidget):
     def _prepare_table(self) -> None:
         table = self.table
         table.setModel(self.model)
-        table.setAccessibleName("Compared runs")
+        table.setAccessibleName(tr("Compared runs"))
         table.setAlternatingRowColors(True)
         table.setShowGrid(False)
         table.setTabKeyNavigation(False)
@@ -247,8 +248,14 @@ class ComparePage(QWidget):
 
     def _show_state(self) -> None:
         count = len(self._requested)
-        self._title.setText(f"Compare {localised(count)} runs" if count != 1 else "Compare 1 run")
-        gone = [f"{run_id} can no longer be read." for run_id, reason in self._unread.items() if not reason]
+        self._title.setText(
+            tr("Compare {count} runs").format(count=localised(count)) if count != 1 else tr("Compare 1 run")
+        )
+        gone = [
+            tr("{run_id} can no longer be read.").format(run_id=run_id)
+            for run_id, reason in self._unread.items()
+            if not reason
+        ]
         unread = {run_id: reason for run_id, reason in self._unread.items() if reason}
         remaining = sum(
             series not in self.runs and run.run_id not in self._unread for series, run in self._requested.items()
@@ -261,14 +268,14 @@ class ComparePage(QWidget):
         """Write every point of the visible curves as CSV."""
         shown = self.legend.shown
         table = CurvesTable(tuple(run for run in self._ordered() if run.series in shown))
-        self._write(path, table, "The curves were saved to")
+        self._write(path, table, tr("The curves were saved to"))
 
     def save_table(self, path: Path) -> None:
         """Write the table as displayed, but with numbers in file format."""
         runs = self._ordered()
         with as_in_files():
             table = RowsTable(runs, tuple(rows(runs)))
-        self._write(path, table, "The table was saved to")
+        self._write(path, table, tr("The table was saved to"))
 
     def save_image(self, path: Path) -> None:
         """Write an image of all curves, including those scrolled out of view, with the names of the runs."""
@@ -278,7 +285,7 @@ class ComparePage(QWidget):
         except ExportError as error:
             self.message.emit(str(error), "warning")
         else:
-            self.message.emit(f"The image was saved to {path}.", "info")
+            self.message.emit(tr("The image was saved to {path}.").format(path=path), "info")
 
     def _write(self, path: Path, table: Table, done: str) -> None:
         in_background(
@@ -289,4 +296,4 @@ class ComparePage(QWidget):
         )
 
     def _choose_file(self, name: str, save: Callable[[Path], None]) -> None:
-        choose_target(self, "Save the comparison", timestamped(name), save)
+        choose_target(self, tr("Save the comparison"), timestamped(name), save)

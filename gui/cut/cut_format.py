@@ -8,6 +8,7 @@ from engine.contract.cut import Cut
 from engine.parallel.cut import Stage
 from engine.system.format import NOT_KNOWN
 from gui.format import localised, milliseconds, size
+from gui.translation import tr
 
 
 def format_count(count: int) -> str:
@@ -81,10 +82,10 @@ def describe_balance(cut: Cut, stages: Sequence[Stage]) -> str:
     even = f"{100 / len(seconds):.0f} %"
     share = f"{100 * slowest / sum(seconds):.0f} %" if sum(seconds) else even
     if slowest < 1.01 * mean or not mean:
-        return f"All devices take the same time ({even} each)."
-    return f"The slowest device takes {share} of the time; {even} would be even."
+        return tr("All devices take the same time ({even} each).").format(even=even)
+    return tr("The slowest device takes {share} of the time; {even} would be even.").format(share=share, even=even)
 
 
 def describe_origin(cut: Cut) -> str:
     """Return who chose the cuts."""
-    return "Automatic, from measurements" if cut.chosen else "Moved by hand"
+    return tr("Automatic, from measurements") if cut.chosen else tr("Moved by hand")

@@ -14,6 +14,7 @@ from gui.cut.handle import GRIP_HEIGHT, WIDTH, Handle
 from gui.format import milliseconds, significant, size
 from gui.plots.ticks import round_ticks
 from gui.style import fills, theme
+from gui.translation import tr
 
 STRIP = 10
 """Height of the strip in the device's color at the top of each stage, in pixels."""
@@ -42,7 +43,7 @@ class CutDiagram(QWidget):
         self._read_only = read_only
         self._titles: tuple[str, ...] = ()
         self._bar = Bar((), (0.0, 1.0), (), 0.0)
-        self.setAccessibleName("Cut of the model")
+        self.setAccessibleName(tr("Cut of the model"))
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def show_cut(self, cut: Cut, titles: tuple[str, ...]) -> None:
@@ -141,7 +142,7 @@ class CutDiagram(QWidget):
         self.handles = []
         for number in range(count):
             handle = Handle(number, self)
-            handle.setAccessibleName(f"Cut {number + 1} of {count}")
+            handle.setAccessibleName(tr("Cut {number} of {count}").format(number=number + 1, count=count))
             handle.stepped.connect(lambda by, number=number: self.step(number, by))
             handle.dragged.connect(lambda x, number=number: self.drag(number, x))
             handle.automatic_requested.connect(self.automatic_requested)
@@ -247,12 +248,12 @@ class CutDiagram(QWidget):
         before, after = self._bar.stages[number], self._bar.stages[number + 1]
         sender, receiver = self._titles[before.group_rank], self._titles[after.group_rank]
         sent = size(cut_format.sent_bytes(self._bar.stages, number))
-        transfer = (
-            f"Each microbatch sends {sent} from {sender} to {receiver}, and gradients of the same size come back."
-        )
+        transfer = tr(
+            "Each microbatch sends {sent} from {sender} to {receiver}, and gradients of the same size come back."
+        ).format(sent=sent, sender=sender, receiver=receiver)
         if before.group_rank == after.group_rank:
-            transfer = f"Nothing is sent, since both stages are on {sender}."
-        return (
-            f"After {before.last_module}, before {after.first_module}. {transfer} Left and Right move the cut by one "
+            transfer = tr("Nothing is sent, since both stages are on {sender}.").format(sender=sender)
+        return tr(
+            "After {last_module}, before {first_module}. {transfer} Left and Right move the cut by one "
             "position; Home resets it to the automatic cut."
-        )
+        ).format(last_module=before.last_module, first_module=after.first_module, transfer=transfer)

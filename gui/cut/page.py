@@ -18,12 +18,13 @@ from gui.actions import back_action, bind
 from gui.cut.planner import Planner
 from gui.cut.view import CutView
 from gui.titles import SCHEDULES, model_title, rank_titles, strategy_title
+from gui.translation import tr
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.page_layout import fault_page, lay_out_page, working_page
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_panel
 
-EMPTY = (
+EMPTY = tr(
     "No cut to show yet.\n\n"
     "Choose a model, devices and a strategy that cuts the model (such as a pipeline),\n"
     "then press Show partition… under Strategy options."
@@ -36,14 +37,14 @@ MEASURED_BY = (
 """The fields on which the measured figures depend."""
 STALE = Problem(
     "cuts",
-    "The job has changed since it was measured; these figures and cuts may be out of date.",
-    "Press Measure again.",
+    tr("The job has changed since it was measured; these figures and cuts may be out of date."),
+    tr("Press Measure again."),
     "warning",
 )
 OTHER_CUTS = Problem(
     "cuts",
-    "The job's cuts don't fit this model and its stages. The automatic cut is shown instead.",
-    "Use this cut, or reset Cuts in the form.",
+    tr("The job's cuts don't fit this model and its stages. The automatic cut is shown instead."),
+    tr("Use this cut, or reset Cuts in the form."),
     "warning",
 )
 
@@ -68,15 +69,15 @@ class CutPage(QWidget):
         super().__init__(parent)
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.setAccessibleName("Cut of the model page")
+        self.setAccessibleName(tr("Cut of the model page"))
         self.planner = planner or Planner(self)
         self.cut: Cut | None = None
         self._job: Job | None = None
         self._measured: Job | None = None
         self._names: dict[str, str] = {}
         self.leave = back_action(self, "leave_cut")
-        self.back = bind(QPushButton(), self.leave, "Back from the cut")
-        self.title = QLabel("The cut of the model")
+        self.back = bind(QPushButton(), self.leave, tr("Back from the cut"))
+        self.title = QLabel(tr("The cut of the model"))
         self.title.setObjectName("heading")
         self.subtitle = QLabel(wordWrap=True)
         self.subtitle.setObjectName("muted")
@@ -84,9 +85,9 @@ class CutPage(QWidget):
         self.view = CutView()
         self.activity = QLabel(alignment=Qt.AlignmentFlag.AlignCenter)
         self.progress = QProgressBar()
-        self.cancel = QPushButton("Cancel")
+        self.cancel = QPushButton(tr("Cancel"))
         self.failure = ProblemLabel()
-        self.retry = QPushButton("Measure again")
+        self.retry = QPushButton(tr("Measure again"))
         self._stack = QStackedWidget()
         self._lay_out()
         self._connect()
@@ -109,7 +110,7 @@ class CutPage(QWidget):
         errors += here_only(job.parallel.devices) if job is not None else []
         if job is None or errors:
             self.planner.cancel()
-            self._show_failure(errors or [Problem("", "The job is invalid.", "Correct the marked fields.")])
+            self._show_failure(errors or [Problem("", tr("The job is invalid."), tr("Correct the marked fields."))])
         elif self.cut is not None and not self._is_stale():
             self._show_cut(self._with_job_cuts(self.cut, job))
             self._focus_first_cut()
@@ -125,8 +126,8 @@ class CutPage(QWidget):
 
     def _lay_out(self) -> None:
         empty = EmptyState(EMPTY)
-        self.cancel.setAccessibleName("Cancel measuring")
-        measuring = working_page(self.activity, self.progress, self.cancel, "Measuring the model")
+        self.cancel.setAccessibleName(tr("Cancel measuring"))
+        measuring = working_page(self.activity, self.progress, self.cancel, tr("Measuring the model"))
         self._shown = scroll_panel(self.view)
         for page in (empty, measuring, fault_page(self.failure, self.retry), self._shown):
             self._stack.addWidget(page)
@@ -145,7 +146,7 @@ class CutPage(QWidget):
         self.planner.done.connect(self._on_measured)
         self.planner.refused.connect(lambda problem: self._show_failure([problem]))
         self.planner.failed.connect(
-            lambda text: self._show_failure([Problem("", text, "Measure again, or let the run choose the cut.")])
+            lambda text: self._show_failure([Problem("", text, tr("Measure again, or let the run choose the cut."))])
         )
 
     def _measure_again(self) -> None:
@@ -196,7 +197,7 @@ class CutPage(QWidget):
         batches = f"{cut.microbatches} microbatches of {cut.microbatch_size} images"
         if cut.microbatches == 1:
             batches = f"whole batches of {cut.microbatch_size} images"
-        self.title.setText(f"The cut of {model_title(job.model.name)}")
+        self.title.setText(tr("The cut of {name}").format(name=model_title(job.model.name)))
         self.subtitle.setText(
             f"{strategy_title(job.parallel.strategy)}, {len(cut.stage_ranks)} stages on {len(cut.devices)} devices · "
             f"{schedule}{batches}"
@@ -204,7 +205,7 @@ class CutPage(QWidget):
 
     def _show_failure(self, problems: Sequence[Problem]) -> None:
         self.cut = None
-        self.title.setText("The cut of the model")
+        self.title.setText(tr("The cut of the model"))
         self.subtitle.setText("")
         self.notice.show_problems(())
         self.failure.show_problems(tuple(problems))
@@ -218,7 +219,9 @@ class CutPage(QWidget):
         try:
             self._show_cut(automatic(self.cut))
         except CannotCut as reason:
-            self.notice.show_problems((Problem("cuts", f"There is no automatic cut: {reason}.", reason.remedy),))
+            self.notice.show_problems(
+                (Problem("cuts", tr("There is no automatic cut: {reason}.").format(reason=reason), reason.remedy),)
+            )
 
     def _use(self) -> None:
         if self.cut is not None:

@@ -10,6 +10,7 @@ from PySide6.QtCore import QObject
 from engine.contract.cut import PLANNING, PlanningDone, PlanningFailed, PlanningProgress
 from engine.contract.job import Job
 from gui.sources.json_lines import Answer, JsonLinesProcess
+from gui.translation import tr
 
 if TYPE_CHECKING:
     from engine.contract.cut import PlanningMessage
@@ -26,7 +27,7 @@ class Planner(JsonLinesProcess):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(
             "engine.advisor.planning",
-            "Measuring the model",
+            tr("Measuring the model"),
             PLANNING.decode,
             _answer_in,
             parent,
@@ -35,7 +36,7 @@ class Planner(JsonLinesProcess):
 
     def start(self, job: Job) -> None:
         """Measure the model of `job` on its devices."""
-        self.run(stdin=msgspec.json.encode(job), first=PlanningProgress(0.0, "Starting to measure"))
+        self.run(stdin=msgspec.json.encode(job), first=PlanningProgress(0.0, tr("Starting to measure")))
 
 
 def _answer_in(message: PlanningMessage) -> Answer | None:

@@ -12,6 +12,7 @@ from engine.contract.cut import Cut
 from engine.parallel.cut import Stage, stages
 from gui.cut import cut_format
 from gui.format import localised, milliseconds, size
+from gui.translation import tr
 from gui.widgets.column_model import LEFT, RIGHT, ColumnModel, Index
 
 
@@ -36,27 +37,31 @@ class _Column:
 
 
 COLUMNS: tuple[_Column, ...] = (
-    _Column("Stage", lambda row: str(row.number), number=False),
-    _Column("Device", lambda row: row.titles[row.stage.group_rank], number=False),
-    _Column("Modules", lambda row: cut_format.format_modules(row.stage), number=False),
-    _Column("Layers", lambda row: localised(row.stage.layers), "Layers with parameters"),
-    _Column("Parameters", lambda row: cut_format.format_count(row.stage.parameters)),
+    _Column(tr("Stage"), lambda row: str(row.number), number=False),
+    _Column(tr("Device"), lambda row: row.titles[row.stage.group_rank], number=False),
+    _Column(tr("Modules"), lambda row: cut_format.format_modules(row.stage), number=False),
+    _Column(tr("Layers"), lambda row: localised(row.stage.layers), tr("Layers with parameters")),
+    _Column(tr("Parameters"), lambda row: cut_format.format_count(row.stage.parameters)),
     _Column(
-        "Time",
+        tr("Time"),
         lambda row: milliseconds(row.stage.seconds),
-        "Forward and backward of one microbatch, including the received activations",
+        tr("Forward and backward of one microbatch, including the received activations"),
     ),
-    _Column("Share", lambda row: cut_format.format_fraction(row.stage), "Share of the total time of all stages"),
     _Column(
-        "Memory",
+        tr("Share"), lambda row: cut_format.format_fraction(row.stage), tr("Share of the total time of all stages")
+    ),
+    _Column(
+        tr("Memory"),
         lambda row: ("⚠ " if row.stage.over_memory else "") + size(row.stage.memory_bytes),
-        "Parameters with gradients and optimizer state, and activations of the microbatches in flight; ⚠ if the "
-        "device has less",
+        tr(
+            "Parameters with gradients and optimizer state, and activations of the microbatches in flight; ⚠ if the "
+            "device has less"
+        ),
     ),
     _Column(
-        "Sent",
+        tr("Sent"),
         lambda row: cut_format.format_transfer(row.cut_stages, row.number),
-        "Activations that each microbatch sends to the next stage; gradients of the same size come back",
+        tr("Activations that each microbatch sends to the next stage; gradients of the same size come back"),
     ),
 )
 MODULES = 2

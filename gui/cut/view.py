@@ -13,10 +13,11 @@ from gui.cut import cut_format
 from gui.cut.diagram import CutDiagram
 from gui.cut.table import MODULES, StageTable
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.labels import caption
 from gui.widgets.layouts import hbox, vbox
 
-HELP = (
+HELP = tr(
     "The bar shows the time of one microbatch, forward and backward. Drag a cut, or Tab to it and press Left or "
     "Right; Home resets to the automatic cut. Below each cut is the data sent there."
 )
@@ -36,14 +37,14 @@ class CutView(QWidget):
         self.diagram = CutDiagram()
         self.model = StageTable(self)
         self.table = QTableView()
-        self.automatic = QPushButton("Automatic")
-        self.automatic.setAccessibleName("Automatic cut")
-        self.automatic.setToolTip("Back to the measured automatic cut (Home)")
-        self.measure_again = QPushButton("Measure again")
-        self.measure_again.setAccessibleName("Measure the cut again")
-        self.use = QPushButton("Use this cut")
+        self.automatic = QPushButton(tr("Automatic"))
+        self.automatic.setAccessibleName(tr("Automatic cut"))
+        self.automatic.setToolTip(tr("Back to the measured automatic cut (Home)"))
+        self.measure_again = QPushButton(tr("Measure again"))
+        self.measure_again.setAccessibleName(tr("Measure the cut again"))
+        self.use = QPushButton(tr("Use this cut"))
         self.use.setObjectName("primary")
-        self.use.setToolTip("Trains with this cut; reset Cuts in the form to return to automatic")
+        self.use.setToolTip(tr("Trains with this cut; reset Cuts in the form to return to automatic"))
         self._prepare_table()
         self._lay_out()
 
@@ -56,7 +57,10 @@ class CutView(QWidget):
         self.balance.setText(cut_format.describe_balance(cut, cut_stages))
         over = sorted({titles[stage.group_rank] for stage in cut_stages if stage.over_memory})
         self.show_origin(
-            f"⚠ Exceeds the memory of {', '.join(over)}." if over else cut_format.describe_origin(cut), bool(over)
+            tr("⚠ Exceeds the memory of {over}.").format(over=", ".join(over))
+            if over
+            else cut_format.describe_origin(cut),
+            bool(over),
         )
         self.automatic.setEnabled(not cut.chosen)
         if before != len(self.diagram.handles):
@@ -79,7 +83,7 @@ class CutView(QWidget):
 
     def _prepare_table(self) -> None:
         self.table.setModel(self.model)
-        self.table.setAccessibleName("Stages of the cut")
+        self.table.setAccessibleName(tr("Stages of the cut"))
         self.table.setTabKeyNavigation(False)
         self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.table.setAlternatingRowColors(True)

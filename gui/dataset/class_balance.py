@@ -10,6 +10,7 @@ from engine.contract.dataset import DatasetReport, SplitReport
 from gui.dataset import dataset_format
 from gui.format import localised
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.legend import SWATCH, draw_swatch
 
 ROW, HEAD = 24, 20
@@ -29,7 +30,7 @@ class ClassBalance(QWidget):
         self._report: DatasetReport | None = None
         self._values: list[list[float]] = []
         self._texts: list[str] = []
-        self.setAccessibleName("Counts per class")
+        self.setAccessibleName(tr("Counts per class"))
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def show_report(self, report: DatasetReport | None) -> None:
@@ -115,7 +116,7 @@ def _short(split: SplitReport, name: str) -> str:
 def _unit(report: DatasetReport) -> str:
     first = report.splits[0] if report.splits else None
     if first is not None and first.objects:
-        return "Marked"
+        return tr("Marked")
     if first is not None and first.shares:
         return dataset_format.element(report)
-    return "Images"
+    return tr("Images")

@@ -10,6 +10,7 @@ from engine.contract.catalogue import AnnotationKind, load_catalogue
 from engine.contract.dataset import DatasetReport, ImageSizes, Reading, SplitReport, describe_channels
 from engine.contract.problems import Choice, Problem
 from gui.format import localised
+from gui.translation import tr
 
 NAMED_UNREADABLE = 200
 VALUES_SHOWN = 24
@@ -67,7 +68,7 @@ def describe(report: DatasetReport) -> str:
 
 def recognized_by(report: DatasetReport) -> str:
     """Return what the format was recognized by, "" if that is not known."""
-    return f"Recognized by: {'; '.join(report.evidence)}." if report.evidence else ""
+    return tr("Recognized by: {evidence}.").format(evidence="; ".join(report.evidence)) if report.evidence else ""
 
 
 def _format_and_kind(report: DatasetReport) -> str:
@@ -85,8 +86,8 @@ def _format_and_kind(report: DatasetReport) -> str:
 def question(report: DatasetReport) -> str:
     """Return the heading over the readings of a folder that was not recognized."""
     if len(report.readings) > 1:
-        return f"This folder can be read in {len(report.readings)} ways."
-    return "Is this the right way to read the folder?"
+        return tr("This folder can be read in {readings_count} ways.").format(readings_count=len(report.readings))
+    return tr("Is this the right way to read the folder?")
 
 
 def evidence(reading: Reading) -> str:
@@ -96,7 +97,7 @@ def evidence(reading: Reading) -> str:
 
 
 def _sides(reading: Reading) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    return ("Found", reading.evidence), ("Speaks against it", reading.against)
+    return (tr("Found"), reading.evidence), (tr("Speaks against it"), reading.against)
 
 
 def choice_of(reading: Reading, report: DatasetReport) -> Choice:
@@ -106,7 +107,9 @@ def choice_of(reading: Reading, report: DatasetReport) -> Choice:
             if _chooses(choice, reading):
                 return choice
     task = load_catalogue().task(reading.task)
-    named = f"{task.title} with {reading.title}" if task is not None else f"Read as {reading.title}"
+    named = (
+        f"{task.title} with {reading.title}" if task is not None else tr("Read as {title}").format(title=reading.title)
+    )
     return Choice(named, {"format": reading.format, "task": reading.task})
 
 

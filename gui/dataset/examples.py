@@ -19,6 +19,7 @@ from PySide6.QtWidgets import (
 from engine.contract.dataset import Example
 from engine.contract.preview import MAX_SIDE, PreviewImage
 from gui.style import theme
+from gui.translation import tr
 
 _PAD = 4
 _STRIP_MARGIN = 14
@@ -53,7 +54,7 @@ class ExampleList(QListWidget):
         self._given: dict[int, PreviewImage] | None = None
         self._least = self._side = side
         self._strip, self._captions = strip, captions
-        self.setAccessibleName("Examples")
+        self.setAccessibleName(tr("Examples"))
         self.setViewMode(QListView.ViewMode.IconMode)
         self.setMovement(QListView.Movement.Static)
         self.setResizeMode(QListView.ResizeMode.Adjust)

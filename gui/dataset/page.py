@@ -29,6 +29,7 @@ from gui.dataset.examples import ExampleList
 from gui.dataset.reading_choices import FolderQuestion
 from gui.dataset.renderer import Renderer
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.editors import ComboBox
 from gui.widgets.empty_state import EmptyState
@@ -38,13 +39,13 @@ from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_panel
 from gui.widgets.wrapping_label import WrappingLabel
 
-EMPTY = "No dataset to show yet.\n\nChoose a folder in the form to see its images and classes here."
+EMPTY = tr("No dataset to show yet.\n\nChoose a folder in the form to see its images and classes here.")
 SIDE = 144
 """Minimum side of an example in pixels."""
 _NARROW = 450
 """Pixels at a text size of 100 % below which examples and facts don't fit next to each other."""
 _SIZES = [400, 210]
-ALL = "All classes"
+ALL = tr("All classes")
 RENDERED_BY = (
     "dataset", "task", "model", "model_file_sha256", "encoder", "image_size", "progressive_from", "augmentation",
     "transforms", "mirror", "seed", "epochs", "val_fraction", "ignore_value",
@@ -69,7 +70,7 @@ class DatasetPage(QWidget):
         super().__init__(parent)
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.setAccessibleName("Dataset page")
+        self.setAccessibleName(tr("Dataset page"))
         self._given: DatasetReport | None = None
         self._report: DatasetReport | None = None
         self._job: Job | None = None
@@ -78,28 +79,31 @@ class DatasetPage(QWidget):
         self.renderer = Renderer(self)
         self._render_timer = QTimer(self, interval=_EDITING_MS, singleShot=True)
         self.leave = back_action(self, "leave_dataset")
-        self.back = bind(QPushButton(), self.leave, "Back from the dataset")
+        self.back = bind(QPushButton(), self.leave, tr("Back from the dataset"))
         self.title = WrappingLabel(name="heading")
         self.subtitle = WrappingLabel(name="muted")
         self.classes = ComboBox()
-        self.classes.setAccessibleName("Class")
+        self.classes.setAccessibleName(tr("Class"))
         self.classes.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.classes.setMinimumContentsLength(7)
         self.shown_as = ComboBox()
-        self.shown_as.setAccessibleName("Shown as")
+        self.shown_as.setAccessibleName(tr("Shown as"))
         self.shown_as.setToolTip(
-            "The training images of an epoch, exactly as the form's augmentation and seed produce them"
+            tr("The training images of an epoch, exactly as the form's augmentation and seed produce them")
         )
         self.state = ProblemLabel()
         self.progress = muted_label(word_wrap=True)
-        self._class_label, self._as_label = field_label("Class", self.classes), field_label("Shown", self.shown_as)
+        self._class_label, self._as_label = (
+            field_label(tr("Class"), self.classes),
+            field_label(tr("Shown"), self.shown_as),
+        )
         self.examples = ExampleList(SIDE, strip=False)
         self.none = WrappingLabel(name="muted")
         self.bars = ClassBalance()
         self.mask_values = WrappingLabel(name="muted")
         self.objects = WrappingLabel(name="muted")
         self.problems = ProblemLabel()
-        self.notice = Banner(name="Notice", close="Close the notice")
+        self.notice = Banner(name=tr("Notice"), close=tr("Close the notice"))
         self.question = FolderQuestion(SIDE)
         self._splitter = QSplitter(Qt.Orientation.Horizontal)
         self._stack = QStackedWidget()
@@ -130,7 +134,9 @@ class DatasetPage(QWidget):
         if self._report is None:
             self._stack.setCurrentIndex(0 if unclear is None else 2)
             self.title.setText(
-                "Dataset" if unclear is None else f"{Path(unclear.folder).name} · {dataset_format.question(unclear)}"
+                tr("Dataset")
+                if unclear is None
+                else f"{Path(unclear.folder).name} · {dataset_format.question(unclear)}"
             )
             self.subtitle.setText("")
             return
@@ -215,11 +221,11 @@ class DatasetPage(QWidget):
         self.examples.setVisible(bool(examples))
         if epoch and not self._is_rendering_requested:
             self._is_rendering_requested = True
-            self._show_progress("Rendering the augmented images…")
+            self._show_progress(tr("Rendering the augmented images…"))
             self._render_timer.start()
         for widget in (self.state, self.progress):
             widget.setVisible(bool(epoch) and bool(widget.text()))
-        self.none.setText("" if examples else "This folder has no examples to show.")
+        self.none.setText("" if examples else tr("This folder has no examples to show."))
         self.none.setVisible(not examples)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -263,7 +269,7 @@ class DatasetPage(QWidget):
         if not self.isVisible():
             self._is_rendering_requested = False
         elif self._job is None:
-            self._show_problem(Problem("", "The form has errors.", "Correct the marked fields."))
+            self._show_problem(Problem("", tr("The form has errors."), tr("Correct the marked fields.")))
         else:
             self.renderer.start(self._job, self._training_samples())
 
@@ -276,8 +282,8 @@ class DatasetPage(QWidget):
         job = self._job
         if job is None:
             return
-        titles = {"none": "Not augmented", "light": "Cropped from larger images"}
-        text = titles.get(job.augmentation.name) or f"Transforms: {augmentation.describe(job)}"
+        titles = {"none": tr("Not augmented"), "light": tr("Cropped from larger images")}
+        text = titles.get(job.augmentation.name) or tr("Transforms: {job}").format(job=augmentation.describe(job))
         if not mirrored and job.augmentation.name != "none":
             text += "; not flipped, as that would change their meaning"
         self._show_progress(f"{text}.")
@@ -314,7 +320,7 @@ class DatasetPage(QWidget):
 
     def _facts(self) -> QWidget:
         inside = QWidget()
-        heading = QLabel("Classes")
+        heading = QLabel(tr("Classes"))
         heading.setObjectName("heading")
         column = vbox(heading, self.bars, self.mask_values, self.objects, self.problems, 1, spacing=6)
         column.setContentsMargins(8, 0, 8, 0)
@@ -325,7 +331,7 @@ class DatasetPage(QWidget):
         area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         area.setWidget(inside)
         area.setMinimumWidth(200)
-        area.setAccessibleName("Classes and problems")
+        area.setAccessibleName(tr("Classes and problems"))
         return area
 
 

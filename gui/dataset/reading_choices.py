@@ -8,10 +8,11 @@ from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 from engine.contract.dataset import DatasetReport, Reading
 from gui.dataset import dataset_format
 from gui.dataset.examples import ExampleList
+from gui.translation import tr
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.wrapping_label import WrappingLabel
 
-NO_EXAMPLES = "No image can be shown for this."
+NO_EXAMPLES = tr("No image can be shown for this.")
 
 
 class ReadingChoices(QWidget):
@@ -35,7 +36,7 @@ class ReadingChoices(QWidget):
         self._column = QVBoxLayout(self)
         self._column.setContentsMargins(0, 4, 0, 4)
         self._column.setSpacing(16)
-        self.setAccessibleName("Ways to read the folder")
+        self.setAccessibleName(tr("Ways to read the folder"))
         self.hide()
 
     def show_report(self, report: DatasetReport | None) -> None:
@@ -74,7 +75,7 @@ class ReadingChoices(QWidget):
 
     def _images(self, reading: Reading) -> ExampleList:
         images = ExampleList(self._side, strip=True)
-        images.setAccessibleName(f"Examples of {reading.title}")
+        images.setAccessibleName(tr("Examples of {title}").format(title=reading.title))
         images.show_examples(reading.examples)
         images.opened.connect(lambda _index: self.opened.emit())
         return images

@@ -11,6 +11,7 @@ from PySide6.QtCore import QObject
 from engine.contract.job import Job
 from engine.contract.preview import PREVIEW, PreviewDone, PreviewFailed, PreviewOrder
 from gui.sources.json_lines import Answer, JsonLinesProcess
+from gui.translation import tr
 
 _LINE_LIMIT_BYTES = 8 << 20
 
@@ -24,7 +25,7 @@ class Renderer(JsonLinesProcess):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(
             "engine.training.preview",
-            "Rendering the images",
+            tr("Rendering the images"),
             PREVIEW.decode,
             _answer_in,
             parent,

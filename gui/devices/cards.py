@@ -15,6 +15,7 @@ from gui.sources.devices import device_format
 from gui.sources.devices.device_format import joined, states
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.labels import ElidedLabel, field_label, muted_label
 from gui.widgets.layouts import hbox, vbox
 
@@ -50,11 +51,11 @@ class GpuCard(QFrame):
         self._memory_bar = MemoryBar(color)
         self._graphs = {
             "utilization_percent": MiniGraph(
-                "Utilization", color, "Fraction of time in which at least one kernel ran."
+                tr("Utilization"), color, tr("Fraction of time in which at least one kernel ran.")
             ),
-            "memory_used_bytes": MiniGraph("Memory", color, "Memory used by all programs."),
-            "power_w": MiniGraph("Power", color, "Power draw, averaged by the GPU over about a second."),
-            "temperature_c": MiniGraph("Temperature", color, "Temperature of the GPU core."),
+            "memory_used_bytes": MiniGraph(tr("Memory"), color, tr("Memory used by all programs.")),
+            "power_w": MiniGraph(tr("Power"), color, tr("Power draw, averaged by the GPU over about a second.")),
+            "temperature_c": MiniGraph(tr("Temperature"), color, tr("Temperature of the GPU core.")),
         }
         self._reported: tuple[str, ...] = ()
         self._body = QWidget()
@@ -151,16 +152,16 @@ class CpuCard(QFrame):
         self.check.toggled.connect(self._changed)
         self.workers = QSpinBox(minimum=1, maximum=2 * (os.cpu_count() or 1))
         self.workers.setAccessibleName(f"{self._title} workers")
-        self.workers.setAccessibleDescription("Number of worker processes on the CPU; each counts as a device")
-        self.workers.setToolTip("Worker processes on the CPU; each counts as a device")
+        self.workers.setAccessibleDescription(tr("Number of worker processes on the CPU; each counts as a device"))
+        self.workers.setToolTip(tr("Worker processes on the CPU; each counts as a device"))
         self.workers.valueChanged.connect(self._changed)
         self._name = ElidedLabel()
         self._name.setObjectName("muted")
         self._bars = CoreBars(color)
-        self._load = MiniGraph("Load", color, "Average load of all cores.")
-        self._memory = MiniGraph("Memory", color, "Memory of this machine in use.")
+        self._load = MiniGraph(tr("Load"), color, tr("Average load of all cores."))
+        self._memory = MiniGraph(tr("Memory"), color, tr("Memory of this machine in use."))
         self._memory_bar = MemoryBar(color)
-        self._cores = muted_label("Each core")
+        self._cores = muted_label(tr("Each core"))
         head = hbox(self.check, 1, field_label("&workers", self.workers), self.workers)
         graphs = hbox(self._load, self._memory)
         parts = (head, self._name, self._memory_bar, graphs, self._cores, self._bars)
@@ -177,7 +178,9 @@ class CpuCard(QFrame):
         self._name.setText(name)
         self._name.setToolTip(name)
         self._bars.set_loads(cpu.core_load_percent)
-        self._cores.setText(f"Each of {len(cpu.core_load_percent)} cores")
+        self._cores.setText(
+            tr("Each of {core_load_percent_count} cores").format(core_load_percent_count=len(cpu.core_load_percent))
+        )
         self._memory_bar.set_memory(cpu.memory_used_bytes, cpu.memory_total_bytes)
         if self._elsewhere:
             self.workers.setMaximum(max(self.workers.value(), 2 * len(cpu.core_load_percent)))

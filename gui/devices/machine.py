@@ -12,9 +12,10 @@ from gui.devices.cards import CpuCard, GpuCard
 from gui.sources.devices.device_format import card_order
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.labels import heading_label, muted_label
 
-_NO_GPU = "No NVIDIA GPU is installed in {where}; training runs on the CPU."
+_NO_GPU = tr("No NVIDIA GPU is installed in {where}; training runs on the CPU.")
 
 
 class MachineDevices(QWidget):
@@ -37,7 +38,9 @@ class MachineDevices(QWidget):
         self._cards: dict[str, GpuCard] = {}
         self._awaited: tuple[str, ...] = ()
         self._error = ""
-        self._message = muted_label(f"Connecting to {host} …" if host else "Looking for devices …", word_wrap=True)
+        self._message = muted_label(
+            tr("Connecting to {host} …").format(host=host) if host else tr("Looking for devices …"), word_wrap=True
+        )
         self._message.setTextFormat(Qt.TextFormat.PlainText)
         self._message.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._cpu = CpuCard(host)

@@ -12,6 +12,7 @@ from gui.devices.sparkline import Sparkline
 from gui.format import size_of
 from gui.sources.columns import Floats
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.labels import muted_label
 from gui.widgets.layouts import hbox
 
@@ -56,7 +57,7 @@ class MemoryBar(QWidget):
         self._bar.set_share(used_bytes / total_bytes if used_bytes is not None and total_bytes else None)
         text = size_of(used_bytes, total_bytes)
         self._text.setText(text)
-        self._text.setAccessibleName(f"Memory in use: {text}")
+        self._text.setAccessibleName(tr("Memory in use: {text}").format(text=text))
 
 
 class MiniGraph(QWidget):

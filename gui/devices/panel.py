@@ -11,6 +11,7 @@ from engine.contract.devices import CPU, Gpu, Snapshot
 from gui.devices.machine import MachineDevices
 from gui.sources.devices.device_format import card_order
 from gui.sources.devices.history import DeviceHistory
+from gui.translation import tr
 from gui.widgets.labels import heading_label
 from gui.widgets.layouts import vbox
 from gui.widgets.scroll_panel import scroll_panel
@@ -35,7 +36,7 @@ class DevicesPanel(QWidget):
         super().__init__(parent)
         self.history = history or DeviceHistory()
         self._chosen = self._all = False
-        heading = heading_label("Devices")
+        heading = heading_label(tr("Devices"))
         inside = QWidget()
         self._list = vbox(heading, 1, margins=(10, 10, 10, 10))
         inside.setLayout(self._list)

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gui.sources.columns import Floats
 from gui.style import theme
+from gui.translation import tr
 
 _NOTHING: Floats = np.empty(0)
 
@@ -53,7 +54,7 @@ class Sparkline(QWidget):
         self.setAccessibleName(name)
         finite = self._values[np.isfinite(self._values)]
         over = f", over {len(self._values)} samples" if len(finite) else ", nothing to show"
-        self.setAccessibleDescription(f"Latest: {latest}{over}")
+        self.setAccessibleDescription(tr("Latest: {latest}{over}").format(latest=latest, over=over))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -105,7 +106,7 @@ class CoreBars(QWidget):
         self._color = color
         self._loads: tuple[float, ...] = ()
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setAccessibleName("CPU load per core")
+        self.setAccessibleName(tr("CPU load per core"))
 
     def sizeHint(self) -> QSize:
         return QSize(100, 30)
@@ -114,8 +115,8 @@ class CoreBars(QWidget):
         """Show the loads in percent of a core."""
         self._loads = loads
         listed = ", ".join(f"{load:.0f}" for load in loads)
-        self.setAccessibleDescription(f"Latest: {listed} percent")
-        self.setToolTip(f"Load of each core now, in percent: {listed}")
+        self.setAccessibleDescription(tr("Latest: {listed} percent").format(listed=listed))
+        self.setToolTip(tr("Load of each core now, in percent: {listed}").format(listed=listed))
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:

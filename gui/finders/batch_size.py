@@ -22,14 +22,15 @@ from engine.contract.problems import Problem
 from gui.finders.page import FinderChild, FinderPage
 from gui.format import localised, significant, size_of
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.problem_label import ProblemLabel
 
-EMPTY = (
+EMPTY = tr(
     "No batch size found yet.\n\n"
     "Press the magnifying glass next to Batch size in the form: a few steps at each of several\nsizes show the largest "
     "that fits and the smallest that is fast enough."
 )
-HEAD = ("Batch size", "Memory", "Images/s", "")
+HEAD = (tr("Batch size"), tr("Memory"), "Images/s", "")
 ADAPTIVE = ("adam", "adamw", "nadam", "radam", "rmsprop", "adagrad")
 """Optimizers whose learning rate usually scales with the square root of the batch size."""
 
@@ -38,7 +39,7 @@ class BatchPage(FinderPage):
     """Finder of a batch size."""
 
     def __init__(self, child: FinderChild | None = None) -> None:
-        super().__init__("batch_size", "Finding the batch size", EMPTY, child)
+        super().__init__("batch_size", tr("Finding the batch size"), EMPTY, child)
 
     def order(self, job: Job) -> FinderOrder:
         return FinderOrder("batch", job)
@@ -48,7 +49,7 @@ class BatchPage(FinderPage):
         self.none = ProblemLabel()
         self.table = QTableWidget(0, len(HEAD))
         self.table.setHorizontalHeaderLabels(HEAD)
-        self.table.setAccessibleName("Tested batch sizes")
+        self.table.setAccessibleName(tr("Tested batch sizes"))
         self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
@@ -59,14 +60,14 @@ class BatchPage(FinderPage):
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         self.table.itemSelectionChanged.connect(self.show_choice)
         self.plot = pg.PlotWidget()
-        self.plot.setAccessibleName("Speed over the batch size")
+        self.plot.setAccessibleName(tr("Speed over the batch size"))
         self.plot.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.plot.setMinimumHeight(140)
         self.plot.setMenuEnabled(False)
         self.plot.hideButtons()
         self.plot.setMouseEnabled(False, False)
         self.plot.setLogMode(x=True)
-        self.plot.setLabel("bottom", "Batch size")
+        self.plot.setLabel("bottom", tr("Batch size"))
         self.plot.setLabel("left", "Images/s")
         for side in ("bottom", "left"):
             self.plot.getAxis(side).enableAutoSIPrefix(False)
@@ -146,10 +147,10 @@ def scaled_rate(optimizer: str, rate: float, before: int, size: int) -> str:
     root = optimizer in ADAPTIVE
     scaled = rate * (math.sqrt(size / before) if root else size / before)
     how = "with the square root of the batch size" if root else "linearly with the batch size"
-    return (
-        f"The learning rate usually scales {how}: {significant(rate, 2)} at batch size {localised(before)} would become {significant(scaled, 2)}. It "
+    return tr(
+        "The learning rate usually scales {how}: {rate} at batch size {before} would become {scaled}. It "
         "stays unchanged unless you change it."
-    )
+    ).format(how=how, rate=significant(rate, 2), before=localised(before), scaled=significant(scaled, 2))
 
 
 def _cells(trial: BatchTrial, found: BatchFound) -> tuple[str, ...]:

@@ -16,9 +16,10 @@ from gui.finders.page import FinderChild, FinderPage
 from gui.format import significant
 from gui.plots.themed import ThemedPlot
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.problem_label import ProblemLabel
 
-EMPTY = (
+EMPTY = tr(
     "No learning rate found yet.\n\n"
     "Press the magnifying glass next to Learning rate in the form: a short training with a\nrising rate shows where "
     "the loss falls fastest. Nothing is saved."
@@ -28,7 +29,7 @@ STEP = 0.05
 HEADROOM = 1.3
 """The loss axis ends at this multiple of the first smoothed loss; above it, training diverges."""
 
-MARKS = {"suggestion": "Minimum / 10", "steepest": "Steepest", "valley": "fastai's valley"}
+MARKS = {"suggestion": tr("Minimum / 10"), "steepest": tr("Steepest"), "valley": "fastai's valley"}
 
 
 class RatePlot(ThemedPlot):
@@ -41,15 +42,15 @@ class RatePlot(ThemedPlot):
     chosen = Signal(float)
 
     def __init__(self) -> None:
-        super().__init__("Loss over the learning rate")
-        self.setAccessibleDescription("Left and Right choose a rate.")
+        super().__init__(tr("Loss over the learning rate"))
+        self.setAccessibleDescription(tr("Left and Right choose a rate."))
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMinimumHeight(160)
         self.rate: float | None = None
         self._found: RateFound | None = None
         self.setLogMode(x=True)
-        self.setLabel("bottom", "Learning rate")
-        self.setLabel("left", "Loss")
+        self.setLabel("bottom", tr("Learning rate"))
+        self.setLabel("left", tr("Loss"))
         self.scene().sigMouseClicked.connect(self._clicked)
         self.recolor()
 
@@ -104,7 +105,7 @@ class RatePage(FinderPage):
     """Finder of a learning rate."""
 
     def __init__(self, child: FinderChild | None = None) -> None:
-        super().__init__("learning_rate", "Finding the learning rate", EMPTY, child)
+        super().__init__("learning_rate", tr("Finding the learning rate"), EMPTY, child)
 
     def order(self, job: Job) -> FinderOrder:
         return FinderOrder("rate", job)
@@ -115,7 +116,9 @@ class RatePage(FinderPage):
         self.why = QLabel(wordWrap=True)
         self.none = ProblemLabel()
         self.legend = QLabel(
-            "Thick: smoothed loss. Thin: loss of each batch. Dashed: the suggestions below. Click to choose any rate.",
+            tr(
+                "Thick: smoothed loss. Thin: loss of each batch. Dashed: the suggestions below. Click to choose any rate."
+            ),
             wordWrap=True,
         )
         self.legend.setObjectName("muted")

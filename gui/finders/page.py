@@ -19,6 +19,7 @@ from gui.actions import back_action, bind
 from gui.format import localised, significant
 from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.titles import model_title, strategy_title
+from gui.translation import tr
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.page_layout import fault_page, lay_out_page, working_page
 from gui.widgets.problem_label import ProblemLabel
@@ -29,7 +30,7 @@ WITHOUT_EFFECT = frozenset(
     | {name for name in FIELDS if name.startswith("warmup")}
 )
 """Fields that don't affect a trial."""
-NOTHING_CHOSEN = "Choose a value"
+NOTHING_CHOSEN = tr("Choose a value")
 
 EMPTY, TRYING, FAULT, FOUND = range(4)
 
@@ -44,11 +45,11 @@ class FinderChild(JsonLinesProcess):
         """Prepare the advisor, which takes an AdviceOrder, or a finder, which takes a FinderOrder."""
         module = "engine.advisor.advice" if advises else "engine.advisor"
         decode = ADVISING.decode if advises else FINDING.decode
-        super().__init__(module, "Trying the job", decode, _answer_in, parent, cleans_up=True)
+        super().__init__(module, tr("Trying the job"), decode, _answer_in, parent, cleans_up=True)
 
     def start(self, order: FinderOrder | AdviceOrder) -> None:
         """Try the job of `order` on its devices."""
-        self.run(stdin=msgspec.json.encode(order), first=FinderProgress(0.0, "Starting"))
+        self.run(stdin=msgspec.json.encode(order), first=FinderProgress(0.0, tr("Starting")))
 
 
 def _answer_in(message: Any) -> Answer | None:
@@ -78,7 +79,9 @@ class FinderPage(QWidget):
     refused = Signal(object)
     varied = frozenset[str]()
     """Fields whose values the trials replace, so that their problems don't matter."""
-    stale = Problem("", "The job has changed since this trial; the result may be out of date.", "Try again.", "warning")
+    stale = Problem(
+        "", tr("The job has changed since this trial; the result may be out of date."), tr("Try again."), "warning"
+    )
 
     def __init__(self, target: str, title: str, empty: str, child: FinderChild | None = None) -> None:
         super().__init__()
@@ -92,7 +95,7 @@ class FinderPage(QWidget):
         self._job: Job | None = None
         self._tried: Job | None = None
         self.leave = back_action(self, f"leave_{self.target}")
-        self.back = bind(QPushButton(), self.leave, f"Back from {title.lower()}")
+        self.back = bind(QPushButton(), self.leave, tr("Back from {title}").format(title=title.lower()))
         self.title = QLabel(title)
         self.title.setObjectName("heading")
         self.subtitle = QLabel(wordWrap=True)
@@ -100,10 +103,10 @@ class FinderPage(QWidget):
         self.notice = ProblemLabel()
         self.what = QLabel(alignment=Qt.AlignmentFlag.AlignCenter)
         self.progress = QProgressBar()
-        self.cancel = QPushButton("Cancel")
+        self.cancel = QPushButton(tr("Cancel"))
         self.fault = ProblemLabel()
-        self.again = QPushButton("Try again")
-        self.try_again = QPushButton("Try again")
+        self.again = QPushButton(tr("Try again"))
+        self.try_again = QPushButton(tr("Try again"))
         self.use = QPushButton(NOTHING_CHOSEN)
         self.use.setObjectName("primary")
         self._stack = QStackedWidget()
@@ -126,7 +129,7 @@ class FinderPage(QWidget):
         wrong += here_only(job.parallel.devices) if job is not None else []
         if job is None or wrong:
             self.child.cancel()
-            self._show_fault(wrong or [Problem("", "The job is invalid.", "Correct the marked fields.")])
+            self._show_fault(wrong or [Problem("", tr("The job is invalid."), tr("Correct the marked fields."))])
         elif self.found is not None and not self._stale:
             self._stack.setCurrentIndex(FOUND)
             self.use.setFocus()
@@ -172,8 +175,8 @@ class FinderPage(QWidget):
 
     def trying_page(self) -> QWidget:
         """Create the page that is shown during a trial; called once."""
-        self.cancel.setAccessibleName("Cancel trying")
-        return working_page(self.what, self.progress, self.cancel, "Trying the job")
+        self.cancel.setAccessibleName(tr("Cancel trying"))
+        return working_page(self.what, self.progress, self.cancel, tr("Trying the job"))
 
     def above(self) -> tuple[QWidget, ...]:
         """Create widgets above the trial and the results; called once."""
@@ -246,7 +249,7 @@ class FinderPage(QWidget):
         self.use.setEnabled(value is not None)
 
     def _on_failed(self, reason: str) -> None:
-        self._show_fault([Problem("", reason, "Try again.")])
+        self._show_fault([Problem("", reason, tr("Try again."))])
 
     def _show_fault(self, problems: Sequence[Problem]) -> None:
         self.found = None

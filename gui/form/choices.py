@@ -17,6 +17,7 @@ from gui.form.model_follower import ModelFollower
 from gui.form.model_picker import ModelPicker
 from gui.form.option_rows import OptionRows
 from gui.titles import CHOICES
+from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor
 
 
@@ -124,7 +125,7 @@ def device_kind_limits(catalogue: Catalogue, devices: Sequence[str]) -> dict[str
     """Return why strategies can't run on devices of these kinds at all, by strategy."""
     kinds: set[DeviceKind] = {"cuda" if is_gpu(device) else "cpu" for device in devices}
     return {
-        entry.id: "CUDA GPUs only" if entry.device_kinds == ("cuda",) else "CPU only"
+        entry.id: tr("CUDA GPUs only") if entry.device_kinds == ("cuda",) else tr("CPU only")
         for entry in catalogue.strategies
         if kinds and not kinds <= set(entry.device_kinds)
     }
@@ -153,5 +154,5 @@ def _strategy_note(catalogue: Catalogue, chosen: str, limits: Mapping[str, str])
     entry = catalogue.strategy(chosen)
     others = Counter(reason for strategy, reason in limits.items() if strategy != chosen)
     counts = [f"{count} ({reason})" for reason, count in others.most_common()]
-    unavailable = f"Not available: {', '.join(counts)}." if counts else ""
+    unavailable = tr("Not available: {counts}.").format(counts=", ".join(counts)) if counts else ""
     return " ".join(filter(None, (entry.summary if entry is not None else "", unavailable)))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QToolButton, QVBoxLayout, QWidget
 
 from gui.form.field_row import FieldRow
+from gui.translation import tr
 from gui.widgets.buttons import FoldButton
 
 
@@ -23,8 +24,8 @@ class CollapsibleSection(QWidget):
         self.mark.setObjectName("muted")
         self.reset = QToolButton()
         self.reset.setObjectName("flat")
-        self.reset.setText("Reset")
-        self.reset.setAccessibleName(f"Reset all {title} options")
+        self.reset.setText(tr("Reset"))
+        self.reset.setAccessibleName(tr("Reset all {title} options").format(title=title))
         self.reset.clicked.connect(self._reset_all)
         self._lay_out()
         self.button.toggled.connect(self._count)
@@ -59,7 +60,7 @@ class CollapsibleSection(QWidget):
 
     def _count(self) -> None:
         count = sum(row.changed for row in self.rows)
-        self.mark.setText(f"● {count} changed" if count else "")
+        self.mark.setText(tr("● {count} changed").format(count=count) if count else "")
         self.reset.setVisible(count > 0)
         state = f"{count} changed" if count else "no changes"
         # The title alone would also be the name of the fields Model, Strategy and Precision.

@@ -17,6 +17,7 @@ from engine.system.plain_text import escaped
 from engine.system.regular_files import UnusableFile, open_regular
 from gui.format import localised
 from gui.sources.background import in_background, reraise
+from gui.translation import tr
 
 SHOWN_BYTES = 200_000
 _BLOCK_BYTES = 1 << 20
@@ -49,17 +50,17 @@ class ConsentBar(QFrame):
         self._sha256: str | None = None
         self._question = QLabel()
         self._question.setWordWrap(True)
-        self._show = QPushButton("Show")
-        self._show.setAccessibleName("Show the model file")
+        self._show = QPushButton(tr("Show"))
+        self._show.setAccessibleName(tr("Show the model file"))
         self._show.setCheckable(True)
         self._show.toggled.connect(self._show_text)
-        self._allow = QPushButton("Allow")
-        self._allow.setAccessibleName("Allow this model file to run")
+        self._allow = QPushButton(tr("Allow"))
+        self._allow.setAccessibleName(tr("Allow this model file to run"))
         self._allow.clicked.connect(self._agree)
         self._text = QPlainTextEdit()
         self._text.setReadOnly(True)
         self._text.setTabChangesFocus(True)
-        self._text.setAccessibleName("Text of the model file")
+        self._text.setAccessibleName(tr("Text of the model file"))
         self._text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self._text.setFixedHeight(180)  # lines are wrapped, so that nothing hides at their ends
         self._cut = QLabel()
@@ -93,7 +94,9 @@ class ConsentBar(QFrame):
         if path != self._path:
             self._path = path
             self._show.setChecked(False)
-            self._question.setText(f"Run this file? {Path(path).name} is a program and can do anything that you can.")
+            self._question.setText(
+                tr("Run this file? {name} is a program and can do anything that you can.").format(name=Path(path).name)
+            )
         elif sha256 != self._sha256:
             self._question.setText(f"{Path(path).name} has just changed. Run the new version?")
             self._show_text(self._show.isChecked())
@@ -143,7 +146,9 @@ def _agreed_to(path: str, asked_sha256: str | None) -> tuple[str, str | None, st
             return (
                 path,
                 sha256,
-                f"Couldn't save your consent: {error}. Set FOOTPLATE_HOME to a folder that you can write to.",
+                tr("Couldn't save your consent: {error}. Set FOOTPLATE_HOME to a folder that you can write to.").format(
+                    error=error
+                ),
             )
     return path, sha256, ""
 
@@ -157,6 +162,6 @@ def _text_of(path: str) -> _Program:
                 left_bytes, left_lines, last = left_bytes + len(block), left_lines + block.count(b"\n"), block[-1:]
     except (OSError, UnusableFile) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        return _Program(path, f"The file can't be read: {reason}.")
+        return _Program(path, tr("The file can't be read: {reason}.").format(reason=reason))
     text = "\n".join(map(escaped, _LINE_END.split(shown)))
     return _Program(path, text, left_bytes, left_lines + (last != b"\n"))

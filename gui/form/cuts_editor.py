@@ -8,6 +8,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QBoxLayout, QLineEdit, QPushButton
 
 from gui.format import counted
+from gui.translation import tr
 from gui.widgets.editors import Editor
 
 AUTOMATIC = "automatic"
@@ -29,8 +30,8 @@ class CutsEditor(Editor):
         self.line.setAcceptDrops(False)  # a dropped folder belongs to the window
         super().__init__(self.line)
         self._cuts: tuple[str, ...] = ()
-        self.show_button = QPushButton("Show partition…")
-        self.show_button.setToolTip("Measures the model and shows its cuts, which you can move")
+        self.show_button = QPushButton(tr("Show partition…"))
+        self.show_button.setToolTip(tr("Measures the model and shows its cuts, which you can move"))
         self.show_button.clicked.connect(self.requested)
         layout = self.layout()
         assert isinstance(layout, QBoxLayout)

@@ -21,6 +21,7 @@ from gui.dataset.examples import ExampleList
 from gui.dataset.reading_choices import ReadingChoices
 from gui.format import localised
 from gui.style import icons
+from gui.translation import tr
 from gui.widgets.wrapping_label import WrappingLabel
 
 THUMBNAIL = 80
@@ -50,48 +51,48 @@ class DatasetCard(QFrame):
         self.readings.chosen.connect(self.chosen)
         self.readings.opened.connect(lambda: self.gallery_wanted.emit(0))
         self._progress = QProgressBar()
-        self._progress.setAccessibleName("Inspecting the folder")
+        self._progress.setAccessibleName(tr("Inspecting the folder"))
         self._progress.setMaximumHeight(14)
         self._progress.setTextVisible(False)
-        self._cancel = QPushButton("Cancel")
-        self._cancel.setAccessibleName("Cancel the inspection")
+        self._cancel = QPushButton(tr("Cancel"))
+        self._cancel.setAccessibleName(tr("Cancel the inspection"))
         self._cancel.clicked.connect(self.cancelled)
         self.strip = ExampleList(THUMBNAIL, strip=True, captions=False)
         self.strip.opened.connect(self.gallery_wanted)
         self.open = QToolButton()
         self.open.setObjectName("flat")
-        self.open.setText("Look closer…")
+        self.open.setText(tr("Look closer…"))
         self.open.clicked.connect(lambda: self.gallery_wanted.emit(max(0, self.strip.currentRow())))
         self._more = QToolButton()
         self._more.setObjectName("fold")
         self._more.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self._more.setCheckable(True)
-        self._more.setText("Counts per class")
+        self._more.setText(tr("Counts per class"))
         self._more.setIcon(icons.icon("right", "muted", on="down"))
-        self._more.setAccessibleName("Counts per class")
+        self._more.setAccessibleName(tr("Counts per class"))
         self._listing = QPlainTextEdit()
         self._listing.setReadOnly(True)
         self._listing.setTabChangesFocus(True)
-        self._listing.setAccessibleName("Unreadable files")
+        self._listing.setAccessibleName(tr("Unreadable files"))
         self._listing.setFixedHeight(110)
         self.bars = ClassBalance()
         self._bars_area = QScrollArea(widgetResizable=True)
         self._bars_area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self._bars_area.setObjectName("panel")
-        self._bars_area.setAccessibleName("Counts per class")
+        self._bars_area.setAccessibleName(tr("Counts per class"))
         self._bars_area.setWidget(self.bars)
         self._more.toggled.connect(self._show_listing)
         self._lay_out()
         self.clear()
 
-    def clear(self, text: str = "Choose a folder, or drop one on the window.") -> None:
+    def clear(self, text: str = tr("Choose a folder, or drop one on the window.")) -> None:
         """Show `text` instead of findings."""
         self._fill(text, "", None)
 
     def show_progress(self, done: int, total: int) -> None:
         """Show the progress of the inspection; `total` is 0 while unknown."""
         if self._progress.isHidden():
-            self._fill("Inspecting the folder…", "", None)
+            self._fill(tr("Inspecting the folder…"), "", None)
             self._progress.show()
             self._cancel.show()
         self._progress.setRange(0, total)
@@ -102,10 +103,10 @@ class DatasetCard(QFrame):
     def show_report(self, report: DatasetReport) -> None:
         """Show what was found, or the ways to read a folder that was not recognized."""
         if not report.format:
-            text = dataset_format.question(report) if report.readings else "No dataset recognized in this folder."
+            text = dataset_format.question(report) if report.readings else tr("No dataset recognized in this folder.")
             self._fill(text, "", None)
             self.readings.show_report(report)
-            self._show_way_to_page(bool(report.readings), "Shows the images large")
+            self._show_way_to_page(bool(report.readings), tr("Shows the images large"))
             return
         self._fill(dataset_format.summary(report), dataset_format.describe(report), report)
 
@@ -129,9 +130,9 @@ class DatasetCard(QFrame):
         self._show_images(report.examples if report is not None else ())
         self.readings.show_report(None)
         self._show_way_to_page(
-            report is not None, "Shows examples, with and without augmentation, and the class balance"
+            report is not None, tr("Shows examples, with and without augmentation, and the class balance")
         )
-        self.setAccessibleName("Dataset")
+        self.setAccessibleName(tr("Dataset"))
         self.setAccessibleDescription(self.text())
 
     def _show_way_to_page(self, is_visible: bool, tip: str) -> None:

@@ -10,6 +10,7 @@ from engine.checks.torch_build import TorchBuild
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.devices import CPU, Snapshot, device_key, gpu_title, group_by_host, is_gpu
 from gui.titles import device_title
+from gui.translation import tr
 
 QueuedRuns = Mapping[str, tuple[str, ...]]
 """Titles of the runs that hold each device or wait for it, in the order of the queue."""
@@ -59,7 +60,7 @@ def devices_text(devices: tuple[str, ...], names: dict[str, str]) -> str:
         names: Titles of GPUs by the keys that jobs use.
     """
     if not devices:
-        return "None selected; check one under Devices."
+        return tr("None selected; check one under Devices.")
     texts = []
     for host, of_host in group_by_host(devices).items():
         gpus = [device_key(host, device) for device in of_host if is_gpu(device)]

@@ -16,6 +16,7 @@ from gui.form.model_picker import ModelPicker
 from gui.form.recipes import RecipeEditor
 from gui.style import icons
 from gui.titles import CHOICES, EMPTY
+from gui.translation import tr
 from gui.widgets.editors import (
     BoolEditor,
     ChoiceEditor,
@@ -28,9 +29,9 @@ from gui.widgets.editors import (
 )
 
 FINDER_TIPS = {
-    "strategy": "Tries strategies, device counts and settings on the checked devices, and ranks them by speed",
-    "batch_size": "Finds the largest batch size that fits, and measures the speed of each size",
-    "learning_rate": "Finds a learning rate with a short training at a rising rate",
+    "strategy": tr("Tries strategies, device counts and settings on the checked devices, and ranks them by speed"),
+    "batch_size": tr("Finds the largest batch size that fits, and measures the speed of each size"),
+    "learning_rate": tr("Finds a learning rate with a short training at a rising rate"),
 }
 """Fields with a finder, and what the finder does."""
 
@@ -42,8 +43,8 @@ class FindButton(QToolButton):
         super().__init__()
         self.setToolTip(FINDER_TIPS[row.field.name])
         if row.field.name == "strategy":  # its finder sets more than this field
-            self.setText("Advise…")
-            self.setAccessibleName("Advise on the strategy")
+            self.setText(tr("Advise…"))
+            self.setAccessibleName(tr("Advise on the strategy"))
         else:
             self.setAccessibleName(f"Find {row.field.label.lower()}")
             self.setIconSize(QSize(14, 14))
@@ -67,7 +68,7 @@ def _editor(field: Field, catalogue: Catalogue) -> Editor:
     special = {
         "model": lambda: ModelPicker(catalogue.models),
         "recipe": RecipeEditor,
-        "dataset": lambda: PathEditor("the dataset folder", True, "Type a path, browse, or drop a folder"),
+        "dataset": lambda: PathEditor("the dataset folder", True, tr("Type a path, browse, or drop a folder")),
         "weights_file": lambda: PathEditor("a weights file", False, "none"),
         "resume_from": lambda: PathEditor("a checkpoint to continue from", False, "the beginning"),
         "format": lambda: ChoiceEditor([RECOGNIZE]),
@@ -108,5 +109,5 @@ def metric_choices(
     """
     listed = [*of_file, *(m for one in (catalogue.tasks if task is None else (task,)) for m in one.metrics)]
     known = task is not None and (not task.file or of_file)
-    default = f"Task default ({listed[0].title})" if known else "Task default"
+    default = tr("Task default ({title})").format(title=listed[0].title) if known else tr("Task default")
     return [("", default, ""), *((name, title, "") for name, title in {m.id: m.title for m in listed}.items())]

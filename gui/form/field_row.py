@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QToolButton, QWidget
 from engine.contract.job import Field
 from engine.contract.problems import Problem
 from gui.style import icons, theme
+from gui.translation import tr
 from gui.widgets.editors import Editor
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.problem_label import ProblemLabel
@@ -149,8 +150,8 @@ class FieldRow(QWidget):
         button.setObjectName("flat")
         button.setIcon(icons.icon("reset", "muted"))
         button.setIconSize(QSize(14, 14))
-        button.setAccessibleName(f"Reset {self.field.label}")
-        button.setToolTip("Reset to the default")
+        button.setAccessibleName(tr("Reset {label}").format(label=self.field.label))
+        button.setToolTip(tr("Reset to the default"))
         button.clicked.connect(lambda: self.set_value(self.standard))
         policy = button.sizePolicy()
         policy.setRetainSizeWhenHidden(True)

@@ -42,6 +42,7 @@ from gui.form.validator import JobValidator
 from gui.sources.prefill import Prefill
 from gui.style import theme
 from gui.titles import model_title
+from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor, PathEditor
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_panel
@@ -49,16 +50,16 @@ from gui.widgets.scroll_panel import scroll_panel
 STACKED_FIELDS = ("epochs", "batch_size", "learning_rate")
 """Fields side by side, each below its label."""
 _SECTION_TITLES: dict[Group, str] = {
-    "training": "Training",
-    "optimizer": "Optimizer",
-    "schedule": "Schedule",
-    "checkpoints": "Checkpoints",
-    "faults": "Queue and faults",
-    "data": "Data",
-    "augmentation": "Augmentation",
-    "precision": "Precision and speed",
-    "model": "Model",
-    "parallel": "Strategy",
+    "training": tr("Training"),
+    "optimizer": tr("Optimizer"),
+    "schedule": tr("Schedule"),
+    "checkpoints": tr("Checkpoints"),
+    "faults": tr("Queue and faults"),
+    "data": tr("Data"),
+    "augmentation": tr("Augmentation"),
+    "precision": tr("Precision and speed"),
+    "model": tr("Model"),
+    "parallel": tr("Strategy"),
 }
 SECTIONS: dict[str, tuple[str, ...]] = {
     title: tuple(name for name, field in FIELDS.items() if field.group == group)
@@ -69,7 +70,7 @@ _FIRST_FIELDS = {"Data": "dataset", "Recipe": "recipe", "Devices": "strategy"}
 """First field of each step to training."""
 _MAX_MIN_WIDTH = 500
 """Pixels that the fields claim of the window at most; wider contents, as with text of twice the size, scroll."""
-_LOCKED_WHEN_RESUMING = "Can't be changed when resuming. Fork the run to change it."
+_LOCKED_WHEN_RESUMING = tr("Can't be changed when resuming. Fork the run to change it.")
 
 
 class JobForm(QWidget):
@@ -309,7 +310,7 @@ class JobForm(QWidget):
     @property
     def action(self) -> str:
         """Label of the button that starts this job."""
-        return self.prefill.action if self.prefill is not None else "Train"
+        return self.prefill.action if self.prefill is not None else tr("Train")
 
     def copy_command(self) -> None:
         """Copy the command that starts this job."""
@@ -347,7 +348,7 @@ class JobForm(QWidget):
         layout.addStretch(1)
 
     def _devices_line(self) -> QHBoxLayout:
-        title = QLabel("Devices")
+        title = QLabel(tr("Devices"))
         title.setMinimumWidth(theme.scaled(LABEL_WIDTH))
         self.devices_label.setObjectName("muted")
         self.devices_label.setWordWrap(True)
@@ -380,12 +381,12 @@ class JobForm(QWidget):
         self.recipes.paused = True
         self.set_job(prefill.job)
         reasons = {
-            "name": with_key("Can't be changed here. Rename the run on the Runs page", "rename_run") + ".",
-            "resume_from": "The run resumes from its own last checkpoint.",
+            "name": with_key(tr("Can't be changed here. Rename the run on the Runs page"), "rename_run") + ".",
+            "resume_from": tr("The run resumes from its own last checkpoint."),
         }
         self.options.setEnabled("options" in prefill.open_fields)
         for name, row in self.rows.items():
-            row.set_standard(prefill.job.value(name), "Reset to the run's value")
+            row.set_standard(prefill.job.value(name), tr("Reset to the run's value"))
             row.lock("" if name in prefill.open_fields else reasons.get(name, _LOCKED_WHEN_RESUMING))
         for name, value in prefill.preset.items():
             self.rows[name].set_value(value)
@@ -515,13 +516,15 @@ class JobForm(QWidget):
     def _disabled_reason(self) -> str:
         """Return why the job can't be started now, "" if it can."""
         if self.environment.is_starting:
-            return "Starting the run."
+            return tr("Starting the run.")
         if blocking := errors(self.problems):
             labels = dict.fromkeys(self._label(problem) for problem in blocking)
-            return f"Correct these fields to enable {self.action}: {', '.join(labels)}."
+            return tr("Correct these fields to enable {action}: {labels}.").format(
+                action=self.action, labels=", ".join(labels)
+            )
         if self.disk.unanswered:
-            return f"Waiting for the disk: {self.disk.unanswered[0]}."
-        return "The folder is still being inspected." if self.checking else ""
+            return tr("Waiting for the disk: {unanswered}.").format(unanswered=self.disk.unanswered[0])
+        return tr("The folder is still being inspected.") if self.checking else ""
 
     def _label(self, problem: Problem) -> str:
         if problem.field in FIELDS:

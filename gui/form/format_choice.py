@@ -10,9 +10,10 @@ from engine.contract.dataset import DatasetReport
 from gui.dataset import dataset_format
 from gui.form.field_row import FieldRow
 from gui.form.recipes import RecipeFollower
+from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor
 
-RECOGNIZE = ("", "Recognize", "Reads the folder by what its files show")
+RECOGNIZE = ("", tr("Recognize"), tr("Reads the folder by what its files show"))
 
 
 class FormatChoice(QObject):
@@ -36,7 +37,9 @@ class FormatChoice(QObject):
             self._titles.setdefault(value, dataset_format.title(report))
         self._offer()
         is_recognized = bool(report.format) and not value
-        self._row.set_note(f"Recognized: {dataset_format.title(report)}" if is_recognized else "")
+        self._row.set_note(
+            tr("Recognized: {report}").format(report=dataset_format.title(report)) if is_recognized else ""
+        )
 
     def _offer(self) -> None:
         editor = self._row.editor

@@ -12,6 +12,7 @@ from engine.contract.job import fields_with, job_from_values
 from gui.form.cached_disk import CachedDisk
 from gui.form.dataset_card import DatasetCard
 from gui.form.field_row import FieldRow
+from gui.translation import tr
 
 _FIELDS = fields_with("report")
 _TYPING_MS = 250
@@ -99,5 +100,5 @@ class Inspection(QObject):
     def _cancel(self) -> None:
         self.checking = self._waits_for_disk = False
         self.wanted.emit(None)
-        self._card.clear("Not inspected. You can train, but problems with the images will appear only then.")
+        self._card.clear(tr("Not inspected. You can train, but problems with the images will appear only then."))
         self.changed.emit()

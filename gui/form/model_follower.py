@@ -12,6 +12,7 @@ from gui.form.cached_disk import CachedDisk
 from gui.form.environment import JobEnvironment
 from gui.form.field_row import FieldRow
 from gui.form.recipes import RecipeFollower
+from gui.translation import tr
 
 _FIELDS = ("model", "encoder")
 
@@ -60,7 +61,7 @@ class ModelFollower(QObject):
         try:
             for name, value in zip(_FIELDS, (model, encoder or self._rows["encoder"].default), strict=True):
                 if not self._recipes.paused and self._rows[name].standard != value:
-                    self._rows[name].set_standard(value, "Reset to the default")
+                    self._rows[name].set_standard(value, tr("Reset to the default"))
                 if self.is_active:
                     self._rows[name].set_value(value)
         finally:

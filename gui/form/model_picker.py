@@ -11,6 +11,7 @@ from engine.contract.catalogue import ModelEntry
 from engine.contract.job import TIMM
 from gui.format import localised
 from gui.style import icons
+from gui.translation import tr
 from gui.widgets import file_dialogs
 from gui.widgets.editors import Editor, PathLine
 
@@ -36,12 +37,12 @@ class ModelPicker(Editor):
         self.line.textChanged.connect(lambda _text: self.edited.emit())
         self.list_button = QToolButton()
         self.list_button.setIcon(icons.icon("down", "muted"))
-        self.list_button.setAccessibleName("All models")
-        self.list_button.setToolTip("All models")
+        self.list_button.setAccessibleName(tr("All models"))
+        self.list_button.setToolTip(tr("All models"))
         self.list_button.clicked.connect(self.show_all)
         self.file_button = QToolButton()
         self.file_button.setIcon(icons.icon("file", "muted"))
-        self.file_button.setAccessibleName("Choose a Python file")
+        self.file_button.setAccessibleName(tr("Choose a Python file"))
         self.file_button.clicked.connect(self.choose_file)
         layout = self.layout()
         assert layout is not None
@@ -53,11 +54,13 @@ class ModelPicker(Editor):
     def set_models(self, models: tuple[ModelEntry, ...], of_file: bool = False) -> None:
         """Offer models and keep the text; with `of_file`, the task itself is a Python file."""
         self._wanted = (
-            "Choose your task's Python file" if of_file else "Choose a Python file with build_model(num_classes)"
+            tr("Choose your task's Python file")
+            if of_file
+            else tr("Choose a Python file with build_model(num_classes)")
         )
         by_name = any(model.id.startswith(TIMM) for model in models)
-        search = f"Type to search, or {TIMM}NAME" if by_name else "Type to search, e.g. resnet"
-        self.line.setPlaceholderText("A Python file" if of_file else search)
+        search = f"Type to search, or {TIMM}NAME" if by_name else tr("Type to search, e.g. resnet")
+        self.line.setPlaceholderText(tr("A Python file") if of_file else search)
         self.list_button.setVisible(bool(models))
         self.file_button.setToolTip(self._wanted)
         self._by_text = {describe(entry): entry.id for entry in models}
@@ -88,7 +91,7 @@ class ModelPicker(Editor):
         completer.setMaxVisibleItems(14)
         popup = completer.popup()
         assert popup is not None
-        popup.setAccessibleName("Models that match")
+        popup.setAccessibleName(tr("Models that match"))
         completer.activated.connect(self._picked)
         return completer
 

@@ -29,6 +29,7 @@ from gui.form.label_check import LabelCheck
 from gui.form.submit import SubmitBar
 from gui.sources.prefill import Prefill
 from gui.sources.settings import Settings
+from gui.translation import tr
 from gui.widgets.labels import IconLabel
 
 _RELAYED = (
@@ -68,7 +69,7 @@ class JobPanel(QWidget):
     def __init__(self, actions: Actions | None = None, settings: Settings | None = None) -> None:
         super().__init__()
         self.actions_of_window = actions or Actions(self)
-        self.setAccessibleName("Job")
+        self.setAccessibleName(tr("Job"))
         self.environment = JobEnvironment()
         self.submit_bar = SubmitBar(self.actions_of_window)
         self._label_check = LabelCheck(settings)
@@ -193,9 +194,11 @@ class JobPanel(QWidget):
         if not self.form.is_edited:
             self.end_prefill()
             return
-        text = "Discard your changes to this job?"
-        box = QMessageBox(QMessageBox.Icon.Warning, "Discard changes", text, QMessageBox.StandardButton.Cancel, self)
-        box.addButton("Discard", QMessageBox.ButtonRole.AcceptRole)
+        text = tr("Discard your changes to this job?")
+        box = QMessageBox(
+            QMessageBox.Icon.Warning, tr("Discard changes"), text, QMessageBox.StandardButton.Cancel, self
+        )
+        box.addButton(tr("Discard"), QMessageBox.ButtonRole.AcceptRole)
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         box.setModal(False)
         box.accepted.connect(self.end_prefill)
@@ -236,17 +239,17 @@ class JobPanel(QWidget):
     def _make_banner(self) -> None:
         self.banner = QFrame()
         self.banner.setObjectName("card")
-        self.banner.setAccessibleName("Job of another run")
+        self.banner.setAccessibleName(tr("Job of another run"))
         self.banner_text = QLabel(wordWrap=True)
         self.banner_text.setTextFormat(Qt.TextFormat.PlainText)
-        self.cancel = QPushButton("Cancel")
-        self.cancel.setAccessibleName("Cancel and return to your own job")
-        self.cancel.setToolTip("Restores the previous job in the form (Esc)")
+        self.cancel = QPushButton(tr("Cancel"))
+        self.cancel.setAccessibleName(tr("Cancel and return to your own job"))
+        self.cancel.setToolTip(tr("Restores the previous job in the form (Esc)"))
         self.cancel.clicked.connect(self.cancel_prefill)
         row = QHBoxLayout(self.banner)
         row.setContentsMargins(10, 6, 8, 6)
         row.setSpacing(8)
-        row.addWidget(IconLabel("info", "accent", "Information"), 0, Qt.AlignmentFlag.AlignTop)
+        row.addWidget(IconLabel("info", "accent", tr("Information")), 0, Qt.AlignmentFlag.AlignTop)
         row.addWidget(self.banner_text, 1)
         row.addWidget(self.cancel, 0, Qt.AlignmentFlag.AlignTop)
         self.banner.hide()

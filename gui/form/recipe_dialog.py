@@ -8,6 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QGridLayout, QLabel, QLineEdit, QVBoxLayout, QWidget
 
 from engine.contract.recipes import MAX_CHARACTERS, file_stem, recipe_path, title_problem
+from gui.translation import tr
 
 Save = Callable[[str, str], None]
 """Saves a recipe under a title with a description; raises OSError, or ValueError for a wrong value of a field."""
@@ -30,9 +31,9 @@ class RecipeDialog(QDialog):
         self.name, self.about = QLineEdit(name), QLineEdit()
         self.name.setMaxLength(MAX_CHARACTERS)
         self.about.setMaxLength(MAX_CHARACTERS)
-        self.name.setAccessibleName("Name of the recipe")
-        self.about.setAccessibleName("About the recipe")
-        self.about.setPlaceholderText("When to use it, in one line")
+        self.name.setAccessibleName(tr("Name of the recipe"))
+        self.about.setAccessibleName(tr("About the recipe"))
+        self.about.setPlaceholderText(tr("When to use it, in one line"))
         self.problem = QLabel(wordWrap=True)
         self.problem.setObjectName("error")
         self.problem.setTextFormat(Qt.TextFormat.PlainText)
@@ -58,20 +59,20 @@ class RecipeDialog(QDialog):
     def _reset(self) -> None:
         self._replaces = ""
         self.problem.hide()
-        self.buttons.button(QDialogButtonBox.StandardButton.Save).setText("Save")
+        self.buttons.button(QDialogButtonBox.StandardButton.Save).setText(tr("Save"))
 
     def _submit(self) -> None:
         title = self.name.text().strip()
         name, problem = file_stem(title), title_problem(title, self._renamed_id)
         if not problem and name not in (self._renamed_id, self._replaces) and recipe_path(name).exists():
             self._replaces = name
-            self.buttons.button(QDialogButtonBox.StandardButton.Save).setText("Replace")
-            problem = f"You already have a recipe “{name}”. Replace it, or choose another name."
+            self.buttons.button(QDialogButtonBox.StandardButton.Save).setText(tr("Replace"))
+            problem = tr("You already have a recipe “{name}”. Replace it, or choose another name.").format(name=name)
         if not problem:
             try:
                 self._save(title, self.about.text())
             except (OSError, ValueError) as error:
-                problem = f"Couldn't save the recipe: {error}"
+                problem = tr("Couldn't save the recipe: {error}").format(error=error)
         if not problem:
             self.accept()
             return

@@ -30,9 +30,10 @@ from gui.form.environment import JobEnvironment
 from gui.form.field_row import FieldRow
 from gui.form.recipe_dialog import RecipeDialog
 from gui.style import icons
+from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor
 
-_NONE = "No recipe: changes are shown against the built-in defaults."
+_NONE = tr("No recipe: changes are shown against the built-in defaults.")
 
 
 class RecipeEditor(ChoiceEditor):
@@ -40,13 +41,13 @@ class RecipeEditor(ChoiceEditor):
 
     def __init__(self) -> None:
         super().__init__([])
-        self.save = QAction("&Save as recipe…", self)
-        self.rename = QAction("&Rename…", self)
-        self.delete = QAction("&Delete…", self)
+        self.save = QAction(tr("&Save as recipe…"), self)
+        self.rename = QAction(tr("&Rename…"), self)
+        self.delete = QAction(tr("&Delete…"), self)
         self.more = QToolButton()
         self.more.setIcon(icons.icon("more", "muted"))
-        self.more.setAccessibleName("Save, rename or delete recipes")
-        self.more.setToolTip("Save the fields as a recipe, or rename or delete one of yours")
+        self.more.setAccessibleName(tr("Save, rename or delete recipes"))
+        self.more.setToolTip(tr("Save the fields as a recipe, or rename or delete one of yours"))
         self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         menu = QMenu(self.more)
         menu.addActions([self.save, self.rename, self.delete])
@@ -205,7 +206,7 @@ class RecipeFollower(QObject):
         if not self._is_chosen or (recipe is not None and not recipe.is_for(facts.task)):
             self._is_chosen = False
             self._recipe, recipe = match, self.known.get(match)
-        self._row.set_standard(match, "Reset to the matching recipe")
+        self._row.set_standard(match, tr("Reset to the matching recipe"))
         values = recipe.values(facts) if recipe is not None else {}
         for name in SETTABLE:
             row = self._rows[name]
@@ -216,7 +217,7 @@ class RecipeFollower(QObject):
                 row.set_standard(standard, self._reset_tip())
 
     def _reset_tip(self) -> str:
-        return "Reset to the recipe" if self._recipe else "Reset to the default"
+        return tr("Reset to the recipe") if self._recipe else tr("Reset to the default")
 
     @property
     def _shown(self) -> str:
@@ -228,7 +229,7 @@ class RecipeFollower(QObject):
         choices = [(recipe.id, recipe.title, recipe.about) for recipe in self.known.for_task(task)]
         choices += [(one.id, one.id, "\n".join(map(str, one.problems))) for one in self.known.broken]
         if "" in (self._shown, *self._stashed_overrides):
-            choices.append(("", "None", _NONE))
+            choices.append(("", tr("None"), _NONE))
         if choices != self._offered:
             self._offered = choices
             self._editor.box.setCurrentIndex(-1)  # else a recipe that is gone would remain in the list
@@ -245,11 +246,15 @@ class RecipeFollower(QObject):
         elif broken is not None:
             text = "\n".join(map(str, broken.problems))
         elif self._shown:
-            text = f"There is no recipe “{self._shown}” here. Changes are shown against the built-in defaults."
+            text = tr("There is no recipe “{shown}” here. Changes are shown against the built-in defaults.").format(
+                shown=self._shown
+            )
         else:
             text = _NONE
         self._row.set_note(text)
-        self._row.note.setToolTip(f"From {recipe.source}" if recipe is not None and recipe.source else "")
+        self._row.note.setToolTip(
+            tr("From {source}").format(source=recipe.source) if recipe is not None and recipe.source else ""
+        )
         self._editor.rename.setEnabled(recipe is not None and bool(recipe.path) and not self.paused)
         self._editor.delete.setEnabled(bool(self._path()) and not self.paused)
 
@@ -264,13 +269,13 @@ class RecipeFollower(QObject):
     # Saved recipes
 
     def _ask_to_save(self) -> None:
-        RecipeDialog("Save as recipe", self._row, self.save).show()
+        RecipeDialog(tr("Save as recipe"), self._row, self.save).show()
 
     def _ask_to_rename(self) -> None:
         recipe = self.known.get(self._recipe)
         if recipe is not None:
             save = partial(self._rename, recipe)
-            RecipeDialog("Rename recipe", self._row, save, name=recipe.title, renamed_id=recipe.id).show()
+            RecipeDialog(tr("Rename recipe"), self._row, save, name=recipe.title, renamed_id=recipe.id).show()
 
     def save(self, title: str, about: str) -> None:
         """Save the fields as a recipe.
@@ -303,9 +308,11 @@ class RecipeFollower(QObject):
 
     def _ask_to_delete(self) -> None:
         title, path = self._editor.titles.get(self._recipe, self._recipe), self._path()
-        text = f"Delete the recipe “{title}”? Existing runs are not affected."
-        box = QMessageBox(QMessageBox.Icon.Warning, "Delete recipe", text, QMessageBox.StandardButton.Cancel, self._row)
-        box.addButton("Delete", QMessageBox.ButtonRole.AcceptRole)
+        text = tr("Delete the recipe “{title}”? Existing runs are not affected.").format(title=title)
+        box = QMessageBox(
+            QMessageBox.Icon.Warning, tr("Delete recipe"), text, QMessageBox.StandardButton.Cancel, self._row
+        )
+        box.addButton(tr("Delete"), QMessageBox.ButtonRole.AcceptRole)
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         box.setModal(False)
         box.accepted.connect(lambda: self._delete(path))
@@ -315,7 +322,7 @@ class RecipeFollower(QObject):
         try:
             delete_recipe(path)
         except OSError as error:
-            self._row.set_note(f"Couldn't delete the recipe: {error}.")
+            self._row.set_note(tr("Couldn't delete the recipe: {error}.").format(error=error))
             return
         self._is_chosen = False
         self.reload()

@@ -12,9 +12,10 @@ from PySide6.QtWidgets import QGridLayout, QToolButton, QWidget
 from engine.contract.job import FIELDS, fields_with
 from engine.contract.problems import Problem
 from gui.style import icons
+from gui.translation import tr
 
 StepState = Literal["done", "attention", "working"]
-STEPS = ("Data", "Recipe", "Devices")
+STEPS = (tr("Data"), tr("Recipe"), tr("Devices"))
 _ICONS: dict[StepState, tuple[str, str]] = {
     "done": ("ok", "ok"),
     "attention": ("warning", "warning"),
@@ -28,8 +29,8 @@ _DEVICE_FIELDS = {name for name, field in FIELDS.items() if field.group == "para
 def step_of(problem: Problem) -> str:
     """Return the step that the problem's field belongs to."""
     if problem.field in _DATA_FIELDS:
-        return "Data"
-    return "Devices" if problem.field in _DEVICE_FIELDS else "Recipe"
+        return tr("Data")
+    return tr("Devices") if problem.field in _DEVICE_FIELDS else tr("Recipe")
 
 
 class StepList(QWidget):
@@ -43,7 +44,7 @@ class StepList(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.setAccessibleName("Steps to training")
+        self.setAccessibleName(tr("Steps to training"))
         self.lines: dict[str, QToolButton] = {}
         self.states: dict[str, StepState] = {}
         self._problems: dict[str, list[Problem]] = {}

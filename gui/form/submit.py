@@ -19,13 +19,14 @@ from gui.form.label_check import LabelCheck
 from gui.form.steps import StepList
 from gui.sources.prefill import Prefill
 from gui.titles import device_title
+from gui.translation import tr
 from gui.widgets.labels import IconLabel
 from gui.widgets.problem_label import ProblemLabel
 
 _TIPS = {
-    "Train": "Starts the training",
-    "Resume": "Resumes the run with these changes",
-    "Train further": "Trains the run for more epochs",
+    "Train": tr("Starts the training"),
+    "Resume": tr("Resumes the run with these changes"),
+    "Train further": tr("Trains the run for more epochs"),
 }
 _NAMED_RUNS = 2
 """Queued runs that are named; further ones are counted."""
@@ -47,8 +48,8 @@ def queue_message(queued: QueuedRuns, devices: Sequence[str], names: Mapping[str
     where = listed("the CPU" if device == CPU else names.get(device) or device_title(device) for device in busy)
     others = listed([f"“{title}”" for title in runs], most=_NAMED_RUNS)
     if at_once:
-        return f"Shares {where} with {others}; sharing slows every run down."
-    return f"Waits for {where}, behind {others}."
+        return tr("Shares {where} with {others}; sharing slows every run down.").format(where=where, others=others)
+    return tr("Waits for {where}, behind {others}.").format(where=where, others=others)
 
 
 class SubmitBar(QWidget):
@@ -64,7 +65,7 @@ class SubmitBar(QWidget):
         self.queue = QLabel(wordWrap=True)
         self.queue.setTextFormat(Qt.TextFormat.PlainText)
         self.queue.setObjectName("muted")
-        self.queue.setAccessibleName("When the run starts")
+        self.queue.setAccessibleName(tr("When the run starts"))
         self.queue.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
         self.at_once = bind(QToolButton(), actions.start_at_once)
         self.train = bind(QPushButton(), actions.train)
@@ -74,7 +75,7 @@ class SubmitBar(QWidget):
         self._focus_train_when_enabled = False
         self._lay_out()
         self.show_queue("", can_start_at_once=False)
-        self.show_action("Train")
+        self.show_action(tr("Train"))
 
     def show_action(self, action: str) -> None:
         """Label the button that starts the job."""
@@ -101,7 +102,7 @@ class SubmitBar(QWidget):
         line = QHBoxLayout(self._queue_row)
         line.setContentsMargins(0, 0, 0, 0)
         line.setSpacing(6)
-        line.addWidget(IconLabel("clock", "muted", "Queued"), 0, Qt.AlignmentFlag.AlignTop)
+        line.addWidget(IconLabel("clock", "muted", tr("Queued")), 0, Qt.AlignmentFlag.AlignTop)
         line.addWidget(self.queue, 1)
         line.addWidget(self.at_once, 0, Qt.AlignmentFlag.AlignTop)
         buttons = QHBoxLayout()

@@ -12,6 +12,7 @@ from engine.system import paths
 from gui.form.environment import JobEnvironment
 from gui.form.field_row import FieldRow
 from gui.form.recipes import RecipeFollower
+from gui.translation import tr
 
 
 def sample_job() -> Job:
@@ -40,7 +41,7 @@ class TaskDetection(QObject):
         if task is None:
             return False
         self._rows["task"].set_value(task.id)
-        self._rows["task"].set_note("Detected from the folder")
+        self._rows["task"].set_note(tr("Detected from the folder"))
         return True
 
     def _on_folder_edited(self) -> None:

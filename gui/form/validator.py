@@ -19,6 +19,7 @@ from gui.form.inspection import Inspection
 from gui.form.recipes import RecipeFollower
 from gui.format import size
 from gui.sources.prefill import Prefill
+from gui.translation import tr
 
 
 class JobValidator:
@@ -83,5 +84,7 @@ class JobValidator:
     def _unreachable_hosts(self, job: Job) -> list[Problem]:
         problems, hosts = self._environment.host_problems, dict.fromkeys(map(host_of, job.parallel.devices))
         return [
-            Problem("devices", problems[host], "Until then, uncheck its devices.") for host in hosts if host in problems
+            Problem("devices", problems[host], tr("Until then, uncheck its devices."))
+            for host in hosts
+            if host in problems
         ]

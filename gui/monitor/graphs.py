@@ -22,6 +22,7 @@ from gui.plots.plot import LinePlot
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.settings import Settings
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.layouts import vbox
 from gui.widgets.scroll_panel import scroll_panel
@@ -123,7 +124,7 @@ class GraphsView(QWidget):
         )
         plot.setToolTip(quantity.meaning)
         plot.setMinimumHeight(MIN_HEIGHT)
-        plot.set_empty_text("Waiting for the first reading")
+        plot.set_empty_text(tr("Waiting for the first reading"))
         self._list.insertWidget(_in_order(self.plots).index(plot), plot, 1)
         self._titles = ()  # the new graph has no lines yet
 

@@ -12,11 +12,12 @@ from engine.contract.devices import Snapshot
 from gui.format import counted
 from gui.sources.devices.hosts import Hosts
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.labels import heading_label, muted_label
 from gui.widgets.layouts import vbox
 from gui.widgets.scroll_panel import scroll_panel
 
-_HINT = (
+_HINT = tr(
     "Footplate watches a host by running “footplate gpus --json --watch” on it over ssh, without a password. Enter "
     "any name that works with “ssh NAME” in a terminal. Set a port or a key in ~/.ssh/config. A host's devices can be "
     "checked under Devices, too."
@@ -28,13 +29,13 @@ class HostDialog(QDialog):
 
     def __init__(self, hosts: Hosts, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setWindowTitle("Hosts")
+        self.setWindowTitle(tr("Hosts"))
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self._hosts = hosts
         self.name = QLineEdit()
         self.name.setPlaceholderText("user@host")
-        self.name.setAccessibleName("Name of the host")
+        self.name.setAccessibleName(tr("Name of the host"))
         self.name.returnPressed.connect(self._add)
         self.add = QPushButton("&Add")
         self.add.setAutoDefault(False)
@@ -96,9 +97,9 @@ class HostDialog(QDialog):
 
     def _row(self, name: str) -> QWidget:
         state = self._states[name] = QLabel(wordWrap=True)
-        remove = QPushButton("Remove")
+        remove = QPushButton(tr("Remove"))
         remove.setAutoDefault(False)
-        remove.setAccessibleName(f"Watch {name} no longer")
+        remove.setAccessibleName(tr("Watch {name} no longer").format(name=name))
         remove.clicked.connect(lambda: self._hosts.remove(name))
         texts = vbox(heading_label(name), state, spacing=2)
         row_widget = QWidget()

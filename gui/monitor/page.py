@@ -27,13 +27,14 @@ from gui.sources.run_intervals import RunInterval, RunIntervals
 from gui.sources.settings import Settings
 from gui.style import theme
 from gui.titles import unread_words
+from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.scroll_panel import FrontStack
 
-_NO_GPU = "No NVIDIA GPU is installed in this machine."
-_SEARCHING = "Looking for GPUs …"
-_NONE_MONITORED = "No GPU of this machine can be monitored."
-_ELSEWHERE = "The CPU is under Graphs. Use “Hosts …” to monitor other machines."
+_NO_GPU = tr("No NVIDIA GPU is installed in this machine.")
+_SEARCHING = tr("Looking for GPUs …")
+_NONE_MONITORED = tr("No GPU of this machine can be monitored.")
+_ELSEWHERE = tr("The CPU is under Graphs. Use “Hosts …” to monitor other machines.")
 
 
 class MonitorPage(QWidget):
@@ -66,7 +67,7 @@ class MonitorPage(QWidget):
         self.group = PlotGroup("clock", span=SPANS[0][1], parent=self)
         self.bar = Bar()
         self.alert_banner = AlertBanner(alerts, self)
-        self.errors = Banner(name="Errors of the hosts")
+        self.errors = Banner(name=tr("Errors of the hosts"))
         self.gpus = GpusView(history, self.group)
         self.graphs = GraphsView(history, self.group, self._settings)
         self.saving = Saving(history, self)

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QFileDialog, QWidget
 from engine.gpus.quantities import QUANTITIES
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.export import ExportError, export_csv, export_png
+from gui.translation import tr
 from gui.widgets.file_dialogs import choose_target
 
 
@@ -34,11 +35,11 @@ class Saving(QObject):
     ) -> QFileDialog:
         """Ask for a file and write the readings from `low` to `high` (seconds since the epoch)."""
         chosen = [quantity.id for quantity in QUANTITIES] if quantities is None else list(quantities)
-        return self._ask("Save numbers", "csv", lambda path: self.save_csv(path, keys, chosen, low, high))
+        return self._ask(tr("Save numbers"), "csv", lambda path: self.save_csv(path, keys, chosen, low, high))
 
     def ask_png(self, widget: QWidget) -> QFileDialog:
         """Ask for a file and write an image of `widget`."""
-        return self._ask("Save image", "png", lambda path: self.save_png(path, widget))
+        return self._ask(tr("Save image"), "png", lambda path: self.save_png(path, widget))
 
     def save_csv(self, path: Path, keys: Sequence[str], quantities: Sequence[str], low: float, high: float) -> None:
         export_csv(
@@ -49,7 +50,9 @@ class Saving(QObject):
             low=low,
             high=high,
             parent=self,
-            done=lambda written: self.message.emit(f"The displayed values were saved to {written}.", "info"),
+            done=lambda written: self.message.emit(
+                tr("The displayed values were saved to {written}.").format(written=written), "info"
+            ),
             failed=lambda why: self.message.emit(why, "warning"),
         )
 
@@ -59,7 +62,7 @@ class Saving(QObject):
         except ExportError as error:
             self.message.emit(str(error), "warning")
         else:
-            self.message.emit(f"The image was saved to {path}.", "info")
+            self.message.emit(tr("The image was saved to {path}.").format(path=path), "info")
 
     def _ask(self, title: str, suffix: str, chosen: Callable[[Path], None]) -> QFileDialog:
         name = f"footplate-{time.strftime('%Y-%m-%d-%H%M%S')}.{suffix}"

@@ -6,11 +6,12 @@ from PySide6.QtCore import QSize, Signal
 from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QTabBar, QToolButton, QWidget
 
 from gui.actions import Action, bind
+from gui.translation import tr
 from gui.widgets.buttons import make_menu_button
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import muted_label
 
-VIEWS = ("GPUs", "Graphs", "Processes", "Topology", "Alerts")
+VIEWS = ("GPUs", tr("Graphs"), tr("Processes"), tr("Topology"), tr("Alerts"))
 GPUS, GRAPHS, PROCESSES, TOPOLOGY, ALERTS = range(len(VIEWS))
 
 SPANS = (("10 min", 600.0), ("1 h", 3600.0), ("6 h", 21_600.0), ("24 h", 86_400.0))
@@ -38,7 +39,7 @@ class Bar(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.tabs = _Tabs()
-        self.tabs.setAccessibleName("Views of the monitor")
+        self.tabs.setAccessibleName(tr("Views of the monitor"))
         for view in VIEWS:
             self.tabs.addTab(view)
         self.tabs.currentChanged.connect(self._changed)
@@ -46,21 +47,21 @@ class Bar(QWidget):
         self._span_label = muted_label("&Last")
         self.span = QComboBox()
         self._span_label.setBuddy(self.span)
-        self.span.setAccessibleName("Time shown")
-        self.span.setToolTip("Time range of the graphs; wheel or + and − zoom, drag or Shift+arrows pan")
+        self.span.setAccessibleName(tr("Time shown"))
+        self.span.setToolTip(tr("Time range of the graphs; wheel or + and − zoom, drag or Shift+arrows pan"))
         for title, seconds in SPANS:
             self.span.addItem(title, seconds)
         self.span.activated.connect(lambda _index: self.span_chosen.emit(self.span.currentData()))
-        self.compact = _toggle("Compact", "One row per GPU")
+        self.compact = _toggle(tr("Compact"), tr("One row per GPU"))
         self.compact.toggled.connect(self.compact_toggled)
-        self.load = _toggle("Sort by load", "Shows the busiest GPUs first")
+        self.load = _toggle(tr("Sort by load"), tr("Shows the busiest GPUs first"))
         self.load.toggled.connect(self.load_toggled)
         self.acts = {
-            "hosts": Action(self, "watch_hosts", "Hosts …", "Monitor other machines over ssh"),
-            "csv": Action(self, "save_monitor_csv", "Save numbers as CSV …"),
-            "png": Action(self, "save_monitor_png", "Save image as PNG …"),
-            "energy": Action(self, "count_energy", "Reset energy counters"),
-            "newest": Action(self, "follow_monitor", "Back to newest", "Follows the newest data again (Home)"),
+            "hosts": Action(self, "watch_hosts", tr("Hosts …"), tr("Monitor other machines over ssh")),
+            "csv": Action(self, "save_monitor_csv", tr("Save numbers as CSV …")),
+            "png": Action(self, "save_monitor_png", tr("Save image as PNG …")),
+            "energy": Action(self, "count_energy", tr("Reset energy counters")),
+            "newest": Action(self, "follow_monitor", tr("Back to newest"), tr("Follows the newest data again (Home)")),
         }
         self.hosts = bind(QPushButton(), self.acts["hosts"])
         self.newest = bind(QPushButton(), self.acts["newest"])
@@ -84,7 +85,7 @@ class Bar(QWidget):
 
     def show_following(self, following: bool) -> None:
         """Note if the graphs follow the newest data."""
-        self.acts["newest"].allow("The newest data is in view" if following else "")
+        self.acts["newest"].allow(tr("The newest data is in view") if following else "")
 
     def _changed(self, view: int) -> None:
         self._offer(view)
@@ -104,9 +105,9 @@ class Bar(QWidget):
 
     def _make_menu(self) -> QToolButton:
         button = QToolButton()
-        button.setText("More")
-        button.setAccessibleName("More")
-        button.setToolTip("Save the displayed data, or reset the energy counters")
+        button.setText(tr("More"))
+        button.setAccessibleName(tr("More"))
+        button.setToolTip(tr("Save the displayed data, or reset the energy counters"))
         make_menu_button(button)
         menu = QMenu(button)
         menu.addActions([self.acts["csv"], self.acts["png"]])

@@ -17,6 +17,7 @@ from gui.plots.readout import Readout, x_words
 from gui.plots.view import PlotView
 from gui.sources.columns import Floats
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.layouts import vbox
 
 _FOCUS_WIDTH = 2
@@ -66,7 +67,7 @@ class LinePlot(QWidget):
         self._log = False
         self._lines: dict[str, Line] = {}
         self._span: tuple[float, float] | None = None
-        self._empty_text = "No data yet"
+        self._empty_text = tr("No data yet")
         self._readout = Readout(
             title, unit, scale, write or (lambda value: f"{significant(value, 4)}{unit and ' ' + unit}")
         )

@@ -14,6 +14,7 @@ from gui.plots.axes import elapsed
 from gui.plots.group import PlotGroup
 from gui.plots.line import Line
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.labels import RichLabel, Span, heading_label, muted_label
 
 _FIGURE_SPACE = "\u2007"
@@ -93,7 +94,7 @@ class Readout(QWidget):
         if not latest:
             return ""
         at_cursor = "" if cursor is None else self._value_words((line, line.value_at(cursor)) for line in lines)
-        return f"Latest: {latest}" + (f". At {x}: {at_cursor}" if at_cursor else "")
+        return tr("Latest: {latest}").format(latest=latest) + (f". At {x}: {at_cursor}" if at_cursor else "")
 
     def _value_words(self, values: Iterable[tuple[Line, float | None]]) -> str:
         return ", ".join(f"{line.style.label} {self.write(line, value)}" for line, value in values if value is not None)

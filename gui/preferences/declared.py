@@ -13,6 +13,7 @@ from engine.contract.recipes import load_recipes
 from engine.runs.notices import KINDS
 from engine.system.cache_limit import GIB, LIMIT_VARIABLE, default_limit_bytes
 from gui.format import significant
+from gui.translation import tr
 
 Value = bool | float | str
 Kind = Literal["switch", "choice", "number", "whole", "text", "folder"]
@@ -56,18 +57,24 @@ class Setting:
         """Return the problem with `value` and its remedy; "" for a good value."""
         if self.kind in ("number", "whole"):
             good = isinstance(value, int | float) and math.isfinite(value) and self.least <= value <= self.most
-            return "" if good else f"Enter a number from {significant(self.least)} to {significant(self.most)}."
+            return (
+                ""
+                if good
+                else tr("Enter a number from {least} to {most}.").format(
+                    least=significant(self.least), most=significant(self.most)
+                )
+            )
         if self.kind == "choice":
-            return "" if value in self.offered() else "Choose an option from the list."
+            return "" if value in self.offered() else tr("Choose an option from the list.")
         return self.check(value) if self.check is not None and isinstance(value, str) else ""
 
     def overridden(self) -> str:
         """Return why the setting has no effect now; "" if it has."""
-        return f"Overridden by {self.variable}." if self.variable in os.environ else ""
+        return tr("Overridden by {variable}.").format(variable=self.variable) if self.variable in os.environ else ""
 
 
 def _recipes() -> Mapping[str, str]:
-    return {"": "Automatic"} | {recipe.id: recipe.title for recipe in load_recipes().all}
+    return {"": tr("Automatic")} | {recipe.id: recipe.title for recipe in load_recipes().all}
 
 
 def _runs_problem(path: str) -> str:
@@ -84,104 +91,106 @@ def _folder_problem(path: str, accepts: Callable[[Path], bool]) -> str:
         return ""
     folder = Path(path).expanduser()
     if not folder.is_absolute():
-        return "Enter an absolute path."
+        return tr("Enter an absolute path.")
     try:
         existing = next(each for each in (folder, *folder.parents) if each.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK):
-            return f"{existing} can't be written to. Choose another folder."
+            return tr("{existing} can't be written to. Choose another folder.").format(existing=existing)
         if existing == folder and not accepts(folder):
-            return f"{folder} contains other files. Choose an empty or new folder."
+            return tr("{folder} contains other files. Choose an empty or new folder.").format(folder=folder)
     except OSError as error:
-        return f"{folder} can't be read: {error.strerror}. Choose another folder."
+        return tr("{folder} can't be read: {strerror}. Choose another folder.").format(
+            folder=folder, strerror=error.strerror
+        )
     return ""
 
 
 def _command_problem(text: str) -> str:
-    return "The command is too long. Put it into a script and enter the script's name." if len(text) > 4096 else ""
+    return tr("The command is too long. Put it into a script and enter the script's name.") if len(text) > 4096 else ""
 
 
 _APPEARANCE, _TRAINING, _FOLDERS, _DEVICES, _NOTIFICATIONS = (
-    "Appearance",
-    "Training",
-    "Folders and limits",
-    "Devices",
-    "Notifications",
+    tr("Appearance"),
+    tr("Training"),
+    tr("Folders and limits"),
+    tr("Devices"),
+    tr("Notifications"),
 )
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(
-        "theme", _APPEARANCE, "Theme", "Colors of the window.", "choice", "system",
-        choices={"system": "System", "light": "Light", "dark": "Dark"},
+        "theme", _APPEARANCE, tr("Theme"), tr("Colors of the window."), "choice", "system",
+        choices={"system": tr("System"), "light": tr("Light"), "dark": tr("Dark")},
     ),
     Setting(
-        "text_percent", _APPEARANCE, "Text size", "Text size relative to the system.", "whole", 100,
+        "text_percent", _APPEARANCE, tr("Text size"), tr("Text size relative to the system."), "whole", 100,
         least=70, most=200, unit="%",
     ),
     Setting(
-        "memory_unit", _APPEARANCE, "Memory and file sizes", "Binary units match memory sizes, decimal units disk sizes. Graphs always use binary.",
-        "choice", "binary", choices={"binary": "Binary (GiB)", "decimal": "Decimal (GB)"},
+        "memory_unit", _APPEARANCE, tr("Memory and file sizes"), tr("Binary units match memory sizes, decimal units disk sizes. Graphs always use binary."),
+        "choice", "binary", choices={"binary": tr("Binary (GiB)"), "decimal": tr("Decimal (GB)")},
     ),
     Setting(
-        "monitor_compact", _APPEARANCE, "Compact list of GPUs", "The Monitor shows GPUs as lines instead of tiles.",
+        "monitor_compact", _APPEARANCE, tr("Compact list of GPUs"), tr("The Monitor shows GPUs as lines instead of tiles."),
         "switch", False,
     ),
     Setting(
-        "monitor_by_load", _APPEARANCE, "Busiest GPUs first", "The Monitor sorts GPUs by load.", "switch", False,
+        "monitor_by_load", _APPEARANCE, tr("Busiest GPUs first"), tr("The Monitor sorts GPUs by load."), "switch", False,
     ),
     Setting(
-        "default_recipe", _TRAINING, "Default recipe", "Recipe for new jobs, if it supports the task.",
+        "default_recipe", _TRAINING, tr("Default recipe"), tr("Recipe for new jobs, if it supports the task."),
         "choice", "", choices=_recipes,
     ),
     Setting(
-        "default_devices", _TRAINING, "Default devices", "Devices that are checked when the window opens, and for new jobs.",
-        "choice", "last", choices={"last": "As last time", "gpus": "All GPUs", "cpu": "The CPU"},
+        "default_devices", _TRAINING, tr("Default devices"), tr("Devices that are checked when the window opens, and for new jobs."),
+        "choice", "last", choices={"last": tr("As last time"), "gpus": tr("All GPUs"), "cpu": tr("The CPU")},
     ),
     Setting(
-        "runs_folder", _FOLDERS, "Folder for runs",
-        "Holds new runs and those in the run list. Empty: “runs” in Footplate's own folder.",
+        "runs_folder", _FOLDERS, tr("Folder for runs"),
+        tr("Holds new runs and those in the run list. Empty: “runs” in Footplate's own folder."),
         "folder", "", "folders", check=_runs_problem,
     ),
     Setting(
-        "cache_folder", _FOLDERS, "Folder for the cache",
-        "Holds decoded images and compiled code. Empty: the system's cache folder.",
+        "cache_folder", _FOLDERS, tr("Folder for the cache"),
+        tr("Holds decoded images and compiled code. Empty: the system's cache folder."),
         "folder", "", "folders", check=_cache_problem, variable="FOOTPLATE_CACHE",
     ),
     Setting(
-        "cache_gib", _FOLDERS, "Limit of the image cache",
-        "Disk space for the decoded images of all datasets. The oldest are removed first; 0 caches none.",
+        "cache_gib", _FOLDERS, tr("Limit of the image cache"),
+        tr("Disk space for the decoded images of all datasets. The oldest are removed first; 0 caches none."),
         "number", lambda: round(default_limit_bytes() / GIB, 1), "cache", most=999_999, unit="GiB", variable=LIMIT_VARIABLE,
     ),
     Setting(
-        "history_hours", _FOLDERS, "Device history", "Hours that the Monitor's graphs go back.",
+        "history_hours", _FOLDERS, tr("Device history"), tr("Hours that the Monitor's graphs go back."),
         "number", 24, least=0.5, most=168, unit="h",
     ),
     Setting(
-        "runs_every_s", _FOLDERS, "Refresh the run list every", "Interval between updates of the run list.",
+        "runs_every_s", _FOLDERS, tr("Refresh the run list every"), tr("Interval between updates of the run list."),
         "number", 3, least=1, most=60, unit="s",
     ),
     Setting(
-        "sample_every_s", _DEVICES, "Sample the devices every", "Interval between readings of this machine's GPUs and CPU.",
+        "sample_every_s", _DEVICES, tr("Sample the devices every"), tr("Interval between readings of this machine's GPUs and CPU."),
         "number", 1, least=0.25, most=60, unit="s",
     ),
     Setting(
-        "ended", _NOTIFICATIONS, "Notify when a run has completed", KINDS["ended"].meaning, "switch", True, "notices",
+        "ended", _NOTIFICATIONS, tr("Notify when a run has completed"), KINDS["ended"].meaning, "switch", True, "notices",
     ),
     Setting(
-        "failed", _NOTIFICATIONS, "Notify when a run has failed", KINDS["failed"].meaning, "switch", True, "notices",
+        "failed", _NOTIFICATIONS, tr("Notify when a run has failed"), KINDS["failed"].meaning, "switch", True, "notices",
     ),
     Setting(
-        "stalled", _NOTIFICATIONS, "Notify when a run stalls", KINDS["stalled"].meaning, "switch", True, "notices",
+        "stalled", _NOTIFICATIONS, tr("Notify when a run stalls"), KINDS["stalled"].meaning, "switch", True, "notices",
     ),
     Setting(
-        "restarted", _NOTIFICATIONS, "Notify when a run restarts", KINDS["restarted"].meaning, "switch", False, "notices",
+        "restarted", _NOTIFICATIONS, tr("Notify when a run restarts"), KINDS["restarted"].meaning, "switch", False, "notices",
     ),
     Setting(
-        "least_minutes", _NOTIFICATIONS, "Minimum run duration", "Shorter runs send no notifications; time in the queue counts.",
+        "least_minutes", _NOTIFICATIONS, tr("Minimum run duration"), tr("Shorter runs send no notifications; time in the queue counts."),
         "number", 1.0, "notices", most=10_080, unit="min",
     ),
-    Setting("desktop", _NOTIFICATIONS, "Desktop notifications", "The desktop shows notifications.", "switch", True, "notices"),
+    Setting("desktop", _NOTIFICATIONS, tr("Desktop notifications"), tr("The desktop shows notifications."), "switch", True, "notices"),
     Setting(
-        "command", _NOTIFICATIONS, "Command for notifications", "The system's shell runs it for each notification. Empty: none.",
+        "command", _NOTIFICATIONS, tr("Command for notifications"), tr("The system's shell runs it for each notification. Empty: none."),
         "text", "", "notices", check=_command_problem,
     ),
 )  # fmt: skip

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QDialog, QLabel, QLineEdit, QVBoxLayout, QWidget
 from gui.preferences.declared import SETTINGS, sections
 from gui.preferences.rows import SettingRow
 from gui.preferences.store import Preferences
+from gui.translation import tr
 from gui.widgets.scroll_panel import scroll_panel
 
 
@@ -17,13 +18,13 @@ class PreferencesDialog(QDialog):
 
     def __init__(self, preferences: Preferences, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setWindowTitle("Settings")
+        self.setWindowTitle(tr("Settings"))
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.resize(700, 640)
         self.search = QLineEdit(clearButtonEnabled=True)
-        self.search.setPlaceholderText("Search settings…")
-        self.search.setAccessibleName("Search settings")
+        self.search.setPlaceholderText(tr("Search settings…"))
+        self.search.setAccessibleName(tr("Search settings"))
         self.search.textChanged.connect(self._search)
         self.rows = {setting.key: SettingRow(setting, preferences) for setting in SETTINGS}
         self._headings = {title: QLabel(title) for title in sections()}
@@ -79,7 +80,7 @@ class PreferencesDialog(QDialog):
         for title, heading in self._headings.items():
             heading.setVisible(any(row.matches(words) for row in self.rows.values() if row.setting.section == title))
         found = any(row.matches(words) for row in self.rows.values())
-        self._no_match.setText(f"No setting matches “{text.strip()}”.")
+        self._no_match.setText(tr("No setting matches “{text}”.").format(text=text.strip()))
         self._no_match.setVisible(not found)
 
     def _focus_search(self) -> None:

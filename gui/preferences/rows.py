@@ -14,6 +14,7 @@ from gui.preferences.declared import Setting, Value
 from gui.preferences.store import Preferences
 from gui.sources.background import in_background, reraise
 from gui.style import icons, theme
+from gui.translation import tr
 from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, PathEditor, TextEditor
 from gui.widgets.problem_label import ProblemLabel
 
@@ -44,7 +45,7 @@ class SettingRow(QWidget):
         self.reset.setObjectName("flat")
         self.reset.setIcon(icons.icon("reset", "accent"))
         self.reset.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.reset.setAccessibleName(f"Reset {setting.title}")
+        self.reset.setAccessibleName(tr("Reset {title}").format(title=setting.title))
         self.reset.clicked.connect(self._reset)
         policy = self.reset.sizePolicy()
         policy.setRetainSizeWhenHidden(True)
@@ -86,7 +87,9 @@ class SettingRow(QWidget):
         self.label.setObjectName("" if standard else "heading")
         self.label.style().polish(self.label)
         self.reset.setVisible(not standard and not overridden)
-        self.reset.setToolTip(f"Reset to the default ({self._value_text(self.setting.standard)})")
+        self.reset.setToolTip(
+            tr("Reset to the default ({standard})").format(standard=self._value_text(self.setting.standard))
+        )
 
     def commit(self) -> None:
         """Save the value of the editor, or show its problem."""

@@ -13,6 +13,7 @@ from engine.system.cache_limit import GIB, limit_bytes
 from gui.preferences.declared import BY_KEY, Setting, Value
 from gui.sources.background import describe_error, in_background
 from gui.sources.settings import Settings
+from gui.translation import tr
 
 _PURPOSES = {"runs_folder": "runs", "cache_folder": "cache"}
 _CACHE_S = 60
@@ -61,7 +62,7 @@ class Preferences(QObject):
         try:
             self._save(setting, value)
         except OSError as error:
-            return f"Couldn't save this setting: {describe_error(error)}."
+            return tr("Couldn't save this setting: {error}.").format(error=describe_error(error))
         if setting.place != "cache":
             self.changed.emit(key)
         return ""
@@ -118,7 +119,7 @@ class Preferences(QObject):
             self.changed.emit("cache_gib")
 
         def failed(error: Exception) -> None:
-            limited(f"Couldn't limit the cache: {describe_error(error)}.")
+            limited(tr("Couldn't limit the cache: {error}.").format(error=describe_error(error)))
 
         self._limiting = gib
         in_background(limit, self, limited, failed)

@@ -8,6 +8,7 @@ from PySide6.QtCore import QObject
 
 from engine.runs.folder import RunFolder
 from gui.sources.json_lines import Answer, JsonLinesProcess
+from gui.translation import tr
 
 
 class Exporter(JsonLinesProcess):
@@ -17,7 +18,7 @@ class Exporter(JsonLinesProcess):
     """
 
     def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__("footplate", "Exporting the run", bytes, lambda _line: None, parent)
+        super().__init__("footplate", tr("Exporting the run"), bytes, lambda _line: None, parent)
         self._target = Path()
 
     def start(self, run: RunFolder, target: Path) -> None:

@@ -21,11 +21,12 @@ from gui.sources.run_data import RunData
 from gui.sources.run_status import RunStatus, StatusLabel
 from gui.style import icons
 from gui.titles import devices_words, model_title, strategy_title
+from gui.translation import tr
 from gui.widgets.curve_controls import CurveControls
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox, tab_bar, vbox
 
-_AXES: tuple[tuple[str, AxisKind], ...] = (("Time", "elapsed"), ("Steps", "count"))
+_AXES: tuple[tuple[str, AxisKind], ...] = ((tr("Time"), "elapsed"), (tr("Steps"), "count"))
 _MARKS: dict[StatusLabel, str] = {
     "Completed": "✔",
     "Paused": "‖",
@@ -40,9 +41,9 @@ _MARKS: dict[StatusLabel, str] = {
     "Starting": "…",
     "Waiting": "…",
 }
-_AXIS = "Active time only; excludes pauses and queueing"
+_AXIS = tr("Active time only; excludes pauses and queueing")
 
-VIEWS = ("Curves", "Classes", "Predictions", "Model", "Use")
+VIEWS = (tr("Curves"), tr("Classes"), tr("Predictions"), tr("Model"), tr("Use"))
 CURVES, CLASSES, PREDICTIONS, MODEL, USE = range(len(VIEWS))
 VIEW_KEYS = "Ctrl+PgUp", "Ctrl+PgDown"
 """Keys of the previous and the next view."""
@@ -68,16 +69,16 @@ class RunHeader(QWidget):
         self.result = ResultCard()
         self.notes = NotesView()
         self.remote = RemoteBar()
-        self.elsewhere = QPushButton("Save elsewhere…")
-        self.elsewhere.setAccessibleDescription("Chooses another folder for the state that could not be saved")
+        self.elsewhere = QPushButton(tr("Save elsewhere…"))
+        self.elsewhere.setAccessibleDescription(tr("Chooses another folder for the state that could not be saved"))
         self.elsewhere.hide()
         self.plots = QToolButton()
         self.plots.setIcon(icons.icon("plots", "text"))
         self.plots.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.plots.setAccessibleName("Choose plots")
-        self.plots.setToolTip("Chooses which plots are shown, and in what order")
-        self.newest = QPushButton("Back to newest")
-        self.newest.setAccessibleDescription("Shows the full run and follows the newest data")
+        self.plots.setAccessibleName(tr("Choose plots"))
+        self.plots.setToolTip(tr("Chooses which plots are shown, and in what order"))
+        self.newest = QPushButton(tr("Back to newest"))
+        self.newest.setAccessibleDescription(tr("Shows the full run and follows the newest data"))
         self.newest.hide()
         self.tabs = _tabs()
         self.controls = CurveControls(_AXES, self.newest, self.plots)
@@ -107,7 +108,9 @@ class RunHeader(QWidget):
         if title != self._title.text():
             self._title.setText(title)
             self._title.setToolTip(title)
-        text = "Reading the run's log …" if is_loading and data.finished is None and not data.last_n else status.text
+        text = (
+            tr("Reading the run's log …") if is_loading and data.finished is None and not data.last_n else status.text
+        )
         self._label = status.label
         self._state.setText(f"{_MARKS.get(status.label, '')} {text}".strip())
         self.notes.show_data(data)
@@ -131,7 +134,7 @@ class RunHeader(QWidget):
 
 
 def _tabs() -> QTabBar:
-    tabs = tab_bar("Views of the run", VIEWS)
+    tabs = tab_bar(tr("Views of the run"), VIEWS)
     tabs.setUsesScrollButtons(False)
     tabs.setElideMode(Qt.TextElideMode.ElideNone)
     for index, title in enumerate(VIEWS):

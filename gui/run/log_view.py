@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QLabel, QPlainTextEdit, QToolButton, QWidget
 
 from gui.sources.run_data import Line, LineKind
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.layouts import hbox, vbox
 
 MAX_LINES = 20_000
@@ -29,17 +30,17 @@ class LogView(QWidget):
         heading.setObjectName("heading")
         self.text = QPlainTextEdit(readOnly=True)
         self.text.setObjectName("log")
-        self.text.setAccessibleName("Log")
+        self.text.setAccessibleName(tr("Log"))
         self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self.text.setMaximumBlockCount(MAX_LINES)
-        self.text.setPlaceholderText("The run's log appears here.")
+        self.text.setPlaceholderText(tr("The run's log appears here."))
         self.text.setTabChangesFocus(True)
         self.text.setUndoRedoEnabled(False)
         heading.setBuddy(self.text)
         self._newest = QToolButton()
-        self._newest.setText("Newest")
-        self._newest.setToolTip("Scroll to the newest line and stay there")
-        self._newest.setAccessibleName("Scroll to the newest line")
+        self._newest.setText(tr("Newest"))
+        self._newest.setToolTip(tr("Scroll to the newest line and stay there"))
+        self._newest.setAccessibleName(tr("Scroll to the newest line"))
         self._newest.clicked.connect(self.scroll_to_newest)
         policy = self._newest.sizePolicy()
         policy.setRetainSizeWhenHidden(True)

@@ -12,6 +12,7 @@ from gui.format import clock, localised
 from gui.sources.run_data import RunData, Warnings, attempt_words
 from gui.sources.run_status import first_sentence
 from gui.titles import devices_words
+from gui.translation import tr
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import vbox
 
@@ -72,7 +73,9 @@ def _resumed_text(data: RunData) -> str:
     if data.executions < 2 or data.started is None:
         return ""
     times = "" if data.executions == 2 else f" {data.executions - 1} times, last"
-    return f"Resumed{times} at {clock(data.started.time)} on {_devices(data.started)}"
+    return tr("Resumed{times} at {time} on {started}").format(
+        times=times, time=clock(data.started.time), started=_devices(data.started)
+    )
 
 
 def _restarted_text(data: RunData) -> str:

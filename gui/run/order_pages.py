@@ -11,6 +11,7 @@ from engine.contract.inference.messages import Order, Progress
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from gui.sources.inference_child import InferenceChild, progress_words
+from gui.translation import tr
 from gui.widgets.page_layout import fault_page, working_page
 from gui.widgets.problem_label import ProblemLabel
 
@@ -50,10 +51,10 @@ class OrderPages(QStackedWidget):
         self.activity = QLabel(alignment=Qt.AlignmentFlag.AlignCenter)
         self.progress = QProgressBar()
         self.warnings = ProblemLabel()
-        self.cancel = QPushButton("Cancel")
+        self.cancel = QPushButton(tr("Cancel"))
         self.cancel.setAccessibleName(f"Cancel {title[0].lower()}{title[1:]}")
         self.failure = ProblemLabel()
-        self.retry = QPushButton("Change and try again")
+        self.retry = QPushButton(tr("Change and try again"))
         working = working_page(self.activity, self.progress, self.cancel, f"{title}: progress")
         column = working.layout()
         assert isinstance(column, QVBoxLayout)
@@ -67,7 +68,7 @@ class OrderPages(QStackedWidget):
         self.child.progress.connect(self._show_progress)
         self.child.done.connect(self._on_done)
         self.child.refused.connect(self._on_refused)
-        self.child.failed.connect(lambda text: self._on_refused((Problem("", text, "Try again."),)))
+        self.child.failed.connect(lambda text: self._on_refused((Problem("", text, tr("Try again.")),)))
 
     def show_run(self, run: RunFolder | None, page: int = FORM) -> None:
         """Show the running work on `run`, else `page`."""
@@ -83,7 +84,10 @@ class OrderPages(QStackedWidget):
         """Execute `order` unless another run is being worked on."""
         if self.child.running and not self.is_working:
             self.message.emit(
-                f"{self._title} of another run is still running. Wait for it, or cancel it there.", "warning"
+                tr("{title} of another run is still running. Wait for it, or cancel it there.").format(
+                    title=self._title
+                ),
+                "warning",
             )
             return
         self.warnings.show_problems(())
@@ -122,7 +126,7 @@ class OrderPages(QStackedWidget):
         assert order is not None
         if self._is_for_run(order):
             self.done.emit(path)
-        self.message.emit(f"{self._title} of {Path(order.run).name} is done.", "info")
+        self.message.emit(tr("{title} of {name} is done.").format(title=self._title, name=Path(order.run).name), "info")
 
     def _cancel(self) -> None:
         self.child.cancel()

@@ -28,6 +28,7 @@ from gui.run.verdict_card import VerdictCard
 from gui.sources.run_session import RunSession
 from gui.sources.settings import Settings
 from gui.style import theme
+from gui.translation import tr
 from gui.welcome.page import WelcomePage
 from gui.widgets.file_dialogs import choose, choose_target
 from gui.widgets.layouts import vbox
@@ -65,7 +66,9 @@ class RunPage(QWidget):
             lambda changes, further: self.changes_requested.emit(store.run, changes, further)
         )
         self.exporter = Exporter(self)
-        self.exporter.done.connect(lambda path: self.message.emit(f"The run was exported to {path}.", "info"))
+        self.exporter.done.connect(
+            lambda path: self.message.emit(tr("The run was exported to {path}.").format(path=path), "info")
+        )
         self.exporter.failed.connect(lambda reason: self.message.emit(reason, "warning"))
         self.strategy = StrategyView()
         self.time = TimeSpentView()
@@ -100,7 +103,7 @@ class RunPage(QWidget):
         store.finished.connect(lambda _outcome: self._show())
         theme.notifier.changed.connect(self.recolor)
         for which, keys, step in zip(("previous", "next"), VIEW_KEYS, (-1, 1), strict=True):
-            Action(self, f"{which}_view", f"The run's {which} view", "", keys).on_trigger(
+            Action(self, f"{which}_view", tr("The run's {which} view").format(which=which), "", keys).on_trigger(
                 partial(self._switch_view, step)
             )
         if store.run is not None:
@@ -205,14 +208,17 @@ class RunPage(QWidget):
     def _choose_export_file(self) -> None:
         run = self.store.run
         if run is not None:
-            choose_target(self, "Export the run", f"{run.run_id}.zip", lambda path: self.export(run, path))
+            choose_target(self, tr("Export the run"), f"{run.run_id}.zip", lambda path: self.export(run, path))
 
     def _choose_save_folder(self) -> None:
-        choose(self, "Save the last state in", "", folder=True, chosen=self.store.save_elsewhere)
+        choose(self, tr("Save the last state in"), "", folder=True, chosen=self.store.save_elsewhere)
 
     def export(self, run: RunFolder, path: Path) -> None:
         """Export `run` to a zip file and report the outcome."""
-        self.message.emit(f"Exporting {run.run_id}; collecting machine information takes a few seconds …", "info")
+        self.message.emit(
+            tr("Exporting {run_id}; collecting machine information takes a few seconds …").format(run_id=run.run_id),
+            "info",
+        )
         self.exporter.start(run, path)
 
     def close_work(self) -> None:

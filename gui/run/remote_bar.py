@@ -13,6 +13,7 @@ from engine.runs.index import machine_of
 from gui.format import size, size_of
 from gui.sources.background import in_background
 from gui.sources.remote_runs import FileFetch, QueryFailed, files_of
+from gui.translation import tr
 from gui.widgets.layouts import hbox
 
 
@@ -33,10 +34,10 @@ class RemoteBar(QWidget):
         self.label.setObjectName("muted")
         self.label.setTextFormat(Qt.TextFormat.PlainText)
         self.label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.button = QPushButton("Fetch file …")
-        self.button.setToolTip("Copies a checkpoint or a log of this run to this machine")
-        self.cancel = QPushButton("Cancel")
-        self.cancel.setToolTip("Keeps the partial data")
+        self.button = QPushButton(tr("Fetch file …"))
+        self.button.setToolTip(tr("Copies a checkpoint or a log of this run to this machine"))
+        self.cancel = QPushButton(tr("Cancel"))
+        self.cancel.setToolTip(tr("Keeps the partial data"))
         self.files = FileFetch(self)
         self.setLayout(hbox((self.label, 1), self.button, self.cancel))
         self.button.clicked.connect(self._list_files)
@@ -60,7 +61,7 @@ class RemoteBar(QWidget):
         """Download a file of the run."""
         assert self._run is not None
         self._path = path
-        self._show_state(f"Fetching {path} …")
+        self._show_state(tr("Fetching {path} …").format(path=path))
         self.files.start(machine_of(self._run), self._run.run_id, path)
         self.cancel.show()
         self.button.hide()
@@ -85,7 +86,7 @@ class RemoteBar(QWidget):
             action = menu.addAction(f"{file.path} · {size(file.size_bytes)}".replace("&", "&&"))
             action.triggered.connect(lambda _on=False, path=file.path: self.fetch(path))
         if not files:
-            menu.addAction("No files to fetch").setEnabled(False)
+            menu.addAction(tr("No files to fetch")).setEnabled(False)
         menu.popup(self.button.mapToGlobal(self.button.rect().bottomLeft()))
 
     def _show_error(self, error: Exception) -> None:
@@ -98,7 +99,11 @@ class RemoteBar(QWidget):
         self._show_state()
 
     def _show_progress(self, progress: FetchProgress) -> None:
-        self.label.setText(f"Fetching {self._path}: {size_of(progress.done_bytes, progress.total_bytes)}")
+        self.label.setText(
+            tr("Fetching {path}: {done_bytes}").format(
+                path=self._path, done_bytes=size_of(progress.done_bytes, progress.total_bytes)
+            )
+        )
 
     def _on_done(self, path: str) -> None:
         self._show_state(f"{self._path} is in {path}.")
@@ -106,6 +111,8 @@ class RemoteBar(QWidget):
 
     def _show_state(self, text: str = "") -> None:
         machine = machine_of(self._run) if self._run is not None else ""
-        self.label.setText(text or f"This run is on {machine}. Closing the window doesn't affect it.")
+        self.label.setText(
+            text or tr("This run is on {machine}. Closing the window doesn't affect it.").format(machine=machine)
+        )
         self.cancel.hide()
         self.button.show()

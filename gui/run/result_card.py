@@ -15,6 +15,7 @@ from gui.format import localised, size
 from gui.run.loading_code import loading_code
 from gui.sources.run_data import RunData
 from gui.style import icons
+from gui.translation import tr
 from gui.widgets.file_dialogs import reveal
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox
@@ -38,16 +39,18 @@ class ResultCard(QWidget):
         self.code = ""
         self._text = ElidedLabel()
         self._text.setObjectName("muted")
-        self._text.setAccessibleName("Result")
-        self.copy = _button("copy", "Copy loading code", "Copies the PyTorch code that loads the best checkpoint")
+        self._text.setAccessibleName(tr("Result"))
+        self.copy = _button(
+            "copy", tr("Copy loading code"), tr("Copies the PyTorch code that loads the best checkpoint")
+        )
         self.copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.code))
         self.export = _button(
             "export",
-            "Export the run",
-            "Saves a zip file for bug reports with the job, logs and machine information, without checkpoints",
+            tr("Export the run"),
+            tr("Saves a zip file for bug reports with the job, logs and machine information, without checkpoints"),
         )
         self.export.clicked.connect(self.export_requested)
-        self.open = _button("folder", "Open folder", "Opens the run's folder in the file manager")
+        self.open = _button("folder", tr("Open folder"), tr("Opens the run's folder in the file manager"))
         self.open.clicked.connect(lambda: reveal(Path(self._folder)))
         self.setLayout(hbox((self._text, 1), self.copy, self.export, self.open, spacing=2))
 
@@ -60,7 +63,7 @@ class ResultCard(QWidget):
         self._text.setAccessibleDescription(self._text.text())
         self.code = _code(run, data)
         self.copy.setVisible(bool(self.code))
-        self.copy.setToolTip(f"Copy loading code:\n{self.code}")
+        self.copy.setToolTip(tr("Copy loading code:\n{code}").format(code=self.code))
 
 
 def _code(run: RunFolder, data: RunData) -> str:
@@ -83,7 +86,11 @@ def _button(icon: str, name: str, tip: str) -> QToolButton:
 
 def _facts(run: RunFolder, data: RunData) -> list[str]:
     finished = data.finished
-    facts = [f"Took {duration(data.seconds(finished))}"] if finished is not None and finished.seconds else []
+    facts = (
+        [tr("Took {duration}").format(duration=duration(data.seconds(finished)))]
+        if finished is not None and finished.seconds
+        else []
+    )
     if finished is not None and finished.best:
         epoch = f" (epoch {finished.best_epoch})" if finished.best_epoch is not None else ""
         facts.append(f"best {_format_metrics(finished.best, data)}{epoch}")
@@ -93,7 +100,7 @@ def _facts(run: RunFolder, data: RunData) -> list[str]:
     if data.failure is not None and data.failure.traceback_file:
         facts.append(f"Full traceback: {run.path / data.failure.traceback_file}")
     if not data.checkpoints:
-        facts.append("No checkpoint was saved.")
+        facts.append(tr("No checkpoint was saved."))
     return facts
 
 

@@ -12,9 +12,10 @@ from gui.format import localised
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.layouts import hbox
 
-_KEYS = "Left and Right step through the validations; Home and End go to the first and the newest"
+_KEYS = tr("Left and Right step through the validations; Home and End go to the first and the newest")
 
 
 class ValidationSlider(QWidget):
@@ -35,14 +36,14 @@ class ValidationSlider(QWidget):
         self._validations: Sequence[ClassFigures | Predicted] = ()
         self._epochs = 0
         self._best: int | None = None
-        self.previous = _step_button("◂", "Previous validation")
-        self.next = _step_button("▸", "Next validation")
+        self.previous = _step_button("◂", tr("Previous validation"))
+        self.next = _step_button("▸", tr("Next validation"))
         self.best = QToolButton()
-        self.best.setText("Best")
-        self.best.setToolTip("Shows the validation of the best checkpoint (B)")
-        self.best.setAccessibleName("Show the validation of the best checkpoint")
+        self.best.setText(tr("Best"))
+        self.best.setToolTip(tr("Shows the validation of the best checkpoint (B)"))
+        self.best.setAccessibleName(tr("Show the validation of the best checkpoint"))
         self.slider = QSlider(Qt.Orientation.Horizontal)
-        self.slider.setAccessibleName("Validation")
+        self.slider.setAccessibleName(tr("Validation"))
         self.slider.setToolTip(_KEYS)
         self.slider.setMinimumWidth(90)
         self.slider.setPageStep(10)
@@ -103,9 +104,9 @@ class ValidationSlider(QWidget):
             return
         total = f" of {self._epochs}" if self._epochs else ""
         marks = [mark for mark, position in (("newest", last), ("best", self._best)) if position == self.position]
-        text = f"Epoch {validation.epoch}{total} · step {localised(validation.step)}" + (
-            f" ({', '.join(marks)})" if marks else ""
-        )
+        text = tr("Epoch {epoch}{total} · step {step}").format(
+            epoch=validation.epoch, total=total, step=localised(validation.step)
+        ) + (f" ({', '.join(marks)})" if marks else "")
         self.label.setText(text)
         self.slider.setAccessibleDescription(text)
 

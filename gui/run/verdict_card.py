@@ -13,6 +13,7 @@ from engine.contract.job import FIELDS
 from engine.contract.problems import Choice
 from gui.sources.run_data import RunData
 from gui.titles import changes_words
+from gui.translation import tr
 from gui.widgets.labels import ElidedLabel
 
 
@@ -39,7 +40,7 @@ class VerdictCard(QFrame):
         self._advice: _Advice | None = None
         self.sentence = ElidedLabel()
         self.sentence.setObjectName("heading")
-        self.sentence.setAccessibleName("Advice after the run")
+        self.sentence.setAccessibleName(tr("Advice after the run"))
         self.buttons: list[QPushButton] = []
         self._row = QHBoxLayout(self)
         self._row.setContentsMargins(8, 2, 2, 2)
@@ -66,7 +67,7 @@ class VerdictCard(QFrame):
     def _button(self, choice: Choice, further: bool) -> QPushButton:
         button = QPushButton(choice.title)
         what = "this run into the form to train it further" if further else "a new run into the form"
-        button.setToolTip(f"Puts {what}: {changes_words(choice.values)}")
+        button.setToolTip(tr("Puts {what}: {values}").format(what=what, values=changes_words(choice.values)))
         button.setAccessibleDescription(button.toolTip())
         button.clicked.connect(lambda: self.requested.emit(choice.values, further))
         self._row.addWidget(button)
@@ -77,9 +78,9 @@ def _advice(data: RunData) -> _Advice | None:
     verdict, failure = data.verdict, data.failure
     if verdict is not None:
         further = verdict.code == "falling"
-        choice = Choice("Train further" if further else "Use these settings", verdict.changes)
+        choice = Choice(tr("Train further") if further else tr("Use these settings"), verdict.changes)
         is_known = bool(verdict.changes) and verdict.changes.keys() <= FIELDS.keys()
         return _Advice(verdict.sentence, (choice,) if is_known else (), further)
     if failure is not None and failure.field == "pretrained" and data.finished is not None and data.started is not None:
-        return _Advice("Other ways to train", weights_choices(data.started.job, load_catalogue()))
+        return _Advice(tr("Other ways to train"), weights_choices(data.started.job, load_catalogue()))
     return None

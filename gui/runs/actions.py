@@ -10,12 +10,13 @@ from PySide6.QtWidgets import QInputDialog, QMenu, QWidget
 from engine.runs.folder import RunSummary
 from gui.actions import HERE, WITHIN, Action, with_key
 from gui.runs.deleting import ACTIVE_STATES
+from gui.translation import tr
 
-_CHANGE = "Resume with c&hanges…"
-_FURTHER = "&Train further…"
-_CHANGE_TIP = "Opens the run's job in the form first"
-_PAUSE = "Saves and ends after the current step and frees the devices; Resume continues from there"
-_FORK = "Opens a new run in the form that starts from this run's last checkpoint"
+_CHANGE = tr("Resume with c&hanges…")
+_FURTHER = tr("&Train further…")
+_CHANGE_TIP = tr("Opens the run's job in the form first")
+_PAUSE = tr("Saves and ends after the current step and frees the devices; Resume continues from there")
+_FORK = tr("Opens a new run in the form that starts from this run's last checkpoint")
 
 
 class RunActions(QObject):
@@ -31,44 +32,44 @@ class RunActions(QObject):
         """Create the actions. Their keys need the focus of `widget`, that of Undo the focus within `page`."""
         super().__init__(widget)
         self._widget = widget
-        self.show = self._make("show_run", "&Show run", "Opens the run on the Train page (Enter)")
+        self.show = self._make("show_run", tr("&Show run"), tr("Opens the run on the Train page (Enter)"))
         self.resume = self._make(
-            "resume_run", "&Resume", "Resumes from its last checkpoint on the same devices", "Ctrl+R"
+            "resume_run", "&Resume", tr("Resumes from its last checkpoint on the same devices"), "Ctrl+R"
         )
-        self.change = self._make("change_run", _CHANGE, "Opens the run's job in the form first", "Ctrl+Shift+R")
+        self.change = self._make("change_run", _CHANGE, tr("Opens the run's job in the form first"), "Ctrl+Shift+R")
         self.pause = self._make("pause_run", "&Pause", _PAUSE, "Ctrl+Shift+P")
-        self.fork = self._make("fork_run", "For&k…", _FORK, "Ctrl+Shift+K")
+        self.fork = self._make("fork_run", tr("For&k…"), _FORK, "Ctrl+Shift+K")
         self.compare = self._make(
-            "compare_runs", "&Compare", "Compares the selected runs' curves and jobs", "Ctrl+Shift+C"
+            "compare_runs", "&Compare", tr("Compares the selected runs' curves and jobs"), "Ctrl+Shift+C"
         )
         self.favourite = self._make(
-            "favourite_runs", "&Favourite", "Marks the selected runs as favourites", "Ctrl+D", on=False
+            "favourite_runs", "&Favourite", tr("Marks the selected runs as favourites"), "Ctrl+D", on=False
         )
-        self.rename = self._make("rename_run", "Re&name", "Renames the run", "F2")
-        self.folder = self._make("open_folder", "Open f&older", "Opens the run's folder in the file manager")
-        trash = "Asks first, then moves the selected runs to the trash"
-        self.delete = self._make("delete_runs", "&Delete…", trash, "Delete")
+        self.rename = self._make("rename_run", "Re&name", tr("Renames the run"), "F2")
+        self.folder = self._make("open_folder", tr("Open f&older"), tr("Opens the run's folder in the file manager"))
+        trash = tr("Asks first, then moves the selected runs to the trash")
+        self.delete = self._make("delete_runs", tr("&Delete…"), trash, tr("Delete"))
         self.undo = Action(
-            page, "undo_delete", "&Undo delete", "Puts back the runs deleted last", "Ctrl+Z", context=WITHIN
+            page, "undo_delete", tr("&Undo delete"), tr("Puts back the runs deleted last"), "Ctrl+Z", context=WITHIN
         )
-        self.undo.allow("Nothing has been deleted")
+        self.undo.allow(tr("Nothing has been deleted"))
         self.set_runs([])
 
     def set_runs(self, runs: Sequence[RunSummary]) -> None:
         """Enable the actions that apply to the selected `runs`."""
         one = runs[0] if len(runs) == 1 else None
         for action in (self.show, self.rename, self.fork):
-            action.allow("" if one is not None else "Select one run")
+            action.allow("" if one is not None else tr("Select one run"))
         self.resume.allow(_resume_disabled_reason(one))
         completed = one is not None and one.state == "completed"
         self.change.set_appearance(_FURTHER if completed else _CHANGE, _CHANGE_TIP)
         self.change.allow("" if completed else _resume_disabled_reason(one))
-        self.pause.allow("" if one is not None and one.state == "running" else "Select one running run")
-        self.compare.allow("" if len(runs) > 1 else "Select two or more runs (Ctrl or Shift with the arrow keys)")
-        self.favourite.allow("" if runs else "Select the runs to mark")
+        self.pause.allow("" if one is not None and one.state == "running" else tr("Select one running run"))
+        self.compare.allow("" if len(runs) > 1 else tr("Select two or more runs (Ctrl or Shift with the arrow keys)"))
+        self.favourite.allow("" if runs else tr("Select the runs to mark"))
         self.favourite.setChecked(bool(runs) and all(run.favourite for run in runs))
         are_active = bool(runs) and all(run.state in ACTIVE_STATES for run in runs)
-        self.delete.allow("Stop it first" if are_active else "" if runs else "Select the runs to delete")
+        self.delete.allow(tr("Stop it first") if are_active else "" if runs else tr("Select the runs to delete"))
 
     def menu(self, runs: Sequence[RunSummary], known_tags: Sequence[str]) -> QMenu:
         """Return a context menu for `runs` with all known tags."""
@@ -90,7 +91,7 @@ class RunActions(QObject):
             action.toggled.connect(lambda on, tag=tag: self.tag_changed.emit(tag, on))
         if known_tags:
             tags.addSeparator()
-        tags.addAction("&New tag…", self._ask_for_tag)
+        tags.addAction(tr("&New tag…"), self._ask_for_tag)
         menu.addSeparator()
         menu.addActions([self.delete, self.undo])
         return menu
@@ -98,8 +99,8 @@ class RunActions(QObject):
     def _ask_for_tag(self) -> None:
         dialog = QInputDialog(self._widget)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.setWindowTitle("New tag")
-        dialog.setLabelText("Tag for the selected runs")
+        dialog.setWindowTitle(tr("New tag"))
+        dialog.setLabelText(tr("Tag for the selected runs"))
         dialog.textValueSelected.connect(lambda text: self.tag_changed.emit(text, True))
         dialog.show()
 
@@ -109,7 +110,7 @@ class RunActions(QObject):
 
 def _resume_disabled_reason(run: RunSummary | None) -> str:
     if run is None:
-        return "Select one run that was paused, stopped or interrupted, failed, or could not be saved"
+        return tr("Select one run that was paused, stopped or interrupted, failed, or could not be saved")
     if run.state in ACTIVE_STATES:
-        return "It is still running"
-    return with_key("It is complete: train it further", "change_run") if run.state == "completed" else ""
+        return tr("It is still running")
+    return with_key(tr("It is complete: train it further"), "change_run") if run.state == "completed" else ""

@@ -12,6 +12,7 @@ from engine.runs.holding import Holding, holding
 from gui.format import counted, size
 from gui.sources.trash import trash_run
 from gui.titles import run_title
+from gui.translation import tr
 from gui.widgets.trash_bar import TrashBar
 
 ACTIVE_STATES = ("starting", "waiting", "running")
@@ -21,7 +22,7 @@ class DeletingBar(TrashBar):
     """Banner that asks before runs go to the trash. Hidden until `ask`."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__("Deleting runs", parent)
+        super().__init__(tr("Deleting runs"), parent)
         self._runs: list[RunSummary] = []
 
     def ask(self, runs: Sequence[RunSummary]) -> None:
@@ -30,13 +31,25 @@ class DeletingBar(TrashBar):
             return
         self._runs = [run for run in runs if run.state not in ACTIVE_STATES]
         if self._runs:
-            self.say(f"Move {_title(self._runs)} to the trash? Calculating its size…", "warning", "", "Cancel")
+            self.say(
+                tr("Move {runs} to the trash? Calculating its size…").format(runs=_title(self._runs)),
+                "warning",
+                "",
+                tr("Cancel"),
+            )
             folders = [Path(run.folder) for run in self._runs]
             active = len(runs) - len(self._runs)
             self.work(lambda: sum(map(holding, folders), Holding()), lambda held: self._confirm(held, active))
         else:
             it, them = ("it is", "it") if len(runs) == 1 else ("they are", "them")
-            self.say(f"Can't delete {_title(runs)}: {it} still running. Stop {them} first.", "info", "", "Close")
+            self.say(
+                tr("Can't delete {runs}: {it} still running. Stop {them} first.").format(
+                    runs=_title(runs), it=it, them=them
+                ),
+                "info",
+                "",
+                tr("Close"),
+            )
         self.no.setFocus()
 
     def accept(self) -> None:
@@ -56,15 +69,24 @@ class DeletingBar(TrashBar):
         """Show the question, unless the user has cancelled it."""
         if not self._runs:
             return
-        takes = "It takes" if len(self._runs) == 1 else "Together they take"
+        takes = tr("It takes") if len(self._runs) == 1 else tr("Together they take")
         checkpoints = f", including {size(held.checkpoint_bytes)} of checkpoints" if held.checkpoint_bytes else ""
         excluded = f" {counted(active, 'active run')} {'stays' if active == 1 else 'stay'}." if active else ""
         self.say(
-            f"Move {_title(self._runs)} to the trash?{excluded} {takes} {size(held.bytes)}{checkpoints}; "
-            f"emptying the trash frees {size(held.freed_bytes)}.",
+            tr(
+                "Move {runs} to the trash?{excluded} {takes} {bytes}{checkpoints}; "
+                "emptying the trash frees {freed_bytes}."
+            ).format(
+                runs=_title(self._runs),
+                excluded=excluded,
+                takes=takes,
+                bytes=size(held.bytes),
+                checkpoints=checkpoints,
+                freed_bytes=size(held.freed_bytes),
+            ),
             "warning",
-            "Move to trash",
-            "Cancel",
+            tr("Move to trash"),
+            tr("Cancel"),
         )
 
 

@@ -13,6 +13,7 @@ from engine.runs.holding import Holding, holding
 from gui.format import significant, size
 from gui.sources.checkpoints import Checkpoint, checkpoints_of
 from gui.titles import SCHEDULES, devices_words, model_title, option_fields, strategy_title
+from gui.translation import tr
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ def job_lines(details: DetailFields) -> Lines:
 
 def disk_lines(details: DetailFields) -> Lines:
     """Return the size of the folder, after a line that reports missing checkpoints."""
-    missing = [] if details.checkpoints else [("Checkpoints", "none yet")]
-    return [*missing, ("Folder", size(details.held.bytes))]
+    missing = [] if details.checkpoints else [(tr("Checkpoints"), "none yet")]
+    return [*missing, (tr("Folder"), size(details.held.bytes))]
 
 
 _TITLES: dict[str, Callable[[Any], str]] = {

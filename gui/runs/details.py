@@ -32,6 +32,7 @@ from gui.runs.detail_fields import DetailFields, Lines, disk_lines, job_lines, r
 from gui.sources.background import in_background
 from gui.sources.checkpoints import Checkpoint
 from gui.titles import doing, run_title
+from gui.translation import tr
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import ElidedLabel, field_label
@@ -51,7 +52,7 @@ _CONTENTS = QHeaderView.ResizeMode.ResizeToContents
 _PATH = Qt.ItemDataRole.UserRole
 """Role of the path of a row's checkpoint."""
 
-_HINT = "Select a run to see its job, its checkpoints and your notes."
+_HINT = tr("Select a run to see its job, its checkpoints and your notes.")
 
 
 class Details(QWidget):
@@ -79,11 +80,11 @@ class Details(QWidget):
         self.state.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.facts = self._create_facts()
         self.tags = QLineEdit()
-        self.tags.setPlaceholderText("Separate with commas")
-        self.tags.setAccessibleName("Tags of the selected run")
+        self.tags.setPlaceholderText(tr("Separate with commas"))
+        self.tags.setAccessibleName(tr("Tags of the selected run"))
         self.notes = QPlainTextEdit()
-        self.notes.setPlaceholderText("What you tried and what you found…")
-        self.notes.setAccessibleName("Notes on the selected run")
+        self.notes.setPlaceholderText(tr("What you tried and what you found…"))
+        self.notes.setAccessibleName(tr("Notes on the selected run"))
         self.notes.setTabChangesFocus(True)
         self._save_timer = QTimer(self, interval=_SAVE_DELAY_MS, singleShot=True)
         self._save_timer.timeout.connect(self.save)
@@ -134,7 +135,7 @@ class Details(QWidget):
 
     def _create_facts(self) -> QTreeWidget:
         tree = QTreeWidget()
-        tree.setAccessibleName("Job and checkpoints of the selected run")
+        tree.setAccessibleName(tr("Job and checkpoints of the selected run"))
         tree.setColumnCount(3)
         tree.setHeaderHidden(True)
         tree.setRootIsDecorated(False)
@@ -184,8 +185,8 @@ class Details(QWidget):
         selected = current.text(0) if current is not None else ""
         self.facts.clear()
         self._show_checkpoints(fields.checkpoints)
-        self._section("Changed settings", job_lines(fields))
-        self._section("On disk", disk_lines(fields))
+        self._section(tr("Changed settings"), job_lines(fields))
+        self._section(tr("On disk"), disk_lines(fields))
         self.facts.expandAll()
         for item in self.facts.findItems(selected, Qt.MatchFlag.MatchExactly | Qt.MatchFlag.MatchRecursive):
             self.facts.setCurrentItem(item)
@@ -197,7 +198,7 @@ class Details(QWidget):
         lines = [(each.name, each.words) for each in checkpoints[:_MAX_CHECKPOINTS]]
         remaining = len(checkpoints) - _MAX_CHECKPOINTS
         more = [("", f"{localised(remaining)} older ones are in the run's folder")] if remaining > 0 else []
-        items = self._section("Checkpoints", [*lines, *more])
+        items = self._section(tr("Checkpoints"), [*lines, *more])
         for item, checkpoint in zip(items, checkpoints[:_MAX_CHECKPOINTS], strict=False):
             item.setData(0, _PATH, checkpoint.path)
             item.setSizeHint(2, QSize(_BUTTON_WIDTH, _ROW_HEIGHT))
@@ -206,13 +207,13 @@ class Details(QWidget):
     def _fork_button(self, item: QTreeWidgetItem, checkpoint: Checkpoint) -> QToolButton:
         """Return a button that forks from the item's checkpoint, as Enter in its row does."""
         if checkpoint.weights_alone:
-            tip = "Starts a new run from these weights only"
+            tip = tr("Starts a new run from these weights only")
         else:
-            tip = "Opens a new run in the form that continues from here"
+            tip = tr("Opens a new run in the form that continues from here")
         item.setToolTip(0, f"{tip} (Enter)")
         button = QToolButton()
-        button.setText("Fork")
-        button.setAccessibleName(f"Fork from {checkpoint.name}")
+        button.setText(tr("Fork"))
+        button.setAccessibleName(tr("Fork from {name}").format(name=checkpoint.name))
         button.setToolTip(tip)
         button.setStyleSheet(f"min-height: {_ROW_HEIGHT - 6}px; padding: 0 6px;")
         button.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -241,7 +242,7 @@ class Details(QWidget):
             raise error
         self._fields = None
         self.facts.clear()
-        self._section("On disk", [("The run's folder", f"can't be read: {error.strerror}")])
+        self._section(tr("On disk"), [(tr("The run's folder"), f"can't be read: {error.strerror}")])
         self.facts.expandAll()
 
     def _on_typed(self) -> None:
@@ -261,11 +262,11 @@ def _state_text(run: RunSummary) -> str:
     if run.slurm and run.state in ACTIVE_STATES:
         first = f"{run.state.capitalize()} in SLURM, {run.slurm}"
     elif run.state == "waiting":
-        first = "Waiting until its devices are free"
+        first = tr("Waiting until its devices are free")
     elif run.state in ACTIVE_STATES:
         first = f"{run.state.capitalize()}: {doing(run)}"
     elif run.state == "interrupted":
-        first = f"Interrupted {lasted} while {doing(run)}"
+        first = tr("Interrupted {lasted} while {run}").format(lasted=lasted, run=doing(run))
     else:
         first = f"{run.state.capitalize()} {lasted}"
     best = f"best {best_words(run, localised)}" if run.best else ""

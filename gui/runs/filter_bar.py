@@ -13,17 +13,18 @@ from engine.runs.folder import RunSummary
 from gui.format import localised
 from gui.runs.model import RunFilter
 from gui.titles import model_title, strategy_title
+from gui.translation import tr
 from gui.widgets.editors import ComboBox
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import labelled
 
 _DAY_S = 86_400.0
 _PERIODS = (
-    ("Any", None),
-    ("Last 24 hours", 1.0),
-    ("Last 7 days", 7.0),
-    ("Last 30 days", 30.0),
-    ("Last year", 365.0),
+    (tr("Any"), None),
+    (tr("Last 24 hours"), 1.0),
+    (tr("Last 7 days"), 7.0),
+    (tr("Last 30 days"), 30.0),
+    (tr("Last year"), 365.0),
 )
 _TYPING_MS = 120
 """Pause in typing before the search is applied."""
@@ -44,8 +45,8 @@ class FilterBar(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.text = QLineEdit(clearButtonEnabled=True)
-        self.text.setPlaceholderText("Name, model, tag, notes…")
-        self.text.setAccessibleName("Search runs")
+        self.text.setPlaceholderText(tr("Name, model, tag, notes…"))
+        self.text.setAccessibleName(tr("Search runs"))
         self.text.setMinimumWidth(190)
         self.state = _combo("state")
         self.model = _combo("model")
@@ -56,12 +57,12 @@ class FilterBar(QWidget):
         for title, days in _PERIODS:
             self.period.addItem(title, days)
         self._combos = (self.state, self.model, self.strategy, self.tag, self.period)
-        self.favourites = _button("Favourites", "Shows only favourites")
+        self.favourites = _button(tr("Favourites"), tr("Shows only favourites"))
         self.favourites.setCheckable(True)
-        self.clear = _button("Show all", "Clears the search and all filters")
+        self.clear = _button(tr("Show all"), tr("Clears the search and all filters"))
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._applied = RunFilter()
-        self._tag_row = labelled("Tag", self.tag)
+        self._tag_row = labelled(tr("Tag"), self.tag)
         self._lay_out()
         self._typing.timeout.connect(self._apply)
         self.text.textChanged.connect(lambda _text: self._typing.start())
@@ -110,11 +111,11 @@ class FilterBar(QWidget):
         row = FlowLayout(self, spacing=8)
         for widget in (
             labelled("&Search", self.text),
-            labelled("State", self.state),
-            labelled("Model", self.model),
-            labelled("Strategy", self.strategy),
+            labelled(tr("State"), self.state),
+            labelled(tr("Model"), self.model),
+            labelled(tr("Strategy"), self.strategy),
             self._tag_row,
-            labelled("Started", self.period),
+            labelled(tr("Started"), self.period),
         ):
             row.addWidget(widget)
         policy = self.sizePolicy()
@@ -141,10 +142,10 @@ def _button(text: str, tip: str) -> QToolButton:
 
 def _combo(criterion: str) -> QComboBox:
     combo = ComboBox()
-    combo.setAccessibleName(f"Runs by {criterion}")
+    combo.setAccessibleName(tr("Runs by {criterion}").format(criterion=criterion))
     combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
     combo.setMinimumContentsLength(_MIN_CHARACTERS)
-    combo.addItem("Any", "")
+    combo.addItem(tr("Any"), "")
     return combo
 
 

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QPushButton, QToolButton, QWidget
 from engine.runs.folder import RunSummary
 from gui.format import localised, moment
 from gui.titles import doing, model_title, run_title
+from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.layouts import hbox, vbox
 
@@ -34,11 +35,11 @@ class InterruptedRuns(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setAccessibleName("Interrupted runs")
+        self.setAccessibleName(tr("Interrupted runs"))
         self._runs: list[RunSummary] = []
         self._banners: list[Banner] = []
         self._more = QToolButton()
-        self._more.setText("Show all")
+        self._more.setText(tr("Show all"))
         self._more.setObjectName("flat")
         self._more.clicked.connect(self.show_all)
         self._layout = vbox(hbox(self._more, 1), spacing=4)
@@ -73,15 +74,15 @@ class InterruptedRuns(QWidget):
         self.setVisible(bool(self._runs))
 
     def _banner(self, run: RunSummary) -> Banner:
-        resume = QPushButton("Resume")
-        resume.setToolTip("Resumes from its last checkpoint on the same devices; starts over if it has none")
-        resume.setAccessibleName(f"Resume {_title(run)}")
+        resume = QPushButton(tr("Resume"))
+        resume.setToolTip(tr("Resumes from its last checkpoint on the same devices; starts over if it has none"))
+        resume.setAccessibleName(tr("Resume {run}").format(run=_title(run)))
         resume.clicked.connect(lambda: self.resume.emit(run.run_id))
-        delete = QPushButton("Delete…")
-        delete.setToolTip("Asks first, then moves the run to the trash")
-        delete.setAccessibleName(f"Delete {_title(run)}")
+        delete = QPushButton(tr("Delete…"))
+        delete.setToolTip(tr("Asks first, then moves the run to the trash"))
+        delete.setAccessibleName(tr("Delete {run}").format(run=_title(run)))
         delete.clicked.connect(lambda: self.delete.emit(run.run_id))
-        banner = Banner(resume, delete, close=f"Dismiss {_title(run)}")
+        banner = Banner(resume, delete, close=tr("Dismiss {run}").format(run=_title(run)))
         banner.closed.connect(lambda: self.dismissed.emit(run.run_id))
         banner.label.setToolTip(run.folder)
         return banner

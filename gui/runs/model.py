@@ -17,6 +17,7 @@ from gui.format import localised, moment
 from gui.runs.deleting import ACTIVE_STATES
 from gui.style.icons import icon
 from gui.titles import devices_words, model_title, run_title, strategy_title
+from gui.translation import tr
 from gui.widgets.column_model import Index
 from gui.widgets.row_model import Column, RowModel
 from gui.widgets.run_drag import dragged_runs
@@ -93,20 +94,20 @@ def state_words(run: RunSummary) -> str:
 
 
 COLUMNS: tuple[Column[RunSummary], ...] = (
-    Column("Name", run_title, lambda run: run_title(run).lower()),
-    Column("State", state_words, lambda run: run.state),
-    Column("Best", lambda run: best_words(run, localised), _best_key, number=True),
-    Column("Model", lambda run: model_title(run.model), lambda run: model_title(run.model).lower()),
-    Column("Strategy", lambda run: strategy_title(run.strategy), lambda run: strategy_title(run.strategy)),
-    Column("Devices", lambda run: devices_words(run.devices), lambda run: devices_words(run.devices)),
+    Column(tr("Name"), run_title, lambda run: run_title(run).lower()),
+    Column(tr("State"), state_words, lambda run: run.state),
+    Column(tr("Best"), lambda run: best_words(run, localised), _best_key, number=True),
+    Column(tr("Model"), lambda run: model_title(run.model), lambda run: model_title(run.model).lower()),
+    Column(tr("Strategy"), lambda run: strategy_title(run.strategy), lambda run: strategy_title(run.strategy)),
+    Column(tr("Devices"), lambda run: devices_words(run.devices), lambda run: devices_words(run.devices)),
     Column(
-        "Duration",
+        tr("Duration"),
         lambda run: duration(run.seconds) if run.seconds is not None else NOT_KNOWN,
         lambda run: run.seconds if run.seconds is not None else -1.0,
         number=True,
     ),
-    Column("Started", lambda run: moment(run.started), lambda run: run.started),
-    Column("Tags", lambda run: ", ".join(run.tags), lambda run: ", ".join(run.tags).lower()),
+    Column(tr("Started"), lambda run: moment(run.started), lambda run: run.started),
+    Column(tr("Tags"), lambda run: ", ".join(run.tags), lambda run: ", ".join(run.tags).lower()),
 )
 NAME, STATE, MODEL, STRATEGY, DEVICES, STARTED = 0, 1, 3, 4, 5, 7
 

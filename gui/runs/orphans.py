@@ -14,6 +14,7 @@ from gui.actions import with_key
 from gui.format import localised, size
 from gui.sources.background import SingleFlight, in_background, reraise
 from gui.titles import title_of
+from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.layouts import hbox, vbox
 
@@ -39,15 +40,15 @@ class Orphans(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setAccessibleName("Workers without a supervisor")
+        self.setAccessibleName(tr("Workers without a supervisor"))
         self._orphans: dict[Orphan, str] = {}
         self._ending: set[Orphan] = set()
         self._memory: dict[int, list[tuple[str, int | None]]] = {}
         self._banners: dict[Orphan, _OrphanBanner] = {}
         self._scanned_at: float | None = None
         self.reading = SingleFlight(self, lambda: _orphans_with_titles, self._on_found, reraise)
-        self.all = QPushButton("End all")
-        self.all.setAccessibleName("End all workers without a supervisor")
+        self.all = QPushButton(tr("End all"))
+        self.all.setAccessibleName(tr("End all workers without a supervisor"))
         self.all.clicked.connect(lambda: self._end(list(self._orphans)))
         self._more = QLabel()
         self._footer = QWidget()
@@ -90,8 +91,10 @@ class Orphans(QWidget):
         held = " and ".join(
             name if used is None else f"{size(used)} of {name}" for name, used in self._memory.get(orphan.pid, [])
         )
-        lost = f"A worker of {self._orphans[orphan]} (rank {orphan.rank}, pid {orphan.pid}) has lost its supervisor."
-        return f"{lost} It holds {held}." if held else lost
+        lost = tr("A worker of {orphans} (rank {rank}, pid {pid}) has lost its supervisor.").format(
+            orphans=self._orphans[orphan], rank=orphan.rank, pid=orphan.pid
+        )
+        return tr("{lost} It holds {held}.").format(lost=lost, held=held) if held else lost
 
     def _on_found(self, orphans: dict[Orphan, str]) -> None:
         if orphans == self._orphans:
@@ -102,8 +105,12 @@ class Orphans(QWidget):
         self._update()
         if new and not self.isVisible():
             others = f" {localised(len(new) - 1)} others have too." if len(new) > 1 else ""
-            runs, them = with_key("Runs", "runs_page"), "it" if len(new) == 1 else "them"
-            self.message.emit(f"{self._text(new[0])}{others} Use {runs} to end {them}.")
+            runs, them = with_key(tr("Runs"), "runs_page"), "it" if len(new) == 1 else "them"
+            self.message.emit(
+                tr("{text}{others} Use {runs} to end {them}.").format(
+                    text=self._text(new[0]), others=others, runs=runs, them=them
+                )
+            )
 
     def _end(self, orphans: list[Orphan]) -> None:
         """End orphans on a thread each, since one that ignores SIGTERM takes a while."""
@@ -150,13 +157,17 @@ class _OrphanBanner(Banner):
     """Banner of one orphan."""
 
     def __init__(self, orphan: Orphan) -> None:
-        end = QPushButton("End")
+        end = QPushButton(tr("End"))
         super().__init__(end)
         self.end, self._orphan = end, orphan
         self.end.setToolTip(f"Sends SIGTERM, then kills it after {PATIENCE_S:.0f} s")
         self.label.setToolTip(orphan.folder)
 
     def show_state(self, text: str, run_title: str, *, is_ending: bool) -> None:
-        self.say(text, "warning", "Ending…" if is_ending else "End")
+        self.say(text, "warning", tr("Ending…") if is_ending else tr("End"))
         self.end.setEnabled(not is_ending)
-        self.end.setAccessibleName(f"End the worker of {run_title}, rank {self._orphan.rank}, pid {self._orphan.pid}")
+        self.end.setAccessibleName(
+            tr("End the worker of {run_title}, rank {rank}, pid {pid}").format(
+                run_title=run_title, rank=self._orphan.rank, pid=self._orphan.pid
+            )
+        )

@@ -30,6 +30,7 @@ from gui.sources.prefill import Prefill
 from gui.sources.resume_fork import CannotPrefill, to_fork, to_resume
 from gui.sources.run_list import RunList, RunsRead
 from gui.titles import unread_words
+from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.file_dialogs import reveal
@@ -37,8 +38,10 @@ from gui.widgets.labels import muted_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.run_drag import RunDrop
 
-_EMPTY = "No runs yet.\n\nGo to Train, fill in the form and press Train:\nevery run is listed here and can be reopened."
-_NO_MATCH = "No runs match.\n\n“Show all” clears the search and the filters."
+_EMPTY = tr(
+    "No runs yet.\n\nGo to Train, fill in the form and press Train:\nevery run is listed here and can be reopened."
+)
+_NO_MATCH = tr("No runs match.\n\n“Show all” clears the search and the filters.")
 
 _WIDE = 1350
 """Minimum width in pixels for details next to the list; below it, they are under the list."""
@@ -75,9 +78,9 @@ class RunsPage(QWidget):
         self.model = RunsModel(self)
         self.table = RunsTable(self.model)
         self.acts = RunActions(self.table, self)
-        self.searches = Action(self, "searches", "Searches", "Shows the searches over settings, or creates one")
-        tip = "Shows runs that match all words of the search"
-        self.find_action = Action(self, "find_runs", "Find runs", tip, "Ctrl+F", context=WITHIN)
+        self.searches = Action(self, "searches", tr("Searches"), tr("Shows the searches over settings, or creates one"))
+        tip = tr("Shows runs that match all words of the search")
+        self.find_action = Action(self, "find_runs", tr("Find runs"), tip, "Ctrl+F", context=WITHIN)
         self.filters = FilterBar()
         self.interrupted = InterruptedRuns()
         self.orphans = Orphans()
@@ -86,9 +89,9 @@ class RunsPage(QWidget):
         self.deleting = DeletingBar()
         self.notes_writer = NotesWriter(self.model.find, self)
         self.run_list = runs or RunList(self)
-        self.unread = Banner(name="Runs that can't be read")
+        self.unread = Banner(name=tr("Runs that can't be read"))
         self._count = muted_label()
-        self._empty = EmptyState("Looking for runs…")
+        self._empty = EmptyState(tr("Looking for runs…"))
         self._stack = QStackedWidget()
         self._halves = QSplitter(Qt.Orientation.Vertical)
         self._was_read = False
@@ -132,7 +135,7 @@ class RunsPage(QWidget):
             self.details.set_orientation(vertical if is_wide else horizontal)
 
     def _lay_out(self) -> None:
-        heading = QLabel("Runs")
+        heading = QLabel(tr("Runs"))
         heading.setObjectName("heading")
         searches = bind(QPushButton(), self.searches)
         self._top = hbox(heading, self._count, 1, searches, self.filters.clear, self.filters.favourites, spacing=10)
@@ -150,7 +153,7 @@ class RunsPage(QWidget):
 
     def _bottom_row(self) -> QHBoxLayout:
         compare = RunDrop(bind(QPushButton(), self.acts.compare))
-        compare.setToolTip("Drop runs here to add them to the comparison")
+        compare.setToolTip(tr("Drop runs here to add them to the comparison"))
         compare.dropped.connect(self.add_to_comparison_requested)
         folder, delete, show = (
             bind(QPushButton(), action) for action in (self.acts.folder, self.acts.delete, self.acts.show)
@@ -181,7 +184,7 @@ class RunsPage(QWidget):
         self.notes_writer.failed.connect(self.message)
         self.deleting.changed.connect(self.refresh)
         self.deleting.changed.connect(
-            lambda: self.acts.undo.allow("" if self.deleting.can_undo else "Nothing has been deleted")
+            lambda: self.acts.undo.allow("" if self.deleting.can_undo else tr("Nothing has been deleted"))
         )
         self.deleting.closed.connect(self.table.setFocus)
 
@@ -227,9 +230,11 @@ class RunsPage(QWidget):
         count = self.interrupted.count
         if count:
             was, it_was = ("was", "it was") if count == 1 else ("were", "they were")
-            runs = with_key("Runs", "runs_page")
+            runs = with_key(tr("Runs"), "runs_page")
             self.message.emit(
-                f"{counted(count, 'run')} {was} interrupted. {runs} shows what {it_was} doing and how to resume."
+                tr("{count} {was} interrupted. {runs} shows what {it_was} doing and how to resume.").format(
+                    count=counted(count, "run"), was=was, runs=runs, it_was=it_was
+                )
             )
 
     def _on_noted(self, run: RunSummary) -> None:
@@ -242,9 +247,9 @@ class RunsPage(QWidget):
 
     def _on_failed(self, reason: str) -> None:
         """Report an unreadable runs folder; the known runs stay in the list."""
-        text = f"The list of runs can't be read: {reason}."
+        text = tr("The list of runs can't be read: {reason}.").format(reason=reason)
         self.unread.say(text)
-        self._empty.setText(f"{text}\n\nFix this, or set FOOTPLATE_HOME to another folder.")
+        self._empty.setText(tr("{text}\n\nFix this, or set FOOTPLATE_HOME to another folder.").format(text=text))
         self._update()
 
     def _set_filter(self, run_filter: RunFilter) -> None:
@@ -289,7 +294,7 @@ class RunsPage(QWidget):
             lambda: ask_to_pause(run_id),
             self,
             lambda _run: self.refresh(),
-            lambda error: self.message.emit(f"Couldn't pause {run_id}: {error}"),
+            lambda error: self.message.emit(tr("Couldn't pause {run_id}: {error}").format(run_id=run_id, error=error)),
         )
 
     def fork(self, run: RunFolder) -> None:

@@ -18,6 +18,7 @@ from gui.format import counted
 from gui.sources.background import SingleFlight, in_background
 from gui.sources.run_queue import CannotReturn, QueuePosition, put_back, queue_positions, start_now, take_out
 from gui.style.icons import icon
+from gui.translation import tr
 from gui.widgets.banner import QuestionBar
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import muted_label
@@ -31,11 +32,11 @@ _VISIBLE_ROWS = 4
 _MAX_NAME_WIDTH, _PADDING = 170, 5
 
 COLUMNS: tuple[Column[QueuePosition], ...] = (
-    Column("Position", lambda position: str(position.number)),
-    Column("Run", lambda position: position.name),
-    Column("Devices", lambda position: position.devices),
-    Column("Waits for", lambda position: position.waits_for),
-    Column("Since", lambda position: position.since),
+    Column(tr("Position"), lambda position: str(position.number)),
+    Column(tr("Run"), lambda position: position.name),
+    Column(tr("Devices"), lambda position: position.devices),
+    Column(tr("Waits for"), lambda position: position.waits_for),
+    Column(tr("Since"), lambda position: position.since),
 )
 _RUN, _WAITS_FOR = 1, 3
 
@@ -60,7 +61,7 @@ class QueueTable(RowTable):
     """Table of the queue, as high as a few of its rows."""
 
     def __init__(self, model: QueueModel) -> None:
-        super().__init__(model, "Queued runs", padding=_PADDING, leading=10)
+        super().__init__(model, tr("Queued runs"), padding=_PADDING, leading=10)
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.setFrameShape(QFrame.Shape.NoFrame)
         header = self.horizontalHeader()
@@ -93,15 +94,19 @@ class QueueView(QWidget):
         super().__init__(parent)
         self.model = QueueModel(self)
         self.table = QueueTable(self.model)
-        self.removal = QuestionBar("Removing a run from the queue")
+        self.removal = QuestionBar(tr("Removing a run from the queue"))
         self.count = muted_label()
         self.acts = {
-            "up": self._action("up", "Up", "Moves the run up", "Alt+Up"),
-            "down": self._action("down", "Down", "Moves the run down", "Alt+Down"),
-            "first": self._action("first", "First", "Moves the run to the front of the queue", "Alt+Home"),
-            "hold": self._action("hold", "Hold", "", "H"),
-            "start": self._action("start", "Start now", "Starts the run now and shares its devices with other runs"),
-            "remove": self._action("remove", "Remove", "Removes the run from the queue; it can be put back", "Delete"),
+            "up": self._action("up", tr("Up"), tr("Moves the run up"), "Alt+Up"),
+            "down": self._action("down", tr("Down"), tr("Moves the run down"), "Alt+Down"),
+            "first": self._action("first", tr("First"), tr("Moves the run to the front of the queue"), "Alt+Home"),
+            "hold": self._action("hold", tr("Hold"), "", "H"),
+            "start": self._action(
+                "start", tr("Start now"), tr("Starts the run now and shares its devices with other runs")
+            ),
+            "remove": self._action(
+                "remove", tr("Remove"), tr("Removes the run from the queue; it can be put back"), tr("Delete")
+            ),
         }
         self.buttons = {name: bind(QPushButton(), action) for name, action in self.acts.items()}
         self.reading = SingleFlight(self, lambda: queue_positions, self._on_read, self._on_unread)
@@ -141,7 +146,7 @@ class QueueView(QWidget):
         return Action(self.table, f"queue_{name}", text, tip, *keys, context=HERE)
 
     def _lay_out(self) -> None:
-        heading = QLabel("Queue")
+        heading = QLabel(tr("Queue"))
         heading.setObjectName("heading")
         top = FlowLayout(spacing=8, line_spacing=4)
         for widget in (heading, self.count, *self.buttons.values()):
@@ -183,7 +188,7 @@ class QueueView(QWidget):
             raise error
         if str(error) != self._error:
             self._error = str(error)
-            self.message.emit(f"Can't read the queue: {error}")
+            self.message.emit(tr("Can't read the queue: {error}").format(error=error))
 
     def _update_visibility(self) -> None:
         self._card.setVisible(bool(self.model.rows))
@@ -192,10 +197,10 @@ class QueueView(QWidget):
     def _update_buttons(self) -> None:
         position = self.current()
         if position is not None and position.held:
-            self.acts["hold"].set_appearance("Release", "Lets the run start when its devices are free")
+            self.acts["hold"].set_appearance(tr("Release"), tr("Lets the run start when its devices are free"))
         else:
-            tip = "Lets others start first until you release the run; it keeps its position"
-            self.acts["hold"].set_appearance("Hold", tip)
+            tip = tr("Lets others start first until you release the run; it keeps its position")
+            self.acts["hold"].set_appearance(tr("Hold"), tip)
         for name, button in self.buttons.items():
             had_focus = button.hasFocus()
             self.acts[name].allow(self._disabled_reason(name, position))
@@ -205,10 +210,10 @@ class QueueView(QWidget):
 
     def _disabled_reason(self, name: str, position: QueuePosition | None) -> str:
         if position is None:
-            return "Select a run"
+            return tr("Select a run")
         if name in ("up", "first") and position.number == 1:
-            return "The run is the first"
-        return "The run is the last" if name == "down" and position.number == self.model.count() else ""
+            return tr("The run is the first")
+        return tr("The run is the last") if name == "down" and position.number == self.model.count() else ""
 
     def _change(self, change: Callable[[QueuePosition], object]) -> None:
         """Call `change` with the selected run on a thread."""
@@ -223,13 +228,15 @@ class QueueView(QWidget):
     def _on_failed(self, error: Exception) -> None:
         if not isinstance(error, CannotQueue | CannotReturn | OSError):
             raise error
-        self.message.emit(f"Couldn't change the queue: {error}")
+        self.message.emit(tr("Couldn't change the queue: {error}").format(error=error))
         self.refresh()
 
     def _remove(self) -> None:
         position = self._removed = self.current()
         if position is not None:
-            self.removal.say(f"Removing “{position.name}” from the queue…", "info", "", "Close")
+            self.removal.say(
+                tr("Removing “{name}” from the queue…").format(name=position.name), "info", "", tr("Close")
+            )
             self.removal.no.setFocus()
             removed = partial(self._on_removed, position)
             in_background(lambda: take_out(position.folder), self, removed, self._on_removal_failed)
@@ -237,7 +244,7 @@ class QueueView(QWidget):
     def _on_removed(self, position: QueuePosition, _result: object) -> None:
         if self._removed == position:
             text = f"“{position.name}” was removed from the queue. It stays in the list of runs."
-            self.removal.say(text, "ok", "Put back", "Close")
+            self.removal.say(text, "ok", tr("Put back"), tr("Close"))
             self._update_visibility()
         self._on_changed(None)
 

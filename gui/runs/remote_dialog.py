@@ -23,6 +23,7 @@ from gui.sources.devices.hosts import Hosts
 from gui.sources.remote_runs import QueryFailed, runs_of
 from gui.style import theme
 from gui.titles import model_title, run_title
+from gui.translation import tr
 from gui.widgets.layouts import hbox, vbox
 
 
@@ -37,20 +38,20 @@ class RemoteRunsDialog(QDialog):
 
     def __init__(self, hosts: Hosts, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setWindowTitle("Open run on another machine")
+        self.setWindowTitle(tr("Open run on another machine"))
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self._hosts = hosts
         self.host = QComboBox()
-        self.host.setAccessibleName("Host")
+        self.host.setAccessibleName(tr("Host"))
         self.reload = QPushButton("&Refresh")
         self.reload.setAutoDefault(False)
         self.state = QLabel(wordWrap=True)
         self.state.setTextFormat(Qt.TextFormat.PlainText)
-        self.state.setAccessibleName("State of the request")
+        self.state.setAccessibleName(tr("State of the request"))
         self.list = QTreeWidget()
-        self.list.setAccessibleName("Runs of the host")
-        self.list.setHeaderLabels(["Run", "Model", "State", "Started"])
+        self.list.setAccessibleName(tr("Runs of the host"))
+        self.list.setHeaderLabels([tr("Run"), tr("Model"), tr("State"), tr("Started")])
         self.list.setRootIsDecorated(False)
         self.open_button = QPushButton("&Open")
         self.open_button.setObjectName("primary")
@@ -72,9 +73,9 @@ class RemoteRunsDialog(QDialog):
         self.list.clear()
         self._update_open()
         if not name:
-            self._show_state("Add a machine under Hosts… in the Monitor first.")
+            self._show_state(tr("Add a machine under Hosts… in the Monitor first."))
             return
-        self._show_state(f"Asking {name}…")
+        self._show_state(tr("Asking {name}…").format(name=name))
         in_background(partial(runs_of, name), self, partial(self._show_runs, name), partial(self._on_failed, name))
 
     def _lay_out(self) -> None:
@@ -109,7 +110,7 @@ class RemoteRunsDialog(QDialog):
         first = self.list.topLevelItem(0)
         if first is not None:
             self.list.setCurrentItem(first)
-        self._show_state("" if runs else f"There are no runs on {name}.")
+        self._show_state("" if runs else tr("There are no runs on {name}.").format(name=name))
 
     def _on_failed(self, name: str, error: Exception) -> None:
         if not isinstance(error, QueryFailed):

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QAbstractItemView, QLineEdit
 
 from engine.runs.folder import RunSummary
 from gui.runs.model import DEVICES, MODEL, NAME, STARTED, STRATEGY, RunsModel
+from gui.translation import tr
 from gui.widgets.row_model import RowTable
 
 _MAX_COLUMN_WIDTH = 400
@@ -23,7 +24,7 @@ class RunsTable(RowTable):
     """Table of the runs, whose names can be edited and whose rows can be dragged."""
 
     def __init__(self, model: RunsModel) -> None:
-        super().__init__(model, "Runs", leading=14)
+        super().__init__(model, tr("Runs"), leading=14)
         self._model = model
         self._is_fitting = self._has_user_widths = False
         self.setSortingEnabled(True)
@@ -45,7 +46,7 @@ class RunsTable(RowTable):
         if index.isValid():
             self.edit(self._model.index(index.row(), NAME))
             for editor in self.viewport().findChildren(QLineEdit):
-                editor.setAccessibleName("Name of the run")
+                editor.setAccessibleName(tr("Name of the run"))
 
     @contextmanager
     def holding_position(self) -> Iterator[None]:

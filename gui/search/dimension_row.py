@@ -15,6 +15,7 @@ from gui.form.field_row import LABEL_WIDTH
 from gui.format import number_in
 from gui.sources.search_data import value_words
 from gui.style import icons, theme
+from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor, TextEditor
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.problem_label import ProblemLabel
@@ -22,9 +23,9 @@ from gui.widgets.problem_label import ProblemLabel
 NONE = "none"
 """Text of an optional field's empty value."""
 _SCALES = [
-    ("range", "Range", "All values are equally likely"),
-    ("log", "Log scale", "All powers of ten are equally likely"),
-    ("list", "List", "Only these values"),
+    ("range", tr("Range"), tr("All values are equally likely")),
+    ("log", tr("Log scale"), tr("All powers of ten are equally likely")),
+    ("list", tr("List"), tr("Only these values")),
 ]
 
 
@@ -114,8 +115,8 @@ class DimensionRow(QWidget):
         self.remove.setObjectName("flat")
         self.remove.setIcon(icons.icon("close", "muted"))
         self.remove.setIconSize(QSize(14, 14))
-        self.remove.setAccessibleName(f"Don't vary {self.field.label}")
-        self.remove.setToolTip("Keeps the job's value of the field")
+        self.remove.setAccessibleName(tr("Don't vary {label}").format(label=self.field.label))
+        self.remove.setToolTip(tr("Keeps the job's value of the field"))
         self.remove.clicked.connect(self.removed)
 
     def _editors(self) -> QWidget:

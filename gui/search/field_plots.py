@@ -13,6 +13,7 @@ from gui.search.plots import BEST_WIDTH, TrialPlot, axis_range, goodness, shade
 from gui.sources.columns import Floats
 from gui.sources.search_data import Axis, SearchData
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.editors import ComboBox
 
 _SHADES, _FAINTEST = 8, -0.1
@@ -29,7 +30,7 @@ _MAX_TICK_LENGTH = 14
 class ParallelCoordinates(TrialPlot):
     """Line of each trial through its values of all fields to its result, stronger for better trials."""
 
-    title = "Parallel coordinates"
+    title = tr("Parallel coordinates")
 
     def draw_trials(self, data: SearchData) -> bool:
         ranks = goodness(data)
@@ -89,15 +90,15 @@ class TwoFields(TrialPlot):
         y: Choice of the vertical field.
     """
 
-    title = "Two fields"
+    title = tr("Two fields")
 
     def __init__(self) -> None:
         self.x, self.y = ComboBox(), ComboBox()
-        for box, name in ((self.x, "Horizontal field"), (self.y, "Vertical field")):
+        for box, name in ((self.x, tr("Horizontal field")), (self.y, tr("Vertical field"))):
             box.setAccessibleName(name)
             box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
             box.currentIndexChanged.connect(lambda _index: self.recolor())
-        super().__init__("Two fields")
+        super().__init__(tr("Two fields"))
 
     def show_data(self, data: SearchData) -> None:
         names = [axis.name for axis in data.axes]

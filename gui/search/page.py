@@ -20,12 +20,13 @@ from gui.search.search_view import SearchView
 from gui.sources.background import describe_error, in_background
 from gui.sources.search_data import SearchData
 from gui.sources.searches import Searches, SearchLine
+from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.labels import muted_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.row_model import RowTable
 
-_EMPTY = (
+_EMPTY = tr(
     "No searches yet.\n\nA search trains the job in the form many times\nwith different settings, and finds the best."
 )
 NONE, LIST, ONE, FORM = range(4)
@@ -55,20 +56,20 @@ class SearchPage(QWidget):
         super().__init__(parent)
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.setAccessibleName("Search page")
+        self.setAccessibleName(tr("Search page"))
         self.source = Searches(self)
         self.model = SearchesModel(self)
-        self.list = RowTable(self.model, "Searches")
+        self.list = RowTable(self.model, tr("Searches"))
         self.list.horizontalHeader().setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
         self.view = SearchView()
         self.form = SearchForm()
-        self.leave = back_action(self, "leave_search", "Back")
-        self.new = Action(self, "new_search", "New search…", "Searches the settings of the job in the form")
-        self.title = QLabel("Searches")
+        self.leave = back_action(self, "leave_search", tr("Back"))
+        self.new = Action(self, "new_search", tr("New search…"), tr("Searches the settings of the job in the form"))
+        self.title = QLabel(tr("Searches"))
         self.title.setObjectName("heading")
-        self.notice = Banner(name="About the searches", close="Dismiss the notice")
+        self.notice = Banner(name=tr("About the searches"), close=tr("Dismiss the notice"))
         self.new_button = bind(QPushButton(), self.new)
-        self.first_button = bind(QPushButton(), self.new, "Create the first search")
+        self.first_button = bind(QPushButton(), self.new, tr("Create the first search"))
         self.stack = QStackedWidget()
         self._was_read = False
         self._lay_out()
@@ -103,7 +104,7 @@ class SearchPage(QWidget):
     def _lay_out(self) -> None:
         for page in (self._empty_page(), self.list, self.view, self.form):
             self.stack.addWidget(page)
-        back = bind(QPushButton(), self.leave, "Back from the searches")
+        back = bind(QPushButton(), self.leave, tr("Back from the searches"))
         layout = vbox(hbox(back, (self.title, 1), self.new_button, spacing=10), self.notice, (self.stack, 1))
         layout.setContentsMargins(14, 10, 14, 10)
         self.setLayout(layout)
@@ -160,7 +161,7 @@ class SearchPage(QWidget):
         self.stack.setCurrentIndex(page)
         self.new_button.setVisible(page in (LIST, ONE))
         if page in (NONE, LIST):
-            self.title.setText("Searches")
+            self.title.setText(tr("Searches"))
 
     def _leave(self) -> None:
         """Go from a search or the form to the list, and from the list to the previous page."""
@@ -172,12 +173,12 @@ class SearchPage(QWidget):
     def _show_new_form(self) -> None:
         self.notice.hide()
         self.form.reset({line.name for line in self.model.rows})
-        self._show_form("New search", "name")
+        self._show_form(tr("New search"), "name")
 
     def _show_change_form(self) -> None:
         if self.view.data is not None:
             self.form.change(self.view.data.search)
-            self._show_form(f"Change {self.view.data.folder.name}", "trials")
+            self._show_form(tr("Change {name}").format(name=self.view.data.folder.name), "trials")
 
     def _show_form(self, title: str, field: str) -> None:
         self.source.open("")
@@ -201,7 +202,9 @@ class SearchPage(QWidget):
             in_background(lambda: function(folder), self, lambda _result: self.source.refresh(), failed)
 
     def _on_failed(self, verb: str, error: Exception) -> None:
-        self.notice.say(f"Couldn't {verb} the search: {describe_error(error)}.", "error")
+        self.notice.say(
+            tr("Couldn't {verb} the search: {error}.").format(verb=verb, error=describe_error(error)), "error"
+        )
         if not isinstance(error, OSError):
             raise error
 
@@ -210,4 +213,4 @@ class SearchPage(QWidget):
         if run.path.is_dir():
             self.run_chosen.emit(run)
         else:
-            self.notice.say(f"The run {run_id} is gone: its folder was moved or deleted.")
+            self.notice.say(tr("The run {run_id} is gone: its folder was moved or deleted.").format(run_id=run_id))

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 from gui.search.field_plots import ParallelCoordinates, TwoFields
 from gui.search.plots import HistoryPlot, ImportancePlot, ParetoPlot, TrialCurves, TrialPlot, describe
 from gui.sources.search_data import SearchData
+from gui.translation import tr
 from gui.widgets.layouts import hbox, vbox
 
 _MIN_PLOT_WIDTH = 330
@@ -28,12 +29,12 @@ class SearchPlots(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.curves = TrialCurves("Goal of all trials by epoch")
-        self.history = HistoryPlot("Goal by trial, and the best so far")
-        self.pareto = ParetoPlot("Two goals against each other")
-        self.importance = ImportancePlot("Importance of the fields")
+        self.curves = TrialCurves(tr("Goal of all trials by epoch"))
+        self.history = HistoryPlot(tr("Goal by trial, and the best so far"))
+        self.pareto = ParetoPlot(tr("Two goals against each other"))
+        self.importance = ImportancePlot(tr("Importance of the fields"))
         self.fields = TwoFields()
-        self.parallel = ParallelCoordinates("Parallel coordinates of all trials")
+        self.parallel = ParallelCoordinates(tr("Parallel coordinates of all trials"))
         self.all: list[TrialPlot] = [self.curves, self.pareto, self.history, self.importance]
         self.all += [self.fields, self.parallel]
         self._titles = {plot: QLabel(plot.title) for plot in self.all}

@@ -17,6 +17,7 @@ from gui.sources.columns import Floats
 from gui.sources.search_data import SearchData, field_label, goal_words, lines_of
 from gui.style import theme
 from gui.style.fills import blend
+from gui.translation import tr
 
 BEST_WIDTH, SELECTED_WIDTH, POINT_SIZE = 2.5, 1.5, 7
 _MIN_HEIGHT = 200
@@ -41,7 +42,7 @@ class TrialPlot(ThemedPlot):
 
     picked = Signal(int)
     title = ""
-    empty = "No trial has been validated yet"
+    empty = tr("No trial has been validated yet")
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -168,7 +169,7 @@ class TrialCurves(TrialPlot):
         self.title = f"{goal.title} by epoch"
         if not len(data.pruned.x) + len(data.others.x):
             return False
-        self.setLabel("bottom", "Epoch")
+        self.setLabel("bottom", tr("Epoch"))
         self.label("left", goal_label(goal))
         self.line("pruned", data.pruned.x, data.pruned.y, gray())
         self.line("others", data.others.x, data.others.y, blend(colors.accent, colors.panel, 0.5))
@@ -193,7 +194,7 @@ class HistoryPlot(TrialPlot):
         self.title = f"{goal.title} by trial"
         if not len(data.values) or not np.isfinite(data.values[:, 0]).any():
             return False
-        self.setLabel("bottom", "Trial")
+        self.setLabel("bottom", tr("Trial"))
         self.label("left", goal_label(goal))
         numbers, values = _numbers(data), data.values[:, 0]
         completed = np.array([row.state == "completed" for row in data.trials])
@@ -239,8 +240,8 @@ class ParetoPlot(TrialPlot):
 class ImportancePlot(TrialPlot):
     """Importance of each field for the result."""
 
-    title = "Importance of fields"
-    empty = "Available after four completed trials"
+    title = tr("Importance of fields")
+    empty = tr("Available after four completed trials")
 
     def draw_trials(self, data: SearchData) -> bool:
         importance = data.state.importance
@@ -253,7 +254,7 @@ class ImportancePlot(TrialPlot):
         for position, width in zip(positions, widths, strict=True):
             self.text(position, f"{width:.0f} %", width, position, (0, 0.5))
         self.getAxis("left").setTicks([list(zip(positions, map(field_label, importance), strict=True))])
-        self.setLabel("bottom", "Importance, %")
+        self.setLabel("bottom", tr("Importance, %"))
         self.setXRange(0, 1.15 * max(widths), padding=0)
         self.setYRange(-0.6, len(importance) - 0.4, padding=0)
         return True
@@ -304,7 +305,13 @@ def gray() -> QColor:
 def describe(data: SearchData) -> str:
     """Return a description of the best trial for screen readers."""
     best, goal = data.best, data.search.goals[0]
-    return f"Best: trial {best.number}, {goal.title} {goal_words(goal, best.values[0])}" if best else TrialPlot.empty
+    return (
+        tr("Best: trial {number}, {title} {goal}").format(
+            number=best.number, title=goal.title, goal=goal_words(goal, best.values[0])
+        )
+        if best
+        else TrialPlot.empty
+    )
 
 
 def _numbers(data: SearchData) -> Floats:

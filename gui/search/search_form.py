@@ -23,6 +23,7 @@ from gui.search.search_file import ValidationRequest, read_space, values_of, wri
 from gui.search.settings import NO_GOAL, OTHER_GOALS, make_rows
 from gui.sources.background import SingleFlight, describe_error, in_background, reraise
 from gui.titles import model_title
+from gui.translation import tr
 from gui.widgets import file_dialogs
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.labels import muted_label
@@ -36,11 +37,11 @@ _KINDS = ("int", "float", "bool", "choice", "text")
 _FIRST_FIELD = "learning_rate"
 _GOAL_ROWS = ("goal", "against")
 _LOCKED_ROWS = ("name", *_GOAL_ROWS, "sampler", "seed")
-_LOCKED = "Can't be changed once trials have begun."
+_LOCKED = tr("Can't be changed once trials have begun.")
 _SECTIONS = (
-    ("Goal", _GOAL_ROWS),
-    ("Budget (stops at the first limit reached)", ("trials", "hours", "total_epochs")),
-    ("How to search", ("sampler", "pruner", "confirm", "seed")),
+    (tr("Goal"), _GOAL_ROWS),
+    (tr("Budget (stops at the first limit reached)"), ("trials", "hours", "total_epochs")),
+    (tr("How to search"), ("sampler", "pruner", "confirm", "seed")),
 )
 
 _Validated = tuple[int, tuple[Search | None, list[Problem]]]
@@ -79,9 +80,11 @@ class SearchForm(QWidget):
         self.devices = muted_label(word_wrap=True)
         self.add = QComboBox()
         self.space_problems, self.device_problems, self.other_problems = ProblemLabel(), ProblemLabel(), ProblemLabel()
-        self.start = Action(self, "start_search", "Start the search", "")
-        self.open = Action(self, "open_space", "Open…", "Opens a SPACE.toml")
-        self.save = Action(self, "save_space", "Save…", "Saves the search as a SPACE.toml, for footplate search")
+        self.start = Action(self, "start_search", tr("Start the search"), "")
+        self.open = Action(self, "open_space", tr("Open…"), tr("Opens a SPACE.toml"))
+        self.save = Action(
+            self, "save_space", tr("Save…"), tr("Saves the search as a SPACE.toml, for footplate search")
+        )
         self._validation = SingleFlight(self, self._next_validation, self._on_validated, reraise)
         self._timer = QTimer(self, interval=0, singleShot=True)
         self._timer.timeout.connect(self._validation.request)
@@ -129,7 +132,9 @@ class SearchForm(QWidget):
             self.vary(_FIRST_FIELD)
         if not self.rows["name"].value() or self.rows["name"].value() in taken:
             self.rows["name"].set_value(_unused("search", taken))
-        self.start.set_appearance("Start the search", "Starts it in separate processes; you can close the window")
+        self.start.set_appearance(
+            tr("Start the search"), tr("Starts it in separate processes; you can close the window")
+        )
         self._schedule_validation()
 
     def change(self, search: Search) -> None:
@@ -137,7 +142,7 @@ class SearchForm(QWidget):
         self._existing = search
         self.set_values(values_of(search))
         self._lock_defining_fields()
-        self.start.set_appearance("Continue the search", "Continues with this budget on these devices")
+        self.start.set_appearance(tr("Continue the search"), tr("Continues with this budget on these devices"))
         self._schedule_validation()
 
     def set_values(self, values: Mapping[str, Any]) -> None:
@@ -193,17 +198,17 @@ class SearchForm(QWidget):
         layout.setSpacing(8)
         self._space = QVBoxLayout()
         self._space.setSpacing(8)
-        self.add.setAccessibleName("Add a field to vary")
+        self.add.setAccessibleName(tr("Add a field to vary"))
         layout.addWidget(self.about)
         layout.addWidget(self.rows["name"])
-        _add_section(layout, "Fields to vary")
+        _add_section(layout, tr("Fields to vary"))
         layout.addLayout(self._space)
         layout.addLayout(hbox(self.add, 1))
         layout.addWidget(self.space_problems)
         for title, names in _SECTIONS:
             _add_section(layout, title, *(self.rows[name] for name in names))
-        _add_section(layout, "Devices", self.devices, self.device_problems, self.rows["devices_per_trial"])
-        _add_section(layout, "Afterwards", self.rows["best_epochs"], self.rows["keep_checkpoints"])
+        _add_section(layout, tr("Devices"), self.devices, self.device_problems, self.rows["devices_per_trial"])
+        _add_section(layout, tr("Afterwards"), self.rows["best_epochs"], self.rows["keep_checkpoints"])
         layout.addStretch(1)
         start_button = bind(QPushButton(), self.start)
         start_button.setObjectName("primary")
@@ -215,10 +220,10 @@ class SearchForm(QWidget):
             row.edited.connect(self._schedule_validation)
         self.add.activated.connect(self._add_dimension)
         self.start.on_trigger(self._start)
-        self.open.on_trigger(lambda: file_dialogs.choose(self, "Open a SPACE.toml", "", False, self.open_file))
+        self.open.on_trigger(lambda: file_dialogs.choose(self, tr("Open a SPACE.toml"), "", False, self.open_file))
         self.save.on_trigger(
             lambda: file_dialogs.choose_target(
-                self, "Save the search", f"{self.rows['name'].value()}.toml", self.save_file
+                self, tr("Save the search"), f"{self.rows['name'].value()}.toml", self.save_file
             )
         )
 
@@ -231,7 +236,7 @@ class SearchForm(QWidget):
         """Offer the metrics of the job's task and the other goals."""
         task = self._catalogue.task(self._job.task) if self._job is not None else None
         metrics = [(metric.id, metric.title, "") for metric in (task.metrics if task is not None else ())]
-        for name, first in (("goal", []), ("against", [(NO_GOAL, "None (single goal)", "")])):
+        for name, first in (("goal", []), ("against", [(NO_GOAL, tr("None (single goal)"), "")])):
             editor = self.rows[name].editor
             assert isinstance(editor, ChoiceEditor)
             choices = [*first, *metrics, *OTHER_GOALS]
@@ -246,7 +251,7 @@ class SearchForm(QWidget):
         names = [name for name in SEARCHABLE if name not in idle and FIELDS[name].kind in _KINDS]
         names += self._options()
         self.add.clear()
-        self.add.addItem("Add a field…", "")
+        self.add.addItem(tr("Add a field…"), "")
         for name in names:
             field = self._field(name)
             if field is not None and name not in self.dimensions:
@@ -293,7 +298,7 @@ class SearchForm(QWidget):
 
     def _schedule_validation(self) -> None:
         self._edits += 1
-        self.start.allow("Checking…")
+        self.start.allow(tr("Checking…"))
         self._timer.start()
 
     def _next_validation(self) -> Callable[[], _Validated] | None:
@@ -301,7 +306,7 @@ class SearchForm(QWidget):
         job = self._existing.job if self._existing is not None else self._job
         self._describe_trials(job)
         if job is None:
-            incomplete = Problem("job", "The job in the form is incomplete.", "Correct the marked fields.")
+            incomplete = Problem("job", tr("The job in the form is incomplete."), tr("Correct the marked fields."))
             self._show(None, errors(self._job_problems) or [incomplete])
             return None
         taken = self._taken if self._existing is None else None
@@ -330,8 +335,8 @@ class SearchForm(QWidget):
         self.device_problems.show_problems(take("devices"))
         self.space_problems.show_problems(take("space"))
         self.other_problems.show_problems(tuple(remaining))
-        self.start.allow("" if search is not None and not errors(problems) else "Correct the marked fields")
-        self.save.allow("" if search is not None else "Correct the marked fields")
+        self.start.allow("" if search is not None and not errors(problems) else tr("Correct the marked fields"))
+        self.save.allow("" if search is not None else tr("Correct the marked fields"))
         if self._is_start_pending:
             self._is_start_pending = False
             self._start()
@@ -340,11 +345,17 @@ class SearchForm(QWidget):
         if job is not None:
             title = f"{model_title(job.model.name)} on {Path(job.data.dataset).name or 'no dataset'}"
             epochs = counted(job.training.epochs, "epoch")
-            self.about.setText(f"All trials train the job in the form: {title}, {epochs} each.")
+            self.about.setText(
+                tr("All trials train the job in the form: {title}, {epochs} each.").format(title=title, epochs=epochs)
+            )
         per_trial = max(1, self.rows["devices_per_trial"].value() or 1)
         parallel = len(self._devices) // per_trial
         trials = f"{counted(parallel, 'trial')} at once" if parallel else "too few for a trial"
-        self.devices.setText(f"Selected under Devices: {devices_text(self._devices, self._device_names)} ({trials}).")
+        self.devices.setText(
+            tr("Selected under Devices: {devices} ({trials}).").format(
+                devices=devices_text(self._devices, self._device_names), trials=trials
+            )
+        )
 
     def _start(self) -> None:
         if self.is_validating:
@@ -368,7 +379,7 @@ class SearchForm(QWidget):
         self.set_values(values)
         unknown = [name for name in (values.get("space") or {}) if name not in self.dimensions]
         if unknown:
-            self.message.emit(f"Ignored, not in this job: {', '.join(unknown)}.", "warning")
+            self.message.emit(tr("Ignored, not in this job: {unknown}.").format(unknown=", ".join(unknown)), "warning")
 
     def save_file(self, path: Path) -> None:
         """Write a SPACE.toml with the values and the job."""
@@ -377,8 +388,10 @@ class SearchForm(QWidget):
             in_background(
                 lambda: write_space(path, values, job),
                 self,
-                lambda _none: self.message.emit(f"Search saved to {path}.", "info"),
-                lambda error: self.message.emit(f"Couldn't save the search: {describe_error(error)}.", "warning"),
+                lambda _none: self.message.emit(tr("Search saved to {path}.").format(path=path), "info"),
+                lambda error: self.message.emit(
+                    tr("Couldn't save the search: {error}.").format(error=describe_error(error)), "warning"
+                ),
             )
 
 

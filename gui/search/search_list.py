@@ -13,6 +13,7 @@ from gui.search.search_view import STATUS
 from gui.sources.search_data import goal_words
 from gui.sources.searches import SearchLine
 from gui.style.icons import icon
+from gui.translation import tr
 from gui.widgets.row_model import Column, RowModel
 
 _ICONS: dict[Status, tuple[str, str]] = {
@@ -41,13 +42,17 @@ def _time_left(line: SearchLine) -> str:
 
 
 COLUMNS: tuple[Column[SearchLine], ...] = (
-    Column("Search", lambda line: line.name),
-    Column("State", lambda line: STATUS[line.status] if line.search is not None else "Can't be read"),
-    Column("Trials", _trials, number=True),
-    Column("Best", _best, number=True, help="Result of the best trial: its mean over other seeds, once confirmed"),
-    Column("Goal", lambda line: " and ".join(goal.title for goal in line.search.goals) if line.search else NOT_KNOWN),
-    Column("Time left", _time_left, number=True),
-    Column("Changed", lambda line: moment(line.changed)),
+    Column(tr("Search"), lambda line: line.name),
+    Column(tr("State"), lambda line: STATUS[line.status] if line.search is not None else tr("Can't be read")),
+    Column(tr("Trials"), _trials, number=True),
+    Column(
+        tr("Best"), _best, number=True, help=tr("Result of the best trial: its mean over other seeds, once confirmed")
+    ),
+    Column(
+        tr("Goal"), lambda line: " and ".join(goal.title for goal in line.search.goals) if line.search else NOT_KNOWN
+    ),
+    Column(tr("Time left"), _time_left, number=True),
+    Column(tr("Changed"), lambda line: moment(line.changed)),
 )
 
 

@@ -13,6 +13,7 @@ from gui.format import counted, localised
 from gui.search.plot_panel import SearchPlots
 from gui.search.trials_model import TrialsModel
 from gui.sources.search_data import SearchData, field_label, goal_words, value_words
+from gui.translation import tr
 from gui.widgets.banner import Banner, QuestionBar
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import muted_label
@@ -21,11 +22,11 @@ from gui.widgets.row_model import RowTable
 from gui.widgets.scroll_panel import scroll_panel
 
 STATUS: dict[Status, str] = {
-    "running": "Running",
-    "completed": "Completed",
-    "stopped": "Paused",
-    "failed": "Failed",
-    "interrupted": "Interrupted",
+    "running": tr("Running"),
+    "completed": tr("Completed"),
+    "stopped": tr("Paused"),
+    "failed": tr("Failed"),
+    "interrupted": tr("Interrupted"),
 }
 _MAX_FIELDS = 6
 """Number of parameters of the best trial that are shown."""
@@ -54,16 +55,16 @@ class SearchView(QWidget):
         super().__init__(parent)
         self.data: SearchData | None = None
         self.progress = QProgressBar()
-        self.progress.setAccessibleName("Progress of the search")
+        self.progress.setAccessibleName(tr("Progress of the search"))
         self.progress.setTextVisible(False)
         self.progress.setFixedHeight(10)
         self.progress_text = muted_label(word_wrap=True)
         self.best = QLabel(wordWrap=True)
         self.best.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.notice = Banner(name="About the search")
-        self.question = QuestionBar("Train the best in full")
+        self.notice = Banner(name=tr("About the search"))
+        self.question = QuestionBar(tr("Train the best in full"))
         self.model = TrialsModel(self)
-        self.table = RowTable(self.model, "Trials")
+        self.table = RowTable(self.model, tr("Trials"))
         self.plots = SearchPlots()
         self._make_actions()
         self._lay_out()
@@ -89,22 +90,26 @@ class SearchView(QWidget):
         self.table.clearSelection()
 
     def _make_actions(self) -> None:
-        self.resume = Action(self, "continue_search", "Continue", "Continues with the paused trials and new ones")
+        self.resume = Action(
+            self, "continue_search", tr("Continue"), tr("Continues with the paused trials and new ones")
+        )
         self.pause = Action(
             self,
             "pause_search",
-            "Pause",
-            "Pauses the running trials after their current step; Continue resumes them",
+            tr("Pause"),
+            tr("Pauses the running trials after their current step; Continue resumes them"),
         )
-        self.change = Action(self, "change_search", "Change…", "Changes budget, devices, pruning and confirmation")
+        self.change = Action(
+            self, "change_search", tr("Change…"), tr("Changes budget, devices, pruning and confirmation")
+        )
         self.train = Action(
-            self, "train_best", "Train the best…", "Trains the best settings in full, as an ordinary run"
+            self, "train_best", tr("Train the best…"), tr("Trains the best settings in full, as an ordinary run")
         )
-        self.open_best = Action(self, "show_best_trial", "Show the best", "Opens the run of the best trial")
-        tip = "Opens the run of the selected trial (Enter)"
-        self.open = Action(self.table, "show_trial", "Show run", tip, context=HERE)
-        tip = "Compares the runs of the selected trials"
-        self.compare = Action(self.table, "compare_trials", "Compare", tip, "Ctrl+Shift+C", context=HERE)
+        self.open_best = Action(self, "show_best_trial", tr("Show the best"), tr("Opens the run of the best trial"))
+        tip = tr("Opens the run of the selected trial (Enter)")
+        self.open = Action(self.table, "show_trial", tr("Show run"), tip, context=HERE)
+        tip = tr("Compares the runs of the selected trials")
+        self.compare = Action(self.table, "compare_trials", tr("Compare"), tip, "Ctrl+Shift+C", context=HERE)
 
     def _lay_out(self) -> None:
         buttons = QWidget()
@@ -150,21 +155,24 @@ class SearchView(QWidget):
         self.best.setText(_best_text(data, best) if best is not None else "")
         self.best.setVisible(best is not None)
         has_failed = data.status in ("failed", "interrupted")
-        cause = state.cause or ("The search ended unexpectedly. Press Continue to resume it." if has_failed else "")
+        cause = state.cause or (tr("The search ended unexpectedly. Press Continue to resume it.") if has_failed else "")
         self.notice.say(cause, "error" if data.status == "failed" else "warning" if has_failed else "info")
 
     def _update_actions(self) -> None:
         data, selected = self.data, self._selected()
         status = data.status if data is not None else ""
-        self.pause.allow("" if status == "running" else "The search isn't running")
-        blocked = {"running": "The search is running", "completed": "The search is complete: raise its budget first"}
+        self.pause.allow("" if status == "running" else tr("The search isn't running"))
+        blocked = {
+            "running": tr("The search is running"),
+            "completed": tr("The search is complete: raise its budget first"),
+        }
         self.resume.allow(blocked.get(status, ""))
-        self.change.allow("Pause the search first" if status == "running" else "")
-        no_best = "" if data is not None and data.best is not None else "No trial is complete yet"
+        self.change.allow(tr("Pause the search first") if status == "running" else "")
+        no_best = "" if data is not None and data.best is not None else tr("No trial is complete yet")
         self.train.allow(no_best)
         self.open_best.allow(no_best)
-        self.open.allow("" if len(selected) == 1 else "Select one trial")
-        self.compare.allow("" if len(selected) > 1 else "Select two or more trials")
+        self.open.allow("" if len(selected) == 1 else tr("Select one trial"))
+        self.compare.allow("" if len(selected) > 1 else tr("Select two or more trials"))
 
     def _selected(self) -> list[TrialRow]:
         return [self.model.rows[row] for row in self.table.selected_rows()]
@@ -189,8 +197,10 @@ class SearchView(QWidget):
         if self.data is None or self.data.best is None:
             return
         epochs = self.data.search.best_epochs or self.data.search.job.training.epochs
-        question = f"Train the settings of trial {self.data.best.number} for {counted(epochs, 'epoch')}?"
-        self.question.say(question, "info", "Train", "Cancel")
+        question = tr("Train the settings of trial {number} for {epochs}?").format(
+            number=self.data.best.number, epochs=counted(epochs, "epoch")
+        )
+        self.question.say(question, "info", tr("Train"), tr("Cancel"))
         self.question.yes.setFocus()
 
     def _train(self) -> None:
@@ -220,6 +230,6 @@ def _best_text(data: SearchData, best: TrialRow) -> str:
     confirmed = confirmed_words(data.state, lambda value: goal_words(data.search.goals[0], value))
     fields = [f"{field_label(name)} {value_words(name, value)}" for name, value in best.params.items()]
     more = [f"{len(fields) - _MAX_FIELDS} more"] if len(fields) > _MAX_FIELDS else []
-    heading = "Best so far" if data.status == "running" else "Best"
+    heading = tr("Best so far") if data.status == "running" else tr("Best")
     reached = "; ".join(filter(None, (goals, confirmed)))
     return f"{heading}: trial {best.number}, {reached}: {', '.join([*fields[:_MAX_FIELDS], *more])}"

@@ -8,20 +8,25 @@ from typing import Any
 from engine.contract.job import FIELDS, Field
 from engine.contract.search import MAX_REPEATS, PARAMETERS, SECONDS
 from gui.form.field_row import FieldRow
+from gui.translation import tr
 from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, IntEditor, TextEditor
 
 NO_GOAL = ""
 _SAMPLERS = [
-    ("tpe", "TPE", "Learns from finished trials where good settings are (Bergstra et al. 2011)"),
-    ("random", "Random", "Chooses at random"),
-    ("grid", "Grid", "Tries all combinations of lists and stepped ranges"),
-    ("nsgaii", "NSGA-II", "An evolutionary search, for two goals (Deb et al. 2002)"),
+    ("tpe", "TPE", tr("Learns from finished trials where good settings are (Bergstra et al. 2011)")),
+    ("random", tr("Random"), tr("Chooses at random")),
+    ("grid", tr("Grid"), tr("Tries all combinations of lists and stepped ranges")),
+    ("nsgaii", "NSGA-II", tr("An evolutionary search, for two goals (Deb et al. 2002)")),
 ]
 _PRUNERS = [
-    ("hyperband", "Hyperband", "Stops trials at several ages, so that late starters get a chance (Li et al. 2018)"),
-    ("halving", "Successive halving", "Keeps the best fraction of the trials at each age (Li et al. 2020)"),
-    ("median", "Median", "Stops trials that are below the median of the others at the same epoch"),
-    ("none", "None", "Trains every trial to its end"),
+    (
+        "hyperband",
+        tr("Hyperband"),
+        tr("Stops trials at several ages, so that late starters get a chance (Li et al. 2018)"),
+    ),
+    ("halving", tr("Successive halving"), tr("Keeps the best fraction of the trials at each age (Li et al. 2020)")),
+    ("median", tr("Median"), tr("Stops trials that are below the median of the others at the same epoch")),
+    ("none", tr("None"), tr("Trains every trial to its end")),
 ]
 
 
@@ -33,28 +38,30 @@ def _int(field: Field, empty: str = "no limit") -> tuple[Field, Editor]:
     return field, IntEditor(field, empty)
 
 
-_CONFIRM_HELP = "How often the best trials are trained again with other seeds. The mean of these repeats decides which trial is best."
+_CONFIRM_HELP = tr(
+    "How often the best trials are trained again with other seeds. The mean of these repeats decides which trial is best."
+)
 
 _ROWS: tuple[Callable[[], tuple[Field, Editor]], ...] = (
-    lambda: (_field("name", "Name", "Name of the search.", "text", ""), TextEditor("required")),
-    lambda: (_field("goal", "Goal", "Result to optimize.", "choice", ""), ChoiceEditor([])),
-    lambda: (_field("against", "Against", "A second goal; the search looks for the best trade-offs.", "choice", NO_GOAL), ChoiceEditor([])),
-    lambda: _int(_field("trials", "Trials", "Number of trials.", "int", 20, optional=True, minimum=1, maximum=100_000)),
-    lambda: (_field("hours", "Hours", "Time during which new trials start.", "float", None), FloatEditor(True, "no limit")),
-    lambda: _int(_field("total_epochs", "Total epochs", "Sum of the epochs of all trials.", "int", None, optional=True, minimum=1, maximum=100_000_000)),
-    lambda: (_field("sampler", "Sampler", "Method that chooses settings.", "choice", "tpe"), ChoiceEditor(list(_SAMPLERS))),
-    lambda: (_field("pruner", "Pruning", "Method that stops trials early.", "choice", "hyperband"), ChoiceEditor(list(_PRUNERS))),
-    lambda: _int(_field("confirm", "Confirm", _CONFIRM_HELP, "int", 1, minimum=0, maximum=MAX_REPEATS)),
-    lambda: _int(_field("seed", "Sampler seed", "Makes the choice of settings reproducible.", "int", 0, minimum=0, maximum=2**31 - 1)),
-    lambda: _int(_field("devices_per_trial", "Per trial", "Number of devices of each trial.", "int", 1, minimum=1, maximum=1024)),
-    lambda: _int(_field("best_epochs", "Best for", "Epochs of the full training with the best settings.", "int", None, optional=True, minimum=1, maximum=FIELDS["epochs"].maximum), "as long as a trial"),
-    lambda: (_field("keep_checkpoints", "Keep all", "Keeps the checkpoints of all trials, not only of the best.", "bool", False), BoolEditor()),
+    lambda: (_field("name", tr("Name"), tr("Name of the search."), "text", ""), TextEditor("required")),
+    lambda: (_field("goal", tr("Goal"), tr("Result to optimize."), "choice", ""), ChoiceEditor([])),
+    lambda: (_field("against", tr("Against"), tr("A second goal; the search looks for the best trade-offs."), "choice", NO_GOAL), ChoiceEditor([])),
+    lambda: _int(_field("trials", tr("Trials"), tr("Number of trials."), "int", 20, optional=True, minimum=1, maximum=100_000)),
+    lambda: (_field("hours", tr("Hours"), tr("Time during which new trials start."), "float", None), FloatEditor(True, "no limit")),
+    lambda: _int(_field("total_epochs", tr("Total epochs"), tr("Sum of the epochs of all trials."), "int", None, optional=True, minimum=1, maximum=100_000_000)),
+    lambda: (_field("sampler", tr("Sampler"), tr("Method that chooses settings."), "choice", "tpe"), ChoiceEditor(list(_SAMPLERS))),
+    lambda: (_field("pruner", tr("Pruning"), tr("Method that stops trials early."), "choice", "hyperband"), ChoiceEditor(list(_PRUNERS))),
+    lambda: _int(_field("confirm", tr("Confirm"), _CONFIRM_HELP, "int", 1, minimum=0, maximum=MAX_REPEATS)),
+    lambda: _int(_field("seed", tr("Sampler seed"), tr("Makes the choice of settings reproducible."), "int", 0, minimum=0, maximum=2**31 - 1)),
+    lambda: _int(_field("devices_per_trial", tr("Per trial"), tr("Number of devices of each trial."), "int", 1, minimum=1, maximum=1024)),
+    lambda: _int(_field("best_epochs", tr("Best for"), tr("Epochs of the full training with the best settings."), "int", None, optional=True, minimum=1, maximum=FIELDS["epochs"].maximum), "as long as a trial"),
+    lambda: (_field("keep_checkpoints", tr("Keep all"), tr("Keeps the checkpoints of all trials, not only of the best."), "bool", False), BoolEditor()),
 )  # fmt: skip
 
 
 OTHER_GOALS = [
-    (SECONDS, "Training time", "Duration of a trial; less is better"),
-    (PARAMETERS, "Parameters", "Number of the model's parameters; fewer is better"),
+    (SECONDS, tr("Training time"), tr("Duration of a trial; less is better")),
+    (PARAMETERS, tr("Parameters"), tr("Number of the model's parameters; fewer is better")),
 ]
 
 

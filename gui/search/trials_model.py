@@ -13,6 +13,7 @@ from engine.contract.search import Goal, TrialRow, TrialState
 from engine.system.format import counted, duration, listed
 from gui.sources.search_data import Axis, SearchData, goal_words, value_words
 from gui.style.icons import icon
+from gui.translation import tr
 from gui.widgets.row_model import Column, RowModel
 
 ICONS: dict[TrialState, tuple[str, str]] = {
@@ -25,8 +26,8 @@ ICONS: dict[TrialState, tuple[str, str]] = {
     "stopped": ("stop", "muted"),
     "failed": ("error", "error"),
 }
-STATE_HELP = "Pruned: stopped early, since others did better at the same epoch"
-CONFIRMED_HELP = (
+STATE_HELP = tr("Pruned: stopped early, since others did better at the same epoch")
+CONFIRMED_HELP = tr(
     "Mean over other seeds, of the best trials and the job's own settings; it decides which trial is the best"
 )
 NUMBER, STATE = 0, 1
@@ -80,13 +81,13 @@ def _columns_depend_on(data: SearchData) -> tuple[object, ...]:
 
 def _columns(data: SearchData) -> tuple[Column[TrialRow], ...]:
     return (
-        Column("Trial", lambda row: str(row.number), lambda row: row.number, number=True),
-        Column("State", lambda row: row.state.capitalize(), lambda row: row.state, help=STATE_HELP),
+        Column(tr("Trial"), lambda row: str(row.number), lambda row: row.number, number=True),
+        Column(tr("State"), lambda row: row.state.capitalize(), lambda row: row.state, help=STATE_HELP),
         *(_goal_column(index, goal) for index, goal in enumerate(data.search.goals)),
         *([_confirmed_column(data.search.goals[0])] if data.confirms else []),
         *map(_field_column, data.axes),
-        Column("Epochs", lambda row: f"{row.epoch} / {row.epochs}", lambda row: row.epoch, number=True),
-        Column("Time", lambda row: duration(row.seconds), lambda row: row.seconds, number=True),
+        Column(tr("Epochs"), lambda row: f"{row.epoch} / {row.epochs}", lambda row: row.epoch, number=True),
+        Column(tr("Time"), lambda row: duration(row.seconds), lambda row: row.seconds, number=True),
     )
 
 
@@ -106,7 +107,7 @@ def _confirmed_column(goal: Goal) -> Column[TrialRow]:
         return f"{values} with {counted(len(row.confirmed), 'other seed')}; standard deviation {spread}"
 
     return Column(
-        "Confirmed",
+        tr("Confirmed"),
         lambda row: goal_words(goal, row.mean),
         lambda row: row.mean,
         number=True,

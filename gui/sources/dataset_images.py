@@ -11,6 +11,7 @@ from PySide6.QtGui import QImage, QImageReader
 
 from engine.system.regular_files import UnusableFile, open_regular
 from gui.sources.background import SingleFlight, reraise
+from gui.translation import tr
 
 FORMATS = ("bmp", "gif", "jpeg", "jpg", "pbm", "pgm", "png", "ppm", "tif", "tiff", "webp")
 """Formats that are decoded, whatever the file's name: pixels only, no documents."""
@@ -28,7 +29,7 @@ def read_image(file: Path, side: int = 0) -> QImage | str:
     except FileNotFoundError:
         return f"{file.name} is missing."
     except OSError as error:
-        return f"{file.name} can't be read: {error.strerror}."
+        return tr("{name} can't be read: {strerror}.").format(name=file.name, strerror=error.strerror)
     except UnusableFile as error:
         return f"{file.name} {error.words}."
     buffer = QBuffer(content)
@@ -36,12 +37,16 @@ def read_image(file: Path, side: int = 0) -> QImage | str:
     reader = QImageReader(buffer)
     reader.setAutoTransform(True)
     if bytes(reader.format().data()).decode(errors="replace") not in FORMATS:
-        return f"{file.name} is not an image that can be shown here."
+        return tr("{name} is not an image that can be shown here.").format(name=file.name)
     size = reader.size()
     if side and size.isValid() and max(size.width(), size.height()) > side:
         reader.setScaledSize(size.scaled(QSize(side, side), Qt.AspectRatioMode.KeepAspectRatio))
     image = reader.read()
-    return f"{file.name} can't be shown: {reader.errorString()}." if image.isNull() else image
+    return (
+        tr("{name} can't be shown: {errorString}.").format(name=file.name, errorString=reader.errorString())
+        if image.isNull()
+        else image
+    )
 
 
 class Thumbnails(QObject):

@@ -22,6 +22,7 @@ from gui.sources.background import Background, in_background
 from gui.sources.columns import Floats
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.timeline import Values
+from gui.translation import tr
 
 BREATHE_EVERY = 500
 """Lines after which the writing thread yields the interpreter to the window."""
@@ -123,7 +124,7 @@ def export_png(path: Path, grabbed: QPixmap) -> Path:
     image = QBuffer()
     image.open(QIODevice.OpenModeFlag.WriteOnly)
     if not grabbed.save(image, "PNG"):
-        raise ExportError(f"Could not save {path.name}: there is nothing to save as an image.")
+        raise ExportError(tr("Could not save {name}: there is nothing to save as an image.").format(name=path.name))
     temporary = _temporary_file(path)
     try:
         with temporary.open("wb") as stream:

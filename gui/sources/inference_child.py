@@ -11,6 +11,7 @@ from engine.contract.inference.messages import MESSAGE, Done, Order, Progress, R
 from engine.system.format import duration
 from gui.format import localised
 from gui.sources.json_lines import Answer, JsonLinesProcess
+from gui.translation import tr
 
 if TYPE_CHECKING:
     from engine.contract.inference.messages import Message
@@ -32,7 +33,7 @@ class InferenceChild(JsonLinesProcess):
     def start(self, order: Order) -> None:
         """Execute `order`."""
         self.order = order
-        self.run(stdin=msgspec.json.encode(order), first=Progress(fraction=0.0, what="Starting"))
+        self.run(stdin=msgspec.json.encode(order), first=Progress(fraction=0.0, what=tr("Starting")))
 
 
 def _answer_in(message: Message) -> Answer | None:

@@ -8,6 +8,7 @@ from engine.contract.catalogue import load_catalogue, supplement_file
 from engine.contract.dataset import INSPECTION, InspectionDone, InspectionMessage, InspectionProgress, inspector_options
 from engine.contract.job import Job
 from gui.sources.json_lines import Answer, JsonLinesProcess
+from gui.translation import tr
 
 _REPORT_LIMIT_BYTES = 64 << 20
 
@@ -24,7 +25,7 @@ class Inspector(JsonLinesProcess):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(
             "engine.data",
-            "Inspecting the folder",
+            tr("Inspecting the folder"),
             INSPECTION.decode,
             _report_in,
             parent,
@@ -50,7 +51,7 @@ class PluginReader(JsonLinesProcess):
 
     def __init__(self, parent: QObject | None = None) -> None:
         # Plug-ins may print anything while they are imported.
-        super().__init__("engine.catalogue", "Reading the installed plug-ins", bytes, lambda _line: None, parent)
+        super().__init__("engine.catalogue", tr("Reading the installed plug-ins"), bytes, lambda _line: None, parent)
 
     def start(self) -> None:
         """Import the plug-ins unless the supplement is up to date."""

@@ -11,6 +11,7 @@ from PySide6.QtCore import QObject, QProcess, Signal
 
 from engine.contract.protocol import FrameError, Frames
 from engine.system import paths
+from gui.translation import tr
 
 LINE_LIMIT_BYTES = 1 << 20
 GOODBYE_MS = 3000
@@ -156,12 +157,18 @@ class JsonLinesProcess(QObject):
                     self._answer = answer
         except (FrameError, msgspec.DecodeError) as error:
             self.cancel()
-            self.failed.emit(f"{self._activity} returned invalid output: {error}.")
+            self.failed.emit(
+                tr("{activity} returned invalid output: {error}.").format(activity=self._activity, error=error)
+            )
 
     def _on_error(self, error: QProcess.ProcessError) -> None:
         if error == QProcess.ProcessError.FailedToStart:
             self.cancel()
-            self.failed.emit(f"{self._activity} could not start: {sys.executable} failed to run.")
+            self.failed.emit(
+                tr("{activity} could not start: {executable} failed to run.").format(
+                    activity=self._activity, executable=sys.executable
+                )
+            )
 
     def _on_finished(self, code: int) -> None:
         self._read()

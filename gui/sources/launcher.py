@@ -18,6 +18,7 @@ from engine.runs.launch import Preloader, start_supervisor
 from engine.runs.resume import job_to_resume, save_next_job
 from engine.system import paths
 from gui.sources.background import Background, in_background
+from gui.translation import tr
 
 log = logging.getLogger("footplate.window")
 
@@ -137,7 +138,7 @@ class Launcher(QObject):
         if isinstance(error, OSError | _CannotResume):
             self.failed.emit(error.problems if isinstance(error, _CannotResume) else [problem_of(error)])
             return
-        self.failed.emit([Problem("run", "Could not create the run.", "See the window's log for details.")])
+        self.failed.emit([Problem("run", tr("Could not create the run."), tr("See the window's log for details."))])
         raise error
 
     def _on_preloader_ready(self) -> None:
@@ -196,12 +197,20 @@ def problem_of(error: OSError) -> Problem:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return Problem(
             "run",
-            f"No permission to write to {where}.",
-            f"Grant write access, or {elsewhere} and restart.",
+            tr("No permission to write to {where}.").format(where=where),
+            tr("Grant write access, or {elsewhere} and restart.").format(elsewhere=elsewhere),
         )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Problem("run", f"The disk with {where} is full.", f"Free up space, or {elsewhere} and restart.")
-    return Problem("run", f"Could not create the run in {where}: {error.strerror}.", f"Fix this, or {elsewhere}.")
+        return Problem(
+            "run",
+            tr("The disk with {where} is full.").format(where=where),
+            tr("Free up space, or {elsewhere} and restart.").format(elsewhere=elsewhere),
+        )
+    return Problem(
+        "run",
+        tr("Could not create the run in {where}: {strerror}.").format(where=where, strerror=error.strerror),
+        tr("Fix this, or {elsewhere}.").format(elsewhere=elsewhere),
+    )
 
 
 def _absolute(path: str) -> str:

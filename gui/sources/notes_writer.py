@@ -13,6 +13,7 @@ from PySide6.QtCore import QObject, Signal
 from engine.runs.folder import RunSummary
 from engine.runs.notes import RunNotes, change_notes
 from gui.sources.background import SingleFlight
+from gui.translation import tr
 
 
 class NotesWriter(QObject):
@@ -72,4 +73,8 @@ class NotesWriter(QObject):
         self._flight.request()
         if run is None or not isinstance(error, OSError):
             raise error
-        self.failed.emit(f"Could not save the notes of {run.run_id}: {error.strerror} ({run.folder}).")
+        self.failed.emit(
+            tr("Could not save the notes of {run_id}: {strerror} ({folder}).").format(
+                run_id=run.run_id, strerror=error.strerror, folder=run.folder
+            )
+        )

@@ -14,6 +14,7 @@ from engine.contract.catalogue import load_catalogue
 from engine.contract.command import resume_line
 from engine.contract.idle_fields import idle_fields
 from engine.contract.job import Job, load_job
+from gui.translation import tr
 
 if TYPE_CHECKING:
     from engine.contract.problems import Problem
@@ -39,7 +40,7 @@ class Prefill:
     job: Job
     run: RunFolder | None = None
     checkpoint: str = ""
-    action: str = "Train"
+    action: str = tr("Train")
     preset: dict[str, Any] = field(default_factory=dict)
     focus: str = "strategy"
 
@@ -103,7 +104,9 @@ def read_paths(paths: Sequence[str]) -> Opened:
     path = next(folder_or_job, "")
     if not path:
         names = " and ".join(filter(None, (os.path.basename(path) for path in paths[:2])))
-        return Opened(problem=f"{names} can't be opened: choose a dataset folder or a job file (*.toml).")
+        return Opened(
+            problem=tr("{names} can't be opened: choose a dataset folder or a job file (*.toml).").format(names=names)
+        )
     return Opened(folder=path) if os.path.isdir(path) else _read_job(Path(path))
 
 
@@ -113,4 +116,4 @@ def _read_job(path: Path) -> Opened:
         return Opened(problem=f"The job in {path} can't be used. {' '.join(map(str, problems))}")
     # The file may come from somebody else, and only the user may allow a model's code to run.
     job = job.with_fields(model_file_sha256="")
-    return Opened(prefill=Prefill(text=f"A new run with the job in {path}.", job=job))
+    return Opened(prefill=Prefill(text=tr("A new run with the job in {path}.").format(path=path), job=job))

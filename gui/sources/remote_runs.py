@@ -16,6 +16,7 @@ from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 from gui.sources.json_lines import Answer, JsonLinesProcess
+from gui.translation import tr
 
 _ANSWER_S = 60.0
 _GOODBYE_MS = 3000
@@ -53,7 +54,9 @@ def _query(name: str, kind: type[_Line], *arguments: str) -> list[_Line]:
     except subprocess.TimeoutExpired:
         raise QueryFailed(f"{name} has not answered within {_ANSWER_S:.0f} s.") from None
     except NOT_DECODED:
-        raise QueryFailed(f"{name} sent output that this window can't read. Update Footplate there, or here.") from None
+        raise QueryFailed(
+            tr("{name} sent output that this window can't read. Update Footplate there, or here.").format(name=name)
+        ) from None
     except FileNotFoundError:
         raise QueryFailed("ssh was not found on this machine.") from None
 
@@ -83,7 +86,7 @@ class FollowedRun(QObject):
         process.setStandardErrorFile(QProcess.nullDevice())
         process.readyReadStandardOutput.connect(self._read)
         process.finished.connect(self._on_exit)
-        self._problem = f"{name}: {run_id} can't be followed."
+        self._problem = tr("{name}: {run_id} can't be followed.").format(name=name, run_id=run_id)
         self._process = process
         process.start(sys.executable, ["-m", "engine.machines.follower", name, run_id])
 
@@ -124,7 +127,7 @@ class FollowedRun(QObject):
         process, self._process = self._process, None
         if process is not None:
             process.deleteLater()
-            self.failed.emit(self._problem or "Following the run has ended unexpectedly. Open it again.")
+            self.failed.emit(self._problem or tr("Following the run has ended unexpectedly. Open it again."))
 
 
 class FileFetch(JsonLinesProcess):
@@ -135,7 +138,7 @@ class FileFetch(JsonLinesProcess):
 
     def __init__(self, parent: QObject | None = None) -> None:
         decode = msgspec.json.Decoder(FetchProgress).decode
-        super().__init__("engine.machines.fetch", "Fetching the file", decode, _answer_in, parent)
+        super().__init__("engine.machines.fetch", tr("Fetching the file"), decode, _answer_in, parent)
 
     def start(self, name: str, run_id: str, path: str) -> None:
         """Transfer the missing bytes of the file at `path` in the run's folder."""

@@ -16,11 +16,12 @@ from gui.format import lately
 from gui.sources.checkpoints import Checkpoint, checkpoints_of, to_fork_from
 from gui.sources.prefill import Prefill
 from gui.titles import changes_words, run_title
+from gui.translation import tr
 
 MORE_EPOCHS = 5
 """Epochs that training a completed run further adds by default."""
 
-_GREY = "Grey fields can't be changed when resuming."
+_GREY = tr("Grey fields can't be changed when resuming.")
 
 _MAX_NAME = 120
 """Longest name of a run, as in a job."""
@@ -45,7 +46,7 @@ def to_resume(summary: RunSummary) -> Prefill:
             job=renamed,
             run=run,
             checkpoint=checkpoint_path,
-            action="Train further",
+            action=tr("Train further"),
             preset={"epochs": job.training.epochs + MORE_EPOCHS},
             focus="epochs",
         )
@@ -54,7 +55,7 @@ def to_resume(summary: RunSummary) -> Prefill:
         job=renamed,
         run=run,
         checkpoint=checkpoint_path,
-        action="Resume",
+        action=tr("Resume"),
     )
 
 
@@ -74,10 +75,14 @@ def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
     written = ", ".join(filter(None, (chosen.name, chosen.location)))
     if chosen.weights_alone:
         changes |= {"resume_from": "", "weights_file": str(chosen.path)}
-        text = f"A new run with the best weights of {of} ({written}). It starts at its first epoch, without the optimizer state."
+        text = tr(
+            "A new run with the best weights of {of} ({written}). It starts at its first epoch, without the optimizer state."
+        ).format(of=of, written=written)
     else:
         changes |= {"resume_from": str(chosen.path)}
-        text = f"A new run that continues from a checkpoint of {of} ({written}). The original stays unchanged."
+        text = tr(
+            "A new run that continues from a checkpoint of {of} ({written}). The original stays unchanged."
+        ).format(of=of, written=written)
     fork = Prefill(text=text, job=job.with_fields(**changes))
     over = summary.state == "completed" and (chosen.epoch is None or chosen.epoch >= job.training.epochs)
     if over and not chosen.weights_alone:  # else there would be nothing left to train
@@ -97,7 +102,9 @@ def to_follow(summary: RunSummary, changes: Mapping[str, Any], *, further: bool)
     before, after = (_fitting_recipe(each) for each in (job, job.with_fields(**changes)))
     preset = {"recipe": after, **changes} if before == job.recipe != after else dict(changes)
     return Prefill(
-        text=f"A new run like “{run_title(summary)}”, but with {changes_words(preset)}.",
+        text=tr("A new run like “{summary}”, but with {preset}.").format(
+            summary=run_title(summary), preset=changes_words(preset)
+        ),
         job=job,
         preset=preset,
         focus=next(iter(changes)),
@@ -112,7 +119,11 @@ def _read(summary: RunSummary) -> tuple[RunFolder, Job]:
     run = RunFolder(summary.folder)
     job = run.job()
     if job is None:
-        raise CannotPrefill(f"The job of “{run_title(summary)}” can't be read: check {run.job_file}.")
+        raise CannotPrefill(
+            tr("The job of “{summary}” can't be read: check {job_file}.").format(
+                summary=run_title(summary), job_file=run.job_file
+            )
+        )
     return run, job
 
 

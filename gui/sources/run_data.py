@@ -45,16 +45,17 @@ from engine.system.plain_text import shorten_texts
 from gui.format import localised
 from gui.sources.run_series import DeviceColumns, Steps, ValidationDetails, Validations
 from gui.titles import changes_words
+from gui.translation import tr
 
 LineKind = Literal["debug", "info", "warning", "error"]
 
 
 _ENDINGS: dict[Outcome, str] = {
-    "completed": "The run completed",
-    "paused": "The run was paused",
-    "stopped": "The run was stopped",
-    "failed": "The run failed",
-    "unsaved": "The run's last state could not be saved",
+    "completed": tr("The run completed"),
+    "paused": tr("The run was paused"),
+    "stopped": tr("The run was stopped"),
+    "failed": tr("The run failed"),
+    "unsaved": tr("The run's last state could not be saved"),
 }
 
 
@@ -237,7 +238,9 @@ class RunData:
                 self.epoch, self.restarting = event.epoch, None
             case CheckpointSaved():
                 self.checkpoints[event.kind] = event
-                self._add_line(event, "info", f"Saved the {event.kind} checkpoint to {event.path}")
+                self._add_line(
+                    event, "info", tr("Saved the {kind} checkpoint to {path}").format(kind=event.kind, path=event.path)
+                )
             case Warned():
                 before = self.warnings.pop(event.code, None)
                 self.warnings[event.code] = Warnings(before.count + 1 if before is not None else 1, event)
@@ -259,11 +262,11 @@ class RunData:
             case CommandReceived():
                 if event.command in ("pause", "stop") and self.asked != "stop":
                     self.asked = "stop" if event.command == "stop" else "pause"
-                self._add_line(event, "info", f"Asked to {event.command.replace('_', ' ')}")
+                self._add_line(event, "info", tr("Asked to {replace}").format(replace=event.command.replace("_", " ")))
             case DevicesFree():
                 self.devices_free = event
                 note = "" if event.verified else " (the workers have exited; GPU memory could not be checked)"
-                self._add_line(event, "info", f"Devices are free{note}")
+                self._add_line(event, "info", tr("Devices are free{note}").format(note=note))
             case Verdict():
                 self.verdict = event
                 self._add_line(event, "info", event.sentence)
@@ -286,10 +289,20 @@ class RunData:
         self._entered.clear()
         with_workers = f"with {_workers(event.world_size)}"
         if self.executions == 1:
-            self._add_line(event, "info", f"Run {event.run_id} started {with_workers}")
+            self._add_line(
+                event,
+                "info",
+                tr("Run {run_id} started {with_workers}").format(run_id=event.run_id, with_workers=with_workers),
+            )
         else:
             since = duration(max(0.0, event.time - self.last_time))
-            self._add_line(event, "info", f"Run {event.run_id} resumed {with_workers} after {since}")
+            self._add_line(
+                event,
+                "info",
+                tr("Run {run_id} resumed {with_workers} after {since}").format(
+                    run_id=event.run_id, with_workers=with_workers, since=since
+                ),
+            )
 
     def _restart(self, event: Restarting) -> None:
         self.restarting, self.failure, self.unsaved = event, None, False
@@ -344,12 +357,14 @@ def attempt_words(event: Restarting) -> str:
 
 
 def _restart_words(event: Restarting) -> str:
-    return f"Restarting from the last checkpoint ({attempt_words(event)}): {event.cause}"
+    return tr("Restarting from the last checkpoint ({event}): {cause}").format(
+        event=attempt_words(event), cause=event.cause
+    )
 
 
 def _waiting_words(event: Waiting) -> str:
     if event.held:
-        return f"Waiting in the queue at position {event.position}, on hold"
+        return tr("Waiting in the queue at position {position}, on hold").format(position=event.position)
     reasons = [f"behind {', '.join(event.behind)}"] if event.behind else []
     return ", ".join([f"Waiting in the queue at position {event.position}", *reasons, *event.others])
 
@@ -360,7 +375,7 @@ def _workers(world_size: int) -> str:
 
 def _validation_words(event: Validation, task: str) -> str:
     measures = ", ".join(f"{name} {_written(task, name, value)}" for name, value in event.measures.items())
-    return f"Validation after epoch {event.epoch}: {measures}"
+    return tr("Validation after epoch {epoch}: {measures}").format(epoch=event.epoch, measures=measures)
 
 
 def _written(task: str, name: str, value: float) -> str:

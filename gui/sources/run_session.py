@@ -22,6 +22,7 @@ from gui.sources.queue_position import queue_message
 from gui.sources.run_data import Asked, RunData
 from gui.sources.run_reader import Poll, RunReader, Stamp
 from gui.sources.run_status import RunStatus, status_of
+from gui.translation import tr
 
 SLICE_S = 0.012
 """Time for which the log is read at once; sorting its events takes the window about as long."""
@@ -120,7 +121,7 @@ class RunSession(QObject):
     @property
     def status(self) -> RunStatus:
         if self.run is None:
-            return RunStatus(text="Idle · nothing is running")
+            return RunStatus(text=tr("Idle · nothing is running"))
         state = self._state or "starting"
         waiting, started = self.data.waiting, self.data.started
         words = {"interrupted": self._interruption} if self._interruption else {}
@@ -128,7 +129,7 @@ class RunSession(QObject):
             name_of: Callable[[str], str] = lambda run_id: self._names.get(run_id, run_id)  # noqa: E731
             words["in_line"] = queue_message(waiting, started.job.parallel.devices, self._gpu_titles, name_of)
         elif state == "waiting" and self._slurm is not None:
-            words["in_line"] = f"SLURM {self._slurm.words}"
+            words["in_line"] = tr("SLURM {words}").format(words=self._slurm.words)
         status = status_of(self.data, state, self._requested, **words)
         if not self._rejection or not self.active:
             return status

@@ -10,6 +10,7 @@ from engine.runs.folder import State
 from gui.format import counted, size
 from gui.sources.run_data import Asked, RunData, attempt_words
 from gui.titles import short_measure
+from gui.translation import tr
 
 StatusLabel = Literal[
     "Idle", "Checking", "Starting", "Fetching", "Waiting", "Running", "Restarting", "Pausing", "Stopping", "Completed", "Paused",
@@ -25,18 +26,18 @@ _ENDED: dict[State, StatusLabel] = {
     "interrupted": "Interrupted",
 }
 _NO_PAUSE: dict[StatusLabel, str] = {
-    "Idle": "Nothing is running",
-    "Checking": "Nothing is running",
-    "Fetching": "It holds no device yet; Stop ends it",
-    "Waiting": "A waiting run holds no devices; Stop removes it from the queue",
-    "Pausing": "It pauses after the current step",
-    "Stopping": "It is already stopping",
-    "Completed": "It is complete",
+    "Idle": tr("Nothing is running"),
+    "Checking": tr("Nothing is running"),
+    "Fetching": tr("It holds no device yet; Stop ends it"),
+    "Waiting": tr("A waiting run holds no devices; Stop removes it from the queue"),
+    "Pausing": tr("It pauses after the current step"),
+    "Stopping": tr("It is already stopping"),
+    "Completed": tr("It is complete"),
 }
 _NO_STOP: dict[StatusLabel, str] = {
-    "Idle": "Nothing is running",
-    "Checking": "Nothing is running",
-    "Stopping": "It is already stopping",
+    "Idle": tr("Nothing is running"),
+    "Checking": tr("Nothing is running"),
+    "Stopping": tr("It is already stopping"),
 }
 
 
@@ -148,20 +149,20 @@ def _text(label: StatusLabel, data: RunData, step: int | None, epochs: int | Non
     after = f"after {counted(step, 'step')}" if step is not None else "before the first step"
     texts = {
         "Completed": "Completed" + (f" · {counted(epochs, 'epoch')}" if epochs else "") + _best(data),
-        "Paused": f"Paused {after} · {_free(data)}",
-        "Stopped": f"Stopped {after} · {_free(data)}",
-        "Failed": f"Failed: {cause_of(data)}",
-        "Unsaved": f"Unsaved: {cause_of(data)}",
-        "Pausing": f"Pausing {after} · waiting for the workers to save and end",
+        "Paused": tr("Paused {after} · {data}").format(after=after, data=_free(data)),
+        "Stopped": tr("Stopped {after} · {data}").format(after=after, data=_free(data)),
+        "Failed": tr("Failed: {data}").format(data=cause_of(data)),
+        "Unsaved": tr("Unsaved: {data}").format(data=cause_of(data)),
+        "Pausing": tr("Pausing {after} · waiting for the workers to save and end").format(after=after),
         "Stopping": (
-            f"Stopping {after} · waiting for the workers to end"
+            tr("Stopping {after} · waiting for the workers to end").format(after=after)
             if data.failure is None
-            else f"Stopping: {cause_of(data)}"
+            else tr("Stopping: {data}").format(data=cause_of(data))
         ),
         "Restarting": _restarting(data),
-        "Interrupted": f"Interrupted {after}: {why}",
-        "Waiting": f"Waiting · {why}",
-        "Fetching": f"Fetching · {_fetching(data)}",
+        "Interrupted": tr("Interrupted {after}: {why}").format(after=after, why=why),
+        "Waiting": tr("Waiting · {why}").format(why=why),
+        "Fetching": tr("Fetching · {data}").format(data=_fetching(data)),
         "Starting": f"Starting · {data.phase_detail or 'waiting for the workers'}",
     }
     return texts.get(label) or _running(data, epochs)
@@ -184,7 +185,11 @@ def _fetching(data: RunData) -> str:
 
 def _restarting(data: RunData) -> str:
     event = data.restarting
-    return f"Restarting · {attempt_words(event)}, after: {first_sentence(event.cause)}" if event is not None else ""
+    return (
+        tr("Restarting · {event}, after: {cause}").format(event=attempt_words(event), cause=first_sentence(event.cause))
+        if event is not None
+        else ""
+    )
 
 
 def _running(data: RunData, epochs: int | None) -> str:
@@ -195,7 +200,11 @@ def _running(data: RunData, epochs: int | None) -> str:
     }.get(data.phase or "")
     if data.epoch and epochs:
         where = f"epoch {data.epoch} of {epochs}"
-        return f"Running · {where}, {doing}" if doing else f"Running · {where}"
+        return (
+            tr("Running · {where}, {doing}").format(where=where, doing=doing)
+            if doing
+            else tr("Running · {where}").format(where=where)
+        )
     return f"Running · {data.phase_detail or doing or 'waiting for the first step'}"
 
 

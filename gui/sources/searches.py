@@ -15,6 +15,7 @@ from engine.runs.searches import SearchFolder, list_searches
 from engine.system.decode_errors import NOT_DECODED
 from gui.sources.background import SingleFlight
 from gui.sources.search_data import SearchData, data_of
+from gui.translation import tr
 
 POLL_MS = 1000
 
@@ -124,7 +125,7 @@ class Searches(QObject):
         news: SearchData | str | None = None
         if line is None:
             current: tuple[object, ...] = ("",)
-            news = f"The folder of the search “{opened}” is gone." if opened else None
+            news = tr("The folder of the search “{opened}” is gone.").format(opened=opened) if opened else None
         else:
             current = (self._known[opened].signatures, line.status, line.why)
             news = line.why or None
@@ -170,9 +171,11 @@ def _why(file: Path) -> str:
     try:
         msgspec.json.decode(file.read_bytes(), type=Search)
     except OSError as error:
-        return f"{file} can't be read: {error.strerror}. Check its permissions."
+        return tr("{file} can't be read: {strerror}. Check its permissions.").format(file=file, strerror=error.strerror)
     except msgspec.ValidationError as error:
-        return f"This search was made by another version of Footplate: {error}. Open it with that version."
+        return tr("This search was made by another version of Footplate: {error}. Open it with that version.").format(
+            error=error
+        )
     except NOT_DECODED as error:
-        return f"{file} is damaged: {error}. The trials' runs are still in Runs."
+        return tr("{file} is damaged: {error}. The trials' runs are still in Runs.").format(file=file, error=error)
     return ""

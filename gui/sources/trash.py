@@ -11,6 +11,7 @@ from PySide6.QtCore import QFile
 
 from engine.runs.folder import ENDED, RunFolder
 from engine.system import paths
+from gui.translation import tr
 
 
 class CannotTrash(Exception):  # noqa: N818  (a state of things more than an error)
@@ -30,7 +31,7 @@ def trash_run(run: RunFolder) -> Trashed:
     """Move a run's folder to a trash on its own disk. Raises CannotTrash for an active run or a refused move."""
     supervisor = run.supervisor()
     if run.state() not in ENDED or (supervisor is not None and supervisor.alive()):
-        raise CannotTrash(f"{run.run_id} is still running: stop it first.")
+        raise CannotTrash(tr("{run_id} is still running: stop it first.").format(run_id=run.run_id))
     return trash_folder(run.path)
 
 
@@ -38,7 +39,7 @@ def trash_folder(folder: Path) -> Trashed:
     """Move a folder to a trash on its own disk. Raises CannotTrash if it is gone or the system refuses."""
     path = folder.absolute()
     if not path.is_dir():
-        raise CannotTrash(f"{path.name} no longer exists.")
+        raise CannotTrash(tr("{name} no longer exists.").format(name=path.name))
     thrown = QFile(str(path))
     if thrown.moveToTrash():  # which on Linux refuses a trash that another user has prepared
         return Trashed(path, Path(thrown.fileName()), desktop=True)
@@ -46,22 +47,28 @@ def trash_folder(folder: Path) -> Trashed:
         location = paths.private_folder(paths.home() / "trash") / f"{path.name}.{time.time_ns()}"
         os.rename(path, location)
     except OSError as error:
-        raise CannotTrash(f"{path.name} could not be moved: {error.strerror} ({path}).") from error
+        raise CannotTrash(
+            tr("{name} could not be moved: {strerror} ({path}).").format(
+                name=path.name, strerror=error.strerror, path=path
+            )
+        ) from error
     return Trashed(path, location, desktop=False)
 
 
 def put_back(thing: Trashed) -> None:
     """Move a folder from the trash back. Raises CannotTrash if it is gone from the trash or its path is taken."""
     if not thing.location.is_dir():
-        raise CannotTrash(f"{thing.origin.name} is no longer in the trash.")
+        raise CannotTrash(tr("{name} is no longer in the trash.").format(name=thing.origin.name))
     if thing.origin.exists():
-        raise CannotTrash(f"{thing.origin} exists again, so the one in the trash stays there.")
+        raise CannotTrash(tr("{origin} exists again, so the one in the trash stays there.").format(origin=thing.origin))
     try:
         thing.origin.parent.mkdir(parents=True, exist_ok=True)
         os.rename(thing.location, thing.origin)
     except OSError as error:
         raise CannotTrash(
-            f"{thing.origin.name} could not be restored from the trash: {error.strerror} ({thing.origin})."
+            tr("{name} could not be restored from the trash: {strerror} ({origin}).").format(
+                name=thing.origin.name, strerror=error.strerror, origin=thing.origin
+            )
         ) from error
     if thing.desktop:  # the Trash specification of freedesktop.org stores the original path in a file of its own
         (thing.location.parents[1] / "info" / f"{thing.location.name}.trashinfo").unlink(missing_ok=True)

@@ -7,6 +7,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QGridLayout, QLabel, QPushButton, QWidget
 
 from engine.checks.machine_findings import Finding
+from gui.translation import tr
 from gui.widgets.labels import IconLabel
 
 _TOPIC_WIDTH = 84
@@ -23,7 +24,7 @@ class FindingRow(QWidget):
         self.text = QLabel(_sentence(finding.text), wordWrap=True)
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.text.setAccessibleName(str(finding))
-        self.copy = QPushButton("Copy the command")
+        self.copy = QPushButton(tr("Copy the command"))
         self.copy.setAccessibleDescription(finding.command)
         self.copy.setToolTip(finding.command)
         self.copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(finding.command))
@@ -49,10 +50,12 @@ class FindingRow(QWidget):
 
 def _icon(finding: Finding) -> IconLabel:
     if finding.grade == "fine":
-        return IconLabel("ok", "ok", "Fine")
+        return IconLabel("ok", "ok", tr("Fine"))
     if finding.grade == "limited":
-        return IconLabel("warning", "warning", "Note") if finding.remedy else IconLabel("info", "accent", "Note")
-    return IconLabel("error", "error", "Wrong")
+        return (
+            IconLabel("warning", "warning", tr("Note")) if finding.remedy else IconLabel("info", "accent", tr("Note"))
+        )
+    return IconLabel("error", "error", tr("Wrong"))
 
 
 def _sentence(text: str) -> str:

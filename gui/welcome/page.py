@@ -21,14 +21,15 @@ from engine.checks.machine_findings import (
 from engine.checks.torch_build import installed_torch
 from engine.contract.devices import Snapshot
 from gui.sources.background import in_background, reraise
+from gui.translation import tr
 from gui.welcome.finding_row import FindingRow
 from gui.widgets.scroll_panel import scroll_column
 
 _WIDTH = 720
 _BUTTON_HEIGHT = 38
-_SAMPLE = "A part of Fashion-MNIST, ten classes of small images."
-_OPEN = "Your own folder in any supported format. You can also drop it on the window."
-_CHECKING = "Checking this machine…"
+_SAMPLE = tr("A part of Fashion-MNIST, ten classes of small images.")
+_OPEN = tr("Your own folder in any supported format. You can also drop it on the window.")
+_CHECKING = tr("Checking this machine…")
 
 
 class WelcomePage(QWidget):
@@ -50,16 +51,16 @@ class WelcomePage(QWidget):
         self._machine: list[Finding] = []
         self._disk: list[Finding] | None = None
         self.rows: list[FindingRow] = []
-        title = QLabel("Welcome to Footplate", wordWrap=True)
+        title = QLabel(tr("Welcome to Footplate"), wordWrap=True)
         title.setObjectName("welcome")
-        about = QLabel("Train vision models on this machine and monitor its devices.", wordWrap=True)
+        about = QLabel(tr("Train vision models on this machine and monitor its devices."), wordWrap=True)
         about.setObjectName("muted")
-        self.sample = QPushButton("Train the sample")
+        self.sample = QPushButton(tr("Train the sample"))
         self.sample.setObjectName("primary")
         self.sample.clicked.connect(lambda: self.sample_requested.emit(self.has_usable_gpu))
-        self.open = QPushButton("Open a folder…")
+        self.open = QPushButton(tr("Open a folder…"))
         self.open.clicked.connect(self.folder_requested)
-        self.watch = QPushButton("Monitor the devices")
+        self.watch = QPushButton(tr("Monitor the devices"))
         self.watch.clicked.connect(self.monitor_requested)
         column = QWidget()
         column.setMaximumWidth(_WIDTH)
@@ -115,7 +116,7 @@ class WelcomePage(QWidget):
         grid.setVerticalSpacing(10)
         grid.setColumnStretch(1, 1)
         self.about_sample = QLabel(_SAMPLE)
-        about_watch = QLabel("Load, memory, temperature, power and processes, live and for the last 24 hours.")
+        about_watch = QLabel(tr("Load, memory, temperature, power and processes, live and for the last 24 hours."))
         choices = ((self.sample, self.about_sample), (self.open, QLabel(_OPEN)), (self.watch, about_watch))
         for number, (button, about) in enumerate(choices):
             about.setWordWrap(True)
@@ -134,7 +135,7 @@ class WelcomePage(QWidget):
         self._list = QVBoxLayout(card)
         self._list.setContentsMargins(16, 12, 16, 14)
         self._list.setSpacing(9)
-        heading = QLabel("This machine")
+        heading = QLabel(tr("This machine"))
         heading.setObjectName("heading")
         self._checking_label = QLabel(_CHECKING)
         self._checking_label.setObjectName("muted")

@@ -10,11 +10,17 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QToolBut
 
 from engine.system.plain_text import shortened
 from gui.style import icons
+from gui.translation import tr
 from gui.widgets.labels import IconLabel
 
 Severity = Literal["info", "ok", "warning", "error"]
 
-_SPOKEN: dict[Severity, str] = {"info": "Information", "ok": "Done", "warning": "Warning", "error": "Error"}
+_SPOKEN: dict[Severity, str] = {
+    "info": tr("Information"),
+    "ok": tr("Done"),
+    "warning": tr("Warning"),
+    "error": tr("Error"),
+}
 
 
 class Banner(QFrame):
@@ -88,7 +94,7 @@ class QuestionBar(Banner):
 
     def __init__(self, name: str, parent: QWidget | None = None) -> None:
         """Create a bar with an accessible name."""
-        yes, no = QPushButton("Yes"), QPushButton("No")  # a control has a name before it is first asked, too
+        yes, no = QPushButton(tr("Yes")), QPushButton(tr("No"))  # a control has a name before it is first asked, too
         super().__init__(yes, no, name=name, parent=parent)
         self.yes, self.no = yes, no
 

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QLabel, QSlider
 
 from gui.format import localised
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import labelled
 
@@ -41,7 +42,7 @@ class CurveControls(QWidget):
         self.axis = QComboBox()
         for title, axis in axes:
             self.axis.addItem(title, axis)
-        self.axis.setAccessibleName(f"Horizontal axis{of}")
+        self.axis.setAccessibleName(tr("Horizontal axis{of}").format(of=of))
         self.axis.currentIndexChanged.connect(lambda _index: self.axis_chosen.emit(self.axis.currentData()))
         self.smoothing = QSlider(Qt.Orientation.Horizontal)
         self.smoothing.setRange(0, _SMOOTHEST)
@@ -49,12 +50,12 @@ class CurveControls(QWidget):
         self.smoothing.setMinimumWidth(60)
         self.smoothing.setMaximumWidth(180)
         self.smoothing.setAccessibleName(f"Smoothing{of}")
-        self.smoothing.setToolTip("Weight of the exponential moving average; faint curves are unsmoothed")
+        self.smoothing.setToolTip(tr("Weight of the exponential moving average; faint curves are unsmoothed"))
         self.smoothing.valueChanged.connect(self._smooth)
         self._weight = QLabel("0.00")
         self._weight.setFont(theme.tabular(self._weight.font()))
-        self.log_scale = QCheckBox("Log&arithmic loss")
-        self.log_scale.setAccessibleName(f"Logarithmic loss{of}")
+        self.log_scale = QCheckBox(tr("Log&arithmic loss"))
+        self.log_scale.setAccessibleName(tr("Logarithmic loss{of}").format(of=of))
         self.log_scale.toggled.connect(self.log_toggled)
         inside = QWidget()
         flow = FlowLayout(inside, spacing=12, line_spacing=4)

@@ -24,6 +24,7 @@ from PySide6.QtWidgets import (
 from engine.contract.job import Field
 from gui.format import number_in, significant
 from gui.style import icons
+from gui.translation import tr
 from gui.widgets import file_dialogs
 
 
@@ -156,8 +157,8 @@ class PathEditor(TextEditor):
         self._what = what
         self.browse = QToolButton()
         self.browse.setIcon(icons.icon("folder" if folder else "file", "muted"))
-        self.browse.setAccessibleName(f"Browse for {what}")
-        self.browse.setToolTip(f"Browse for {what}")
+        self.browse.setAccessibleName(tr("Browse for {what}").format(what=what))
+        self.browse.setToolTip(tr("Browse for {what}").format(what=what))
         self.browse.clicked.connect(self.open_browser)
         layout = self.layout()
         assert layout is not None
@@ -165,7 +166,9 @@ class PathEditor(TextEditor):
 
     def open_browser(self) -> None:
         """Open a file dialog that is not modal."""
-        file_dialogs.choose(self, f"Choose {self._what}", self.value(), self._folder, self.set_value)
+        file_dialogs.choose(
+            self, tr("Choose {what}").format(what=self._what), self.value(), self._folder, self.set_value
+        )
 
 
 class IntEditor(Editor):

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 )
 
 from gui.actions import Action
+from gui.translation import tr
 from gui.widgets.buttons import make_menu_button
 from gui.widgets.scroll_panel import scroll_panel
 
@@ -62,7 +63,7 @@ def tab_bar(name: str, titles: Sequence[str]) -> QTabBar:
 def save_button(name: str, tip: str, actions: Iterable[Action]) -> QToolButton:
     """Return a button "Save" with a menu of `actions` and an accessible name."""
     button = QToolButton()
-    button.setText("Save")
+    button.setText(tr("Save"))
     button.setAccessibleName(name)
     button.setToolTip(tip)
     make_menu_button(button)

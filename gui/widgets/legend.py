@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from engine.contract.images import LegendEntry
 from gui.style import theme
+from gui.translation import tr
 
 LINES = 2
 SWATCH = 11
@@ -35,7 +36,7 @@ class Legend(QWidget):
         super().__init__(parent)
         self._entries: tuple[LegendEntry, ...] = ()
         self._present: tuple[int, ...] = ()
-        self.setAccessibleName("Legend")
+        self.setAccessibleName(tr("Legend"))
         policy = QSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         policy.setHeightForWidth(True)
         self.setSizePolicy(policy)

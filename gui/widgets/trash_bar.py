@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QWidget
 
 from gui.sources.background import Background, describe_error, in_background
 from gui.sources.trash import CannotTrash, Trashed, put_back
+from gui.translation import tr
 from gui.widgets.banner import QuestionBar
 
 _Outcome = tuple[list[Any], list[str]]
@@ -47,14 +48,14 @@ class TrashBar(QuestionBar):
         """Move `items` to the trash with `trash` on a thread; `title` names them, such as "2 runs"."""
         if self.is_busy:
             return
-        self.say(f"Moving {title} to the trash…", "info", "", "Close")
+        self.say(tr("Moving {title} to the trash…").format(title=title), "info", "", tr("Close"))
         self.no.setFocus()
         self.work(partial(_attempt, trash, items), partial(self._on_moved, title, len(items)))
 
     def undo(self) -> None:
         """Put back what was moved last, also after the bar was closed."""
         if not self.is_busy and self._moved:
-            self.say("Putting back…", "info", "", "Close")
+            self.say(tr("Putting back…"), "info", "", tr("Close"))
             self.work(partial(_attempt, put_back, self._moved), self._on_restored)
 
     def accept(self) -> None:
@@ -79,7 +80,7 @@ class TrashBar(QuestionBar):
 
         def on_failed(error: Exception) -> None:
             self._work = None
-            self.say(f"Couldn't finish: {describe_error(error)}", "warning", "", "Close")
+            self.say(tr("Couldn't finish: {error}").format(error=describe_error(error)), "warning", "", tr("Close"))
             raise error
 
         self._work = in_background(function, self, on_done, on_failed)
@@ -89,17 +90,22 @@ class TrashBar(QuestionBar):
         if moved:
             self._moved, self._title = moved, title if len(moved) == requested else f"{len(moved)} of {title}"
             trash = "the desktop's trash" if moved[0].desktop else str(moved[0].location.parent)
-            messages = [f"Moved {self._title} to {trash}. Emptying it frees the disk space.", *messages]
-        self._report(messages, len(moved) == requested, "Undo" if moved else "")
+            messages = [
+                tr("Moved {title} to {trash}. Emptying it frees the disk space.").format(
+                    title=self._title, trash=trash
+                ),
+                *messages,
+            ]
+        self._report(messages, len(moved) == requested, tr("Undo") if moved else "")
 
     def _on_restored(self, outcome: _Outcome) -> None:
         self._moved = []
         restored, problems = outcome
-        messages = [f"Put {self._title} back.", *problems] if restored else problems
+        messages = [tr("Put {title} back.").format(title=self._title), *problems] if restored else problems
         self._report(messages, not problems, "")
 
     def _report(self, messages: list[str], is_complete: bool, button: str) -> None:
-        self.say(" ".join(messages), "ok" if is_complete else "warning", button, "Close")
+        self.say(" ".join(messages), "ok" if is_complete else "warning", button, tr("Close"))
         self.changed.emit()
 
 

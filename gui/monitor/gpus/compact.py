@@ -15,6 +15,7 @@ from gui.format import measured, size_of
 from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.sources.devices.device_format import joined
 from gui.style import fills, theme
+from gui.translation import tr
 from gui.widgets.tab_order import order_tabs
 
 ROW = 40
@@ -83,10 +84,10 @@ def _power(gpu: Gpu) -> str:
 
 
 COLUMNS = (
-    Column("Use", 0.12, _use, _use, _used_share),
-    Column("Memory", 0.19, _memory, _value_text("memory_used_bytes"), _share("memory_used_bytes")),
-    Column("Power", 0.16, _power, _value_text("power_w"), _share("power_w")),
-    Column("Core", 0.09, _value_text("temperature_c"), _value_text("temperature_c"), _share("temperature_c")),
+    Column(tr("Use"), 0.12, _use, _use, _used_share),
+    Column(tr("Memory"), 0.19, _memory, _value_text("memory_used_bytes"), _share("memory_used_bytes")),
+    Column(tr("Power"), 0.16, _power, _value_text("power_w"), _share("power_w")),
+    Column(tr("Core"), 0.09, _value_text("temperature_c"), _value_text("temperature_c"), _share("temperature_c")),
 )
 _NAME_SHARE = 0.16
 
@@ -212,7 +213,7 @@ class _Head(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setPen(QColor(theme.colors().muted))
-        titles = ("GPU", *(column.title for column in COLUMNS), "State")
+        titles = ("GPU", *(column.title for column in COLUMNS), tr("State"))
         for (left, width), title in zip(column_spans(self.width()), titles, strict=True):
             painter.drawText(QRectF(left, 0, width, _HEAD), Qt.AlignmentFlag.AlignVCenter, title)
 

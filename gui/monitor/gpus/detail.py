@@ -31,6 +31,7 @@ from gui.plots.group import PlotGroup
 from gui.sources.devices.device_format import joined
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.labels import ElidedLabel, heading_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.scroll_panel import scroll_panel
@@ -125,23 +126,27 @@ class GpuDetail(QWidget):
         self._cards: dict[str, _GroupCard] = {}
         self._columns = 1
         self.back = QPushButton("‹ All GPUs")
-        self.back.setToolTip("Back to all GPUs (Escape)")
-        self.back.setAccessibleName("Back to all GPUs")
+        self.back.setToolTip(tr("Back to all GPUs (Escape)"))
+        self.back.setAccessibleName(tr("Back to all GPUs"))
         self.back.clicked.connect(self.closed)
-        self.reset = QPushButton("Count energy from now")
-        self.reset.setToolTip("Resets this GPU's energy counter")
+        self.reset = QPushButton(tr("Count energy from now"))
+        self.reset.setToolTip(tr("Resets this GPU's energy counter"))
         self.reset.clicked.connect(lambda: self._each is not None and self.reset_energy.emit(self._each.key))
         self._title = heading_label()
         self._chip = ElidedLabel()
         self._chip.setObjectName("muted")
         self._state = QLabel(wordWrap=True)
         self._who = QLabel(wordWrap=True)
-        self.plot = GpuPlot("History", group, dense=False)
+        self.plot = GpuPlot(tr("History"), group, dense=False)
         self.plot.setFixedHeight(_PLOT_HEIGHT)
-        self.processes = TextTable("Processes on this GPU", ("Pid", "User", "Command", "Type", "Memory", "SMs"))
-        self.instances = TextTable("MIG instances", ("Instance", "Profile", "Memory in use", "Used by"))
-        self.links = TextTable("NVLinks", ("Link", "State", "Version", "In", "Out", "Leads to"))
-        self.xids = TextTable("Errors that the driver reported", ("Time", "Error"))
+        self.processes = TextTable(
+            tr("Processes on this GPU"), (tr("Pid"), tr("User"), tr("Command"), tr("Type"), tr("Memory"), "SMs")
+        )
+        self.instances = TextTable(
+            tr("MIG instances"), (tr("Instance"), tr("Profile"), tr("Memory in use"), tr("Used by"))
+        )
+        self.links = TextTable("NVLinks", (tr("Link"), tr("State"), tr("Version"), tr("In"), tr("Out"), tr("Leads to")))
+        self.xids = TextTable(tr("Errors that the driver reported"), (tr("Time"), tr("Error")))
         self._sections: list[tuple[TextTable, QLabel]] = []
         self._lay_out()
 
@@ -246,7 +251,7 @@ class GpuDetail(QWidget):
         body.addStretch(1)
         scroll = scroll_panel(inside)
         scroll.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # so that the arrow keys scroll
-        scroll.setAccessibleName("Details of the GPU")
+        scroll.setAccessibleName(tr("Details of the GPU"))
         self.setLayout(vbox(head, self._state, self._who, (scroll, 1)))
         self._group.cursor_changed.connect(self._read_cursor)
 

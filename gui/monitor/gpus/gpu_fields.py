@@ -15,11 +15,20 @@ from gui.monitor.gpus.watched_gpu import Used, WatchedGpu
 from gui.sources.devices import device_format
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
+from gui.translation import tr
 
 Read = Callable[[str], float | None]
 """Function from a quantity's id to its value, now or at the crosshair; None if the GPU doesn't report it."""
 
-GROUPS = ("Work", "Memory", "Power and heat", "Clocks", "Links", "Memory errors", "Identity")
+GROUPS = (
+    tr("Work"),
+    tr("Memory"),
+    tr("Power and heat"),
+    tr("Clocks"),
+    tr("Links"),
+    tr("Memory errors"),
+    tr("Identity"),
+)
 
 
 @dataclass(frozen=True)
@@ -75,22 +84,23 @@ def tile_figures(each: WatchedGpu, read: Read, used: Used | None) -> list[Labell
     pcie, links = _pcie_link(gpu), sum(link.active for link in gpu.nvlinks)
     drawn = each.key if read("utilization_percent") is None else ""
     figures = [
-        _quantity("Use", "utilization_percent", read, key=each.key),
-        _of_highest("Memory", "memory_used_bytes", gpu, read, key=each.key, more=_reserved(gpu)),
-        _of_highest("Power", "power_w", gpu, read, key=each.key),
-        _temperature("Core", "temperature_c", read, gpu.slowdown_c, key=each.key, more=_limits(gpu)),
-        _temperature("Memory temp.", "memory_temperature_c", read, gpu.memory_max_c),
-        _of_highest("SM clock", "sm_clock_mhz", gpu, read),
-        _quantity("SMs active", "sm_active_percent", read, key=drawn),
-        _quantity("Tensor", "tensor_active_percent", read),
-        _quantity("Fan", "fan_percent", read),
-        _both_ways(f"PCIe {pcie}".strip(), "pcie", read) or _text("pcie", "PCIe", pcie, "The link to the host."),
-        _both_ways(f"NVLink ×{links}", "nvlink", read),
+        _quantity(tr("Use"), "utilization_percent", read, key=each.key),
+        _of_highest(tr("Memory"), "memory_used_bytes", gpu, read, key=each.key, more=_reserved(gpu)),
+        _of_highest(tr("Power"), "power_w", gpu, read, key=each.key),
+        _temperature(tr("Core"), "temperature_c", read, gpu.slowdown_c, key=each.key, more=_limits(gpu)),
+        _temperature(tr("Memory temp."), "memory_temperature_c", read, gpu.memory_max_c),
+        _of_highest(tr("SM clock"), "sm_clock_mhz", gpu, read),
+        _quantity(tr("SMs active"), "sm_active_percent", read, key=drawn),
+        _quantity(tr("Tensor"), "tensor_active_percent", read),
+        _quantity(tr("Fan"), "fan_percent", read),
+        _both_ways(tr("PCIe {pcie}").format(pcie=pcie).strip(), "pcie", read)
+        or _text("pcie", "PCIe", pcie, tr("The link to the host.")),
+        _both_ways(tr("NVLink ×{links}").format(links=links), "nvlink", read),
         _energy(used),
-        _quantity("Memory bandwidth", "memory_busy_percent", read),
-        _of_highest("Memory clock", "memory_clock_mhz", gpu, read),
-        _quantity("Encoder", "encoder_percent", read),
-        _quantity("Decoder", "decoder_percent", read),
+        _quantity(tr("Memory bandwidth"), "memory_busy_percent", read),
+        _of_highest(tr("Memory clock"), "memory_clock_mhz", gpu, read),
+        _quantity(tr("Encoder"), "encoder_percent", read),
+        _quantity(tr("Decoder"), "decoder_percent", read),
     ]
     return [figure for figure in figures if figure is not None]
 
@@ -121,108 +131,156 @@ def _work(gpu: Gpu, read: Read) -> Figures:
     ):  # fmt: skip
         yield _quantity(BY_ID[quantity].title, quantity, read)
     mode = gpu.compute_mode.replace("_", " ")
-    yield _text("compute_mode", "Compute mode", mode, "Whether several processes may use the GPU at the same time.")
+    yield _text(
+        "compute_mode", tr("Compute mode"), mode, tr("Whether several processes may use the GPU at the same time.")
+    )
     if gpu.throttled is not None:
         reasons = "; ".join(THROTTLE_TEXTS[reason] for reason in gpu.throttled) or "nothing"
-        yield _text("throttled", "Clocks", reasons, "Why the clocks are not higher.")
+        yield _text("throttled", tr("Clocks"), reasons, tr("Why the clocks are not higher."))
 
 
 def _memory(gpu: Gpu, read: Read) -> Figures:
-    yield _quantity("In use", "memory_used_bytes", read)
-    yield _bytes("free", "Free", gpu.memory_free_bytes, "Memory available to programs.")
-    yield _bytes("reserved", "Reserved", gpu.memory_reserved_bytes, "Memory reserved by the driver.")
-    yield _bytes("total", "Total", gpu.memory_total_bytes, "Total memory of the GPU.")
+    yield _quantity(tr("In use"), "memory_used_bytes", read)
+    yield _bytes("free", tr("Free"), gpu.memory_free_bytes, tr("Memory available to programs."))
+    yield _bytes("reserved", tr("Reserved"), gpu.memory_reserved_bytes, tr("Memory reserved by the driver."))
+    yield _bytes("total", tr("Total"), gpu.memory_total_bytes, tr("Total memory of the GPU."))
 
 
 def _power_and_heat(gpu: Gpu, read: Read, used: Used | None) -> Figures:
-    yield _quantity("Power", "power_w", read)
-    yield _number("limit", "Power limit", gpu.power_limit_w, "W", "Maximum power draw; an administrator can change it.")
+    yield _quantity(tr("Power"), "power_w", read)
+    yield _number(
+        "limit", tr("Power limit"), gpu.power_limit_w, "W", tr("Maximum power draw; an administrator can change it.")
+    )
     yield _energy(used)
     if gpu.energy_j is not None:
-        meaning = "Energy used since the driver was loaded."
-        yield _text("energy_all", "Since the driver started", energy(gpu.energy_j), meaning)
-    yield _temperature("Core", "temperature_c", read, gpu.slowdown_c)
-    yield _number("slowdown", "Slows down at", gpu.slowdown_c, "°C", "The GPU lowers its clocks at this temperature.")
-    yield _number("shutdown", "Shuts down at", gpu.shutdown_c, "°C", "The GPU shuts down at this temperature.")
-    yield _temperature("Memory temp.", "memory_temperature_c", read, gpu.memory_max_c)
+        meaning = tr("Energy used since the driver was loaded.")
+        yield _text("energy_all", tr("Since the driver started"), energy(gpu.energy_j), meaning)
+    yield _temperature(tr("Core"), "temperature_c", read, gpu.slowdown_c)
     yield _number(
-        "memory_max", "Memory allowed", gpu.memory_max_c, "°C", "Maximum operating temperature of the memory."
+        "slowdown", tr("Slows down at"), gpu.slowdown_c, "°C", tr("The GPU lowers its clocks at this temperature.")
     )
-    yield _quantity("Fan", "fan_percent", read)
+    yield _number("shutdown", tr("Shuts down at"), gpu.shutdown_c, "°C", tr("The GPU shuts down at this temperature."))
+    yield _temperature(tr("Memory temp."), "memory_temperature_c", read, gpu.memory_max_c)
+    yield _number(
+        "memory_max", tr("Memory allowed"), gpu.memory_max_c, "°C", tr("Maximum operating temperature of the memory.")
+    )
+    yield _quantity(tr("Fan"), "fan_percent", read)
 
 
 def _clocks(gpu: Gpu, read: Read) -> Figures:
-    yield _of_highest("SM clock", "sm_clock_mhz", gpu, read)
-    yield _of_highest("Memory clock", "memory_clock_mhz", gpu, read)
+    yield _of_highest(tr("SM clock"), "sm_clock_mhz", gpu, read)
+    yield _of_highest(tr("Memory clock"), "memory_clock_mhz", gpu, read)
     if gpu.performance_state is not None:
-        meaning = "From P0 (maximum performance) to P15 (minimum power)."
-        yield _text("performance_state", "Performance state", f"P{gpu.performance_state}", meaning)
+        meaning = tr("From P0 (maximum performance) to P15 (minimum power).")
+        yield _text("performance_state", tr("Performance state"), f"P{gpu.performance_state}", meaning)
 
 
 def _links(gpu: Gpu, read: Read) -> Figures:
     pcie = gpu.pcie
-    yield _of("generation", "PCIe generation", pcie.generation, pcie.max_generation, "An idle link may run slower.")
     yield _of(
-        "width", "PCIe lanes", pcie.width, pcie.max_width, "Fewer than the maximum points to a narrow or faulty slot."
+        "generation", tr("PCIe generation"), pcie.generation, pcie.max_generation, tr("An idle link may run slower.")
+    )
+    yield _of(
+        "width",
+        tr("PCIe lanes"),
+        pcie.width,
+        pcie.max_width,
+        tr("Fewer than the maximum points to a narrow or faulty slot."),
     )
     for quantity in ("pcie_received_bytes_per_s", "pcie_sent_bytes_per_s"):
         yield _quantity(BY_ID[quantity].title, quantity, read)
-    replays = "PCIe packets that had to be resent. A rising count points to a faulty slot, riser or cable."
-    yield _number("replays", "PCIe replays", pcie.replays, "", replays)
+    replays = tr("PCIe packets that had to be resent. A rising count points to a faulty slot, riser or cable.")
+    yield _number("replays", tr("PCIe replays"), pcie.replays, "", replays)
     if gpu.nvlinks:
         active = f"{sum(link.active for link in gpu.nvlinks)} of {len(gpu.nvlinks)}"
-        yield _text("links", "NVLinks active", active, "Direct links to other GPUs or to a switch.")
+        yield _text("links", tr("NVLinks active"), active, tr("Direct links to other GPUs or to a switch."))
     for quantity in ("nvlink_received_bytes_per_s", "nvlink_sent_bytes_per_s"):
         yield _quantity(BY_ID[quantity].title, quantity, read)
 
 
 def _errors(gpu: Gpu) -> Figures:
     ecc, retired = gpu.ecc, gpu.retired
-    yield _flag("ecc", "ECC", ecc.enabled, ("on", "off"), "Whether memory errors are detected and corrected.")
+    yield _flag("ecc", "ECC", ecc.enabled, ("on", "off"), tr("Whether memory errors are detected and corrected."))
     now, life = "since the driver was loaded", "over the GPU's life"
-    yield _number("corrected", "Corrected", ecc.corrected, "", f"Corrected errors {now}; they are harmless.")
-    yield _number("uncorrected", "Uncorrected", ecc.uncorrected, "", f"Uncorrected errors {now}.", bad=True)
-    yield _number("total_corrected", "Corrected, all", ecc.total_corrected, "", f"Corrected errors {life}.")
-    yield _number("total_uncorrected", "Uncorrected, all", ecc.total_uncorrected, "", f"Uncorrected errors {life}.")
-    pages = "Memory pages permanently retired because of"
     yield _number(
-        "pages_single", "Pages retired (1 bit)", retired.pages_single_bit, "", f"{pages} repeated single-bit errors."
+        "corrected",
+        tr("Corrected"),
+        ecc.corrected,
+        "",
+        tr("Corrected errors {now}; they are harmless.").format(now=now),
     )
     yield _number(
-        "pages_double", "Pages retired (2 bit)", retired.pages_double_bit, "", f"{pages} a double-bit error each."
+        "uncorrected", tr("Uncorrected"), ecc.uncorrected, "", tr("Uncorrected errors {now}.").format(now=now), bad=True
     )
-    rows = "Memory rows remapped to spare rows because of"
     yield _number(
-        "rows_corrected", "Rows remapped (corrected)", retired.rows_corrected, "", f"{rows} repeated corrected errors."
+        "total_corrected",
+        tr("Corrected, all"),
+        ecc.total_corrected,
+        "",
+        tr("Corrected errors {life}.").format(life=life),
+    )
+    yield _number(
+        "total_uncorrected",
+        tr("Uncorrected, all"),
+        ecc.total_uncorrected,
+        "",
+        tr("Uncorrected errors {life}.").format(life=life),
+    )
+    pages = tr("Memory pages permanently retired because of")
+    yield _number(
+        "pages_single",
+        tr("Pages retired (1 bit)"),
+        retired.pages_single_bit,
+        "",
+        tr("{pages} repeated single-bit errors.").format(pages=pages),
+    )
+    yield _number(
+        "pages_double",
+        tr("Pages retired (2 bit)"),
+        retired.pages_double_bit,
+        "",
+        tr("{pages} a double-bit error each.").format(pages=pages),
+    )
+    rows = tr("Memory rows remapped to spare rows because of")
+    yield _number(
+        "rows_corrected",
+        tr("Rows remapped (corrected)"),
+        retired.rows_corrected,
+        "",
+        tr("{rows} repeated corrected errors.").format(rows=rows),
     )
     yield _number(
         "rows_uncorrected",
-        "Rows remapped (uncorr.)",
+        tr("Rows remapped (uncorr.)"),
         retired.rows_uncorrected,
         "",
-        f"{rows} an uncorrected error each.",
+        tr("{rows} an uncorrected error each.").format(rows=rows),
     )
-    pending = "Whether a GPU reset or a reboot is needed to take faulty memory out of use."
+    pending = tr("Whether a GPU reset or a reboot is needed to take faulty memory out of use.")
     for name, value in (("pages_pending", retired.pages_pending), ("rows_pending", retired.rows_pending)):
-        yield _flag(name, "Waits for a reset", value, ("yes", "no"), pending, bad=True)
-    failed = "Whether remapping faulty memory failed; if so, replace the GPU."
-    yield _flag("rows_failed", "Remapping failed", retired.rows_failed, ("yes", "no"), failed, bad=True)
+        yield _flag(name, tr("Waits for a reset"), value, ("yes", "no"), pending, bad=True)
+    failed = tr("Whether remapping faulty memory failed; if so, replace the GPU.")
+    yield _flag("rows_failed", tr("Remapping failed"), retired.rows_failed, ("yes", "no"), failed, bad=True)
 
 
 def _identity(each: WatchedGpu) -> Figures:
     gpu = each.gpu
-    yield _text("name", "Chip", gpu.name)
-    yield _text("host", "Host", each.host)
-    yield _text("numbers", "Numbers", device_format.gpu_number_origin(gpu), "CUDA and NVML number GPUs differently.")
-    yield _text("uuid", "UUID", gpu.uuid, "Identifies the GPU in any slot.")
-    yield _text("pci", "PCI address", gpu.pci_bus_id or "")
+    yield _text("name", tr("Chip"), gpu.name)
+    yield _text("host", tr("Host"), each.host)
+    yield _text(
+        "numbers", tr("Numbers"), device_format.gpu_number_origin(gpu), tr("CUDA and NVML number GPUs differently.")
+    )
+    yield _text("uuid", "UUID", gpu.uuid, tr("Identifies the GPU in any slot."))
+    yield _text("pci", tr("PCI address"), gpu.pci_bus_id or "")
     if gpu.mig is not None:
-        yield _text("profile", "MIG profile", gpu.mig.profile, "The instance's share of the GPU's compute and memory.")
-    yield _flag("mig", "MIG", gpu.mig_enabled, ("on", "off"), "Whether the GPU is partitioned into instances.")
-    keeps = "Whether the driver stays loaded while the GPU is unused; otherwise the first use takes seconds."
-    yield _flag("persistence", "Persistence", gpu.persistence, ("on", "off"), keeps)
-    yield _text("driver", "Driver", each.driver)
-    yield _text("cuda", "CUDA", each.cuda, "The newest CUDA version that the driver supports.")
+        yield _text(
+            "profile", tr("MIG profile"), gpu.mig.profile, tr("The instance's share of the GPU's compute and memory.")
+        )
+    yield _flag("mig", "MIG", gpu.mig_enabled, ("on", "off"), tr("Whether the GPU is partitioned into instances."))
+    keeps = tr("Whether the driver stays loaded while the GPU is unused; otherwise the first use takes seconds.")
+    yield _flag("persistence", tr("Persistence"), gpu.persistence, ("on", "off"), keeps)
+    yield _text("driver", tr("Driver"), each.driver)
+    yield _text("cuda", "CUDA", each.cuda, tr("The newest CUDA version that the driver supports."))
 
 
 def _quantity(label: str, quantity: str, read: Read, *, key: str = "") -> LabelledValue | None:
@@ -268,15 +326,20 @@ def _both_ways(label: str, link: str, read: Read) -> LabelledValue | None:
     if received is None and sent is None:
         return None
     ways = [f"{sign} {number(1e-9 * way, 2)}" for sign, way in (("↓", received), ("↑", sent)) if way is not None]
-    return LabelledValue(link, label, f"{' '.join(ways)} GB/s", "What the GPU receives (↓) and sends (↑).")
+    return LabelledValue(link, label, f"{' '.join(ways)} GB/s", tr("What the GPU receives (↓) and sends (↑)."))
 
 
 def _energy(used: Used | None) -> LabelledValue | None:
     if used is None:
         return None
     since = clock(used.since)
-    meaning = f"Energy used since {since}. The counter can be reset from the menu."
-    return LabelledValue("energy", f"Energy since {since.rpartition(':')[0]}", energy(used.joules), meaning)
+    meaning = tr("Energy used since {since}. The counter can be reset from the menu.").format(since=since)
+    return LabelledValue(
+        "energy",
+        tr("Energy since {rpartition}").format(rpartition=since.rpartition(":")[0]),
+        energy(used.joules),
+        meaning,
+    )
 
 
 def _text(name: str, label: str, text: str, meaning: str = "") -> LabelledValue | None:
@@ -312,14 +375,16 @@ def _flag(
 def _reserved(gpu: Gpu) -> str:
     if gpu.memory_reserved_bytes is None:
         return ""
-    return f"The driver reserves another {size(gpu.memory_reserved_bytes, 'GiB')} besides."
+    return tr("The driver reserves another {memory_reserved_bytes} besides.").format(
+        memory_reserved_bytes=size(gpu.memory_reserved_bytes, "GiB")
+    )
 
 
 def _limits(gpu: Gpu) -> str:
     """Return "It slows down at 87 °C and shuts down at 92 °C."."""
     limits = (("slows down", gpu.slowdown_c), ("shuts down", gpu.shutdown_c))
     parts = [f"{what} at {limit:.0f} °C" for what, limit in limits if limit is not None]
-    return f"It {' and '.join(parts)}." if parts else ""
+    return tr("It {parts}.").format(parts=" and ".join(parts)) if parts else ""
 
 
 def _pcie_link(gpu: Gpu) -> str:

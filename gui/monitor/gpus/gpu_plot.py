@@ -18,11 +18,12 @@ from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
+from gui.translation import tr
 
 _HIGHEST = 100.0
 _LABELLED_FROM = 150
 """Height in pixels above which thresholds are named."""
-MEANING = "Utilization in %, memory and power in % of their maximum, temperature in °C."
+MEANING = tr("Utilization in %, memory and power in % of their maximum, temperature in °C.")
 
 
 class GpuPlot(LinePlot):
@@ -45,7 +46,7 @@ class GpuPlot(LinePlot):
         self._key = each.key
         known = [(line, line_scale(each.gpu, line)) for line in lines_of(partial(history.has_data, each.key))]
         scales = tuple((line, scale) for line, scale in known if scale is not None)
-        self.set_empty_text("Asleep" if each.gpu.asleep else "No data")
+        self.set_empty_text(tr("Asleep") if each.gpu.asleep else tr("No data"))
         if scales != self._scales:
             self._scales = scales
             self.remove_lines()

@@ -24,6 +24,7 @@ from gui.plots.group import PlotGroup
 from gui.sources.devices.device_format import joined
 from gui.sources.devices.history import DeviceHistory
 from gui.style import icons, theme
+from gui.translation import tr
 from gui.widgets.labels import ElidedLabel, heading_label
 from gui.widgets.layouts import hbox, vbox
 
@@ -113,8 +114,8 @@ class Tile(QFrame):
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        menu.addAction("Details").triggered.connect(lambda: self.opened.emit(self.key))
-        reset = menu.addAction("Reset its energy counter")
+        menu.addAction(tr("Details")).triggered.connect(lambda: self.opened.emit(self.key))
+        reset = menu.addAction(tr("Reset its energy counter"))
         reset.setEnabled(any(figure.id == "energy" for figure in self.figures.figures))
         reset.triggered.connect(lambda: self.reset_energy.emit(self.key))
         menu.popup(event.globalPos())
@@ -141,8 +142,8 @@ class Tile(QFrame):
         if name != self.accessibleName():
             self.setAccessibleName(name)
             self.plot.setAccessibleName(name)
-            self._more.setAccessibleName(f"Details of {each.title}")
-            self._more.setToolTip(f"Details of {each.title} (Enter)")
+            self._more.setAccessibleName(tr("Details of {title}").format(title=each.title))
+            self._more.setToolTip(tr("Details of {title} (Enter)").format(title=each.title))
 
     def _show_states(self, each: WatchedGpu) -> None:
         found = each.states

@@ -13,6 +13,7 @@ from gui.format import clock
 from gui.sources.devices import device_format
 from gui.sources.devices.device_format import State, states
 from gui.sources.devices.history import DeviceHistory
+from gui.translation import tr
 
 SORT_OVER_S = 30.0
 """Seconds over which the load for sorting is averaged."""
@@ -64,7 +65,7 @@ class WatchedGpu:
         if self.shared:
             return f"⚠ Run {self.run}, also used by {device_format.busy(self._others).removeprefix('busy: ')}"
         if self.run:
-            return f"Run {self.run}" + (f", {used}" if used else "")
+            return tr("Run {run}").format(run=self.run) + (f", {used}" if used else "")
         return used[:1].upper() + used[1:]
 
     @property
@@ -105,7 +106,7 @@ def watched_gpus(
 def _silence(snapshot: Snapshot, troubled: bool) -> str:
     if troubled:
         return f"no data since {clock(snapshot.time)}"
-    return "" if snapshot.nvml.status == "ok" else "NVML does not respond: values are stale"
+    return "" if snapshot.nvml.status == "ok" else tr("NVML does not respond: values are stale")
 
 
 class LastSnapshots:

@@ -17,13 +17,14 @@ from gui.monitor.processes.process_rows import Key, ProcessRow
 from gui.style import theme
 from gui.style.icons import icon
 from gui.titles import gpu_names
+from gui.translation import tr
 from gui.widgets.column_model import LEFT, RIGHT, header_data
 
 SORT_ROLE = Qt.ItemDataRole.UserRole
 """Role of the sort key: a number or a text."""
 _UNKNOWN = -1.0
 _SWATCH_GAP = 2
-KINDS = {"compute": "Compute", "graphics": "Graphics", "both": "Both", None: ""}
+KINDS = {"compute": tr("Compute"), "graphics": tr("Graphics"), "both": tr("Both"), None: ""}
 
 _Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()
@@ -59,7 +60,7 @@ def _running(seconds: int | None) -> str:
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column("Process", lambda line: line.title, lambda line: line.title.lower()),
+    Column(tr("Process"), lambda line: line.title, lambda line: line.title.lower()),
     Column(
         "PID",
         lambda line: str(line.pid) if line.pid is not None else NOT_KNOWN,
@@ -67,16 +68,16 @@ COLUMNS: tuple[Column, ...] = (
         number=True,
         widest="4194304",
     ),
-    Column("Host", lambda line: line.host_title, lambda line: line.host_title.lower()),
-    Column("User", lambda line: line.user or NOT_KNOWN, lambda line: line.user),
+    Column(tr("Host"), lambda line: line.host_title, lambda line: line.host_title.lower()),
+    Column(tr("User"), lambda line: line.user or NOT_KNOWN, lambda line: line.user),
     Column("GPU", lambda line: gpu_names(line.gpus), lambda line: gpu_names(line.gpus)),
     Column(
-        "GPU memory",
+        tr("GPU memory"),
         lambda line: size(line.memory_used_bytes),
         lambda line: line.memory_used_bytes,
         number=True,
         widest="140.4 GiB",
-        help="GPU memory held by the process",
+        help=tr("GPU memory held by the process"),
     ),
     Column(
         "SM",
@@ -84,7 +85,7 @@ COLUMNS: tuple[Column, ...] = (
         lambda line: line.sm_percent,
         number=True,
         widest="100 %",
-        help="Share of SM time; averaged over its GPUs if it holds several",
+        help=tr("Share of SM time; averaged over its GPUs if it holds several"),
     ),
     Column(
         "CPU",
@@ -92,26 +93,26 @@ COLUMNS: tuple[Column, ...] = (
         lambda line: line.cpu_percent,
         number=True,
         widest="6,400 %",
-        help="In % of one core: 400 % is four cores at full load",
+        help=tr("In % of one core: 400 % is four cores at full load"),
     ),
     Column(
-        "Host memory",
+        tr("Host memory"),
         lambda line: size(line.host_memory_bytes),
         lambda line: line.host_memory_bytes,
         number=True,
         widest="140.4 GiB",
-        help="Host memory held by the process, including shared memory",
+        help=tr("Host memory held by the process, including shared memory"),
     ),
     Column(
-        "Running",
+        tr("Running"),
         lambda line: _running(line.running_s),
         lambda line: line.running_s,
         number=True,
         widest="23:59:59 h",
-        help="Time since the process started",
+        help=tr("Time since the process started"),
     ),
-    Column("Type", lambda line: KINDS[line.kind], lambda line: KINDS[line.kind]),
-    Column("Command", lambda line: line.command, lambda line: line.command.lower()),
+    Column(tr("Type"), lambda line: KINDS[line.kind], lambda line: KINDS[line.kind]),
+    Column(tr("Command"), lambda line: line.command, lambda line: line.command.lower()),
 )
 PROCESS, HOST, GPU, GPU_MEMORY = 0, 2, 4, 5
 COMMAND = len(COLUMNS) - 1

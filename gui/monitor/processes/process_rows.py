@@ -12,6 +12,7 @@ from engine.system.format import listed
 from gui.sources.devices import device_format
 from gui.sources.run_intervals import RunInterval
 from gui.titles import gpu_names
+from gui.translation import tr
 
 Number = TypeVar("Number", int, float)
 Key = tuple[str | int, ...]
@@ -89,7 +90,11 @@ def sharing(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> str:
             users = dict.fromkeys(user for device in shared for user in others[device])
             held = gpu_names([titles[device] for device in shared])
             is_used = "is" if len(shared) == 1 else "are"
-            sentences.append(f"{held}, held by run {run.name}, {is_used} also used by {listed(users)}.")
+            sentences.append(
+                tr("{held}, held by run {name}, {is_used} also used by {users}.").format(
+                    held=held, name=run.name, is_used=is_used, users=listed(users)
+                )
+            )
     return " ".join(sentences)
 
 
@@ -227,7 +232,7 @@ def _group_row(key: Key, members: Sequence[ProcessRow], run: RunInterval | None,
 def _group_title(host: str, pid: int | None, count: int, run: RunInterval | None, name_of: NameOf) -> str:
     """Return a group's title with the number of its processes, such as "Run flowers (2)" or "torchrun (4)"."""
     if run is not None:
-        return f"Run {run.name} ({count})"
+        return tr("Run {name} ({count})").format(name=run.name, count=count)
     name = name_of(pid) if pid is not None and not host else None
     return f"{name or 'Same parent'} ({count})"
 

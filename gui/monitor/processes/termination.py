@@ -15,10 +15,11 @@ from engine.system.format import duration
 from gui.format import significant, size
 from gui.monitor.processes.process_rows import ProcessRow
 from gui.titles import gpu_names
+from gui.translation import tr
 from gui.widgets.banner import QuestionBar, Severity
 
 _POLL_MS = 100
-_CONTAINER = (
+_CONTAINER = tr(
     "Footplate runs in a container, where the driver reports the host's pids. Their owners are unknown, so processes "
     "can't be ended from here."
 )
@@ -35,13 +36,21 @@ def disabled_reason(line: ProcessRow | None, foreign_pids: bool) -> str:
     `foreign_pids` is True if NVML reports host pids inside a container (`Snapshot.foreign_pids`).
     """
     if line is None:
-        return _CONTAINER if foreign_pids else "Choose a process to end it."
+        return _CONTAINER if foreign_pids else tr("Choose a process to end it.")
     problems = (
-        (line.host != "", f"Runs on {line.host_title}; only processes on this machine can be ended here."),
+        (
+            line.host != "",
+            tr("Runs on {host_title}; only processes on this machine can be ended here.").format(
+                host_title=line.host_title
+            ),
+        ),
         (foreign_pids, _CONTAINER),
-        (line.group, "Choose one of the processes under it."),
-        (line.pid == os.getpid(), "This is Footplate's own window."),
-        (line.started is None, "Its start time is unknown, so ending it might hit a later process with the same pid."),
+        (line.group, tr("Choose one of the processes under it.")),
+        (line.pid == os.getpid(), tr("This is Footplate's own window.")),
+        (
+            line.started is None,
+            tr("Its start time is unknown, so ending it might hit a later process with the same pid."),
+        ),
         (
             not line.mine and not privileged(),
             f"Belongs to {line.user or 'an unknown user'}: only they or an administrator can end it.",
@@ -63,14 +72,14 @@ def end(pid: int, started: float, *, kill: bool = False) -> None:
     Raises CannotEnd if it has ended, its pid was reused, or the system refuses.
     """
     if not _is_there(pid, started):
-        raise CannotEnd(f"Process {pid} has already ended.")
+        raise CannotEnd(tr("Process {pid} has already ended.").format(pid=pid))
     try:
         process = psutil.Process(pid)  # which looks once more that it is still the same
         process.kill() if kill else process.terminate()
     except psutil.NoSuchProcess:
-        raise CannotEnd(f"Process {pid} has already ended.") from None
+        raise CannotEnd(tr("Process {pid} has already ended.").format(pid=pid)) from None
     except psutil.AccessDenied:
-        raise CannotEnd(f"You are not permitted to end process {pid}.") from None
+        raise CannotEnd(tr("You are not permitted to end process {pid}.").format(pid=pid)) from None
 
 
 def _is_there(pid: int, started: float) -> bool:
@@ -97,7 +106,7 @@ class EndingBar(QuestionBar):
     closed = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__("Ending a process", parent)
+        super().__init__(tr("Ending a process"), parent)
         self.patience_s = 5.0
         self._line: ProcessRow | None = None
         self._done: _Done = "nothing"
@@ -112,9 +121,9 @@ class EndingBar(QuestionBar):
         self._poll_timer.stop()
         self._line, self._done = line, "nothing"
         if line.run is not None:
-            self.say(_stop_question(line), "warning", "Stop the run", "Cancel")
+            self.say(_stop_question(line), "warning", tr("Stop the run"), tr("Cancel"))
         else:
-            self.say(_end_question(line), "warning", "End process", "Cancel")
+            self.say(_end_question(line), "warning", tr("End process"), tr("Cancel"))
         self.no.setFocus()
 
     def dismiss(self) -> None:
@@ -145,7 +154,7 @@ class EndingBar(QuestionBar):
         self._done = "killed" if kill else "asked"
         self._since.start()
         self._poll_timer.start()
-        self.say(f"{_name(line)} was {'killed' if kill else 'asked to end'} …", "info", "", "Close")
+        self.say(f"{_name(line)} was {'killed' if kill else 'asked to end'} …", "info", "", tr("Close"))
         self.no.setFocus()
 
     def _poll(self) -> None:
@@ -161,23 +170,27 @@ class EndingBar(QuestionBar):
         waited = f"{significant(self.patience_s)} s"
         if self._done == "killed":
             self._finish(
-                f"{_name(line)} is still running {waited} after it was killed. It is waiting for the driver or a disk "
-                "and ends when that responds, or when the machine is rebooted.",
+                tr(
+                    "{line} is still running {waited} after it was killed. It is waiting for the driver or a disk "
+                    "and ends when that responds, or when the machine is rebooted."
+                ).format(line=_name(line), waited=waited),
                 "warning",
             )
         else:
             self.say(
-                f"{_name(line)} is still running after {waited}. It may be saving its work or ignoring the request. "
-                "Killing it loses all unsaved work.",
+                tr(
+                    "{line} is still running after {waited}. It may be saving its work or ignoring the request. "
+                    "Killing it loses all unsaved work."
+                ).format(line=_name(line), waited=waited),
                 "warning",
-                "Kill it",
-                "Leave it",
+                tr("Kill it"),
+                tr("Leave it"),
             )
 
     def _finish(self, text: str, severity: Severity) -> None:
         """Show the final result."""
         self._poll_timer.stop()
-        self.say(text, severity, "", "Close")
+        self.say(text, severity, "", tr("Close"))
 
 
 def _name(line: ProcessRow) -> str:
@@ -186,7 +199,7 @@ def _name(line: ProcessRow) -> str:
 
 def _stop_question(line: ProcessRow) -> str:
     assert line.run is not None
-    return f"Stop the run {line.run.name}? It stops after the current step and saves its state."
+    return tr("Stop the run {name}? It stops after the current step and saves its state.").format(name=line.run.name)
 
 
 def _end_question(line: ProcessRow) -> str:
@@ -194,9 +207,11 @@ def _end_question(line: ProcessRow) -> str:
     held = f"{size(line.memory_used_bytes)} of " if line.memory_used_bytes is not None else ""
     since = f" and has run for {duration(line.running_s)}" if line.running_s is not None else ""
     how = (
-        "It ends immediately and loses unsaved work."
+        tr("It ends immediately and loses unsaved work.")
         if sys.platform == "win32"
-        else "It receives SIGTERM and may save its work first."
+        else tr("It receives SIGTERM and may save its work first.")
     )
-    question = f"End {_name(line)}{whose}? It holds {held}{gpu_names(line.gpus)}{since}. {how}"
+    question = tr("End {line}{whose}? It holds {held}{gpus}{since}. {how}").format(
+        line=_name(line), whose=whose, held=held, gpus=gpu_names(line.gpus), since=since, how=how
+    )
     return f"{question}\n{line.command}" if line.command else question

@@ -43,6 +43,7 @@ from gui.monitor.processes.termination import EndingBar, disabled_reason
 from gui.sources.devices.device_format import card_order
 from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunIntervals
+from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.labels import ElidedLabel, heading_label
@@ -57,8 +58,8 @@ _PADDING, _TREE, _AFTER_ICON = 2 * _CELL_PADDING + 8, 60, 6
 _MIN_PROCESS_WIDTH = 180
 """Least initial width of the process names, if they need more."""
 
-ALL_GPUS = "All GPUs"
-_NOBODY = "No process holds a GPU.\n\nProcesses appear here when they start using one."
+ALL_GPUS = tr("All GPUs")
+_NOBODY = tr("No process holds a GPU.\n\nProcesses appear here when they start using one.")
 
 
 class ProcessesView(QWidget):
@@ -80,28 +81,28 @@ class ProcessesView(QWidget):
         self.rows = ProcessRows(self)
         self.rows.setSourceModel(self.model)
         self.filter = QLineEdit(clearButtonEnabled=True)
-        self.filter.setPlaceholderText("Filter")
-        self.filter.setAccessibleName("Filter processes")
-        self.filter.setToolTip("Shows processes that match all of these words: users, commands … (Ctrl+F)")
-        self.only_mine = QCheckBox("Only &mine")
+        self.filter.setPlaceholderText(tr("Filter"))
+        self.filter.setAccessibleName(tr("Filter processes"))
+        self.filter.setToolTip(tr("Shows processes that match all of these words: users, commands … (Ctrl+F)"))
+        self.only_mine = QCheckBox(tr("Only &mine"))
         self.gpus = QComboBox()
         self.gpus.setAccessibleName("GPU")
-        self.gpus.setAccessibleDescription("The GPU whose processes are shown")
+        self.gpus.setAccessibleDescription(tr("The GPU whose processes are shown"))
         self.gpus.addItem(ALL_GPUS, "")
-        self.as_tree = QCheckBox("As &tree")
+        self.as_tree = QCheckBox(tr("As &tree"))
         self.as_tree.setChecked(True)
-        self.as_tree.setToolTip("Groups processes under the run or process that started them")
+        self.as_tree.setToolTip(tr("Groups processes under the run or process that started them"))
         self.tree = self._make_tree()
         self.bar = EndingBar()
         self._warning = Banner()
         self._count = heading_label()
         self._reason = ElidedLabel()
         self._reason.setObjectName("muted")
-        lines = "Copies the selected rows as a table"
+        lines = tr("Copies the selected rows as a table")
         self.acts = {
             "copy": Action(self.tree, "copy_processes", "&Copy", lines, "Ctrl+C", context=WITHIN),
-            "command": Action(self.tree, "copy_process_command", "Copy the command"),
-            "end": Action(self.tree, "end_process", "&End process …", "", "Delete", context=WITHIN),
+            "command": Action(self.tree, "copy_process_command", tr("Copy the command")),
+            "end": Action(self.tree, "end_process", tr("&End process …"), "", tr("Delete"), context=WITHIN),
         }
         self.copy, self.end = (bind(QPushButton(), self.acts[name]) for name in ("copy", "end"))
         self._empty = EmptyState()
@@ -147,8 +148,8 @@ class ProcessesView(QWidget):
 
     def _make_tree(self) -> QTreeView:
         tree = QTreeView()
-        tree.setAccessibleName("GPU processes")
-        tree.setAccessibleDescription("Press the menu key or Shift+F10 to sort, copy or end a process")
+        tree.setAccessibleName(tr("GPU processes"))
+        tree.setAccessibleDescription(tr("Press the menu key or Shift+F10 to sort, copy or end a process"))
         tree.setModel(self.rows)
         tree.setSortingEnabled(True)
         tree.sortByColumn(GPU_MEMORY, Qt.SortOrder.DescendingOrder)
@@ -189,10 +190,10 @@ class ProcessesView(QWidget):
         self.acts["end"].on_trigger(self._ask)
         self.bar.stop_run.connect(self.stop_run)
         self.bar.closed.connect(self.tree.setFocus)
-        find = Action(self, "find_processes", "Find processes", "Goes to the filter", "Ctrl+F", context=WITHIN)
+        find = Action(self, "find_processes", tr("Find processes"), tr("Goes to the filter"), "Ctrl+F", context=WITHIN)
         find.on_trigger(self._go_to_filter)
         # Qt knows the menu key alone.
-        menu = Action(self.tree, "process_menu", "Menu of the process", "", "Shift+F10", context=WITHIN)
+        menu = Action(self.tree, "process_menu", tr("Menu of the process"), "", "Shift+F10", context=WITHIN)
         menu.on_trigger(self._open_menu_by_key)
 
     # What happens
@@ -272,29 +273,29 @@ class ProcessesView(QWidget):
         if visible:
             return ""
         if total:
-            return "No matching processes.\n\nClear the filter to see all of them."
+            return tr("No matching processes.\n\nClear the filter to see all of them.")
         if not snapshots:
-            return "Looking for devices …"
+            return tr("Looking for devices …")
         gpus = [gpu for snapshot in snapshots.values() for gpu in snapshot.gpus if not gpu.lost]
         if not gpus:
             messages = [snapshot.nvml.message for snapshot in snapshots.values() if snapshot.nvml.message]
-            return "\n".join(messages) or "This machine has no NVIDIA GPU."
+            return "\n".join(messages) or tr("This machine has no NVIDIA GPU.")
         if all(gpu.processes is None for gpu in gpus):
             asleep = all(gpu.asleep for gpu in gpus)
             return (
-                "The GPU is asleep; it is not woken to list its processes."
+                tr("The GPU is asleep; it is not woken to list its processes.")
                 if asleep
                 else self._unlisted_reason(snapshots)
             )
         answering = any(snapshot.nvml.status == "ok" for snapshot in snapshots.values())
-        return _NOBODY if answering else "No process held a GPU when NVML last responded."
+        return _NOBODY if answering else tr("No process held a GPU when NVML last responded.")
 
     def _unlisted_reason(self, snapshots: dict[str, Snapshot]) -> str:
         for host, snapshot in snapshots.items():
             since = self._asking_since.setdefault(host, snapshot.time)
             if snapshot.time - since < ASKING_S:
-                return "Listing GPU processes …"
-        return "The driver does not report GPU processes."
+                return tr("Listing GPU processes …")
+        return tr("The driver does not report GPU processes.")
 
     def _show_buttons(self) -> None:
         line = self.selected()
@@ -302,15 +303,15 @@ class ProcessesView(QWidget):
         stops = line is not None and line.run is not None
         why = "" if stops else disabled_reason(line, local is not None and local.foreign_pids)
         if line is None and len(self.tree.selectionModel().selectedRows()) > 1:
-            why = "Select a single process to end it."
+            why = tr("Select a single process to end it.")
         if stops:
-            self.acts["end"].set_appearance("Stop the &run …", "Asks first")
+            self.acts["end"].set_appearance(tr("Stop the &run …"), tr("Asks first"))
         else:
-            self.acts["end"].set_appearance("&End process …", "Asks first; the process may then save its work")
+            self.acts["end"].set_appearance(tr("&End process …"), tr("Asks first; the process may then save its work"))
         self.acts["end"].allow(why)
-        self.acts["copy"].allow("" if self.tree.selectionModel().hasSelection() else "Select the processes to copy")
+        self.acts["copy"].allow("" if self.tree.selectionModel().hasSelection() else tr("Select the processes to copy"))
         self.acts["command"].allow(
-            "" if line is not None and line.command else "Select one process whose command is known"
+            "" if line is not None and line.command else tr("Select one process whose command is known")
         )
         self._show_reason(self._reason, why if self.rows.rowCount() else "")
 
@@ -352,7 +353,7 @@ class ProcessesView(QWidget):
 
     def _add_sorting(self, menu: QMenu) -> None:
         """Add entries that sort by a column, for the keyboard."""
-        sorting = menu.addMenu("Sort by")
+        sorting = menu.addMenu(tr("Sort by"))
         for number in self._visible_columns():
             action = sorting.addAction(COLUMNS[number].title, partial(self.sort_by, number))
             action.setCheckable(True)

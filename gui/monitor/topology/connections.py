@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 from engine.contract.devices import Gpu, GpuPair, PciPath, Topology, gpu_title
 from engine.system.format import listed
 from gui.titles import gpu_names, recommended_strategy_title
+from gui.translation import tr
 
 Kind = Literal["nvlink", "switch", "bridge", "nodes", "unknown"]
 """Kinds of connections between two GPUs, closest first."""
@@ -37,7 +38,7 @@ SHORT: dict[PciPath, str] = {
     "BOARD": "one board",
     "PIX": "one switch",
     "PXB": "switches",
-    "PHB": "PCIe bridge",
+    "PHB": tr("PCIe bridge"),
     "NODE": "processor",
     "SYS": "processors",
 }
@@ -86,15 +87,19 @@ def links(count: int) -> str:
 def describe(pair: GpuPair | None, one: str, other: str) -> str:
     """Describe a pair for a tool tip."""
     if pair is None or (not pair.nvlinks and pair.path is None):
-        sentences = [f"How {one} and {other} are connected is unknown."]
+        sentences = [tr("How {one} and {other} are connected is unknown.").format(one=one, other=other)]
     elif pair.nvlinks:
-        sentences = [f"{one} and {other} are connected over {links(pair.nvlinks)}."]
+        sentences = [
+            tr("{one} and {other} are connected over {nvlinks}.").format(
+                one=one, other=other, nvlinks=links(pair.nvlinks)
+            )
+        ]
     else:
         sentences = [f"{one} and {other} are connected {PATHS[pair.path]}." if pair.path is not None else ""]
     if pair is not None and pair.peer_access:
-        sentences.append("Each can read the other's memory directly.")
+        sentences.append(tr("Each can read the other's memory directly."))
     elif pair is not None and pair.peer_access is False:
-        sentences.append("Neither can read the other's memory directly; transfers go through host memory.")
+        sentences.append(tr("Neither can read the other's memory directly; transfers go through host memory."))
     return " ".join(sentences)
 
 
@@ -109,9 +114,9 @@ def left_out(lost: Sequence[Gpu]) -> str:
     if not lost:
         return ""
     return (
-        f"{_names(lost)} is lost and not shown here."
+        tr("{lost} is lost and not shown here.").format(lost=_names(lost))
         if len(lost) == 1
-        else f"{_names(lost)} are lost and not shown here."
+        else tr("{lost} are lost and not shown here.").format(lost=_names(lost))
     )
 
 
@@ -125,50 +130,59 @@ def _by_nvlink(site: Site) -> str:
     counts = [pair.nvlinks for pair in site.pairs.values()]
     everyone = _all(site)
     if min(counts) == 0 or len(counts) < len(_every_pair(site)):
-        return (
-            f"{everyone} are connected by NVLink, but not every pair directly. Every strategy runs well, a pipeline "
+        return tr(
+            "{everyone} are connected by NVLink, but not every pair directly. Every strategy runs well, a pipeline "
             "best with directly connected neighbours."
-        )
+        ).format(everyone=everyone)
     how_many = links(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {links(max(counts))}"
     if len(counts) == 1:
-        way = f"{everyone} are connected by {how_many}."
+        way = tr("{everyone} are connected by {how_many}.").format(everyone=everyone, how_many=how_many)
     else:
-        way = f"{everyone} are connected by {how_many} between each pair."
+        way = tr("{everyone} are connected by {how_many} between each pair.").format(
+            everyone=everyone, how_many=how_many
+        )
     sharded = recommended_strategy_title("shard")
-    return f"{way} Every strategy runs well, even {sharded}, which communicates the most."
+    return tr("{way} Every strategy runs well, even {sharded}, which communicates the most.").format(
+        way=way, sharded=sharded
+    )
 
 
 def _by_pcie(site: Site) -> str:
     kinds = {kind(site.pairs.get(pair)) for pair in _every_pair(site)}
     if kinds == {"unknown"}:
-        return "How the GPUs are connected is unknown."
+        return tr("How the GPUs are connected is unknown.")
     near = islands(site, lambda pair: kind(pair) == "switch")
     everyone = _all(site)
     replicated, sharded = recommended_strategy_title("replicate"), recommended_strategy_title("shard")
     if len(near) == 1:
-        return (
-            f"{everyone} share PCIe switches. {replicated} runs well; {sharded} "
+        return tr(
+            "{everyone} share PCIe switches. {replicated} runs well; {sharded} "
             "communicates 1.5 times as much and pays off only when memory is short."
-        )
+        ).format(everyone=everyone, replicated=replicated, sharded=sharded)
     if len(near) < len(site.gpus):
         return _in_groups(site, near, "{} share PCIe switches.", "{} each share PCIe switches.")
     same_node = islands(site, lambda pair: kind(pair) == "bridge")
     if 1 < len(same_node) < len(site.gpus):
         return _in_groups(site, same_node, "{} are on one processor.", "{} are each on one processor.")
     if "nodes" in kinds:
-        way = f"{everyone} communicate through the processors."
+        way = tr("{everyone} communicate through the processors.").format(everyone=everyone)
     else:
-        way = f"{everyone} communicate through the processor."
-    return (
-        f"{way} Prefer strategies with little communication: {recommended_strategy_title('pipeline')}, or {replicated} "
-        f"with large batches. {sharded} pays off only if the model does not fit otherwise."
+        way = tr("{everyone} communicate through the processor.").format(everyone=everyone)
+    return tr(
+        "{way} Prefer strategies with little communication: {recommended_strategy_title}, or {replicated} "
+        "with large batches. {sharded} pays off only if the model does not fit otherwise."
+    ).format(
+        way=way,
+        recommended_strategy_title=recommended_strategy_title("pipeline"),
+        replicated=replicated,
+        sharded=sharded,
     )
 
 
 _BETWEEN: dict[Kind, str] = {
-    "switch": "Between groups, data goes through PCIe switches.",
-    "bridge": "Between groups, data goes through the processor.",
-    "nodes": "Between groups, data goes through the processors.",
+    "switch": tr("Between groups, data goes through PCIe switches."),
+    "bridge": tr("Between groups, data goes through the processor."),
+    "nodes": tr("Between groups, data goes through the processors."),
 }
 
 
@@ -195,8 +209,10 @@ def _in_groups(site: Site, groups: Sequence[Sequence[Gpu]], one: str, several: s
         )
     else:
         sentences.append(
-            f"Prefer to train on {together[0]} alone, or across the groups with "
-            f"{recommended_strategy_title('pipeline')}, which communicates least."
+            tr(
+                "Prefer to train on {together} alone, or across the groups with "
+                "{recommended_strategy_title}, which communicates least."
+            ).format(together=together[0], recommended_strategy_title=recommended_strategy_title("pipeline"))
         )
     return " ".join(sentences)
 
@@ -207,12 +223,12 @@ def _peer_access(site: Site) -> str:
         return ""
     if all(known):
         return (
-            "Each can read the others' memory directly."
+            tr("Each can read the others' memory directly.")
             if len(site.gpus) > 2
-            else "Each can read the other's memory directly."
+            else tr("Each can read the other's memory directly.")
         )
     if not any(known):
-        return "None can read another's memory directly; transfers go through host memory, which is slow."
+        return tr("None can read another's memory directly; transfers go through host memory, which is slow.")
     return f"{len(known) - sum(known)} of {len(known)} pairs can't read each other's memory directly; their transfers go through host memory."
 
 
@@ -237,7 +253,7 @@ def _names(gpus: Sequence[Gpu]) -> str:
 
 
 def _all(site: Site) -> str:
-    return "The two GPUs" if len(site.gpus) == 2 else f"All {len(site.gpus)} GPUs"
+    return tr("The two GPUs") if len(site.gpus) == 2 else tr("All {gpus_count} GPUs").format(gpus_count=len(site.gpus))
 
 
 def _every_pair(site: Site) -> list[frozenset[int]]:

@@ -25,6 +25,7 @@ from gui.monitor.topology.connections import Kind, Site
 from gui.sources.devices.device_format import card_order
 from gui.sources.devices.hosts import Hosts
 from gui.style import fills, theme
+from gui.translation import tr
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.labels import heading_label, muted_label
 from gui.widgets.layouts import vbox
@@ -136,7 +137,7 @@ class TopologyView(QWidget):
         self._state: object = None
         self.model = Matrix(self)
         self.host = QComboBox()
-        self.host.setAccessibleName("Host")
+        self.host.setAccessibleName(tr("Host"))
         self.advice = QLabel(wordWrap=True)
         self.advice.setTextFormat(Qt.TextFormat.PlainText)
         self.advice.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -185,7 +186,7 @@ class TopologyView(QWidget):
         self.table.fit(self.width())
 
     def _lay_out(self) -> None:
-        heading = heading_label("GPU interconnect")
+        heading = heading_label(tr("GPU interconnect"))
         top = QHBoxLayout()
         top.addWidget(heading)
         top.addStretch(1)
@@ -222,16 +223,16 @@ class TopologyView(QWidget):
     def _why_empty(self, snapshot: Snapshot | None, gpus: list[Gpu], left_out: str) -> str:
         """Return the text for a missing matrix, "" if there is one."""
         if snapshot is None:
-            return "Looking for devices …"
+            return tr("Looking for devices …")
         if not gpus:
-            return left_out or snapshot.nvml.message or "This machine has no NVIDIA GPU."
+            return left_out or snapshot.nvml.message or tr("This machine has no NVIDIA GPU.")
         if len(gpus) == 1:
             return f"{_alone(gpus[0], snapshot)}\n\n{left_out}".strip()
         if snapshot.topology is None or not snapshot.topology.pairs:
-            return (
-                f"The driver does not report how the {len(gpus)} GPUs are connected.\n\nIt does so only on Linux, and "
+            return tr(
+                "The driver does not report how the {gpus_count} GPUs are connected.\n\nIt does so only on Linux, and "
                 "while at least two of them are awake."
-            )
+            ).format(gpus_count=len(gpus))
         return ""
 
 
@@ -242,7 +243,7 @@ class _Table(QTableView):
         super().__init__()
         self._matrix = model
         self.setModel(model)
-        self.setAccessibleName("Topology of the GPUs")
+        self.setAccessibleName(tr("Topology of the GPUs"))
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setCornerButtonEnabled(False)
@@ -336,7 +337,12 @@ def _physical_gpus(snapshot: Snapshot | None) -> list[Gpu]:
 
 
 def _describe_gpu(gpu: Gpu) -> str:
-    return "\n".join(filter(None, (gpu.name, gpu.uuid, f"PCI {gpu.pci_bus_id}" if gpu.pci_bus_id else "")))
+    return "\n".join(
+        filter(
+            None,
+            (gpu.name, gpu.uuid, tr("PCI {pci_bus_id}").format(pci_bus_id=gpu.pci_bus_id) if gpu.pci_bus_id else ""),
+        )
+    )
 
 
 def _alone(gpu: Gpu, snapshot: Snapshot) -> str:
@@ -347,4 +353,4 @@ def _alone(gpu: Gpu, snapshot: Snapshot) -> str:
     if affinity is not None and affinity.cores:
         node = f" (NUMA node {affinity.numa_node})" if affinity.numa_node is not None else ""
         near = f"\n\nThe nearest CPU cores are {affinity.cores}{node}."
-    return f"This machine has a single GPU, the {gpu.name}.{near}"
+    return tr("This machine has a single GPU, the {name}.{near}").format(name=gpu.name, near=near)

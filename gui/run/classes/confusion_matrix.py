@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 from gui.format import localised
 from gui.run.classes.table import class_names
 from gui.style import fills, theme
+from gui.translation import tr
 
 MIN_SIDE, MAX_SIDE = 14, 64
 """Limits of a cell's side, in pixels."""
@@ -50,7 +51,7 @@ class ConfusionMatrix(QWidget):
         self._counts: npt.NDArray[np.int64] = np.zeros((0, 0), np.int64)
         self._shares = self._counts.astype(np.float64)
         self.cell: tuple[int, int] | None = None
-        self.setAccessibleName("Confusion matrix")
+        self.setAccessibleName(tr("Confusion matrix"))
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMouseTracking(True)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
@@ -88,7 +89,7 @@ class ConfusionMatrix(QWidget):
         total, count = int(self._counts[row].sum()), int(self._counts[row, column])
         true, predicted = self._names[row], self._names[column]
         if not total:
-            return f"No samples of {true}."
+            return tr("No samples of {true}.").format(true=true)
         outcome = "were predicted correctly" if row == column else f"were predicted as {predicted}"
         return f"Of {localised(total)} {true}, {localised(count)} ({localised(100 * count / total, 1)} %) {outcome}."
 
@@ -120,11 +121,11 @@ class ConfusionMatrix(QWidget):
         side, left, top = self._geometry()
         painter.setPen(QColor(scheme.muted))
         width = side * len(self._counts)
-        painter.drawText(QRectF(left, 0, max(width, 120), _TITLE), Qt.AlignmentFlag.AlignLeft, "Predicted →")
+        painter.drawText(QRectF(left, 0, max(width, 120), _TITLE), Qt.AlignmentFlag.AlignLeft, tr("Predicted →"))
         painter.drawText(
             QRectF(0, top - _TITLE, left - _GAP, _TITLE),
             Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter,
-            "Actual ↓",
+            tr("Actual ↓"),
         )
         self._draw_names(painter, side, left, top)
         area = QRectF(left, top, width, width)
@@ -199,7 +200,7 @@ class ConfusionMatrix(QWidget):
     def _margins(self) -> tuple[float, float]:
         """Return the margins for the names at the left and, if vertical, at the top."""
         widest = max(map(self.fontMetrics().horizontalAdvance, self._names), default=0)
-        left = max(min(widest, _MAX_NAME_WIDTH), self.fontMetrics().horizontalAdvance("Actual ↓")) + _GAP + 2
+        left = max(min(widest, _MAX_NAME_WIDTH), self.fontMetrics().horizontalAdvance(tr("Actual ↓"))) + _GAP + 2
         return left, _TITLE + min(widest, _MAX_NAME_HEIGHT) + 8
 
     def _geometry(self) -> tuple[float, float, float]:
@@ -263,9 +264,9 @@ class ConfusionMatrix(QWidget):
             self.setAccessibleDescription("")
             return
         cell = self.cell or self.most_confused()
-        prefix = "" if self.cell else "Confused most often: "
+        prefix = "" if self.cell else tr("Confused most often: ")
         self.setAccessibleDescription(
-            prefix + self.describe_cell(*cell) if cell is not None else "Every class was predicted correctly."
+            prefix + self.describe_cell(*cell) if cell is not None else tr("Every class was predicted correctly.")
         )
 
 

@@ -17,6 +17,7 @@ from gui.run.classes.table import ClassTable, ConfusionCsv, MetricsPerClassCsv
 from gui.sources.background import in_background
 from gui.sources.export import Table, write_csv
 from gui.sources.run_series import ClassFigures
+from gui.translation import tr
 from gui.widgets.file_dialogs import choose_target, timestamped
 from gui.widgets.labels import ElidedLabel, field_label
 from gui.widgets.layouts import hbox, save_button, vbox
@@ -46,18 +47,18 @@ class ClassFiguresView(QWidget):
         self.headline = ElidedLabel()
         self.headline.setObjectName("heading")
         self.filter = QLineEdit(clearButtonEnabled=True)
-        self.filter.setAccessibleName("Filter classes")
+        self.filter.setAccessibleName(tr("Filter classes"))
         self.filter.setMaximumWidth(150)
-        self._filter_label = field_label("Filter", self.filter)
+        self._filter_label = field_label(tr("Filter"), self.filter)
         self.table = ClassTable()
         self.matrix = ConfusionMatrix()
         self.cell = ElidedLabel()
         self.cell.setObjectName("muted")
-        metrics = Action(self, f"save_{name}_measures", "Metrics per class as CSV …")
+        metrics = Action(self, f"save_{name}_measures", tr("Metrics per class as CSV …"))
         metrics.on_trigger(lambda: self._choose_file("classes", self.save_metrics))
-        self._confusion_action = Action(self, f"save_{name}_confusion", "Confusion matrix as CSV …")
+        self._confusion_action = Action(self, f"save_{name}_confusion", tr("Confusion matrix as CSV …"))
         self._confusion_action.on_trigger(lambda: self._choose_file("confusion", self.save_confusion))
-        self.save = save_button("Save", "Saves the displayed data as CSV", (metrics, self._confusion_action))
+        self.save = save_button(tr("Save"), tr("Saves the displayed data as CSV"), (metrics, self._confusion_action))
         self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._lay_out(parts)
         self.filter.textChanged.connect(self._on_filter_changed)
@@ -78,7 +79,7 @@ class ClassFiguresView(QWidget):
         confusion = figures.confusion if figures is not None else None
         self.matrix.show_counts(classes, confusion)
         self._matrix_area.setVisible(confusion is not None)
-        self._confusion_action.allow("" if confusion is not None else "No confusion matrix")
+        self._confusion_action.allow("" if confusion is not None else tr("No confusion matrix"))
         for widget in (self._filter_label, self.filter):
             widget.setVisible(len(self.table.model_.names) >= _FILTERED_FROM)
         text = _headline(classes, figures)
@@ -98,7 +99,11 @@ class ClassFiguresView(QWidget):
     def _show_cell(self) -> None:
         cell = self.matrix.cell
         worst = self.matrix.most_confused() if cell is None else None
-        text = f"Confused most often: {self.matrix.describe_cell(*worst)}" if worst is not None else ""
+        text = (
+            tr("Confused most often: {describe_cell}").format(describe_cell=self.matrix.describe_cell(*worst))
+            if worst is not None
+            else ""
+        )
         if cell is not None:
             text = self.matrix.describe_cell(*cell)
         self.cell.setText(text)
@@ -134,12 +139,12 @@ class ClassFiguresView(QWidget):
         in_background(
             lambda: write_csv(path, table),
             self,
-            lambda written: self.message.emit(f"The table was saved to {written}.", "info"),
+            lambda written: self.message.emit(tr("The table was saved to {written}.").format(written=written), "info"),
             lambda error: self.message.emit(str(error), "warning"),
         )
 
     def _choose_file(self, content: str, save: Callable[[Path], None]) -> None:
-        choose_target(self, "Save as CSV", timestamped(f"{content}.csv"), save)
+        choose_target(self, tr("Save as CSV"), timestamped(f"{content}.csv"), save)
 
     def _lay_out(self, parts: tuple[QWidget, ...]) -> None:
         self._matrix_area = QWidget()
@@ -163,9 +168,9 @@ def _headline(classes: tuple[str, ...], figures: ClassFigures | None) -> str:
     title, values = next(iter(figures.measures.items()))
     ranked = sorted((value, position) for position, value in enumerate(values.tolist()) if not math.isnan(value))
     if not ranked:
-        return f"No class has a value for {title}"
+        return tr("No class has a value for {title}").format(title=title)
     named = [
         f"{classes[p] if p < len(classes) else f'class {p}'} {localised(100 * v, 1)} %"
         for v, p in ranked[:_WORST_COUNT]
     ]
-    return f"Lowest {title}: {', '.join(named)}"
+    return tr("Lowest {title}: {named}").format(title=title, named=", ".join(named))

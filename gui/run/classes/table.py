@@ -12,9 +12,10 @@ from PySide6.QtWidgets import QHeaderView, QTableView, QWidget
 
 from gui.format import localised
 from gui.sources.run_series import ClassFigures
+from gui.translation import tr
 from gui.widgets.number_table import BAR, INTERVAL, PAD, VALUE, Index, NumberRows, prepare
 
-_COUNT = "Count"
+_COUNT = tr("Count")
 _MAX_NAME_WIDTH = 240
 
 
@@ -78,11 +79,11 @@ class ClassModel(QAbstractTableModel):
         if orientation != Qt.Orientation.Horizontal:
             return None
         if role == Qt.ItemDataRole.DisplayRole:
-            return ["Class", *self.titles][section]
+            return [tr("Class"), *self.titles][section]
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return _alignment(section)
         if role == Qt.ItemDataRole.ToolTipRole and section > 0 and not self.is_fraction(section):
-            return "Images, pixels, points or boxes of this class in the split"
+            return tr("Images, pixels, points or boxes of this class in the split")
         return None
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
@@ -90,7 +91,7 @@ class ClassModel(QAbstractTableModel):
         value = self.value(row, column) if column else float(row)
         if role == Qt.ItemDataRole.DisplayRole:
             return self._text(column, value) if column else self.names[row]
-        unknown = "This class isn't in the split and was never predicted"
+        unknown = tr("This class isn't in the split and was never predicted")
         interval = self.interval(row, column)
         low_high = [localised(100 * bound, 1) for bound in interval or ()]
         bounds = f"95 % interval: {low_high[0]} to {low_high[1]} %" if low_high else None
@@ -122,7 +123,7 @@ class ClassTable(QTableView):
         self.rows.setDynamicSortFilter(True)
         self.setModel(self.rows)
         prepare(self)
-        self.setAccessibleName("Metrics of each class")
+        self.setAccessibleName(tr("Metrics of each class"))
         self.sortByColumn(0, Qt.SortOrder.AscendingOrder)
         self.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         self.setMinimumHeight(120)

@@ -10,6 +10,7 @@ from gui.run.classes.figures_view import ClassFiguresView
 from gui.run.validation_slider import ValidationSlider
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
+from gui.translation import tr
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.layouts import vbox
 
@@ -85,7 +86,7 @@ class ClassesView(QWidget):
 
 def _empty_text(data: RunData, is_active: bool) -> str:
     if is_active:
-        return "No per-class metrics yet.\n\nThey appear here after the first validation."
+        return tr("No per-class metrics yet.\n\nThey appear here after the first validation.")
     if data.validations.step.values.size:
-        return "This run has no per-class metrics.\n\nIts task may not compute any."
-    return "This run ended before its first validation, so it has no per-class metrics."
+        return tr("This run has no per-class metrics.\n\nIts task may not compute any.")
+    return tr("This run ended before its first validation, so it has no per-class metrics.")

@@ -21,6 +21,7 @@ from gui.sources.run_series import DeviceColumns, Steps, Validations
 from gui.sources.settings import Settings
 from gui.style import theme
 from gui.titles import device_title, short_title
+from gui.translation import tr
 from gui.widgets.layouts import vbox
 
 _METRIC_COLORS = (lambda: theme.colors().warning, lambda: theme.colors().ok)
@@ -32,11 +33,13 @@ class RunCharts(QWidget):
     def __init__(self, settings: Settings | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.group = PlotGroup("elapsed", parent=self)
-        self.loss = LinePlot("Loss", self.group)
-        self.accuracy = LinePlot("Accuracy", self.group, unit="%", scale=100, write=lambda v: f"{localised(v, 1)} %")
-        self.speed = LinePlot("Speed", self.group, low=0, write=lambda v: f"{localised(v)} images/s")
+        self.loss = LinePlot(tr("Loss"), self.group)
+        self.accuracy = LinePlot(
+            tr("Accuracy"), self.group, unit="%", scale=100, write=lambda v: f"{localised(v, 1)} %"
+        )
+        self.speed = LinePlot(tr("Speed"), self.group, low=0, write=lambda v: f"{localised(v)} images/s")
         self.times = LinePlot(
-            "Time per step", self.group, unit="ms", scale=1000, low=0, write=lambda v: milliseconds(v / 1000)
+            tr("Time per step"), self.group, unit="ms", scale=1000, low=0, write=lambda v: milliseconds(v / 1000)
         )
         self.devices = _device_plots(self.group)
         self._data = RunData()
@@ -56,7 +59,7 @@ class RunCharts(QWidget):
         """Prepare for another run."""
         for plot in (self.accuracy, *self.devices.values()):
             plot.remove_lines()
-        self.accuracy.set_title("Accuracy")
+        self.accuracy.set_title(tr("Accuracy"))
         self.rows.set_empty("accuracy", False)
         self._set_power_and_heat_empty(True)
         self._restart_plots()
@@ -97,7 +100,7 @@ class RunCharts(QWidget):
             self.accuracy.add_line("train", LineStyle("training", lambda: theme.colors().accent, smooth=True))
             self.accuracy.set_smoothing(self._smoothing)
             self.accuracy.set_data("train", x, data.steps.accuracy.values)
-        self.accuracy.set_title("Accuracy" if has_accuracy or not percentages else "Metrics")
+        self.accuracy.set_title(tr("Accuracy") if has_accuracy or not percentages else tr("Metrics"))
         self.rows.set_empty("accuracy", not (has_accuracy or percentages))
         for (name, title), color in zip(percentages.items(), _METRIC_COLORS, strict=False):
             self.accuracy.add_line(name, LineStyle(f"validation {short_title(title)}", color, markers=True))
@@ -141,8 +144,8 @@ class RunCharts(QWidget):
         self.times.add_line("wait", LineStyle("data wait", lambda: theme.colors().warning))
         self.times.add_line("compute", LineStyle("compute", lambda: theme.colors().accent))
         for plot in (self.loss, self.accuracy, self.speed, self.times):
-            plot.set_empty_text("Appears after the first steps")
-        self.times.setToolTip("Time of each step spent waiting for data and computing")
+            plot.set_empty_text(tr("Appears after the first steps"))
+        self.times.setToolTip(tr("Time of each step spent waiting for data and computing"))
 
 
 def _percentage_metrics(data: RunData) -> dict[str, str]:
@@ -159,16 +162,18 @@ def _percentage_metrics(data: RunData) -> dict[str, str]:
 
 def _device_plots(group: PlotGroup) -> dict[str, LinePlot]:
     plots = {
-        "utilization_percent": LinePlot("Utilization", group, unit="%", low=0, high=100, write=lambda v: f"{v:.0f} %"),
-        "memory_used_bytes": LinePlot(
-            "Memory", group, unit="GiB", scale=1 / GIB, low=0, write=lambda v: size(v * GIB, "GiB")
+        "utilization_percent": LinePlot(
+            tr("Utilization"), group, unit="%", low=0, high=100, write=lambda v: f"{v:.0f} %"
         ),
-        "power_w": LinePlot("Power", group, unit="W", low=0, write=lambda v: f"{v:.0f} W"),
-        "temperature_c": LinePlot("Temperature", group, unit="°C", write=lambda v: f"{v:.0f} °C"),
+        "memory_used_bytes": LinePlot(
+            tr("Memory"), group, unit="GiB", scale=1 / GIB, low=0, write=lambda v: size(v * GIB, "GiB")
+        ),
+        "power_w": LinePlot(tr("Power"), group, unit="W", low=0, write=lambda v: f"{v:.0f} W"),
+        "temperature_c": LinePlot(tr("Temperature"), group, unit="°C", write=lambda v: f"{v:.0f} °C"),
     }
     for plot in plots.values():
         plot.setAccessibleName(f"{plot.title} of the run's devices")
-        plot.set_empty_text("No samples of the run's devices yet")
+        plot.set_empty_text(tr("No samples of the run's devices yet"))
     return plots
 
 

@@ -7,6 +7,7 @@ from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QAbstractItemView, QDialog, QLabel, QListWidget, QListWidgetItem, QVBoxLayout, QWidget
 
 from gui.run.curves.plot_rows import PlotRows
+from gui.translation import tr
 
 _NAME = Qt.ItemDataRole.UserRole
 
@@ -22,7 +23,7 @@ class PlotList(QListWidget):
 
     def __init__(self, rows: PlotRows) -> None:
         super().__init__()
-        self.setAccessibleName("Plots shown")
+        self.setAccessibleName(tr("Plots shown"))
         self.setDragDropMode(QAbstractItemView.DragDropMode.InternalMove)
         for name in rows.order:
             item = QListWidgetItem(rows.plots[name].title, self)
@@ -61,10 +62,10 @@ class PlotChooser(QDialog):
     def __init__(self, rows: PlotRows, below: QWidget) -> None:
         super().__init__(below, Qt.WindowType.Popup)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle("Plots")
+        self.setWindowTitle(tr("Plots"))
         self.list = PlotList(rows)
         self.list.chosen.connect(rows.choose)
-        hint = QLabel("Drag to reorder (Alt+Up, Alt+Down)")
+        hint = QLabel(tr("Drag to reorder (Alt+Up, Alt+Down)"))
         hint.setObjectName("muted")
         layout = QVBoxLayout(self)
         layout.setContentsMargins(8, 8, 8, 8)

@@ -13,6 +13,7 @@ from gui.actions import back_action, bind
 from gui.plots.plot import LinePlot
 from gui.sources.settings import Settings
 from gui.style import icons
+from gui.translation import tr
 from gui.widgets.layouts import hbox, vbox
 
 FIRST_FRACTION = 0.46
@@ -131,8 +132,8 @@ class PlotRows(QWidget):
         button.setIcon(icons.icon("enlarge", "muted"))
         button.setAutoRaise(True)
         button.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # the focused plot handles Enter
-        button.setAccessibleName(f"Enlarge {plot.title}")
-        button.setToolTip("Shows this plot alone (Enter); Esc leads back")
+        button.setAccessibleName(tr("Enlarge {title}").format(title=plot.title))
+        button.setToolTip(tr("Shows this plot alone (Enter); Esc leads back"))
         button.clicked.connect(lambda: self.enlarge_requested.emit(name))
         return button
 
@@ -148,9 +149,9 @@ class LargePlot(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.leave = back_action(self, "leave_plot", "Back to all plots")
+        self.leave = back_action(self, "leave_plot", tr("Back to all plots"))
         self.leave.on_trigger(self.closed.emit)
-        self.back = bind(QPushButton(), self.leave, "Back to all plots")
+        self.back = bind(QPushButton(), self.leave, tr("Back to all plots"))
         self._layout = QVBoxLayout(self)
         self._layout.setContentsMargins(0, 0, 0, 0)
         self._layout.addWidget(self.back, 0, Qt.AlignmentFlag.AlignLeft)

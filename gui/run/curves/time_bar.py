@@ -11,29 +11,32 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 from engine.contract.events import Part, TimeSpent
 from gui.format import localised, milliseconds
 from gui.style import fills, theme
+from gui.translation import tr
 
 ORDER: tuple[Part, ...] = get_args(Part)
 TITLES: dict[Part, str] = {
-    "data": "Data wait",
-    "transfer": "To the device",
-    "augment": "Augment",
-    "forward": "Forward",
-    "backward": "Backward",
-    "communication": "Communication",
-    "optimizer": "Optimizer",
-    "logging": "Logging",
-    "other": "Other",
+    "data": tr("Data wait"),
+    "transfer": tr("To the device"),
+    "augment": tr("Augment"),
+    "forward": tr("Forward"),
+    "backward": tr("Backward"),
+    "communication": tr("Communication"),
+    "optimizer": tr("Optimizer"),
+    "logging": tr("Logging"),
+    "other": tr("Other"),
 }
 MEANINGS: dict[Part, str] = {
-    "data": "Waiting for the next batch of images",
-    "transfer": "Copying images to the device",
-    "augment": "Augmenting and normalising images on the device",
-    "forward": "The model's forward pass and the loss",
-    "backward": "The backward pass",
-    "communication": "Reducing gradients, sending activations and waiting for other ranks, not overlapped with compute",
-    "optimizer": "The optimizer's step",
-    "logging": "Logging metrics",
-    "other": "Unattributed",
+    "data": tr("Waiting for the next batch of images"),
+    "transfer": tr("Copying images to the device"),
+    "augment": tr("Augmenting and normalising images on the device"),
+    "forward": tr("The model's forward pass and the loss"),
+    "backward": tr("The backward pass"),
+    "communication": tr(
+        "Reducing gradients, sending activations and waiting for other ranks, not overlapped with compute"
+    ),
+    "optimizer": tr("The optimizer's step"),
+    "logging": tr("Logging metrics"),
+    "other": tr("Unattributed"),
 }
 MIN_FRACTION = 0.0005
 """Smallest displayed fraction of a step; less would read 0.0 %."""
@@ -64,7 +67,9 @@ def describe_time(spent: TimeSpent) -> str:
     """Describe the bar for screen readers, the largest part first."""
     parts = sorted((p for p in ORDER if _fraction(spent, p) >= MIN_FRACTION), key=lambda p: -spent.parts[p])
     return (
-        f"A step takes {milliseconds(spent.step_s)}. " + ". ".join(describe_part(spent, part) for part in parts) + "."
+        tr("A step takes {step_s}. ").format(step_s=milliseconds(spent.step_s))
+        + ". ".join(describe_part(spent, part) for part in parts)
+        + "."
     )
 
 
@@ -79,7 +84,7 @@ class TimeBar(QWidget):
         self._spent: TimeSpent | None = None
         self._known_parts: set[Part] = set()
         self._pointed: Part | None = None
-        self.setAccessibleName("Time of a step")
+        self.setAccessibleName(tr("Time of a step"))
         self.setMouseTracking(True)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
@@ -200,7 +205,7 @@ class TimeBar(QWidget):
 
 
 def _title(part: Part | None) -> str:
-    return TITLES[part] if part is not None else "Step"
+    return TITLES[part] if part is not None else tr("Step")
 
 
 def _fill(painter: QPainter, rect: QRectF, part: Part) -> None:

@@ -10,6 +10,7 @@ from engine.contract.job import FIELDS
 from gui.run.curves.time_bar import TimeBar
 from gui.sources.run_data import RunData
 from gui.style import icons
+from gui.translation import tr
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox, vbox
 
@@ -35,13 +36,13 @@ class TimeSpentView(QWidget):
         self.fold.setObjectName("fold")
         self.fold.setCheckable(True)
         self.fold.setIcon(icons.icon("right", "muted", on="down"))
-        self.fold.setAccessibleName("Step time by part")
-        self.fold.setToolTip("Shows the parts of each step's time")
+        self.fold.setAccessibleName(tr("Step time by part"))
+        self.fold.setToolTip(tr("Shows the parts of each step's time"))
         self.fold.toggled.connect(self.bar.setVisible)
         self.bar.hide()
         self.label = ElidedLabel()
-        self.label.setAccessibleName("Bottleneck of the run")
-        self.change = QPushButton("Change")
+        self.label.setAccessibleName(tr("Bottleneck of the run"))
+        self.change = QPushButton(tr("Change"))
         self.change.clicked.connect(self._apply)
         self.setLayout(vbox(hbox(self.fold, (self.label, 1), self.change), self.bar, spacing=5))
         self.restart()
@@ -70,7 +71,7 @@ class TimeSpentView(QWidget):
         ):
             self._applied = None
         self._advice, self._is_live = advice, is_live
-        text = advice.sentence if advice is not None else "Time of each step"
+        text = advice.sentence if advice is not None else tr("Time of each step")
         self.label.setText(text)
         self.label.setToolTip(text)
         self.label.setAccessibleDescription(text)
@@ -83,10 +84,10 @@ class TimeSpentView(QWidget):
             self.change.hide()
             return
         if self._is_live:
-            text, done = f"Use {advice.value} workers now", "Requested"
+            text, done = f"Use {advice.value} workers now", tr("Requested")
             tip = f"Sets {field.label} to {advice.value} in this run"
         else:
-            text, done = "Use next time", "Set for the next run"
+            text, done = tr("Use next time"), tr("Set for the next run")
             tip = f"Sets {field.label} to {advice.value} in the form"
         self.change.setText(text if self._applied is None else done)
         self.change.setEnabled(self._applied is None)

@@ -18,6 +18,7 @@ from gui.run.model.evaluation_format import evaluation_title
 from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.export import ExportError, Table, write_csv
+from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.file_dialogs import choose_target, timestamped
 from gui.widgets.labels import field_label
@@ -44,22 +45,22 @@ class EvaluationBar(QWidget):
         self._saved: dict[str, KeptEvaluation] = {}
         self._opened: OpenedEvaluation | None = None
         self.list = ChoiceEditor([])
-        self.list.control.setAccessibleName("Evaluation")
-        self.new = Action(self, "new_evaluation", "Evaluate …", "Measures the model on another split or folder")
-        self.delete = Action(self, "delete_evaluation", "Delete", "Moves the evaluation to the trash")
+        self.list.control.setAccessibleName(tr("Evaluation"))
+        self.new = Action(self, "new_evaluation", tr("Evaluate …"), tr("Measures the model on another split or folder"))
+        self.delete = Action(self, "delete_evaluation", tr("Delete"), tr("Moves the evaluation to the trash"))
         self.delete.on_trigger(self._delete)
         self.new.on_trigger(self.evaluate_requested.emit)
         self._make_save_actions()
         self.save = save_button(
-            "Save the evaluation", "Saves the evaluation as CSV or JSON", self._save_actions.values()
+            tr("Save the evaluation"), tr("Saves the evaluation as CSV or JSON"), self._save_actions.values()
         )
         self.setLayout(
             hbox(
-                field_label("Evaluation", self.list.control),
+                field_label(tr("Evaluation"), self.list.control),
                 (self.list, 1),
-                bind(QPushButton(), self.new, "Evaluate again"),
+                bind(QPushButton(), self.new, tr("Evaluate again")),
                 self.save,
-                bind(QPushButton(), self.delete, "Delete the evaluation"),
+                bind(QPushButton(), self.delete, tr("Delete the evaluation")),
             )
         )
         self.list.edited.connect(self._on_chosen)
@@ -79,8 +80,8 @@ class EvaluationBar(QWidget):
         self.save.setEnabled(opened is not None)
         if opened is not None:
             evaluation = opened.evaluation
-            self._save_actions["classes"].allow("" if evaluation.per_class else "No per-class metrics")
-            self._save_actions["confusion"].allow("" if evaluation.confusion else "No confusion matrix")
+            self._save_actions["classes"].allow("" if evaluation.per_class else tr("No per-class metrics"))
+            self._save_actions["confusion"].allow("" if evaluation.confusion else tr("No confusion matrix"))
 
     def current(self) -> KeptEvaluation | None:
         return self._saved.get(self.list.value())
@@ -112,28 +113,28 @@ class EvaluationBar(QWidget):
         in_background(
             write,
             self,
-            lambda path: self.message.emit(f"The evaluation was saved to {path}.", "info"),
+            lambda path: self.message.emit(tr("The evaluation was saved to {path}.").format(path=path), "info"),
             lambda error: self.message.emit(
                 str(error) if isinstance(error, ExportError) else describe_error(error), "warning"
             ),
         )
 
     def _choose_file(self, name: str, save: Callable[[Path], None]) -> None:
-        choose_target(self, "Save the evaluation", timestamped(name), save)
+        choose_target(self, tr("Save the evaluation"), timestamped(name), save)
 
     def _make_save_actions(self) -> None:
         tables: tuple[tuple[str, str, Callable[[OpenedEvaluation], Table]], ...] = (
-            ("metrics", "Metrics as CSV …", MetricsCsv),
-            ("classes", "Metrics per class as CSV …", ClassesCsv),
-            ("confusion", "Confusion matrix as CSV …", MatrixCsv),
-            ("samples", "Samples as CSV …", SamplesCsv),
+            ("metrics", tr("Metrics as CSV …"), MetricsCsv),
+            ("classes", tr("Metrics per class as CSV …"), ClassesCsv),
+            ("confusion", tr("Confusion matrix as CSV …"), MatrixCsv),
+            ("samples", tr("Samples as CSV …"), SamplesCsv),
         )
         self._save_actions: dict[str, Action] = {}
         for name, text, kind in tables:
             self._save_actions[name] = action = Action(self, f"save_evaluation_{name}", text)
             action.on_trigger(partial(self._choose_file, f"{name}.csv", partial(self.save_csv, kind)))
         self._save_actions["json"] = action = Action(
-            self, "save_evaluation_json", "Everything except samples as JSON …"
+            self, "save_evaluation_json", tr("Everything except samples as JSON …")
         )
         action.on_trigger(lambda: self._choose_file("evaluation.json", self.save_json))
 

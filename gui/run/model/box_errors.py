@@ -12,18 +12,19 @@ from gui.run.model.evaluation_format import format_with_interval
 from gui.run.model.plain_table import PlainTable
 from gui.sources.evaluations import OpenedEvaluation
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.labels import caption
 from gui.widgets.layouts import scrolling, vbox
 
 KINDS = {
-    "classification": ("Wrong class", "Correct box, wrong class"),
-    "localisation": ("Poor box", "Correct class, but too little overlap with the object"),
-    "both": ("Wrong class and poor box", "Too little overlap with an object of another class"),
-    "duplicate": ("Duplicate", "Another detection of the object has a higher score"),
-    "background": ("Background", "Overlaps no object"),
-    "missed": ("Missed", "An object without a detection"),
+    "classification": (tr("Wrong class"), tr("Correct box, wrong class")),
+    "localisation": (tr("Poor box"), tr("Correct class, but too little overlap with the object")),
+    "both": (tr("Wrong class and poor box"), tr("Too little overlap with an object of another class")),
+    "duplicate": (tr("Duplicate"), tr("Another detection of the object has a higher score")),
+    "background": (tr("Background"), tr("Overlaps no object")),
+    "missed": (tr("Missed"), tr("An object without a detection")),
 }
-SIZES = {"small": "Small (up to 32²)", "medium": "Medium (up to 96²)", "large": "Large"}
+SIZES = {"small": tr("Small (up to 32²)"), "medium": tr("Medium (up to 96²)"), "large": tr("Large")}
 _BAR_HEIGHT = 30
 """Pixels per kind of error."""
 
@@ -34,15 +35,17 @@ class BoxErrorsPage(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._errors: tuple[BoxErrors, ...] = ()
-        self.title = QLabel("Cost of each kind of error")
+        self.title = QLabel(tr("Cost of each kind of error"))
         self.title.setObjectName("heading")
         self.plot = _make_plot()
         self.explanation = caption(
-            "AP50 gain if all errors of a kind were fixed (TIDE), with their number in parentheses."
+            tr("AP50 gain if all errors of a kind were fixed (TIDE), with their number in parentheses.")
         )
-        self.sizes_title = QLabel("By object size")
+        self.sizes_title = QLabel(tr("By object size"))
         self.sizes_title.setObjectName("heading")
-        self.sizes = PlainTable("Average precision by size", ("Object area in pixels", "Count", "AP", "AP50"))
+        self.sizes = PlainTable(
+            tr("Average precision by size"), (tr("Object area in pixels"), tr("Count"), "AP", "AP50")
+        )
         content = vbox(self.title, self.plot, self.explanation, self.sizes_title, self.sizes, 1)
         self.setLayout(vbox(scrolling(content)))
         theme.notifier.changed.connect(self.recolor)
@@ -99,13 +102,13 @@ def has_box_errors(evaluation: Evaluation) -> bool:
 
 def _make_plot() -> pg.PlotWidget:
     plot = pg.PlotWidget()
-    plot.setAccessibleName("Kinds of errors")
+    plot.setAccessibleName(tr("Kinds of errors"))
     plot.setFocusPolicy(Qt.FocusPolicy.NoFocus)
     plot.setMaximumWidth(720)
     plot.setMenuEnabled(False)
     plot.hideButtons()
     plot.setMouseEnabled(False, False)
-    plot.setLabel("bottom", "Points of AP50")
+    plot.setLabel("bottom", tr("Points of AP50"))
     plot.getAxis("bottom").enableAutoSIPrefix(False)
     plot.getAxis("left").setStyle(tickLength=0)
     return plot

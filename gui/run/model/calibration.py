@@ -11,6 +11,7 @@ from gui.run.model.evaluation_format import format_interval
 from gui.run.model.plot import UnitPlot
 from gui.sources.evaluations import OpenedEvaluation
 from gui.style import fills, theme
+from gui.translation import tr
 from gui.widgets.labels import caption
 from gui.widgets.layouts import vbox
 
@@ -22,12 +23,14 @@ class CalibrationPage(QWidget):
         super().__init__()
         self._calibration: Calibration | None = None
         self.error = caption(style="heading")
-        self.plot = UnitPlot("Reliability diagram")
-        self.plot.setLabel("bottom", "Confidence")
-        self.plot.setLabel("left", "Accuracy")
+        self.plot = UnitPlot(tr("Reliability diagram"))
+        self.plot.setLabel("bottom", tr("Confidence"))
+        self.plot.setLabel("left", tr("Accuracy"))
         self.explanation = caption(
-            "Bars: accuracy of the predictions with that confidence, paler for fewer predictions. The dashed line is perfect "
-            "calibration; below it the model is overconfident."
+            tr(
+                "Bars: accuracy of the predictions with that confidence, paler for fewer predictions. The dashed line is perfect "
+                "calibration; below it the model is overconfident."
+            )
         )
         self.temperature = caption(style="")
         self.setLayout(vbox(self.error, (self.plot, 100), self.explanation, self.temperature, 1))
@@ -66,7 +69,7 @@ def describe_temperature(calibration: Calibration) -> str:
     """Describe the effect of dividing the logits by the best temperature."""
     temperature, before, after = calibration.temperature, calibration.ece_before, calibration.ece_after
     if temperature is None or before is None or after is None:
-        return "There are too few samples to fit a temperature."
+        return tr("There are too few samples to fit a temperature.")
     gain = f"lowers the error from {localised(100 * before, 1)} to {localised(100 * after, 1)} %"
     if after >= before:
         return (
@@ -74,10 +77,10 @@ def describe_temperature(calibration: Calibration) -> str:
             f"{localised(100 * after, 1)} % on held-out samples."
         )
     verdict = "overconfident" if temperature > 1 else "underconfident"
-    return (
-        f"The model is {verdict}: dividing its logits by a temperature of {localised(temperature, 2)} {gain} on held-out "
+    return tr(
+        "The model is {verdict}: dividing its logits by a temperature of {temperature} {gain} on held-out "
         "samples. Predictions stay the same."
-    )
+    ).format(verdict=verdict, temperature=localised(temperature, 2), gain=gain)
 
 
 def _describe_bins(calibration: Calibration) -> str:

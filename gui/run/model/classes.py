@@ -14,6 +14,7 @@ from gui.run.model.threshold import ThresholdRow
 from gui.sources.columns import Floats
 from gui.sources.evaluations import OpenedEvaluation, confusion_at
 from gui.sources.run_series import ClassFigures
+from gui.translation import tr
 from gui.widgets.layouts import vbox
 from gui.widgets.tab_order import order_tabs
 
@@ -30,15 +31,15 @@ class ClassesPage(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._opened: OpenedEvaluation | None = None
-        self.threshold = ThresholdRow("Minimum confidence", "Minimum confidence of predictions")
-        self.threshold.setToolTip("Predictions below it count as none of the classes")
+        self.threshold = ThresholdRow(tr("Minimum confidence"), tr("Minimum confidence of predictions"))
+        self.threshold.setToolTip(tr("Predictions below it count as none of the classes"))
         self.figures = ClassFiguresView("evaluated_class", self.threshold)
         self.setLayout(vbox(self.figures))
         order_tabs(self, (self.figures.filter, self.figures.table, self.threshold, self.figures.matrix))
         self.threshold.changed.connect(lambda _value: self._show())
         self.figures.matrix.cell_opened.connect(self._on_cell_opened)
         self.figures.save.hide()  # the evaluation bar saves it
-        self.figures.matrix.setToolTip("Click a cell or press Enter to show its samples")
+        self.figures.matrix.setToolTip(tr("Click a cell or press Enter to show its samples"))
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
         self._opened = opened

@@ -18,6 +18,7 @@ from gui.run.model.plain_table import PlainTable
 from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import ComparableEvaluation, OpenedEvaluation, comparable_evaluations
 from gui.titles import short_title
+from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.labels import caption, field_label
@@ -25,7 +26,7 @@ from gui.widgets.layouts import hbox, scrolling, vbox
 from gui.widgets.problem_label import ProblemLabel
 
 NONE, COMPARED = range(2)
-EMPTY = (
+EMPTY = tr(
     "Nothing to compare with yet.\n\nEvaluate another checkpoint or run on the same split of the same folder,\n"
     "then choose it here."
 )
@@ -46,13 +47,16 @@ class ComparisonPage(QWidget):
         self._others: dict[str, ComparableEvaluation] = {}
         self.comparison: Comparison | None = None
         self.other = ChoiceEditor([])
-        self.other.control.setAccessibleName("Evaluation to compare with")
+        self.other.control.setAccessibleName(tr("Evaluation to compare with"))
         self.about = caption()
-        self.differences = PlainTable("Differences", ("Metric", "This", "Other", "Difference", "95 % interval"))
+        self.differences = PlainTable(
+            tr("Differences"), (tr("Metric"), tr("This"), tr("Other"), tr("Difference"), "95 % interval")
+        )
         self.verdict = caption(style="")
         self.test = caption()
         self.mine, self.others = (
-            QPushButton(f"Show samples that only {who} got right") for who in ("this one", "the other")
+            QPushButton(tr("Show samples that only {who} got right").format(who=who))
+            for who in ("this one", "the other")
         )
         self.problem = ProblemLabel()
         self.stack = QStackedWidget()
@@ -104,7 +108,9 @@ class ComparisonPage(QWidget):
         self.comparison = comparison
         self.problem.show_problems(())
         self.about.setText(
-            f"{counted(comparison.samples, 'sample')} in both. Differences: this minus the other, in percentage points."
+            tr("{samples} in both. Differences: this minus the other, in percentage points.").format(
+                samples=counted(comparison.samples, "sample")
+            )
         )
         self.differences.show_rows([_difference_row(each) for each in comparison.differences])
         self.verdict.setText(_describe_verdict(comparison.differences))
@@ -121,8 +127,14 @@ class ComparisonPage(QWidget):
         self.test.setVisible(test is not None)
         if test is not None:
             self.test.setText(
-                f"{counted(test.only_second, 'sample')} only this one got right, {localised(test.only_first)} only the other. If both "
-                f"erred equally often, the probability of such a difference would be {_format_p(test.p)} (McNemar's exact test)."
+                tr(
+                    "{only_second} only this one got right, {only_first} only the other. If both "
+                    "erred equally often, the probability of such a difference would be {p} (McNemar's exact test)."
+                ).format(
+                    only_second=counted(test.only_second, "sample"),
+                    only_first=localised(test.only_first),
+                    p=_format_p(test.p),
+                )
             )
 
     def _fail(self, opened: OpenedEvaluation, error: Exception) -> None:
@@ -130,7 +142,9 @@ class ComparisonPage(QWidget):
             self._clear()
             self.stack.setCurrentIndex(COMPARED)
             text = str(error) if isinstance(error, ValueError) else describe_error(error)
-            self.problem.show_problems((Problem("", f"Couldn't compare them: {text.rstrip('.')}."),))
+            self.problem.show_problems(
+                (Problem("", tr("Couldn't compare them: {rstrip}.").format(rstrip=text.rstrip("."))),)
+            )
 
     def _clear(self) -> None:
         self.differences.show_rows([])
@@ -152,7 +166,7 @@ class ComparisonPage(QWidget):
 
     def _lay_out(self) -> None:
         content = vbox(
-            hbox(field_label("Compare with", self.other.control), (self.other, 1)),
+            hbox(field_label(tr("Compare with"), self.other.control), (self.other, 1)),
             self.problem,
             self.about,
             self.differences,
@@ -205,7 +219,7 @@ def _describe_verdict(differences: Sequence[Difference]) -> str:
         is_better = (low > 0) == each.entry.higher_is_better
         (better if is_better else worse).append(short_title(each.entry.title))
     if not better and not worse:
-        return "No difference is significant: every interval contains 0."
+        return tr("No difference is significant: every interval contains 0.")
     parts = [f"better in {listed(better)}" if better else "", f"worse in {listed(worse)}" if worse else ""]
     return f"This evaluation is {' and '.join(filter(None, parts))}: those intervals exclude 0."
 

@@ -18,6 +18,7 @@ from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import CurvePoints, OpenedEvaluation, Outcomes
 from gui.sources.evaluations import outcomes as read_outcomes
 from gui.style import theme
+from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.labels import caption, field_label
 from gui.widgets.layouts import hbox, vbox
@@ -34,18 +35,18 @@ class CurvesPage(QWidget):
         self._opened: OpenedEvaluation | None = None
         self._outcomes: dict[int, Outcomes | CurvePoints] = {}
         self.classes = ChoiceEditor([])
-        self.classes.control.setAccessibleName("Class of the curves")
+        self.classes.control.setAccessibleName(tr("Class of the curves"))
         self.about = caption()
-        self.precision = UnitPlot("Precision-recall curve")
-        self.precision.setLabel("bottom", "Recall")
-        self.precision.setLabel("left", "Precision")
-        self.roc = UnitPlot("ROC curve")
-        self.roc.setLabel("bottom", "False positive rate")
-        self.roc.setLabel("left", "True positive rate")
-        self.threshold = ThresholdRow("Threshold", "Threshold")
-        self.best = QPushButton("Best F1")
-        self.best.setToolTip("The threshold with the highest F1 of this class")
-        self.counts = PlainTable("Counts at the threshold", ("", "Predicted", "Not predicted"))
+        self.precision = UnitPlot(tr("Precision-recall curve"))
+        self.precision.setLabel("bottom", tr("Recall"))
+        self.precision.setLabel("left", tr("Precision"))
+        self.roc = UnitPlot(tr("ROC curve"))
+        self.roc.setLabel("bottom", tr("False positive rate"))
+        self.roc.setLabel("left", tr("True positive rate"))
+        self.threshold = ThresholdRow(tr("Threshold"), tr("Threshold"))
+        self.best = QPushButton(tr("Best F1"))
+        self.best.setToolTip(tr("The threshold with the highest F1 of this class"))
+        self.counts = PlainTable(tr("Counts at the threshold"), ("", tr("Predicted"), tr("Not predicted")))
         self.scores = caption()
         self._lay_out()
         self.precision.set_drawing(self._draw_precision)
@@ -82,7 +83,7 @@ class CurvesPage(QWidget):
         self.about.setText(" · ".join(parts))
         best = curve.best_threshold
         self.best.setEnabled(best is not None)
-        self.best.setText("Best F1" if best is None else f"Best F1 at {localised(best, 2)}")
+        self.best.setText(tr("Best F1") if best is None else tr("Best F1 at {best}").format(best=localised(best, 2)))
         self.roc.setVisible(not is_pooled)
         for plot in (self.precision, self.roc):
             plot.recolor()
@@ -104,7 +105,9 @@ class CurvesPage(QWidget):
             partial(read_outcomes, opened, curve),
             self,
             lambda read: self._store_outcomes(opened, curve.class_index, read),
-            lambda error: self.scores.setText(f"Couldn't read the probabilities: {describe_error(error)}"),
+            lambda error: self.scores.setText(
+                tr("Couldn't read the probabilities: {error}").format(error=describe_error(error))
+            ),
         )
 
     def _store_outcomes(self, opened: OpenedEvaluation, class_index: int, read: Outcomes | CurvePoints) -> None:
@@ -133,7 +136,7 @@ class CurvesPage(QWidget):
                 (f"not {name}", wrong, negatives),
             ]
         )
-        parts = (("Precision", at.precision), ("recall", at.recall), ("F1", at.f1))
+        parts = ((tr("Precision"), at.precision), ("recall", at.recall), ("F1", at.f1))
         self.scores.setText(" · ".join(f"{title} {format_value(value)}" for title, value in parts))
 
     def _draw_precision(self) -> None:
@@ -153,7 +156,7 @@ class CurvesPage(QWidget):
     def _lay_out(self) -> None:
         self.setLayout(
             vbox(
-                hbox(field_label("Class", self.classes.control), self.classes, (self.about, 1)),
+                hbox(field_label(tr("Class"), self.classes.control), self.classes, (self.about, 1)),
                 (hbox((self.precision, 1), (self.roc, 1), 0), 100),
                 hbox((self.threshold, 1), self.best),
                 self.scores,

@@ -12,6 +12,7 @@ from engine.contract.inference.evaluation import EvaluateOrder, EvaluationSplit
 from engine.runs.folder import RunFolder
 from gui.actions import Action, bind
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, form_grid
+from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor, PathEditor
 from gui.widgets.labels import caption
 from gui.widgets.layouts import hbox, vbox
@@ -22,14 +23,14 @@ SPLITS: tuple[tuple[str, str, str], ...] = (
     (
         AUTOMATIC,
         "automatic",
-        "Validation split of the run's dataset; test split of another folder if it has one",
+        tr("Validation split of the run's dataset; test split of another folder if it has one"),
     ),
     ("val", "validation", ""),
     ("test", "test", ""),
-    ("train", "training", "Shows how far the model memorized its training data"),
+    ("train", "training", tr("Shows how far the model memorized its training data")),
     ("all", "all samples", ""),
 )
-INTRODUCTION = (
+INTRODUCTION = tr(
     "Measures the model on a split of its dataset or of another folder, with 95 % intervals, and shows its errors."
 )
 
@@ -49,17 +50,17 @@ class EvaluateForm(QWidget):
         super().__init__(parent)
         self.setAcceptDrops(True)
         self._run: RunFolder | None = None
-        self.heading = QLabel("Evaluate the model")
+        self.heading = QLabel(tr("Evaluate the model"))
         self.heading.setObjectName("heading")
         self.checkpoint = CheckpointEditor()
         self.folder = PathEditor("dataset folder", folder=True, placeholder="the run's dataset")
-        self.folder.line.setToolTip("Leave empty for the run's dataset, or drop a folder here")
+        self.folder.line.setToolTip(tr("Leave empty for the run's dataset, or drop a folder here"))
         self.split = ChoiceEditor(list(SPLITS))
-        self.devices = DevicesEditor("Evaluate")
-        self.act = Action(self, "evaluate", "Evaluate", "Measures the model")
+        self.devices = DevicesEditor(tr("Evaluate"))
+        self.act = Action(self, "evaluate", tr("Evaluate"), tr("Measures the model"))
         self.start = bind(QPushButton(), self.act)
         self.start.setObjectName("primary")
-        self.cancel = QPushButton("Back to the results")
+        self.cancel = QPushButton(tr("Back to the results"))
         self._lay_out()
         self.act.on_trigger(self._submit)
         self.cancel.clicked.connect(self.closed)
@@ -111,25 +112,25 @@ class EvaluateForm(QWidget):
             self.submitted.emit(order)
 
     def _update_action(self) -> None:
-        problem = "" if self.checkpoint.found else "The run has no checkpoint yet"
-        self.act.allow(problem or ("" if self.devices.value() else "Choose a device"))
+        problem = "" if self.checkpoint.found else tr("The run has no checkpoint yet")
+        self.act.allow(problem or ("" if self.devices.value() else tr("Choose a device")))
 
     def _order_tabs(self) -> None:
         order_tabs(self, (self.checkpoint, self.folder, self.split, self.devices, self.start, self.cancel))
 
     def _lay_out(self) -> None:
         form = form_grid(
-            ("Checkpoint", "Checkpoint to evaluate", self.checkpoint),
-            ("Dataset", "Dataset to evaluate on", self.folder),
-            ("Split", "Split to evaluate on", self.split),
+            (tr("Checkpoint"), tr("Checkpoint to evaluate"), self.checkpoint),
+            (tr("Dataset"), tr("Dataset to evaluate on"), self.folder),
+            (tr("Split"), tr("Split to evaluate on"), self.split),
             (
                 "",
                 "",
                 caption(
-                    "Automatic: validation split of the run's dataset; test split of another folder if it has one."
+                    tr("Automatic: validation split of the run's dataset; test split of another folder if it has one.")
                 ),
             ),
-            ("Devices", "", self.devices),
+            (tr("Devices"), "", self.devices),
         )
         inside = QWidget()
         inside.setMaximumWidth(560)

@@ -16,9 +16,10 @@ from gui.run.model.curves import CurvesPage, has_curves
 from gui.run.model.samples.page import SamplesPage
 from gui.run.model.summary import SummaryPage
 from gui.sources.evaluations import OpenedEvaluation
+from gui.translation import tr
 from gui.widgets.layouts import tab_bar, vbox
 
-TITLES = ("Metrics", "Classes", "Curves", "Calibration", "Errors", "Samples", "Compare")
+TITLES = (tr("Metrics"), tr("Classes"), tr("Curves"), tr("Calibration"), tr("Errors"), tr("Samples"), tr("Compare"))
 METRICS, CLASSES, CURVES, CALIBRATION, ERRORS, SAMPLES, COMPARE = range(len(TITLES))
 
 _PAGE_ATTRIBUTES = ("summary", "classes", "curves", "calibration", "errors", "samples", "comparison")
@@ -42,7 +43,7 @@ class ResultView(QWidget):
         self.opened: OpenedEvaluation | None = None
         self._devices: tuple[str, ...] = ()
         self._stale: set[int] = set()
-        self.tabs = tab_bar("Parts of the evaluation", TITLES)
+        self.tabs = tab_bar(tr("Parts of the evaluation"), TITLES)
         self.pages = QStackedWidget()
         self._holders = [vbox() for _title in TITLES]
         for layout in self._holders:

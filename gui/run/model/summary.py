@@ -11,6 +11,7 @@ from gui.format import counted, localised
 from gui.run.model.evaluation_format import describe_samples, format_interval, format_value, list_metrics
 from gui.run.model.plain_table import PlainTable
 from gui.sources.evaluations import OpenedEvaluation
+from gui.translation import tr
 from gui.widgets.labels import caption
 from gui.widgets.layouts import scrolling, vbox
 from gui.widgets.problem_label import ProblemLabel
@@ -24,13 +25,14 @@ class SummaryPage(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.about = caption()
-        self.metrics = PlainTable("Metrics", ("Metric", "Value", "95 % interval"))
-        self.no_intervals = caption("Too few samples for intervals.")
+        self.metrics = PlainTable(tr("Metrics"), (tr("Metric"), tr("Value"), "95 % interval"))
+        self.no_intervals = caption(tr("Too few samples for intervals."))
         self.warnings = ProblemLabel()
-        self.confident = QLabel("Confident predictions only")
+        self.confident = QLabel(tr("Confident predictions only"))
         self.confident.setObjectName("heading")
         self.thresholds = PlainTable(
-            "Confident predictions only", ("Minimum confidence", "Predicted", "Precision", "Recall", "F1")
+            tr("Confident predictions only"),
+            (tr("Minimum confidence"), tr("Predicted"), tr("Precision"), tr("Recall"), "F1"),
         )
         content = vbox(self.about, self.warnings, self.metrics, self.no_intervals, self.confident, self.thresholds, 1)
         self.setLayout(vbox(scrolling(content)))
@@ -61,5 +63,9 @@ def _warnings(evaluation: Evaluation) -> list[Problem]:
         named = "; ".join(f"{each.path}: {each.reason}" for each in evaluation.skipped[:_MAX_SKIPPED_NAMES])
         more = len(evaluation.skipped) - _MAX_SKIPPED_NAMES
         rest = f"; and {localised(more)} more" if more > 0 else ""
-        texts.append(f"Skipped {counted(len(evaluation.skipped), 'unreadable file')}: {named}{rest}.")
+        texts.append(
+            tr("Skipped {counted}: {named}{rest}.").format(
+                counted=counted(len(evaluation.skipped), "unreadable file"), named=named, rest=rest
+            )
+        )
     return [Problem("", text, severity="warning") for text in texts]

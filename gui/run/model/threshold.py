@@ -6,6 +6,7 @@ from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import QDoubleSpinBox, QSlider, QWidget
 
 from gui.format import locale
+from gui.translation import tr
 from gui.widgets.labels import field_label
 from gui.widgets.layouts import hbox
 
@@ -31,7 +32,7 @@ class ThresholdRow(QWidget):
         self.slider.setPageStep(_STEPS // 10)
         self.slider.setMinimumWidth(90)
         self.slider.setAccessibleName(name)
-        self.slider.setToolTip("Left and Right change it by 0.01, PgUp and PgDown by 0.1")
+        self.slider.setToolTip(tr("Left and Right change it by 0.01, PgUp and PgDown by 0.1"))
         self.number = QDoubleSpinBox()
         self.number.setRange(0.0, 1.0)
         self.number.setDecimals(3)

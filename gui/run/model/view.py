@@ -22,6 +22,7 @@ from gui.run.order_pages import FORM, READING, RESULT, WORKING, OrderPages
 from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import OpenedEvaluation, open_evaluation
 from gui.sources.trash import trash_folder
+from gui.translation import tr
 from gui.widgets.layouts import vbox
 from gui.widgets.trash_bar import TrashBar
 
@@ -42,15 +43,15 @@ class ModelView(QWidget):
         self._requested = ""
         self._stale = True
         self.bar = EvaluationBar()
-        self.deleting = TrashBar("Deleting an evaluation")
+        self.deleting = TrashBar(tr("Deleting an evaluation"))
         self.form = EvaluateForm()
         self.result = ResultView()
         self.pages = OrderPages(
-            "The evaluation",
+            tr("The evaluation"),
             self.form,
             self.result,
             first=self.form.checkpoint,
-            reading="Reading the evaluations …",
+            reading=tr("Reading the evaluations …"),
         )
         self.setLayout(vbox(self.bar, self.deleting, (self.pages, 1)))
         self.bar.hide()
@@ -115,7 +116,9 @@ class ModelView(QWidget):
 
     def _show_error(self, run: RunFolder, error: Exception) -> None:
         if run is self._run:
-            self.pages.fail(Problem("", f"Couldn't read the evaluations: {describe_error(error)}."))
+            self.pages.fail(
+                Problem("", tr("Couldn't read the evaluations: {error}.").format(error=describe_error(error)))
+            )
 
     def _open(self, saved: KeptEvaluation) -> None:
         self._requested = str(saved.folder)
@@ -133,7 +136,7 @@ class ModelView(QWidget):
 
     def _show_damage(self, saved: KeptEvaluation, error: Exception) -> None:
         if str(saved.folder) == self._requested:
-            self.pages.fail(Problem("", f"{error}.", "Evaluate the model again."))
+            self.pages.fail(Problem("", f"{error}.", tr("Evaluate the model again.")))
 
     def _on_evaluated(self, path: str) -> None:
         self.reload(Path(path).parent.name)

@@ -25,6 +25,7 @@ from PySide6.QtWidgets import QApplication, QSizePolicy, QWidget
 
 from gui.format import size
 from gui.style import theme
+from gui.translation import tr
 
 MAX_ZOOM = 32.0
 _ZOOM_STEP = 1.25
@@ -45,12 +46,12 @@ def read_image(folder: Path, name: str) -> QImage | str:
     try:
         content = path.read_bytes()
     except OSError as error:
-        return f"Couldn't read {name}: {error.strerror}."
+        return tr("Couldn't read {name}: {strerror}.").format(name=name, strerror=error.strerror)
     problem = _find_damage(content)
     image = QImage() if problem else QImage.fromData(content)
     if not problem and image.isNull():
         problem = f"it is corrupted or takes more than {size(QImageReader.allocationLimit() << 20)}"
-    return f"Couldn't show {name}: {problem}." if problem else image
+    return tr("Couldn't show {name}: {problem}.").format(name=name, problem=problem) if problem else image
 
 
 @cache
@@ -119,7 +120,7 @@ class ImagePane(QWidget):
         self._drag_start: QPointF | None = None
         self.setAccessibleName(name)
         self.setToolTip(
-            "Wheel or + and − zoom, drag or Shift+arrows pan, 0 shows the full image; drag that to another program"
+            tr("Wheel or + and − zoom, drag or Shift+arrows pan, 0 shows the full image; drag that to another program")
         )
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)

@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 from engine.contract.events import PredictedSample
 from gui.run.predictions.image_pane import read_image
 from gui.style import theme
+from gui.translation import tr
 
 SIDE, GAP, PAD = 62, 3, 5
 _SLICE_S = 0.008
@@ -43,7 +44,7 @@ class SampleStrip(QListWidget):
         self._samples: tuple[PredictedSample, ...] = ()
         self._thumbnails: dict[str, QPixmap | None] = {}
         self._pending: list[str] = []
-        self.setAccessibleName("Samples")
+        self.setAccessibleName(tr("Samples"))
         self.setFlow(QListView.Flow.LeftToRight)
         self.setWrapping(False)
         self.setUniformItemSizes(True)
@@ -157,7 +158,7 @@ def describe_sample(sample: PredictedSample) -> str:
     """Describe a sample by its name, truth and prediction."""
     parts = [sample.name]
     if sample.truth_words:
-        parts.append(f"Truth: {sample.truth_words}")
+        parts.append(tr("Truth: {truth_words}").format(truth_words=sample.truth_words))
     if sample.prediction_words:
-        parts.append(f"Prediction: {sample.prediction_words}")
+        parts.append(tr("Prediction: {prediction_words}").format(prediction_words=sample.prediction_words))
     return "\n".join(parts)

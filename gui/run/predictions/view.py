@@ -14,12 +14,13 @@ from gui.run.predictions.image_pane import ImagePane, Zoom, read_image
 from gui.run.predictions.sample_strip import SampleStrip
 from gui.run.validation_slider import ValidationSlider
 from gui.sources.run_data import RunData
+from gui.translation import tr
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import vbox
 from gui.widgets.legend import Legend
 
-_HELP = (
+_HELP = tr(
     "On an image: Left and Right step through the validations, Up and Down through the samples; wheel or + and − "
     "zoom, drag or Shift+arrows pan"
 )
@@ -37,16 +38,16 @@ class PredictionsView(QWidget):
         self._legend: tuple[LegendEntry, ...] = ()
         self.validation_slider = ValidationSlider()
         self.zoom = Zoom(self)
-        self.truth = ImagePane("Truth", self.zoom)
-        self.prediction = ImagePane("Prediction", self.zoom)
+        self.truth = ImagePane(tr("Truth"), self.zoom)
+        self.prediction = ImagePane(tr("Prediction"), self.zoom)
         self.name = ElidedLabel()
         self.name.setObjectName("muted")
         self.truth_words, self.prediction_words = ElidedLabel(), ElidedLabel()
         self.legend = Legend()
         self.reset = QToolButton()
         self.reset.setObjectName("flat")
-        self.reset.setText("Whole image")
-        self.reset.setToolTip("Zooms out to the whole image (0)")
+        self.reset.setText(tr("Whole image"))
+        self.reset.setToolTip(tr("Zooms out to the whole image (0)"))
         self.reset.clicked.connect(self.zoom.reset)
         self.strip = SampleStrip()
         self._empty = EmptyState()
@@ -148,7 +149,7 @@ class PredictionsView(QWidget):
         grid.setHorizontalSpacing(10)
         grid.setVerticalSpacing(3)
         for column, (title, pane, words) in enumerate(
-            (("Truth", self.truth, self.truth_words), ("Prediction", self.prediction, self.prediction_words))
+            ((tr("Truth"), self.truth, self.truth_words), (tr("Prediction"), self.prediction, self.prediction_words))
         ):
             heading = QLabel(title)
             heading.setObjectName("heading")
@@ -170,11 +171,13 @@ class PredictionsView(QWidget):
 def _empty_text(data: RunData, is_active: bool) -> str:
     job = data.started.job if data.started is not None else None
     if job is not None and job.checkpoints.predictions == 0:
-        return (
+        return tr(
             "This run saves no predictions.\n\nSet Predictions kept, under Checkpoints, to save some in the next run."
         )
     if is_active:
-        return "No predictions yet.\n\nPredictions for some validation samples appear here after the first validation."
+        return tr(
+            "No predictions yet.\n\nPredictions for some validation samples appear here after the first validation."
+        )
     if data.validations.step.values.size:
-        return "This run saved no predictions."
-    return "This run ended before its first validation, so it has no predictions."
+        return tr("This run saved no predictions.")
+    return tr("This run ended before its first validation, so it has no predictions.")

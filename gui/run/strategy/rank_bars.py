@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from engine.contract.events import RanksTimed, RankTimes
 from gui.format import localised
 from gui.style import fills, theme
+from gui.translation import tr
 
 PARTS = ("compute", "communication", "waiting")
 ROW, GAP, HEAD = 22, 5, 24
@@ -22,7 +23,7 @@ MIN_WIDTH_WITH_NUMBERS = 560
 def headline(timed: RanksTimed, titles: Sequence[str]) -> str:
     """Return a headline such as "Rank 1 (GPU 2) is the slowest: the others wait 23 % of each step for it"."""
     if timed.straggler is None or not 0 <= timed.straggler < len(timed.ranks):
-        return "The ranks are balanced"
+        return tr("The ranks are balanced")
     others = [times for rank, times in enumerate(timed.ranks) if rank != timed.straggler]
     shares = [times.waiting_s / total for times in others if (total := _total(times)) > 0]
     share = sum(shares) / len(shares) if shares else 0.0
@@ -49,7 +50,7 @@ class RankBars(QWidget):
         self._timed: RanksTimed | None = None
         self._devices: tuple[str, ...] = ()
         self._titles: tuple[str, ...] = ()
-        self.setAccessibleName("Time of each rank")
+        self.setAccessibleName(tr("Time of each rank"))
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def show_times(self, timed: RanksTimed, devices: tuple[str, ...], titles: tuple[str, ...]) -> None:
@@ -182,7 +183,11 @@ def _total(times: RankTimes) -> float:
 
 
 def _title(rank: int, titles: Sequence[str]) -> str:
-    return f"Rank {rank} · {titles[rank]}" if rank < len(titles) else f"Rank {rank}"
+    return (
+        tr("Rank {rank} · {titles}").format(rank=rank, titles=titles[rank])
+        if rank < len(titles)
+        else tr("Rank {rank}").format(rank=rank)
+    )
 
 
 def _ms(seconds: float) -> str:

@@ -15,6 +15,7 @@ from gui.format import localised, milliseconds, significant
 from gui.plots.ticks import round_ticks
 from gui.style import fills, theme
 from gui.titles import SCHEDULES
+from gui.translation import tr
 
 KINDS = {
     "F": "forward",
@@ -38,7 +39,11 @@ def headline(trace: ScheduleTraced) -> str:
 
 def describe(trace: ScheduleTraced, titles: Sequence[str]) -> str:
     """Describe the step for screen readers: its time and each rank's idle time."""
-    parts = [f"{headline(trace)}. Step {localised(trace.step)} took {milliseconds(trace.span_s)}."]
+    parts = [
+        tr("{trace}. Step {step} took {span_s}.").format(
+            trace=headline(trace), step=localised(trace.step), span_s=milliseconds(trace.span_s)
+        )
+    ]
     for rank, actions in enumerate(trace.ranks):
         busy = sum(action.end_s - action.begin_s for action in actions)
         idle = max(0.0, 1 - busy / trace.span_s) if trace.span_s else 0.0
@@ -72,7 +77,7 @@ class ScheduleDiagram(QWidget):
         self._lanes: list[dict[int, int]] = []
         self._drawn: QPixmap | None = None
         self._actions_by_lane: dict[tuple[int, int], tuple[list[float], list[Action]]] = {}
-        self.setAccessibleName("Schedule of the pipeline")
+        self.setAccessibleName(tr("Schedule of the pipeline"))
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setMouseTracking(True)
         theme.notifier.changed.connect(self.recolor)
@@ -267,4 +272,8 @@ def _fills(kind: str, color: str) -> tuple[QColor, QBrush | None, QColor]:
 
 
 def _row_title(rank: int, titles: Sequence[str]) -> str:
-    return f"Rank {rank} · {titles[rank]}" if rank < len(titles) else f"Rank {rank}"
+    return (
+        tr("Rank {rank} · {titles}").format(rank=rank, titles=titles[rank])
+        if rank < len(titles)
+        else tr("Rank {rank}").format(rank=rank)
+    )

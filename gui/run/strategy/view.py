@@ -16,6 +16,7 @@ from gui.run.strategy.rank_bars import RankBars
 from gui.run.strategy.schedule import ScheduleDiagram
 from gui.sources.run_data import RunData
 from gui.titles import rank_titles
+from gui.translation import tr
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import vbox
 
@@ -73,7 +74,7 @@ class StrategyView(QWidget):
             return  # a log of another version may have other cuts
         count = len(plan.cut.stage_ranks)
         balance = cut_format.describe_balance(plan.cut, stages(plan.cut))
-        self._parts["cut"].set_headline(f"Cut into {count} stages. {balance}")
+        self._parts["cut"].set_headline(tr("Cut into {count} stages. {balance}").format(count=count, balance=balance))
 
     def _show_schedule(self, data: RunData, names: Mapping[str, str]) -> None:
         if data.trace is None:

@@ -16,13 +16,14 @@ from engine.contract.problems import Problem, errors
 from engine.runs.folder import RunFolder
 from gui.actions import Action, bind
 from gui.run.model_choice import CheckpointEditor, form_grid
+from gui.translation import tr
 from gui.widgets.editors import BoolEditor, PathEditor
 from gui.widgets.labels import caption
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_column
 
-INTRODUCTION = (
+INTRODUCTION = tr(
     "Writes the model into files for other programs, with a model card, a script that runs without Footplate, and an example. "
     "Each file is compared with the model."
 )
@@ -30,9 +31,9 @@ _TARGETS: tuple[tuple[Target, str, str], ...] = (
     (
         "onnx",
         "ONNX",
-        "For ONNX Runtime, TensorRT, OpenVINO and most other programs, on servers, phones and in browsers",
+        tr("For ONNX Runtime, TensorRT, OpenVINO and most other programs, on servers, phones and in browsers"),
     ),
-    ("safetensors", "safetensors", "The weights with their configuration, for timm, torchvision and plain PyTorch"),
+    ("safetensors", "safetensors", tr("The weights with their configuration, for timm, torchvision and plain PyTorch")),
 )
 
 
@@ -58,7 +59,7 @@ class ConvertForm(QWidget):
         self.packed = _switch("pack everything into one zip file")
         self.out = PathEditor("a folder for the files", folder=True)
         self.problems = ProblemLabel()
-        self.act = Action(self, "convert", "Convert", "Writes the files and compares them with the model")
+        self.act = Action(self, "convert", tr("Convert"), tr("Writes the files and compares them with the model"))
         self.start = bind(QPushButton(), self.act)
         self.start.setObjectName("primary")
         self._lay_out()
@@ -116,9 +117,9 @@ class ConvertForm(QWidget):
         self.problems.show_problems(tuple(dict.fromkeys(found)))
         for editor in (self.preprocessing, self.int8):
             editor.setEnabled(self.targets["onnx"].isChecked())
-        blocker = "" if self.checkpoint.found else "The run has no checkpoint yet"
-        blocker = blocker or ("" if order is not None else "Choose a format")
-        self.act.allow(blocker or ("Fix the marked problems first" if errors(found) else ""))
+        blocker = "" if self.checkpoint.found else tr("The run has no checkpoint yet")
+        blocker = blocker or ("" if order is not None else tr("Choose a format"))
+        self.act.allow(blocker or (tr("Fix the marked problems first") if errors(found) else ""))
 
     def _submit(self) -> None:
         order = self.order()
@@ -135,7 +136,7 @@ class ConvertForm(QWidget):
         formats.setSpacing(2)
         for target, title, purpose in _TARGETS:
             box = self.targets[target]
-            box.setAccessibleName(f"Convert to {title}")
+            box.setAccessibleName(tr("Convert to {title}").format(title=title))
             box.setAccessibleDescription(purpose)
             formats.addWidget(box)
             description = caption(purpose)
@@ -146,12 +147,12 @@ class ConvertForm(QWidget):
         inside = QWidget()
         inside.setMaximumWidth(680)
         form = form_grid(
-            ("Checkpoint", "Checkpoint to convert", self.checkpoint),
-            ("ONNX file", "The ONNX file normalizes images", self.preprocessing),
+            (tr("Checkpoint"), tr("Checkpoint to convert"), self.checkpoint),
+            (tr("ONNX file"), tr("The ONNX file normalizes images"), self.preprocessing),
             ("", "", self.dynamic_size),
             ("", "", self.int8),
-            ("Archive", "Pack everything into one zip file", self.packed),
-            ("Write to", "Folder for the files", self.out),
+            (tr("Archive"), tr("Pack everything into one zip file"), self.packed),
+            (tr("Write to"), tr("Folder for the files"), self.out),
         )
         start = hbox(self.start, 1)
         inside.setLayout(vbox(caption(INTRODUCTION), formats, form, self.problems, start, 1, spacing=10))

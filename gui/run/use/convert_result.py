@@ -19,6 +19,7 @@ from gui.actions import Action, bind
 from gui.format import localised, significant, size
 from gui.run.model.plain_table import PlainTable
 from gui.sources.background import describe_error, in_background
+from gui.translation import tr
 from gui.widgets.file_dialogs import reveal
 from gui.widgets.labels import caption
 from gui.widgets.layouts import hbox, scrolling, vbox
@@ -40,14 +41,17 @@ class ConvertResult(QWidget):
         self.heading = QLabel(wordWrap=True)
         self.heading.setObjectName("heading")
         self.problems = ProblemLabel()
-        self.files = PlainTable("Files", ("File", "Size"))
+        self.files = PlainTable(tr("Files"), (tr("File"), tr("Size")))
         self.compared = PlainTable(
-            "Files compared with the model", ("File", "Largest difference", "Time per image", "Model in PyTorch")
+            tr("Files compared with the model"),
+            (tr("File"), tr("Largest difference"), tr("Time per image"), tr("Model in PyTorch")),
         )
         self.metrics = caption()
         self.next = QVBoxLayout()
-        self.open = Action(self, "open_conversion", "Open folder", "Opens the files' folder in the file manager")
-        self.more = Action(self, "convert_more", "Convert again …", "Writes other files")
+        self.open = Action(
+            self, "open_conversion", tr("Open folder"), tr("Opens the files' folder in the file manager")
+        )
+        self.more = Action(self, "convert_more", tr("Convert again …"), tr("Writes other files"))
         self._lay_out()
         self.open.on_trigger(lambda: reveal(Path(self._out).parent if self._out.endswith(".zip") else Path(self._out)))
         self.more.on_trigger(self.more_requested.emit)
@@ -58,7 +62,9 @@ class ConvertResult(QWidget):
 
     def _show_result(self, converted: Converted) -> None:
         self._out = converted.out
-        self.heading.setText(shortened(f"Written in {duration(converted.seconds)}: {converted.out}"))
+        self.heading.setText(
+            shortened(tr("Written in {seconds}: {out}").format(seconds=duration(converted.seconds), out=converted.out))
+        )
         self.problems.show_problems(converted.problems)
         self.files.show_rows([(f"{each.name}: {each.what}", size(each.size_bytes)) for each in converted.files])
         self.compared.show_rows([_comparison_row(each) for each in converted.compared])
@@ -73,8 +79,8 @@ class ConvertResult(QWidget):
             self.next.addWidget(_CommandLine(command))
 
     def _show_error(self, error: Exception) -> None:
-        self.heading.setText("Couldn't read the result")
-        self.problems.show_problems((Problem("", f"{describe_error(error)}.", "Convert again."),))
+        self.heading.setText(tr("Couldn't read the result"))
+        self.problems.show_problems((Problem("", f"{describe_error(error)}.", tr("Convert again.")),))
 
     def _lay_out(self) -> None:
         top = hbox((self.heading, 1), *(bind(QPushButton(), action) for action in (self.more, self.open)))
@@ -91,8 +97,8 @@ class _CommandLine(QWidget):
         text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         text.setTextFormat(Qt.TextFormat.PlainText)
         text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        copy = QPushButton("Copy")
-        copy.setAccessibleName(f"Copy the command: {command.purpose}")
+        copy = QPushButton(tr("Copy"))
+        copy.setAccessibleName(tr("Copy the command: {purpose}").format(purpose=command.purpose))
         copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(command.command))
         self.setLayout(vbox(caption(command.purpose), hbox((text, 1), copy), spacing=2))
 
@@ -121,4 +127,6 @@ def _metrics_sentence(task: str, each: ComparedFile) -> str:
         f"{measure_words(task, name, value, localised)} (model: {measure_words(task, name, each.torch_measures[name], localised)})"
         for name, value in each.measures.items()
     )
-    return f"{each.name} on {localised(each.samples)} validation samples: {pairs}."
+    return tr("{name} on {samples} validation samples: {pairs}.").format(
+        name=each.name, samples=localised(each.samples), pairs=pairs
+    )

@@ -24,6 +24,7 @@ from gui.run.model_choice import CheckpointEditor, DevicesEditor, form_grid
 from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.sources.background import in_background
 from gui.sources.inference_child import InferenceChild, progress_words
+from gui.translation import tr
 from gui.widgets.editors import PathEditor
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
@@ -49,15 +50,15 @@ class LiveView(QWidget):
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._shown = 0
         self._is_reading = False
-        self.child = InferenceChild("Watching", self)
+        self.child = InferenceChild(tr("Watching"), self)
         self.source = PathEditor("a video", folder=False, placeholder="a video file, or a camera such as camera:0")
         self.source.set_value(_FIRST_CAMERA)
         self.checkpoint = CheckpointEditor()
-        self.devices = DevicesEditor("Watch")
-        self.start = Action(self, "start_live", "Watch", "Predicts for each frame")
-        self.stop = Action(self, "stop_live", "Stop", "Stops watching")
+        self.devices = DevicesEditor(tr("Watch"))
+        self.start = Action(self, "start_live", tr("Watch"), tr("Predicts for each frame"))
+        self.stop = Action(self, "stop_live", tr("Stop"), tr("Stops watching"))
         self.zoom = Zoom(self)
-        self.image = ImagePane("Newest frame", self.zoom)
+        self.image = ImagePane(tr("Newest frame"), self.zoom)
         self.caption = QLabel(wordWrap=True, alignment=Qt.AlignmentFlag.AlignHCenter)
         self.failure = ProblemLabel()
         self._timer = QTimer(self, interval=_POLL_MS)
@@ -147,13 +148,13 @@ class LiveView(QWidget):
     def _update_actions(self) -> None:
         is_watching = self.child.running
         problems = (
-            "" if self.checkpoint.found else "The run has no checkpoint yet",
-            "" if self.source.value() else "Choose a video, or a camera such as camera:0",
-            "" if self.devices.value() else "Choose a device",
-            "Already watching" if is_watching else "",
+            "" if self.checkpoint.found else tr("The run has no checkpoint yet"),
+            "" if self.source.value() else tr("Choose a video, or a camera such as camera:0"),
+            "" if self.devices.value() else tr("Choose a device"),
+            tr("Already watching") if is_watching else "",
         )
         self.start.allow(next(filter(None, problems), ""))
-        self.stop.allow("" if is_watching else "Not watching")
+        self.stop.allow("" if is_watching else tr("Not watching"))
 
     def _connect(self) -> None:
         self.start.on_trigger(self._start)
@@ -164,7 +165,7 @@ class LiveView(QWidget):
         self.child.progress.connect(self._show_progress)
         self.child.done.connect(lambda _path: self._on_ended())
         self.child.refused.connect(self._on_refused)
-        self.child.failed.connect(lambda text: self._on_refused((Problem("", text, "Try again."),)))
+        self.child.failed.connect(lambda text: self._on_refused((Problem("", text, tr("Try again.")),)))
 
     def _order_tabs(self) -> None:
         order_tabs(self, (self.source, self.checkpoint, self.devices, self._buttons, self.image))
@@ -173,11 +174,11 @@ class LiveView(QWidget):
         self._buttons = QWidget()
         start = bind(QPushButton(), self.start)
         start.setObjectName("primary")
-        self._buttons.setLayout(hbox(start, bind(QPushButton(), self.stop, "Stop watching"), 1))
+        self._buttons.setLayout(hbox(start, bind(QPushButton(), self.stop, tr("Stop watching")), 1))
         form = form_grid(
-            ("Source", "Video or camera to watch", self.source),
-            ("Checkpoint", "Checkpoint to watch with", self.checkpoint),
-            ("Device", "", self.devices),
+            (tr("Source"), tr("Video or camera to watch"), self.source),
+            (tr("Checkpoint"), tr("Checkpoint to watch with"), self.checkpoint),
+            (tr("Device"), "", self.devices),
         )
         self.setLayout(vbox(form, self._buttons, self.failure, (self.image, 1), self.caption))
 

@@ -16,6 +16,7 @@ from engine.contract.job import Job
 from engine.runs.folder import RunFolder
 from gui.actions import WITHIN, Action, bind
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, form_grid
+from gui.translation import tr
 from gui.widgets import file_dialogs
 from gui.widgets.editors import BoolEditor, ChoiceEditor, FloatEditor, PathEditor
 from gui.widgets.labels import caption
@@ -23,7 +24,7 @@ from gui.widgets.layouts import hbox, vbox
 from gui.widgets.scroll_panel import scroll_column
 from gui.widgets.tab_order import order_tabs
 
-INTRODUCTION = (
+INTRODUCTION = tr(
     "Add images, videos, point clouds or folders, or drop them anywhere on this page. The results are saved in a new folder, in "
     "the formats of the task."
 )
@@ -32,17 +33,17 @@ _WITH_THRESHOLD = ("labels", "objects", "lines")
 """Kinds of predictions that need a score above a threshold; others predict the best class."""
 _TITLES: dict[Format, str] = {
     "csv": "CSV",
-    "coco": "COCO JSON",
-    "yolo": "YOLO text files",
-    "png": "PNG masks",
+    "coco": tr("COCO JSON"),
+    "yolo": tr("YOLO text files"),
+    "png": tr("PNG masks"),
     "geotiff": "GeoTIFF",
     "cloud": "point clouds with classes",
-    "json": "JSON lines",
-    "npy": "NumPy arrays",
+    "json": tr("JSON lines"),
+    "npy": tr("NumPy arrays"),
 }
 _TILES = (
-    ("", "whole images", "As in training"),
-    ("auto", "in tiles", "Large images, tile by tile at full resolution"),
+    ("", "whole images", tr("As in training")),
+    ("auto", "in tiles", tr("Large images, tile by tile at full resolution")),
 )
 _VISIBLE_ROWS = 5
 """Visible rows of the list of files."""
@@ -61,23 +62,25 @@ class PredictForm(QWidget):
         super().__init__(parent)
         self._run: RunFolder | None = None
         self.files = QListWidget()
-        self.files.setAccessibleName("Files and folders to predict for")
+        self.files.setAccessibleName(tr("Files and folders to predict for"))
         self.files.setSelectionMode(QListWidget.SelectionMode.ExtendedSelection)
         self.files.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         self.files.setSpacing(2)
         self.files.setFixedHeight(_VISIBLE_ROWS * (self.fontMetrics().height() + 10))
-        self.add_files = Action(self, "add_prediction_files", "Add files …", "Adds images, videos or point clouds")
-        self.add_folder = Action(self, "add_prediction_folder", "Add a folder …", "Adds all files in a folder")
+        self.add_files = Action(
+            self, "add_prediction_files", tr("Add files …"), tr("Adds images, videos or point clouds")
+        )
+        self.add_folder = Action(self, "add_prediction_folder", tr("Add a folder …"), tr("Adds all files in a folder"))
         self.remove = Action(
             self.files,
             "remove_prediction_files",
-            "Remove",
-            "Removes the selected lines from the list",
+            tr("Remove"),
+            tr("Removes the selected lines from the list"),
             "Del",
             context=WITHIN,
         )
         self.checkpoint = CheckpointEditor()
-        self.devices = DevicesEditor("Predict")
+        self.devices = DevicesEditor(tr("Predict"))
         self.format = ChoiceEditor([(_DEFAULT, "the task's default", "")])
         self.tile = ChoiceEditor(list(_TILES))
         self.threshold = FloatEditor()
@@ -86,7 +89,7 @@ class PredictForm(QWidget):
         self.overlays.box.setText("draw each result on its image")
         self.overlays.set_value(True)
         self.out = PathEditor("a folder for the results", folder=True)
-        self.act = Action(self, "predict", "Predict", "Predicts for all listed files")
+        self.act = Action(self, "predict", tr("Predict"), tr("Predicts for all listed files"))
         self.start = bind(QPushButton(), self.act)
         self.start.setObjectName("primary")
         self._lay_out()
@@ -143,10 +146,10 @@ class PredictForm(QWidget):
 
     def _connect(self) -> None:
         self.act.on_trigger(self._submit)
-        self.add_files.on_trigger(lambda: file_dialogs.choose_files(self, "Predict for files", self.add))
+        self.add_files.on_trigger(lambda: file_dialogs.choose_files(self, tr("Predict for files"), self.add))
         self.add_folder.on_trigger(
             lambda: file_dialogs.choose(
-                self, "Predict for a folder", "", folder=True, chosen=lambda path: self.add([path])
+                self, tr("Predict for a folder"), "", folder=True, chosen=lambda path: self.add([path])
             )
         )
         self.remove.on_trigger(self._remove_selected)
@@ -168,13 +171,13 @@ class PredictForm(QWidget):
     def _update_actions(self) -> None:
         threshold = self.threshold.value()
         problems = (
-            "" if self.checkpoint.found else "The run has no checkpoint yet",
-            "" if self.files.count() else "Add files first",
-            "" if self.devices.value() else "Choose a device",
-            "" if isinstance(threshold, float) and 0 <= threshold <= 1 else "Set a threshold from 0 to 1",
+            "" if self.checkpoint.found else tr("The run has no checkpoint yet"),
+            "" if self.files.count() else tr("Add files first"),
+            "" if self.devices.value() else tr("Choose a device"),
+            "" if isinstance(threshold, float) and 0 <= threshold <= 1 else tr("Set a threshold from 0 to 1"),
         )
         self.act.allow(next(filter(None, problems), ""))
-        self.remove.allow("" if self.files.selectedItems() else "Select lines of the list first")
+        self.remove.allow("" if self.files.selectedItems() else tr("Select lines of the list first"))
 
     def _submit(self) -> None:
         order = self.order()
@@ -188,13 +191,13 @@ class PredictForm(QWidget):
         inside = QWidget()
         inside.setMaximumWidth(680)
         form = form_grid(
-            ("Checkpoint", "Checkpoint to predict with", self.checkpoint),
-            ("Devices", "", self.devices),
-            ("Large images", "Handling of large images", self.tile),
-            ("Format", "Format of the results", self.format),
-            ("Threshold", "Minimum score of a prediction", self.threshold),
-            ("Overlays", "Draw each result on its image", self.overlays),
-            ("Write to", "Folder for the results", self.out),
+            (tr("Checkpoint"), tr("Checkpoint to predict with"), self.checkpoint),
+            (tr("Devices"), "", self.devices),
+            (tr("Large images"), tr("Handling of large images"), self.tile),
+            (tr("Format"), tr("Format of the results"), self.format),
+            (tr("Threshold"), tr("Minimum score of a prediction"), self.threshold),
+            (tr("Overlays"), tr("Draw each result on its image"), self.overlays),
+            (tr("Write to"), tr("Folder for the results"), self.out),
         )
         start = hbox(self.start, 1)
         inside.setLayout(vbox(caption(INTRODUCTION), self.files, self._buttons, form, start, 1, spacing=10))

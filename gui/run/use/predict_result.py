@@ -19,6 +19,7 @@ from gui.format import counted, localised
 from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.sources.background import describe_error, in_background
 from gui.sources.dataset_images import read_image
+from gui.translation import tr
 from gui.widgets.file_dialogs import reveal
 from gui.widgets.labels import caption
 from gui.widgets.layouts import hbox, vbox
@@ -47,15 +48,17 @@ class PredictResult(QWidget):
         self.files = caption()
         self.skipped = ProblemLabel()
         self.list = QListWidget()
-        self.list.setAccessibleName("Results")
+        self.list.setAccessibleName(tr("Results"))
         self.list.setTextElideMode(Qt.TextElideMode.ElideRight)
         self.list.setSpacing(2)
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.zoom = Zoom(self)
-        self.image = ImagePane("Result", self.zoom)
+        self.image = ImagePane(tr("Result"), self.zoom)
         self.caption = QLabel(wordWrap=True, alignment=Qt.AlignmentFlag.AlignHCenter)
-        self.open = Action(self, "open_predictions", "Open folder", "Opens the results' folder in the file manager")
-        self.more = Action(self, "predict_more", "Predict more …", "Predicts for other files")
+        self.open = Action(
+            self, "open_predictions", tr("Open folder"), tr("Opens the results' folder in the file manager")
+        )
+        self.more = Action(self, "predict_more", tr("Predict more …"), tr("Predicts for other files"))
         self._lay_out()
         self.open.on_trigger(self._reveal)
         self.more.on_trigger(self.more_requested.emit)
@@ -69,7 +72,9 @@ class PredictResult(QWidget):
         self._predicted = predicted
         rate = f" ({localised(predicted.images_per_second, 1)} images/s)" if predicted.images_per_second else ""
         self.heading.setText(
-            f"Predicted for {counted(predicted.predicted, 'sample')} in {duration(predicted.seconds)}{rate}"
+            tr("Predicted for {predicted} in {seconds}{rate}").format(
+                predicted=counted(predicted.predicted, "sample"), seconds=duration(predicted.seconds), rate=rate
+            )
         )
         names = ", ".join(f"{each.path} ({counted(each.count, 'file')})" for each in predicted.files)
         self.files.setText(shortened(f"{predicted.order.out}: {names}"))
@@ -82,8 +87,8 @@ class PredictResult(QWidget):
         self.list.setFocus()
 
     def _show_error(self, error: Exception) -> None:
-        self.heading.setText("Couldn't read the results")
-        self.skipped.show_problems((Problem("", f"{describe_error(error)}.", "Predict again."),))
+        self.heading.setText(tr("Couldn't read the results"))
+        self.skipped.show_problems((Problem("", f"{describe_error(error)}.", tr("Predict again.")),))
 
     def _on_row_chosen(self, number: int) -> None:
         predicted = self._predicted
@@ -132,4 +137,12 @@ def _skipped(predicted: Predicted) -> list[Problem]:
     named = "; ".join(f"{each.path}: {each.reason}" for each in predicted.skipped[:_MAX_SKIPPED_NAMES])
     more = predicted.skipped_count - min(_MAX_SKIPPED_NAMES, len(predicted.skipped))
     rest = f"; and {localised(more)} more" if more else ""
-    return [Problem("", f"Skipped {counted(predicted.skipped_count, 'file')}: {named}{rest}.", severity="warning")]
+    return [
+        Problem(
+            "",
+            tr("Skipped {skipped_count}: {named}{rest}.").format(
+                skipped_count=counted(predicted.skipped_count, "file"), named=named, rest=rest
+            ),
+            severity="warning",
+        )
+    ]

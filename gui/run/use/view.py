@@ -17,9 +17,10 @@ from gui.run.use.live_view import LiveView
 from gui.run.use.predict_form import PredictForm
 from gui.run.use.predict_result import PredictResult
 from gui.sources.background import ignore_os_error, in_background
+from gui.translation import tr
 from gui.widgets.layouts import tab_bar, vbox
 
-TITLES = ("Predict", "Watch live", "Convert")
+TITLES = (tr("Predict"), tr("Watch live"), tr("Convert"))
 PREDICT, LIVE, CONVERT = range(len(TITLES))
 
 
@@ -40,13 +41,13 @@ class UseView(QWidget):
         self.predict_form, self.predict_result = PredictForm(), PredictResult()
         self.convert_form, self.convert_result = ConvertForm(), ConvertResult()
         self.predict = OrderPages(
-            "The prediction", self.predict_form, self.predict_result, first=self.predict_form.files
+            tr("The prediction"), self.predict_form, self.predict_result, first=self.predict_form.files
         )
         self.convert = OrderPages(
-            "The conversion", self.convert_form, self.convert_result, first=self.convert_form.checkpoint
+            tr("The conversion"), self.convert_form, self.convert_result, first=self.convert_form.checkpoint
         )
         self.live = LiveView()
-        self.tabs = tab_bar("Uses of the model", TITLES)
+        self.tabs = tab_bar(tr("Uses of the model"), TITLES)
         self.stack = QStackedWidget()
         for page in (self.predict, self.live, self.convert):
             self.stack.addWidget(page)

@@ -11,20 +11,23 @@ from engine.gpus.quantities import ALARMING, THROTTLE_TEXTS
 from engine.gpus.xid_words import PROGRAM_XIDS, xid_words
 from gui.format import celsius, clock, counted, percent, size, size_of, watts
 from gui.titles import short_uuid
+from gui.translation import tr
 
 
 def gpu_number_origin(gpu: Gpu) -> str:
     """Return which numbers CUDA and NVML give the GPU."""
     if gpu.cuda_index is None:
-        return f"NVML calls it {gpu.nvml_index}; CUDA does not list it"
+        return tr("NVML calls it {nvml_index}; CUDA does not list it").format(nvml_index=gpu.nvml_index)
     if gpu.cuda_index == gpu.nvml_index:
-        return f"CUDA and NVML call it {gpu.cuda_index}"
-    return f"CUDA calls it {gpu.cuda_index}, NVML {gpu.nvml_index}"
+        return tr("CUDA and NVML call it {cuda_index}").format(cuda_index=gpu.cuda_index)
+    return tr("CUDA calls it {cuda_index}, NVML {nvml_index}").format(
+        cuda_index=gpu.cuda_index, nvml_index=gpu.nvml_index
+    )
 
 
 def short_identity(gpu: Gpu) -> str:
     """Return the start of the UUID and both numbers, such as "GPU-1a2b3c4d…  CUDA 0 · NVML 2"."""
-    cuda = "not in CUDA" if gpu.cuda_index is None else f"CUDA {gpu.cuda_index}"
+    cuda = "not in CUDA" if gpu.cuda_index is None else tr("CUDA {cuda_index}").format(cuda_index=gpu.cuda_index)
     return f"{short_uuid(gpu.uuid)}  {cuda} · NVML {gpu.nvml_index}"
 
 

@@ -12,6 +12,7 @@ from engine.contract.hosts import Host, hosts, put_host, remove_host
 from engine.system.ssh import host_name_problem, ssh_command, ssh_exit_reason
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.sampler import SamplerProcess
+from gui.translation import tr
 
 COMMAND = ("gpus", "--json", "--watch")
 """Arguments of `footplate` on another host; it prints one snapshot per line."""
@@ -66,7 +67,9 @@ class Hosts(QObject):
 
     def problem(self, name: str) -> str:
         """Return the reason why a host can't be added by this name, "" if it can."""
-        return f"{name} is already being watched." if name in self.names else host_name_problem(name)
+        return (
+            tr("{name} is already being watched.").format(name=name) if name in self.names else host_name_problem(name)
+        )
 
     def add(self, name: str) -> None:
         """Watch another host and add it to the saved list. Raises ValueError for a `problem`."""
@@ -118,7 +121,7 @@ class Hosts(QObject):
             self,
             program=program,
             arguments=arguments,
-            who=f"The sampler on {name}",
+            who=tr("The sampler on {name}").format(name=name),
             silence_s=SILENCE_S,
             explain=partial(ssh_exit_reason, name),
         )

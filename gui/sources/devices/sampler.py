@@ -11,6 +11,7 @@ from PySide6.QtCore import QIODevice, QObject, QProcess, QProcessEnvironment, QT
 from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.contract.protocol import FrameError, Frames
 from engine.system import paths
+from gui.translation import tr
 
 SILENCE_S = 10.0
 """Silence after which a sampler is killed and restarted."""
@@ -47,7 +48,7 @@ class SamplerProcess(QObject):
         interval_s: float = 1.0,
         program: str = sys.executable,
         arguments: Sequence[str] | None = None,
-        who: str = "The device sampler",
+        who: str = tr("The device sampler"),
         silence_s: float | None = None,
         explain: Explain | None = None,
     ) -> None:
@@ -191,7 +192,7 @@ class SamplerProcess(QObject):
             self.snapshot.emit(snapshot)
 
     def _on_bad_output(self) -> None:
-        self._report(f"{self._who} sent output that this window can't read.")
+        self._report(tr("{who} sent output that this window can't read.").format(who=self._who))
 
     def _read_error(self) -> None:
         if self._process is not None:
@@ -200,17 +201,23 @@ class SamplerProcess(QObject):
 
     def _on_silence(self) -> None:
         self._silent = True
-        self._report(f"{self._who} has stopped responding and is being restarted.")
+        self._report(tr("{who} has stopped responding and is being restarted.").format(who=self._who))
         if self._process is not None:
             self._process.kill()
 
     def _on_start_failed(self, error: QProcess.ProcessError) -> None:
         if error == QProcess.ProcessError.FailedToStart:
-            self._schedule_restart(f"{self._who} can't be started: “{self._program}” was not found on this machine.")
+            self._schedule_restart(
+                tr("{who} can't be started: “{program}” was not found on this machine.").format(
+                    who=self._who, program=self._program
+                )
+            )
 
     def _on_exit(self, code: int, status: QProcess.ExitStatus) -> None:
         self._read_error()
-        reason = f"{self._who} has stopped responding." if self._silent else f"{self._who} has exited."
+        reason = (
+            tr("{who} has stopped responding.").format(who=self._who) if self._silent else f"{self._who} has exited."
+        )
         if self._explain is not None and status == QProcess.ExitStatus.NormalExit:
             reason = self._explain(code, self._error_tail.decode(errors="replace").strip())
         self._schedule_restart(reason)

@@ -7,6 +7,7 @@ import math
 from gui.format import localised
 from gui.run.model.evaluation_format import format_classes
 from gui.sources.evaluations import OpenedEvaluation
+from gui.translation import tr
 
 
 def short_caption(opened: OpenedEvaluation, row: int) -> tuple[str, str]:
@@ -26,7 +27,7 @@ def full_caption(opened: OpenedEvaluation, row: int, truth: str = "", prediction
     """
     samples, classes = opened.samples, opened.evaluation.classes
     parts = []
-    for title, text, column in (("Truth", truth, samples.true), ("Prediction", prediction, samples.predicted)):
+    for title, text, column in ((tr("Truth"), truth, samples.true), (tr("Prediction"), prediction, samples.predicted)):
         if text or column is not None:
             parts.append(f"{title}: {text or format_classes(classes, column[row] if column is not None else ())}")
     parts += [f"{part[:1].upper()}{part[1:]}" for part in _numbers(opened, row, short=False)]

@@ -20,6 +20,7 @@ from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.sources.background import in_background, reraise
 from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation
+from gui.translation import tr
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.legend import Legend
@@ -64,20 +65,20 @@ class SampleDetail(QWidget):
         self._file = Path()
         self._caption = ""
         self.zoom = Zoom(self)
-        self.image = TitledPane("Image", self.zoom)
-        self.truth, self.prediction = TitledPane("Truth", self.zoom), TitledPane("Prediction", self.zoom)
-        self.heat = [TitledPane(name, self.zoom) for name in ("Heat map", "Second heat map")]
+        self.image = TitledPane(tr("Image"), self.zoom)
+        self.truth, self.prediction = TitledPane(tr("Truth"), self.zoom), TitledPane(tr("Prediction"), self.zoom)
+        self.heat = [TitledPane(name, self.zoom) for name in (tr("Heat map"), tr("Second heat map"))]
         self.maps = HeatMaps()
         self.drawings = Drawings(self)
-        self.drawing = ProgressLine("Drawing truth and prediction")
+        self.drawing = ProgressLine(tr("Drawing truth and prediction"))
         self.legend = Legend()
         self.name, self.caption = ElidedLabel(), QLabel(wordWrap=True)
         self.name.setObjectName("muted")
-        self.marked = QCheckBox("Marked")
-        self.marked.setToolTip("Marks the sample (Space)")
-        self.leave = Action(self, "leave_sample", "← All samples", "Back to all samples", "Esc", context=WITHIN)
-        self.back = bind(QPushButton(), self.leave, "Back to all samples")
-        self.previous, self.next = _step_button("◂", "Previous sample"), _step_button("▸", "Next sample")
+        self.marked = QCheckBox(tr("Marked"))
+        self.marked.setToolTip(tr("Marks the sample (Space)"))
+        self.leave = Action(self, "leave_sample", tr("← All samples"), tr("Back to all samples"), "Esc", context=WITHIN)
+        self.back = bind(QPushButton(), self.leave, tr("Back to all samples"))
+        self.previous, self.next = _step_button("◂", tr("Previous sample")), _step_button("▸", tr("Next sample"))
         self._lay_out()
         self.leave.on_trigger(self.closed.emit)
         self.previous.clicked.connect(lambda: self.moved.emit(-1))
@@ -131,7 +132,7 @@ class SampleDetail(QWidget):
 
     def _show_image(self, file: Path, image: QImage | str) -> None:
         if file == self._file:
-            self.image.show_image("Image", image, self._caption)
+            self.image.show_image(tr("Image"), image, self._caption)
 
     def _show_maps(self) -> None:
         nothing = ("", "")
@@ -154,8 +155,8 @@ class SampleDetail(QWidget):
             return
         self.drawing.end()
         sample = drawing.sample
-        self.truth.show_image("Truth", drawing.truth, sample.truth_words or self._caption)
-        self.prediction.show_image("Prediction", drawing.prediction, sample.prediction_words or self._caption)
+        self.truth.show_image(tr("Truth"), drawing.truth, sample.truth_words or self._caption)
+        self.prediction.show_image(tr("Prediction"), drawing.prediction, sample.prediction_words or self._caption)
         self.legend.show_legend(self.drawings.legend, sample.legend)
         if self._opened is not None:
             self.caption.setText(full_caption(self._opened, sample.number, sample.truth_words, sample.prediction_words))

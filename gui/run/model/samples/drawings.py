@@ -20,6 +20,7 @@ from gui.sources.background import describe_error, in_background
 from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.inference_child import InferenceChild
+from gui.translation import tr
 
 NOT_DRAWN = ("class", "labels")
 """Kinds of predictions that are texts, not images."""
@@ -60,7 +61,7 @@ class Drawings(QObject):
         self._drawn: dict[int, tuple[Path, SampleDrawing]] = {}
         self._order_count = 0
         self._requested: tuple[int, ...] = ()
-        self.child = InferenceChild("Drawing the samples", self)
+        self.child = InferenceChild(tr("Drawing the samples"), self)
         self._delay = QTimer(self, interval=_DELAY_MS, singleShot=True)
         self._delay.timeout.connect(self._start)
         self.child.done.connect(self._on_done)
@@ -134,7 +135,7 @@ class Drawings(QObject):
         if self._requested and self._requested[0] in self._drawn:
             self._read(self._requested[0])
         elif self._requested:
-            self.failed.emit((Problem("", "The sample can no longer be read."),))
+            self.failed.emit((Problem("", tr("The sample can no longer be read.")),))
 
     def _read(self, row: int) -> None:
         folder, sample = self._drawn[row]
@@ -145,7 +146,7 @@ class Drawings(QObject):
             self.drawn.emit(drawing)
 
     def _on_unreadable(self, error: Exception) -> None:
-        self.failed.emit((Problem("", f"Couldn't read the drawing: {describe_error(error)}."),))
+        self.failed.emit((Problem("", tr("Couldn't read the drawing: {error}.").format(error=describe_error(error))),))
 
 
 def _read_shown(path: Path) -> SampleDrawings:

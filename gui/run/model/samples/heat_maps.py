@@ -19,6 +19,7 @@ from gui.sources.background import in_background, reraise
 from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.inference_child import InferenceChild
+from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.labels import field_label
 from gui.widgets.layouts import hbox, vbox
@@ -48,16 +49,16 @@ class HeatMaps(QWidget):
         self._devices: tuple[str, ...] = ()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._order_count = 0
-        self.child = InferenceChild("Making the heat map", self)
-        self.on = QCheckBox("What it looks at")
-        self.on.setToolTip("Highlights evidence for a class (H)")
+        self.child = InferenceChild(tr("Making the heat map"), self)
+        self.on = QCheckBox(tr("What it looks at"))
+        self.on.setToolTip(tr("Highlights evidence for a class (H)"))
         self.first, self.second = ChoiceEditor([]), ChoiceEditor([])
-        self.first.control.setAccessibleName("Class of the heat map")
-        self.second.control.setAccessibleName("Class of a second heat map")
+        self.first.control.setAccessibleName(tr("Class of the heat map"))
+        self.second.control.setAccessibleName(tr("Class of a second heat map"))
         for editor in (self.first, self.second):
             editor.box.setMinimumContentsLength(14)
         self._and = field_label("and", self.second.control)
-        self.line = ProgressLine("Making the heat map")
+        self.line = ProgressLine(tr("Making the heat map"))
         self._delay = QTimer(self, interval=_DELAY_MS, singleShot=True)
         self._lay_out()
         self.on.toggled.connect(lambda _on: self._restart())
@@ -160,7 +161,7 @@ def _read_maps(path: Path) -> tuple[Maps, list[str]] | str:
     except (OSError, *NOT_DECODED) as error:
         return f"Couldn't read {EXPLANATION_FILE}: {error}."
     if not explanation.images:
-        return "The image wasn't explained."
+        return tr("The image wasn't explained.")
     image = explanation.images[0]
     maps: Maps = [(_title(each), read_image(path.parent / each.overlay)) for each in image.maps]
     return maps, list(dict.fromkeys(filter(None, (image.reason, *(each.note for each in image.maps)))))
@@ -168,6 +169,10 @@ def _read_maps(path: Path) -> tuple[Maps, list[str]] | str:
 
 def _title(each: HeatMap) -> str:
     if not each.class_name:
-        return "Evidence"
+        return tr("Evidence")
     score = f" ({localised(100 * each.score, 1)} %)" if each.score is not None else ""
-    return f"No evidence for {each.class_name}" if each.empty else f"For {each.class_name}{score}"
+    return (
+        tr("No evidence for {class_name}").format(class_name=each.class_name)
+        if each.empty
+        else tr("For {class_name}{score}").format(class_name=each.class_name, score=score)
+    )

@@ -14,6 +14,7 @@ from gui.run.model.samples.marks import MarkedCsv, marks_of
 from gui.sources.background import in_background
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.export import write_csv
+from gui.translation import tr
 from gui.widgets.file_dialogs import choose_target, timestamped
 
 
@@ -31,15 +32,15 @@ class MarkedButton(QPushButton):
         self._opened: OpenedEvaluation | None = None
         self._rows: tuple[int, ...] = ()
         self._suggested: Mapping[int, str] = {}
-        self.setAccessibleName("Save marked samples")
+        self.setAccessibleName(tr("Save marked samples"))
         self.clicked.connect(self._choose_file)
 
     def show_marked(self, opened: OpenedEvaluation, rows: set[int], suggestions: Mapping[int, str]) -> None:
         """Show the number of marked rows; `suggestions` holds labels for some of them."""
         self._opened, self._rows, self._suggested = opened, tuple(sorted(rows)), suggestions
-        self.setText(f"Save {localised(len(rows))} marked …" if rows else "Save marked …")
+        self.setText(f"Save {localised(len(rows))} marked …" if rows else tr("Save marked …"))
         self.setEnabled(bool(rows))
-        self.setToolTip("Saves the marked samples as CSV" if rows else "Mark samples with Space first")
+        self.setToolTip(tr("Saves the marked samples as CSV") if rows else tr("Mark samples with Space first"))
 
     def save_list(self, path: Path) -> None:
         """Write the marked samples as CSV."""
@@ -49,10 +50,13 @@ class MarkedButton(QPushButton):
                 partial(write_csv, path, table),
                 self,
                 lambda written: self.message.emit(
-                    f"{counted(len(table.marks), 'marked sample')} saved to {written}.", "info"
+                    tr("{counted} saved to {written}.").format(
+                        counted=counted(len(table.marks), "marked sample"), written=written
+                    ),
+                    "info",
                 ),
                 lambda error: self.message.emit(str(error), "warning"),
             )
 
     def _choose_file(self) -> None:
-        choose_target(self, "Save the marked samples", timestamped("marked.csv"), self.save_list)
+        choose_target(self, tr("Save the marked samples"), timestamped("marked.csv"), self.save_list)

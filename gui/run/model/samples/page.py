@@ -18,6 +18,7 @@ from gui.run.model.samples.review import ReviewBar
 from gui.run.model.samples.wall import SampleWall
 from gui.sources.background import describe_error, in_background, reraise
 from gui.sources.evaluations import NO_CLASS, OpenedEvaluation
+from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import caption, labelled
@@ -42,9 +43,9 @@ class SamplesPage(QWidget):
         self._opened: OpenedEvaluation | None = None
         self._count = 0
         self.sort, self.true, self.predicted = ChoiceEditor([]), ChoiceEditor([]), ChoiceEditor([])
-        self.wrong = QCheckBox("Only wrong")
-        self.wrong.setToolTip("Hides the correct samples")
-        self.only_marked = QCheckBox("Only marked")
+        self.wrong = QCheckBox(tr("Only wrong"))
+        self.wrong.setToolTip(tr("Hides the correct samples"))
+        self.only_marked = QCheckBox(tr("Only marked"))
         self.summary = caption()
         self.wall = SampleWall()
         self.detail = SampleDetail()
@@ -187,7 +188,9 @@ class SamplesPage(QWidget):
             partial(write_marks, opened.kept, tuple(shown.marked)),
             self,
             lambda _done: None,
-            lambda error: self.message.emit(f"Couldn't save the marks: {describe_error(error)}.", "warning"),
+            lambda error: self.message.emit(
+                tr("Couldn't save the marks: {error}.").format(error=describe_error(error)), "warning"
+            ),
         )
 
     def _marks_changed(self) -> None:
@@ -204,9 +207,9 @@ class SamplesPage(QWidget):
         top = QWidget()
         flow = FlowLayout(top, spacing=10, line_spacing=6)
         for title, name, editor in (
-            ("Order", "Order of the samples", self.sort),
-            ("Actual", "Actual class", self.true),
-            ("Predicted", "Predicted class", self.predicted),
+            (tr("Order"), tr("Order of the samples"), self.sort),
+            (tr("Actual"), tr("Actual class"), self.true),
+            (tr("Predicted"), tr("Predicted class"), self.predicted),
         ):
             editor.control.setAccessibleName(name)
             self._groups[editor] = group = labelled(title, editor)
@@ -234,7 +237,9 @@ class SamplesPage(QWidget):
 
 def _summary(found: int, shown: int, total: int) -> str:
     if not found:
-        return "No samples match."
+        return tr("No samples match.")
     if shown < found:
-        return f"The first {localised(shown)} of {localised(found)} matching samples, of {localised(total)}"
+        return tr("The first {shown} of {found} matching samples, of {total}").format(
+            shown=localised(shown), found=localised(found), total=localised(total)
+        )
     return f"{counted(found, 'sample')} of {localised(total)}"

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gui.sources.evaluations import NO_CLASS, Numbers, SampleTable
+from gui.translation import tr
 
 MAX_SHOWN = 1000
 """Largest number of samples on the wall."""
@@ -16,10 +17,13 @@ MAX_SHOWN = 1000
 Sort = Literal["loss", "correct", "sure", "order"]
 
 SORTS: dict[Sort, tuple[str, str]] = {
-    "loss": ("Highest loss", "Samples with the highest loss first"),
-    "correct": ("Least correct", "Samples with the smallest correct fraction first"),
-    "sure": ("Most confident", "Samples with the highest confidence first; with Only wrong, overconfident errors"),
-    "order": ("Split order", "In the order of the split"),
+    "loss": (tr("Highest loss"), tr("Samples with the highest loss first")),
+    "correct": (tr("Least correct"), tr("Samples with the smallest correct fraction first")),
+    "sure": (
+        tr("Most confident"),
+        tr("Samples with the highest confidence first; with Only wrong, overconfident errors"),
+    ),
+    "order": (tr("Split order"), tr("In the order of the split")),
 }
 
 

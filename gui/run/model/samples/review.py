@@ -17,6 +17,7 @@ from gui.run.model.samples.progress_line import ProgressLine
 from gui.sources.background import ignore_os_error, in_background
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.inference_child import InferenceChild
+from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.labels import caption, field_label
 from gui.widgets.layouts import hbox, vbox
@@ -53,18 +54,18 @@ class ReviewBar(QWidget):
         self._opened: OpenedEvaluation | None = None
         self._rows: dict[tuple[str, str], int] = {}
         self.review: Review | None = None
-        self.child = InferenceChild("The review", self)
+        self.child = InferenceChild(tr("The review"), self)
         self.act = Action(
             self,
             "review",
-            "Find wrong labels …",
-            "Looks for probably wrong labels and duplicate images",
+            tr("Find wrong labels …"),
+            tr("Looks for probably wrong labels and duplicate images"),
         )
         self.shown = ChoiceEditor([(ALL, "all samples", "")])
-        self.shown.control.setAccessibleName("Samples to show")
-        self.line = ProgressLine("Reviewing the samples")
+        self.shown.control.setAccessibleName(tr("Samples to show"))
+        self.line = ProgressLine(tr("Reviewing the samples"))
         self.origin = caption()
-        self._label = field_label("Show", self.shown.control)
+        self._label = field_label(tr("Show"), self.shown.control)
         top = hbox(self._label, self.shown, bind(QPushButton(), self.act), 1)
         self.setLayout(vbox(top, self.origin, self.line, spacing=4))
         self.act.on_trigger(self._start)

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QListView, QStyle, QStyledItemDelegate, QStyleOpti
 
 from gui.sources.dataset_images import Thumbnails
 from gui.style import theme
+from gui.translation import tr
 
 SIDE, PAD, CAPTION_LINES = 132, 6, 2
 _Index = QModelIndex | QPersistentModelIndex
@@ -97,8 +98,8 @@ class SampleWall(QListView):
         self.thumbnails = Thumbnails(2 * SIDE, self)
         self.thumbnails.loaded.connect(self.viewport().update)
         self.setModel(self.shown)
-        self.setAccessibleName("Samples")
-        self.setToolTip("Enter opens a sample, Space marks it")
+        self.setAccessibleName(tr("Samples"))
+        self.setToolTip(tr("Enter opens a sample, Space marks it"))
         self.setViewMode(QListView.ViewMode.IconMode)
         self.setMovement(QListView.Movement.Static)
         self.setResizeMode(QListView.ResizeMode.Adjust)

@@ -1,0 +1,14 @@
+"""Translation of the window's texts.
+
+`pyside6-lupdate FILES -ts FILE` collects every text that is passed to `tr`, with an empty context.
+"""
+
+from PySide6.QtCore import QCoreApplication
+
+
+def tr(text: str) -> str:
+    """Return the text in the language of the installed translator, or the text itself.
+
+    Tables of modules and classes are translated at import, so install the translator before the pages are imported.
+    """
+    return QCoreApplication.translate("", text)
