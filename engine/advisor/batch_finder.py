@@ -15,10 +15,12 @@ from engine.advisor.workers import TrialFolder, import_for, run_workers
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU
 from engine.contract.events import Failed
-from engine.contract.finders import BatchFound, BatchTrial, FinderFailed, FinderProgress
+from engine.contract.finders import BatchFound, BatchTrial
 from engine.contract.job import FIELDS, Job
+from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.parallel.layout import layout
+from engine.processes.orders import OrderError
 from engine.supervisor.environment import usable_cores
 from engine.supervisor.restart_policy import world_size
 
@@ -30,15 +32,7 @@ BUDGET_S = 120.0
 STEPS = 2
 """Fewest steps of a trial on a CPU, which may take long."""
 
-OnProgress = Callable[[FinderProgress], object]
-
-
-class _TrialError(Exception):
-    """Failure of a trial for another reason than memory."""
-
-    def __init__(self, failed: Failed) -> None:
-        super().__init__(failed.cause)
-        self.failed = failed
+OnProgress = Callable[[Progress], object]
 
 
 class _Timing:
@@ -68,9 +62,9 @@ class _Timing:
         return self._overhead_s + STEPS * size * self._per_image_s <= self.remaining_s
 
 
-def find_batch(job: Job, emit: OnProgress) -> BatchFound | FinderFailed:
-    """Find the largest and the fastest batch size of `job` on its devices."""
-    emit(FinderProgress(0.0, "Loading PyTorch"))
+def find_batch(job: Job, emit: OnProgress) -> BatchFound:
+    """Find the largest and the fastest batch size of `job` on its devices. Raises OrderError."""
+    emit(Progress(0.0, "Loading PyTorch"))
     import_for(job)
     timing = _Timing()
     fitted = 0
@@ -79,7 +73,7 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound | FinderFailed:
         def probe(size: int) -> Probe | None:
             nonlocal fitted
             done = PREPARED + (1 - PREPARED) * timing.count / MAX_TRIALS
-            emit(FinderProgress(done, f"Trying batches of {size:,}", timing.trials_remaining_s))
+            emit(Progress(done, f"Trying batches of {size:,}", timing.trials_remaining_s))
             timing.count += 1
             started = time.monotonic()
             failed = run_workers(trial_job(job, size), WORKER, Path(folder), lambda _event: None)
@@ -90,15 +84,11 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound | FinderFailed:
                 return found
             # Libraries may fail in other ways if memory runs out, but not once a smaller size has fitted.
             if not fitted and not is_out_of_memory(failed):
-                raise _TrialError(failed)
+                raise OrderError(Problem("", failed.cause))
             return None
 
         maximum = int(FIELDS["batch_size"].maximum or math.inf)
-        try:
-            searched = search(probe, unit=_unit(job), maximum=maximum, has_time=timing.allows)
-        except _TrialError as error:
-            return FinderFailed(Problem("", error.failed.cause))
-    return describe_result(searched)
+        return describe_result(search(probe, unit=_unit(job), maximum=maximum, has_time=timing.allows))
 
 
 def trial_job(job: Job, size: int) -> Job:

@@ -15,21 +15,23 @@ import msgspec
 from engine.advisor.rate_curve import CURVE_FILE, FIRST_RATE, LAST_RATE, Curve, read_curve
 from engine.advisor.workers import TrialFolder, import_for, run_workers
 from engine.contract.events import AnyEvent, StepMetrics
-from engine.contract.finders import FinderFailed, FinderProgress, RateFound
+from engine.contract.finders import RateFound
 from engine.contract.job import Job
+from engine.contract.messages import Progress
 from engine.contract.problems import Problem
+from engine.processes.orders import OrderError
 
 WORKER = "engine.advisor.rate_worker:run"
 PREPARED = 0.1
 """Fraction of the progress bar before the first step."""
 
-OnProgress = Callable[[FinderProgress], object]
+OnProgress = Callable[[Progress], object]
 
 
-def find_rate(job: Job, emit: OnProgress) -> RateFound | FinderFailed:
-    """Suggest a learning rate from the start of the training of `job` on its devices at rising rates."""
+def find_rate(job: Job, emit: OnProgress) -> RateFound:
+    """Suggest a learning rate from the start of the training of `job` on its devices at rising rates. Raises OrderError."""
     if job.checkpoints.resume_from:
-        return FinderFailed(
+        raise OrderError(
             Problem(
                 "resume_from",
                 "The finder suggests a learning rate for a training from the start, but this job continues "
@@ -37,14 +39,14 @@ def find_rate(job: Job, emit: OnProgress) -> RateFound | FinderFailed:
                 "Clear “Continue from” first.",
             )
         )
-    emit(FinderProgress(0.0, "Loading PyTorch"))
+    emit(Progress(0.0, "Loading PyTorch"))
     import_for(job)
-    emit(FinderProgress(PREPARED / 2, "Building the model"))
+    emit(Progress(PREPARED / 2, "Building the model"))
     progress = _Progress(emit)
     with TrialFolder() as folder:
         failure = run_workers(_trial_job(job), WORKER, Path(folder), progress.on_event)
         if failure is not None:
-            return FinderFailed(Problem("batch_size" if failure.kind == "out_of_memory" else "", failure.cause))
+            raise OrderError(Problem("batch_size" if failure.kind == "out_of_memory" else "", failure.cause))
         curve = msgspec.msgpack.decode(Path(folder, CURVE_FILE).read_bytes(), type=Curve)
     return read_curve(curve)
 
@@ -76,6 +78,4 @@ class _Progress:
         self._started = self._started or now
         done = math.log(event.learning_rate / FIRST_RATE) / math.log(LAST_RATE / FIRST_RATE)
         remaining_s = (now - self._started) * (1 - done) / done if done else None
-        self._emit(
-            FinderProgress(PREPARED + (1 - PREPARED) * done, "Training with a rising learning rate", remaining_s)
-        )
+        self._emit(Progress(PREPARED + (1 - PREPARED) * done, "Training with a rising learning rate", remaining_s))

@@ -12,18 +12,11 @@ import msgspec
 
 from engine.cli import arguments, children, train
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED
-from engine.cli.terminal import report, say, show_progress, table
-from engine.contract.advice import (
-    BUDGET_S,
-    Advice,
-    AdviceOrder,
-    AdviceRefused,
-    Candidate,
-    Network,
-    changed,
-)
+from engine.cli.terminal import report, say, table
+from engine.contract.advice import BUDGET_S, Advice, AdviceOrder, Candidate, Network, changed
 from engine.contract.job import FIELDS, Job, save_job
 from engine.contract.problems import Problem, errors
+from engine.processes.orders import OrderError
 from engine.system.format import NOT_KNOWN, counted, duration, listed, size
 
 MIN_SECONDS = 5.0
@@ -69,10 +62,10 @@ def advise(options: argparse.Namespace) -> int:
     order = AdviceOrder(
         job=job, seconds=options.seconds, remeasure=options.again, machines=options.machines, network=network
     )
-    answer = _ask(order)
-    if isinstance(answer, AdviceRefused):
-        report(answer.problems)
-        return FAILED
+    try:
+        answer = children.carry_out(order)
+    except OrderError as error:
+        return report(error.problems, FAILED)
     say(*([msgspec.json.encode(answer).decode()] if options.json else _lines(answer)))
     if options.save is not None and answer.fits:
         return _save(changed(job, answer.table[0]), Path(options.save), quiet=options.json)
@@ -102,14 +95,6 @@ def _network(options: argparse.Namespace) -> tuple[Network | None, list[Problem]
     if match["latency"] is None:
         return Network(rate), wrong
     return Network(rate, float(match["latency"]) * (1e-3 if match["small"].lower() == "ms" else 1e-6)), wrong
-
-
-def _ask(order: AdviceOrder) -> Advice | AdviceRefused:
-    try:
-        with show_progress() as on_progress:
-            return children.advise(order, on_progress)
-    except children.ChildFailed as error:
-        return AdviceRefused((Problem("job", f"The trials ended early: {error}."),))
 
 
 def _lines(answer: Advice) -> list[str]:

@@ -9,19 +9,23 @@ import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
-from typing import IO, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from engine.contract.advice import ADVISING, Advice, AdviceOrder, AdviceProgress, AdviceRefused
+from engine.cli.terminal import show_progress
+from engine.contract.advice import ADVISING, AdviceOrder
 from engine.contract.catalogue import load_catalogue
-from engine.contract.cut import PLANNING, PlanningDone, PlanningFailed, PlanningProgress
-from engine.contract.dataset import INSPECTION, DatasetReport, InspectionDone, InspectionProgress, inspector_options
+from engine.contract.cut import PLANNING
+from engine.contract.dataset import INSPECTION, DatasetReport, InspectionProgress, inspector_options
 from engine.contract.devices import Snapshot, SnapshotRequest
-from engine.contract.finders import FINDING, BatchFound, FinderFailed, FinderOrder, FinderProgress, RateFound
+from engine.contract.finders import FINDING, FinderOrder
 from engine.contract.hosts import host
-from engine.contract.inference.messages import MESSAGE, Done, Order, Progress, Refused
+from engine.contract.inference.messages import INFERENCE, Order
 from engine.contract.job import Job
+from engine.contract.messages import Done, Refused
+from engine.contract.problems import Problem
+from engine.processes.orders import OrderError
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import exit_words
@@ -97,50 +101,55 @@ def inspect(job: Job, on_progress: Callable[[InspectionProgress], None], samples
     """Inspect the job's dataset, listing `samples` of it with their annotations. Raises ChildFailed."""
     arguments = (job.data.dataset, *inspector_options(job, load_catalogue(), samples))
     for message in _messages("engine.data", INSPECTION, *arguments):
-        if isinstance(message, InspectionDone):
-            return message.report
+        if isinstance(message, Done):
+            return message.answer
         on_progress(message)
     raise AssertionError("_messages ends by raising")
 
 
-def plan(job: Job, on_progress: Callable[[PlanningProgress], None]) -> PlanningDone | PlanningFailed:
-    """Measure on the job's devices where to cut its model. Raises ChildFailed."""
-    for message in _messages("engine.advisor.planning", PLANNING, order=job):
-        if not isinstance(message, PlanningProgress):
-            return message
-        on_progress(message)
-    raise AssertionError("_messages ends by raising")
+def carry_out(order: Any, *, is_quiet: bool = False) -> Any:
+    """Carry out an order in a child process, show its progress, and return its answer.
 
+    The first Ctrl+C ends an advisor's trials, and the answer contains their results; the second one ends everything.
 
-def find(order: FinderOrder, on_progress: Callable[[FinderProgress], None]) -> RateFound | BatchFound | FinderFailed:
-    """Run a finder's trials of a job on its devices. Raises ChildFailed."""
-    for message in _messages("engine.advisor", FINDING, order=order):
-        if not isinstance(message, FinderProgress):
-            return message
-        on_progress(message)
-    raise AssertionError("_messages ends by raising")
-
-
-def advise(order: AdviceOrder, on_progress: Callable[[AdviceProgress], None]) -> Advice | AdviceRefused:
-    """Run the advisor's trials of a job. Raises ChildFailed.
-
-    The first Ctrl+C ends the trials, and the answer contains their results; the second one ends everything.
+    Raises:
+        OrderError: The child has refused the order, or exited without an answer.
     """
-    with closing(_messages("engine.advisor.advice", ADVISING, order=order, answers_interrupt=True)) as messages:
-        for message in messages:
-            if not isinstance(message, AdviceProgress):
-                return message
-            on_progress(message)
+    child = next(child for kind, child in _CHILDREN.items() if isinstance(order, kind))
+    is_advice = isinstance(order, AdviceOrder)
+    messages = _messages(child.module, child.decoder, order=order, answers_interrupt=is_advice)
+    try:
+        with show_progress(quiet=is_quiet) as on_progress, closing(messages):
+            for message in messages:
+                match message:
+                    case Done(answer=answer):
+                        return answer
+                    case Refused(problems=problems):
+                        raise OrderError(*problems)
+                on_progress(message)
+    except ChildFailed as error:
+        raise OrderError(
+            msgspec.structs.replace(child.failure, message=f"{child.failure.message}: {error}.")
+        ) from error
     raise AssertionError("_messages ends by raising")
 
 
-def infer(order: Order, on_progress: Callable[[Progress], None]) -> Done | Refused:
-    """Work with a run's model on the order's devices. Raises ChildFailed."""
-    for message in _messages("engine.inference", MESSAGE, order=order):
-        if not isinstance(message, Progress):
-            return message
-        on_progress(message)
-    raise AssertionError("_messages ends by raising")
+class _Child(NamedTuple):
+    """Module that carries out orders, decoder of its messages, and the problem if it exits without an answer."""
+
+    module: str
+    decoder: msgspec.json.Decoder[Any]
+    failure: Problem
+
+
+_CHILDREN: dict[type, _Child] = {
+    AdviceOrder: _Child("engine.advisor.advice", ADVISING, Problem("job", "The trials ended early")),
+    FinderOrder: _Child("engine.advisor", FINDING, Problem("job", "The trial ended early")),
+    Job: _Child(
+        "engine.advisor.planning", PLANNING, Problem("model", "It could not be measured", "Try a smaller batch size.")
+    ),
+    Order: _Child("engine.inference", INFERENCE, Problem("", "The work ended early", "Run `footplate doctor`.")),
+}
 
 
 def _messages(

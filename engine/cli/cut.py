@@ -9,11 +9,12 @@ import msgspec
 from engine.checks.node_checks import here_only
 from engine.cli import children, train
 from engine.cli.exit_codes import COMPLETED
-from engine.cli.terminal import report, say, show_progress, table
+from engine.cli.terminal import report, say, table
 from engine.contract.catalogue import load_catalogue
-from engine.contract.cut import Cut, PlanningFailed
-from engine.contract.problems import Problem, errors
+from engine.contract.cut import Cut
+from engine.contract.problems import errors
 from engine.parallel.cut import Stage, stages
+from engine.processes.orders import OrderError
 from engine.system.format import size
 
 _HEAD = ("stage", "device", "from", "to", "layers", "parameters", "time", "memory", "sent per microbatch")
@@ -37,14 +38,11 @@ def cut(options: argparse.Namespace) -> int:
     if job is None or errors(found):
         return report(found)
     try:
-        with show_progress(quiet=options.json) as on_progress:
-            answer = children.plan(job, on_progress)
-    except children.ChildFailed as error:
-        answer = PlanningFailed(Problem("model", f"It could not be measured: {error}.", "Try a smaller batch size."))
-    if isinstance(answer, PlanningFailed):
-        return report([*found, answer.problem])
+        answer = children.carry_out(job, is_quiet=options.json)
+    except OrderError as error:
+        return report([*found, *error.problems])
     report(found)
-    say(*([_json(answer.cut)] if options.json else _lines(answer.cut)))
+    say(*([_json(answer)] if options.json else _lines(answer)))
     return COMPLETED
 
 

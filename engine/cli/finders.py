@@ -11,17 +11,10 @@ import msgspec
 from engine.checks.node_checks import here_only
 from engine.cli import arguments, children, train
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED
-from engine.cli.terminal import report, say, show_progress, table
-from engine.contract.finders import (
-    BatchFound,
-    BatchTrial,
-    Finder,
-    FinderFailed,
-    FinderOrder,
-    RateFound,
-    RatePoint,
-)
-from engine.contract.problems import Problem, errors
+from engine.cli.terminal import report, say, table
+from engine.contract.finders import BatchFound, BatchTrial, Finder, FinderOrder, RateFound, RatePoint
+from engine.contract.problems import errors
+from engine.processes.orders import OrderError
 from engine.system.format import size
 
 _WIDTH, _HEIGHT = 64, 12
@@ -66,14 +59,9 @@ def _find(finder: Finder, options: argparse.Namespace) -> Any:
     if job is None or errors(problems):
         return BAD_REQUEST
     try:
-        with show_progress() as on_progress:
-            answer = children.find(FinderOrder(finder, job), on_progress)
-    except children.ChildFailed as error:
-        answer = FinderFailed(Problem("job", f"The trial ended early: {error}."))
-    if isinstance(answer, FinderFailed):
-        report([answer.problem])
-        return FAILED
-    return answer
+        return children.carry_out(FinderOrder(finder, job))
+    except OrderError as error:
+        return report(error.problems, FAILED)
 
 
 def _rate_lines(found: RateFound) -> list[str]:

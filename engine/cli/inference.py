@@ -9,11 +9,12 @@ from typing import Any
 from engine.checks.node_checks import here_only
 from engine.cli import arguments, children, train
 from engine.cli.exit_codes import BAD_REQUEST, FAILED
-from engine.cli.terminal import report, show_progress
+from engine.cli.terminal import report
 from engine.cli.watching import find_or_report
 from engine.contract.devices import CPU, host_of
-from engine.contract.inference.messages import Order, Refused
+from engine.contract.inference.messages import Order
 from engine.contract.problems import Problem
+from engine.processes.orders import OrderError
 from engine.runs.folder import RunFolder
 
 
@@ -66,11 +67,6 @@ def model_values(options: argparse.Namespace) -> dict[str, Any] | None:
 def run_order(order: Order) -> Path | int:
     """Carry out `order` with progress; return the file of the result, or the exit code after reporting a failure."""
     try:
-        with show_progress() as on_progress:
-            answer = children.infer(order, on_progress)
-    except children.ChildFailed as error:
-        answer = Refused(problems=(Problem("", f"The work ended early: {error}.", "Run `footplate doctor`."),))
-    if isinstance(answer, Refused):
-        report(answer.problems)
-        return BAD_REQUEST if any(problem.field for problem in answer.problems) else FAILED
-    return Path(answer.path)
+        return Path(children.carry_out(order))
+    except OrderError as error:
+        return report(error.problems, BAD_REQUEST if any(problem.field for problem in error.problems) else FAILED)

@@ -20,11 +20,9 @@ from rich.text import Text
 
 from engine.cli.exit_codes import BAD_REQUEST
 from engine.contract.advice import AdviceProgress
-from engine.contract.cut import PlanningProgress
 from engine.contract.dataset import InspectionProgress
-from engine.contract.finders import FinderProgress
-from engine.contract.inference.messages import Progress
 from engine.contract.job import FIELDS
+from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.system import paths
 from engine.system.csv_writer import CsvWriter
@@ -32,8 +30,6 @@ from engine.system.format import counted, duration
 from engine.system.plain_text import escaped
 
 _MAX_TABLE_WIDTH = 10_000
-
-ProgressMessage = AdviceProgress | FinderProgress | InspectionProgress | PlanningProgress | Progress
 
 
 def say(*lines: str, to: TextIO | None = None) -> None:
@@ -49,8 +45,8 @@ def fail(message: str, code: int = BAD_REQUEST) -> int:
     return code
 
 
-def report(problems: Iterable[Problem]) -> int:
-    """Print problems with their flags and remedies on standard error; return the exit code of a bad request."""
+def report(problems: Iterable[Problem], code: int = BAD_REQUEST) -> int:
+    """Print problems with their flags and remedies on standard error, and return the exit code."""
     for problem in problems:
         severity = "warning: " if problem.severity == "warning" else ""
         flag = f"{flag_of(problem)}: " if problem.field else ""
@@ -61,7 +57,7 @@ def report(problems: Iterable[Problem]) -> int:
             if "format" in choice.values:
                 flags = " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in choice.values.items())
                 say(f"  {choice.title}: {flags}", to=sys.stderr)
-    return BAD_REQUEST
+    return code
 
 
 def flag_of(problem: Problem) -> str:
@@ -122,11 +118,11 @@ class StatusLine:
 
 
 @contextmanager
-def show_progress(*, quiet: bool = False) -> Iterator[Callable[[ProgressMessage], None]]:
+def show_progress(*, quiet: bool = False) -> Iterator[Callable[[Progress | InspectionProgress], None]]:
     """Yield a function that shows a child's progress messages on standard error, and its warnings as lines."""
     line = StatusLine(sys.stderr)
 
-    def show(message: ProgressMessage) -> None:
+    def show(message: Progress | InspectionProgress) -> None:
         for warning in message.warnings if isinstance(message, Progress) else ():
             line.clear()
             fail(warning)
@@ -139,7 +135,7 @@ def show_progress(*, quiet: bool = False) -> Iterator[Callable[[ProgressMessage]
         line.clear()
 
 
-def _progress_text(message: ProgressMessage) -> str:
+def _progress_text(message: Progress | InspectionProgress) -> str:
     if isinstance(message, InspectionProgress):
         return f"Inspecting the images: {message.done} of {message.total or '…'}"
     if isinstance(message, AdviceProgress):
@@ -147,10 +143,6 @@ def _progress_text(message: ProgressMessage) -> str:
         best = next((row for row in message.table if row.images_per_second is not None), None)
         fastest = f"; fastest: {best.name}, {best.images_per_second:,.0f} images/s" if best is not None else ""
         return f"{message.what}{pending}, {duration(message.seconds_left)} left{fastest} (Ctrl+C ends with this)"
-    rate, left = "", None
-    if isinstance(message, Progress) and message.images_per_second:
-        rate = f", {message.images_per_second:,.1f} images/s"
-    if not isinstance(message, PlanningProgress):
-        left = message.seconds_left
-    remaining = f", {duration(left)} left" if left is not None else ""
+    rate = f", {message.images_per_second:,.1f} images/s" if message.images_per_second else ""
+    remaining = f", {duration(message.seconds_left)} left" if message.seconds_left is not None else ""
     return f"{message.what}: {100 * message.fraction:.0f} %{rate}{remaining}"

@@ -1,9 +1,6 @@
-"""Request and answers of the advisor, which finds the fastest way to train a job by short trials.
+"""Order and answers of the advisor, which finds the fastest way to train a job by short trials.
 
-``python -m engine.advisor.advice`` reads one `AdviceOrder` as JSON from its standard input, to the end of the stream. It
-prints one message per line: any number of `AdviceProgress`, then `Advice` or `AdviceRefused`.
-
-After Ctrl+C or SIGTERM it ends its trials and answers from the measurements that it has (`Advice.ended_by` is
+``python -m engine.advisor.advice`` sends any number of `AdviceProgress`, then `Advice` or a refusal. After Ctrl+C or SIGTERM it ends its trials and answers from the measurements that it has (`Advice.ended_by` is
 "stopped"), so callers should read to the last line. If its parent exits, the advisor and its workers exit, too.
 """
 
@@ -14,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from engine.contract.job import Job, job_from_values
-from engine.contract.problems import Problem
+from engine.contract.messages import Done, Progress, Refused
 
 BUDGET_S = 60.0
 """Default time for all trials together."""
@@ -132,23 +129,15 @@ class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     why: str
 
 
-class AdviceProgress(
-    msgspec.Struct, tag="progress", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True
-):
-    """Progress of the advisor.
+class AdviceProgress(Progress, tag="progress", frozen=True, kw_only=True):
+    """Progress of the advisor; `seconds_left` is the remaining time for trials.
 
     Attributes:
-        fraction: From 0 to 1.
-        what: Current activity, in a short sentence.
-        seconds_left: Remaining time for trials.
         considered: Number of candidates.
         left: Number of trials that remain in this round.
         table: Candidates with a trial in their current ranking, then the waiting ones.
     """
 
-    fraction: float
-    what: str
-    seconds_left: float
     considered: int = 0
     left: int = 0
     table: tuple[Candidate, ...] = ()
@@ -206,16 +195,7 @@ class Advice(msgspec.Struct, tag="advice", tag_field="type", frozen=True, forbid
     machines: tuple[MachinesPrediction, ...] = ()
 
 
-class AdviceRefused(msgspec.Struct, tag="refused", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Last message if no candidate can be tried."""
-
-    problems: tuple[Problem, ...]
-
-
-AdviceMessage = AdviceProgress | Advice | AdviceRefused
-"""Message of the advisor."""
-
-ADVISING = msgspec.json.Decoder(AdviceMessage)
+ADVISING = msgspec.json.Decoder(AdviceProgress | Refused | Done[Advice])
 
 
 def changed(job: Job, candidate: Candidate) -> Job:

@@ -1,14 +1,13 @@
-"""Partition of a model into pipeline stages, and answers of the planner that finds it.
+"""Partition of a model into pipeline stages.
 
-``python -m engine.advisor.planning`` reads one job as JSON from its standard input, to the end of the stream, and prints
-one message per line.
+The planner that finds it, ``python -m engine.advisor.planning``, takes a job as its order.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from engine.contract.problems import Problem
+from engine.contract.messages import Done, Progress, Refused
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -65,26 +64,4 @@ class Cut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     chosen: bool = True
 
 
-class PlanningProgress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Progress of the planner: `fraction` from 0 to 1, and the current activity."""
-
-    fraction: float
-    what: str
-
-
-class PlanningDone(msgspec.Struct, tag="done", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Last message after success. `Cut.chosen` is False if the job gives the cuts."""
-
-    cut: Cut
-
-
-class PlanningFailed(msgspec.Struct, tag="failed", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Last message if the model can't be cut as requested."""
-
-    problem: Problem
-
-
-PlanningMessage = PlanningProgress | PlanningDone | PlanningFailed
-"""Message of the planner."""
-
-PLANNING = msgspec.json.Decoder(PlanningMessage)
+PLANNING = msgspec.json.Decoder(Progress | Refused | Done[Cut])

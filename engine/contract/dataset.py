@@ -9,6 +9,7 @@ import msgspec
 from engine.contract.catalogue import Catalogue
 from engine.contract.images import LegendEntry
 from engine.contract.job import Job
+from engine.contract.messages import Done
 from engine.contract.problems import Problem
 
 
@@ -206,14 +207,8 @@ class InspectionProgress(msgspec.Struct, tag="progress", tag_field="type", froze
     total: int
 
 
-class InspectionDone(msgspec.Struct, tag="done", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    report: DatasetReport
-
-
-InspectionMessage = InspectionProgress | InspectionDone
-"""Message of the inspector (``python -m engine.data FOLDER``)."""
-
-INSPECTION = msgspec.json.Decoder(InspectionMessage)
+INSPECTION = msgspec.json.Decoder(InspectionProgress | Done[DatasetReport])
+"""Decoder of the messages of the inspector (``python -m engine.data FOLDER``)."""
 
 
 _WRITTEN = re.compile(r"(\d{1,3})/(\d{1,3})", re.ASCII)

@@ -1,8 +1,4 @@
-"""Request and answers of the finders of a learning rate and a batch size.
-
-``python -m engine.advisor`` reads one `FinderOrder` as JSON from its standard input, to the end of the stream, and prints
-one message per line.
-"""
+"""Order and answers of the finders of a learning rate and a batch size (``python -m engine.advisor``)."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from engine.contract.job import Job
-from engine.contract.problems import Problem
+from engine.contract.messages import Done, Progress, Refused
 
 Finder = Literal["rate", "batch"]
 
@@ -21,17 +17,6 @@ class FinderOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     finder: Finder
     job: Job
-
-
-class FinderProgress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Progress of a finder.
-
-    `fraction` is from 0 to 1, `what` describes the current activity, and `seconds_left` is None while unknown.
-    """
-
-    fraction: float
-    what: str
-    seconds_left: float | None = None
 
 
 class RatePoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,13 +88,4 @@ class BatchFound(msgspec.Struct, tag="batch", tag_field="type", frozen=True, for
     remedy: str = ""
 
 
-class FinderFailed(msgspec.Struct, tag="failed", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Last message if the trial failed."""
-
-    problem: Problem
-
-
-FinderMessage = FinderProgress | RateFound | BatchFound | FinderFailed
-"""Message of a finder."""
-
-FINDING = msgspec.json.Decoder(FinderMessage)
+FINDING = msgspec.json.Decoder(Progress | Refused | Done[RateFound | BatchFound])

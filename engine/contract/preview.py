@@ -1,7 +1,6 @@
-"""Request and answers of the preview of augmented training images.
+"""Order and messages of the preview of augmented training images (``python -m engine.training.preview``).
 
-``python -m engine.training.preview`` reads one `PreviewOrder` as JSON from its standard input, to the end of the stream,
-and prints one message per line.
+It sends any number of `PreviewImage`; its answer is True if the job may mirror images.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from engine.contract.job import Job
-from engine.contract.problems import Problem
+from engine.contract.messages import Done, Refused
 
 EPOCHS = 3
 """Number of previewed epochs."""
@@ -33,19 +32,4 @@ class PreviewImage(msgspec.Struct, tag="image", tag_field="type", frozen=True, f
     png: bytes
 
 
-class PreviewDone(msgspec.Struct, tag="done", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Last message after success; `mirrored` is True if the job may mirror images."""
-
-    mirrored: bool
-
-
-class PreviewFailed(msgspec.Struct, tag="failed", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Last message if no image can be shown."""
-
-    problem: Problem
-
-
-PreviewMessage = PreviewImage | PreviewDone | PreviewFailed
-"""Message of the preview."""
-
-PREVIEW = msgspec.json.Decoder(PreviewMessage)
+PREVIEW = msgspec.json.Decoder(PreviewImage | Refused | Done[bool])

@@ -1,4 +1,4 @@
-"""``python -m engine.data FOLDER``: print `InspectionMessage` lines, progress first and the report last.
+"""``python -m engine.data FOLDER``: print `INSPECTION` lines, progress first and the report last.
 
 Ends quietly on an interrupt, when the reader is gone, and with its parent. On Linux a child process inspects the
 folder, so that a file that crashes its decoder can be named.
@@ -15,8 +15,9 @@ from typing import NoReturn
 
 import msgspec
 
-from engine.contract.dataset import DatasetReport, InspectionDone, InspectionMessage, InspectionProgress
+from engine.contract.dataset import DatasetReport, InspectionProgress
 from engine.contract.job import FIELDS
+from engine.contract.messages import Done
 from engine.data.formats.registry import FORMATS, IMAGES_BY_CLASS
 from engine.data.inspection.inspector import inspect
 from engine.data.memory_limit import limit_memory
@@ -68,7 +69,7 @@ def _inspect_in_child(arguments: argparse.Namespace) -> int:
         code = _exit_code(pid)
         if code >= 0:
             return code
-    _print(InspectionDone(_crash_report(arguments.folder, -code)))
+    _print(Done(_crash_report(arguments.folder, -code)))
     return 0
 
 
@@ -93,7 +94,7 @@ def _inspect(arguments: argparse.Namespace, threads: int | None = None) -> int:
         progress=_Printer().progress,
         threads=threads,
     )
-    _print(InspectionDone(report))
+    _print(Done(report))
     return 0
 
 
@@ -116,7 +117,7 @@ class _Printer:
             _print(InspectionProgress(done, total))
 
 
-def _print(message: InspectionMessage) -> None:
+def _print(message: InspectionProgress | Done[DatasetReport]) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
     sys.stdout.buffer.flush()
 

@@ -1,4 +1,4 @@
-"""``python -m engine.inference``: read an order as JSON, print a `Message` per line, the answer last.
+"""``python -m engine.inference``: carry out an order for work with a trained model.
 
 Ctrl+C, SIGTERM and the end of its parent or of the reader of its output end it with its workers.
 """
@@ -6,27 +6,20 @@ Ctrl+C, SIGTERM and the end of its parent or of the reader of its output end it 
 from __future__ import annotations
 
 import importlib
-import os
-import sys
-
-import msgspec
+from functools import reduce
+from operator import or_
 
 from engine.contract.inference.conversion import ConvertOrder
 from engine.contract.inference.evaluation import EvaluateOrder
 from engine.contract.inference.explanation import ExplainOrder
 from engine.contract.inference.live import LiveOrder
-from engine.contract.inference.messages import Done, Order, Refused
+from engine.contract.inference.messages import Order
 from engine.contract.inference.prediction import PredictOrder
 from engine.contract.inference.review import ReviewOrder
 from engine.contract.inference.showing import ShowOrder
-from engine.contract.problems import Problem
 from engine.inference.devices import OnProgress
-from engine.inference.trained_model import CannotLoad
-from engine.system.child_work import serve_order
+from engine.processes.orders import serve_order
 
-_ORDER = msgspec.json.Decoder(
-    EvaluateOrder | PredictOrder | ExplainOrder | ConvertOrder | ReviewOrder | ShowOrder | LiveOrder
-)
 _WORK: dict[type[Order], str] = {
     EvaluateOrder: "engine.inference.evaluation.evaluate:evaluate",
     PredictOrder: "engine.inference.prediction.predict:predict",
@@ -41,23 +34,10 @@ _WORK: dict[type[Order], str] = {
 Raises CannotLoad."""
 
 
-def main() -> int:
-    return serve_order("footplate-infer", _answer)
-
-
-def _answer(order: bytes, on_progress: OnProgress) -> Done | Refused:
-    try:
-        decoded = _ORDER.decode(order)
-        module, _, name = _WORK[type(decoded)].partition(":")
-        return Done(path=str(getattr(importlib.import_module(module), name)(decoded, on_progress)))
-    except msgspec.DecodeError as error:
-        return Refused(problems=(Problem("", f"Invalid request: {error}.", "Pass one as JSON."),))
-    except CannotLoad as error:
-        return Refused(problems=error.problems)
+def _carry_out(order: Order, on_progress: OnProgress) -> str:
+    module, _, name = _WORK[type(order)].partition(":")
+    return str(getattr(importlib.import_module(module), name)(order, on_progress))
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # threads of PyTorch may delay an orderly exit
+    serve_order("footplate-infer", reduce(or_, _WORK), _carry_out)

@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 
 from engine.contract.events import AnyEvent, StepMetrics, Warned
-from engine.contract.inference.messages import Order, Progress
+from engine.contract.inference.messages import Order
+from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
 from engine.inference.trained_model import CannotLoad

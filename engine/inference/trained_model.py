@@ -33,6 +33,7 @@ from engine.data.transforms.device_transforms import Normalization
 from engine.inference.placing import of_bands, place
 from engine.inference.tiles import InMemory, Picture, Tiling, tiled_maps, tiled_objects
 from engine.models.base import TaskError
+from engine.processes.orders import OrderError
 from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
 from engine.strategies.base import memory_format
 from engine.strategies.memory import run_in_parts
@@ -43,12 +44,8 @@ from engine.training.checkpointing.checkpoint_files import DamagedCheckpoint, re
 from engine.training.dataloaders import preprocessing
 
 
-class CannotLoad(Exception):  # noqa: N818
-    """A run's model can't be used; `problems` state reasons and remedies."""
-
-    def __init__(self, *problems: Problem) -> None:
-        super().__init__(" ".join(map(str, problems)))
-        self.problems = problems
+class CannotLoad(OrderError):  # noqa: N818
+    """A run's model can't be used."""
 
 
 @dataclass(frozen=True)

@@ -6,28 +6,16 @@ reader is gone, and with its parent.
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 
-import msgspec
 import numpy as np
 import torch
 from PIL import Image
 
 from engine.checks.training_checks import augmentation_problems
 from engine.contract import augmentation
-from engine.contract.preview import (
-    EPOCHS,
-    MAX_SIDE,
-    PreviewDone,
-    PreviewFailed,
-    PreviewImage,
-    PreviewMessage,
-    PreviewOrder,
-)
+from engine.contract.preview import EPOCHS, MAX_SIDE, PreviewImage, PreviewOrder
 from engine.contract.problems import Problem, errors
 from engine.data.datasets.images import DatasetError
 from engine.data.datasets.samples import SampleSet
@@ -36,7 +24,7 @@ from engine.data.drawing import to_rgb
 from engine.data.loading.sampler import GlobalBatchSampler, RankSamples
 from engine.data.randomness import RandomStreams
 from engine.models.base import TaskError
-from engine.system import linux
+from engine.processes.orders import OrderError, serve_order
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
 from engine.training.dataloaders import image_loader, normalisation
@@ -45,8 +33,8 @@ PREVIEW_BATCH = 8
 """Images per batch of the preview, so that the first ones appear soon."""
 
 
-def render(order: PreviewOrder, emit: Callable[[PreviewMessage], None]) -> PreviewDone:
-    """Emit each image, epoch by epoch. Raises TaskError or DatasetError."""
+def render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
+    """Emit each image, epoch by epoch; return True if the job may mirror images. Raises TaskError or DatasetError."""
     job = order.job
     task = TASKS[job.task]
     for problem in errors(augmentation_problems(job)):
@@ -80,7 +68,7 @@ def render(order: PreviewOrder, emit: Callable[[PreviewMessage], None]) -> Previ
                 emit(PreviewImage(sample, epoch, image.shape[0], _png(drawn)))
     finally:
         loader.close()
-    return PreviewDone(augmentation.mirrors(job, splits.classes, images=splits.train.mirror))
+    return augmentation.mirrors(job, splits.classes, images=splits.train.mirror)
 
 
 class _FixedSampler(GlobalBatchSampler):
@@ -111,39 +99,19 @@ def _png(image: Bytes) -> bytes:
     return stream.getvalue()
 
 
-def main() -> int:
-    linux.signal_at_parents_death(signal.SIGKILL)
-    linux.name_process("footplate-show")
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # custom tasks may print
-
-    def emit(message: PreviewMessage) -> None:
-        answers.write(msgspec.json.encode(message) + b"\n")
-        answers.flush()
-
-    try:
-        order = msgspec.json.decode(sys.stdin.buffer.read(), type=PreviewOrder)
-        emit(_render_or_fail(order, emit))
-    except KeyboardInterrupt:
-        os._exit(130)  # at once: neither waits for threads nor flushes into a closed pipe
-    except BrokenPipeError:
-        os._exit(0)
-    return 0
-
-
-def _render_or_fail(order: PreviewOrder, emit: Callable[[PreviewMessage], None]) -> PreviewDone | PreviewFailed:
+def _render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
     try:
         return render(order, emit)
     except TaskError as error:
-        return PreviewFailed(error.problem)
+        raise OrderError(error.problem) from error
     except DatasetError as error:
-        return PreviewFailed(error.problems[0])
+        raise OrderError(*error.problems) from error
     except Exception as error:  # a task of the user's own may raise anything
         problem = Problem(
             "", f"The images can't be shown: {type(error).__name__}: {error}.", "Start a training for details."
         )
-        return PreviewFailed(problem)
+        raise OrderError(problem) from error
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    serve_order("footplate-show", PreviewOrder, _render)

@@ -8,8 +8,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from engine.contract.advice import Advice, AdviceOrder, AdviceProgress, Candidate, changed
-from engine.contract.finders import FinderProgress
 from engine.contract.job import FIELDS, Job
+from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from gui.actions import HERE, Action
 from gui.advice import advice_format as words
@@ -159,7 +159,7 @@ class AdvicePage(FinderPage):
         )
         self._update_ask_button()
 
-    def _on_progress(self, message: FinderProgress | AdviceProgress) -> None:
+    def _on_progress(self, message: Progress) -> None:
         super()._on_progress(message)
         if isinstance(message, AdviceProgress):
             self.what.setText(f"{message.what}…")

@@ -43,7 +43,7 @@ class NotificationTest(JsonLinesProcess):
 
     def __init__(self, parent: QObject | None = None) -> None:
         decode = msgspec.json.Decoder(NoticeSent).decode
-        super().__init__(SENDER, tr("Sending the notification"), decode, Answer, parent, cleans_up=True)
+        super().__init__(SENDER, tr("Sending the notification"), decode, parent, answer_of=Answer, cleans_up=True)
 
     def start(self, notice: Notice) -> None:
         """Deliver `notice`."""

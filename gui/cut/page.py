@@ -10,8 +10,9 @@ from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QStackedWidget,
 
 from engine.checks.node_checks import here_only
 from engine.contract.catalogue import load_catalogue
-from engine.contract.cut import Cut, PlanningProgress
+from engine.contract.cut import Cut
 from engine.contract.job import Job
+from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.parallel.cut import CannotCut, automatic, stages
 from gui.actions import back_action, bind
@@ -144,7 +145,7 @@ class CutPage(QWidget):
         self.view.use.clicked.connect(self._use)
         self.planner.progress.connect(self._show_progress)
         self.planner.done.connect(self._on_measured)
-        self.planner.refused.connect(lambda problem: self._show_failure([problem]))
+        self.planner.refused.connect(self._show_failure)
         self.planner.failed.connect(
             lambda text: self._show_failure([Problem("", text, tr("Measure again, or let the run choose the cut."))])
         )
@@ -162,7 +163,7 @@ class CutPage(QWidget):
         self.planner.start(job.with_fields(cuts=()))
         self.cancel.setFocus()
 
-    def _show_progress(self, progress: PlanningProgress) -> None:
+    def _show_progress(self, progress: Progress) -> None:
         self.activity.setText(f"{progress.what} …")
         self.progress.setValue(round(100 * progress.fraction))
 

@@ -116,8 +116,8 @@ class DatasetPage(QWidget):
         self._render_timer.timeout.connect(self._render)
         self.renderer.progress.connect(self._on_rendered)
         self.renderer.done.connect(self._on_finished)
-        self.renderer.refused.connect(self._show_problem)
-        self.renderer.failed.connect(lambda text: self._show_problem(Problem("", text)))
+        self.renderer.refused.connect(self._show_problems)
+        self.renderer.failed.connect(lambda text: self._show_problems((Problem("", text),)))
         self.show_report(None)
 
     def show_report(self, report: DatasetReport | None) -> None:
@@ -269,7 +269,7 @@ class DatasetPage(QWidget):
         if not self.isVisible():
             self._is_rendering_requested = False
         elif self._job is None:
-            self._show_problem(Problem("", tr("The form has errors."), tr("Correct the marked fields.")))
+            self._show_problems((Problem("", tr("The form has errors."), tr("Correct the marked fields.")),))
         else:
             self.renderer.start(self._job, self._training_samples())
 
@@ -288,9 +288,9 @@ class DatasetPage(QWidget):
             text += "; not flipped, as that would change their meaning"
         self._show_progress(f"{text}.")
 
-    def _show_problem(self, problem: Problem) -> None:
+    def _show_problems(self, problems: tuple[Problem, ...]) -> None:
         self._show_progress("")
-        self.state.show_problems((problem,))
+        self.state.show_problems(problems)
         self._show_examples()
 
     def _show_progress(self, text: str) -> None:

@@ -10,14 +10,15 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.checks.node_checks import here_only
-from engine.contract.advice import ADVISING, AdviceOrder, AdviceProgress, AdviceRefused
-from engine.contract.finders import FINDING, FinderFailed, FinderOrder, FinderProgress
+from engine.contract.advice import ADVISING, AdviceOrder
+from engine.contract.finders import FINDING, FinderOrder
 from engine.contract.job import FIELDS, Job
+from engine.contract.messages import Progress
 from engine.contract.problems import Problem, errors
 from engine.system.format import duration
 from gui.actions import back_action, bind
 from gui.format import localised, significant
-from gui.sources.json_lines import Answer, JsonLinesProcess
+from gui.sources.json_lines import JsonLinesProcess
 from gui.titles import model_title, strategy_title
 from gui.translation import tr
 from gui.widgets.empty_state import EmptyState
@@ -36,31 +37,17 @@ EMPTY, TRYING, FAULT, FOUND = range(4)
 
 
 class FinderChild(JsonLinesProcess):
-    """Child process that tries one job at a time (``python -m engine.advisor``).
-
-    Its progress is a FinderProgress or AdviceProgress, and its refusal a tuple of Problems.
-    """
+    """Child process that tries one job at a time (``python -m engine.advisor``), with a Progress as its progress."""
 
     def __init__(self, parent: QObject | None = None, *, advises: bool = False) -> None:
         """Prepare the advisor, which takes an AdviceOrder, or a finder, which takes a FinderOrder."""
         module = "engine.advisor.advice" if advises else "engine.advisor"
         decode = ADVISING.decode if advises else FINDING.decode
-        super().__init__(module, tr("Trying the job"), decode, _answer_in, parent, cleans_up=True)
+        super().__init__(module, tr("Trying the job"), decode, parent, cleans_up=True)
 
     def start(self, order: FinderOrder | AdviceOrder) -> None:
         """Try the job of `order` on its devices."""
-        self.run(stdin=msgspec.json.encode(order), first=FinderProgress(0.0, tr("Starting")))
-
-
-def _answer_in(message: Any) -> Answer | None:
-    match message:
-        case FinderProgress() | AdviceProgress():
-            return None
-        case FinderFailed(problem=problem):
-            return Answer((problem,), refused=True)
-        case AdviceRefused(problems=problems):
-            return Answer(problems, refused=True)
-    return Answer(message)
+        self.run(stdin=msgspec.json.encode(order), first=Progress(0.0, tr("Starting")))
 
 
 class FinderPage(QWidget):
@@ -222,7 +209,7 @@ class FinderPage(QWidget):
         self.child.start(self.order(job))
         self.cancel.setFocus()
 
-    def _on_progress(self, message: FinderProgress | AdviceProgress) -> None:
+    def _on_progress(self, message: Progress) -> None:
         left = f", {duration(message.seconds_left)} left" if message.seconds_left is not None else ""
         self.what.setText(f"{message.what}{left}" if left else f"{message.what}…")
         self.progress.setValue(round(100 * message.fraction))

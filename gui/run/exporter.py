@@ -18,7 +18,7 @@ class Exporter(JsonLinesProcess):
     """
 
     def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__("footplate", tr("Exporting the run"), bytes, lambda _line: None, parent)
+        super().__init__("footplate", tr("Exporting the run"), bytes, parent)
         self._target = Path()
 
     def start(self, run: RunFolder, target: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
-from engine.contract.inference.messages import Order, Progress
+from engine.contract.inference.messages import Order
+from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from gui.sources.inference_child import InferenceChild, progress_words

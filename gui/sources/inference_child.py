@@ -2,47 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 from PySide6.QtCore import QObject
 
-from engine.contract.inference.messages import MESSAGE, Done, Order, Progress, Refused
+from engine.contract.inference.messages import INFERENCE, Order
+from engine.contract.messages import Progress
 from engine.system.format import duration
 from gui.format import localised
-from gui.sources.json_lines import Answer, JsonLinesProcess
+from gui.sources.json_lines import JsonLinesProcess
 from gui.translation import tr
-
-if TYPE_CHECKING:
-    from engine.contract.inference.messages import Message
 
 
 class InferenceChild(JsonLinesProcess):
     """Execution of one order at a time (``python -m engine.inference``).
 
-    Its progress is a `Progress`, its result the path of the file with the results, and its refusal a tuple of Problems.
+    Its progress is a `Progress`, and its result the path of the file with the results.
 
     Attributes:
         order: The last order, None before the first.
     """
 
     def __init__(self, activity: str, parent: QObject | None = None) -> None:
-        super().__init__("engine.inference", activity, MESSAGE.decode, _answer_in, parent, cleans_up=True)
+        super().__init__("engine.inference", activity, INFERENCE.decode, parent, cleans_up=True)
         self.order: Order | None = None
 
     def start(self, order: Order) -> None:
         """Execute `order`."""
         self.order = order
         self.run(stdin=msgspec.json.encode(order), first=Progress(fraction=0.0, what=tr("Starting")))
-
-
-def _answer_in(message: Message) -> Answer | None:
-    match message:
-        case Done(path=path):
-            return Answer(path)
-        case Refused(problems=problems):
-            return Answer(problems, refused=True)
-    return None
 
 
 def progress_words(progress: Progress) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QObject
 
 from engine.contract.catalogue import load_catalogue, supplement_file
-from engine.contract.dataset import INSPECTION, InspectionDone, InspectionMessage, InspectionProgress, inspector_options
+from engine.contract.dataset import INSPECTION, InspectionProgress, inspector_options
 from engine.contract.job import Job
 from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.translation import tr
@@ -27,7 +27,6 @@ class Inspector(JsonLinesProcess):
             "engine.data",
             tr("Inspecting the folder"),
             INSPECTION.decode,
-            _report_in,
             parent,
             line_limit_bytes=_REPORT_LIMIT_BYTES,
         )
@@ -39,10 +38,6 @@ class Inspector(JsonLinesProcess):
         self.run([job.data.dataset, *inspector_options(job, load_catalogue())], first=InspectionProgress(0, 0))
 
 
-def _report_in(message: InspectionMessage) -> Answer | None:
-    return Answer(message.report) if isinstance(message, InspectionDone) else None
-
-
 class PluginReader(JsonLinesProcess):
     """Import of newly installed plug-ins into the catalogue's supplement (``python -m engine.catalogue --plugins``).
 
@@ -51,7 +46,7 @@ class PluginReader(JsonLinesProcess):
 
     def __init__(self, parent: QObject | None = None) -> None:
         # Plug-ins may print anything while they are imported.
-        super().__init__("engine.catalogue", tr("Reading the installed plug-ins"), bytes, lambda _line: None, parent)
+        super().__init__("engine.catalogue", tr("Reading the installed plug-ins"), bytes, parent)
 
     def start(self) -> None:
         """Import the plug-ins unless the supplement is up to date."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from PySide6.QtCore import QObject, QProcess, Signal
 
+from engine.contract.messages import Done, Refused
 from engine.contract.protocol import FrameError, Frames
 from engine.system import paths
 from gui.translation import tr
@@ -24,6 +25,16 @@ class Answer(NamedTuple):
     refused: bool = False
 
 
+def answer_in(message: object) -> Answer | None:
+    """Return the answer in a message of a module that carries out orders, None for a progress message."""
+    match message:
+        case Done(answer=value):
+            return Answer(value)
+        case Refused(problems=problems):
+            return Answer(problems, refused=True)
+    return None
+
+
 class JsonLinesProcess(QObject):
     """Runs ``python -m MODULE``, one process at a time, and decodes each line that it prints.
 
@@ -32,7 +43,7 @@ class JsonLinesProcess(QObject):
     Signals:
         progress(object): a decoded message that is no answer.
         done(object): the result.
-        refused(object): the reasons why the process declined to work.
+        refused(object): the reasons why the process declined to work, for an order a tuple of Problems.
         failed(str): a sentence about a process that gave no answer.
     """
 
@@ -46,9 +57,9 @@ class JsonLinesProcess(QObject):
         module: str,
         activity: str,
         decode: Callable[[bytes], Any],
-        answer_of: Callable[[Any], Answer | None],
         parent: QObject | None = None,
         *,
+        answer_of: Callable[[Any], Answer | None] = answer_in,
         cleans_up: bool = False,
         line_limit_bytes: int = LINE_LIMIT_BYTES,
     ) -> None:
@@ -58,8 +69,8 @@ class JsonLinesProcess(QObject):
             module: Name of the module to run.
             activity: First words of sentences about failures, such as "Inspecting the folder".
             decode: Decoder of one line; may raise msgspec.DecodeError.
-            answer_of: Returns the answer in a message, None for a progress message.
             parent: Owner of the object.
+            answer_of: Returns the answer in a message, None for a progress message.
             cleans_up: Cancel with SIGTERM, since the module ends its workers and removes its files.
             line_limit_bytes: Longest accepted line.
         """

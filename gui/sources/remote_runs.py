@@ -138,7 +138,7 @@ class FileFetch(JsonLinesProcess):
 
     def __init__(self, parent: QObject | None = None) -> None:
         decode = msgspec.json.Decoder(FetchProgress).decode
-        super().__init__("engine.machines.fetch", tr("Fetching the file"), decode, _answer_in, parent)
+        super().__init__("engine.machines.fetch", tr("Fetching the file"), decode, parent, answer_of=_answer_in)
 
     def start(self, name: str, run_id: str, path: str) -> None:
         """Transfer the missing bytes of the file at `path` in the run's folder."""

@@ -14,10 +14,11 @@ import pytest
 
 from engine.checks.disk import model_file_sha256
 from engine.cli.exit_codes import BAD_REQUEST
-from engine.contract.cut import PLANNING, PlanningFailed
+from engine.contract.cut import PLANNING
 from engine.contract.events import Failed
-from engine.contract.finders import FINDING, FinderFailed, FinderOrder
+from engine.contract.finders import FINDING, FinderOrder
 from engine.contract.job import Job
+from engine.contract.messages import Refused
 from engine.runs import consent
 from engine.runs.folder import create_run
 from engine.system import paths
@@ -82,8 +83,8 @@ def answers(module: str, order: bytes) -> list[bytes]:
 def test_finder_runs_no_foreign_program(foreign: Job, ran: Path, finder: str) -> None:
     order = FinderOrder(finder, foreign)  # type: ignore[arg-type]
     found = FINDING.decode(answers("engine.advisor", msgspec.json.encode(order))[-1])
-    assert isinstance(found, FinderFailed)
-    assert REFUSED in found.problem.message
+    assert isinstance(found, Refused)
+    assert REFUSED in found.problems[0].message
     assert not ran.exists()
 
 
@@ -91,8 +92,8 @@ def test_finder_runs_no_foreign_program(foreign: Job, ran: Path, finder: str) ->
 def test_planner_runs_no_foreign_program(foreign: Job, ran: Path) -> None:
     asked = foreign.with_fields(strategy="pipeline", devices=("cpu", "cpu"))
     found = PLANNING.decode(answers("engine.advisor.planning", msgspec.json.encode(asked))[-1])
-    assert isinstance(found, PlanningFailed)
-    assert REFUSED in found.problem.message
+    assert isinstance(found, Refused)
+    assert REFUSED in found.problems[0].message
     assert not ran.exists()
 
 

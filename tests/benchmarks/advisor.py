@@ -41,6 +41,7 @@ from engine.contract.advice import ADVISING, Advice, AdviceOrder, AdviceProgress
 from engine.contract.catalogue import load_catalogue
 from engine.contract.events import EVENT, RunFinished
 from engine.contract.job import Job, save_job
+from engine.contract.messages import Done
 from engine.system import paths
 from tests.support.consent import agreed
 from tests.support.timed_runs import make_images, where
@@ -143,10 +144,11 @@ def advised(case: Case, seconds: float, folder: Path) -> tuple[Advice, float]:
         check=True,
     )
     took_s = time.monotonic() - start
-    *progress, answer = map(ADVISING.decode, result.stdout.splitlines())
+    *progress, last = map(ADVISING.decode, result.stdout.splitlines())
     assert all(isinstance(message, AdviceProgress) for message in progress)
-    if not isinstance(answer, Advice):
-        raise SystemExit(f"Refused: {answer}")
+    if not isinstance(last, Done):
+        raise SystemExit(f"Refused: {last}")
+    answer: Advice = last.answer
     left = [*map(str, folder.iterdir()), *(child.name() for child in psutil.Process().children(recursive=True))]
     if left:
         raise SystemExit(f"Left behind: {', '.join(left)}")

@@ -21,10 +21,11 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from engine.cli.children import find
+from engine.cli.children import carry_out
 from engine.contract.events import Failed, StepMetrics, Validation
-from engine.contract.finders import FinderOrder, RateFound
+from engine.contract.finders import FinderOrder
 from engine.contract.job import Job
+from engine.processes.orders import OrderError
 from engine.supervisor.environment import usable_cores
 from tests.benchmarks.outcome import Results, commit
 from tests.support.timed_runs import where
@@ -72,10 +73,11 @@ def trained(forker: Forker, job: Job, rate: float) -> float:
 def suggested(job: Job) -> dict[str, Any]:
     """Return a cell with the finder's suggestion, None without one, and the reason."""
     start = time.monotonic()
-    found = find(FinderOrder("rate", job), lambda _progress: None)
+    try:
+        found = carry_out(FinderOrder("rate", job))
+    except OrderError as error:
+        return {"rate": None, "why": str(error), "seconds": time.monotonic() - start}
     seconds = time.monotonic() - start
-    if not isinstance(found, RateFound):
-        return {"rate": None, "why": str(found.problem), "seconds": seconds}
     return {"rate": found.suggestion, "why": found.why, "steps": len(found.points), "seconds": seconds}
 
 

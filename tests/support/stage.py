@@ -188,7 +188,7 @@ class Stage:
         page.show_job(PIPELINE, [], {})
         page.planner.cancel()
         if isinstance(answer, Problem):
-            page.planner.refused.emit(answer)
+            page.planner.refused.emit((answer,))
         else:
             page.planner.done.emit(answer)
         return self.show_page(page)

@@ -18,11 +18,12 @@ from engine.advisor.advice.trial_files import Footprint, TrialOrder
 from engine.advisor.advice.trials import measure_footprint, rehearse, try_setup
 from engine.advisor.batch_finder import is_out_of_memory
 from engine.advisor.workers import TrialFolder, import_for
-from engine.contract.advice import Advice, AdviceOrder, AdviceProgress, AdviceRefused
+from engine.contract.advice import Advice, AdviceOrder, AdviceProgress
 from engine.contract.catalogue import MeshDimension, StrategyEntry, load_catalogue
 from engine.contract.events import Failed
 from engine.contract.job import Job
 from engine.contract.problems import Problem
+from engine.processes.orders import OrderError
 
 MIN_STEPS, MIN_SECONDS = 5, 0.4
 """Steps and duration of the trials in the first round; each round doubles both."""
@@ -42,8 +43,8 @@ TOO_LARGE = "By the estimate they need more memory than a device has."
 _Send = Callable[[AdviceProgress], object]
 
 
-def advise(order: AdviceOrder, send: _Send) -> Advice | AdviceRefused:
-    """Answer `order` from the cache or by trials.
+def advise(order: AdviceOrder, send: _Send) -> Advice:
+    """Answer `order` from the cache or by trials. Raises OrderError if the job can't be built.
 
     Ctrl+C (KeyboardInterrupt) ends the trials; the answer then covers the measurements made by then.
     """
@@ -52,9 +53,7 @@ def advise(order: AdviceOrder, send: _Send) -> Advice | AdviceRefused:
         return adapt_cached(order, cached)
     started, advisor = time.monotonic(), _Advisor(order, send)
     try:
-        refused = advisor.run()
-        if refused is not None:
-            return refused
+        advisor.run()
     except KeyboardInterrupt:
         advisor.state.stop()
     advisor.state.took_s = time.monotonic() - started
@@ -77,8 +76,8 @@ class _Advisor:
     def _remaining_s(self) -> float:
         return self._started + self._order.seconds - time.monotonic()
 
-    def run(self) -> AdviceRefused | None:
-        """Estimate, try and rehearse setups; return a refusal if the job can't be built."""
+    def run(self) -> None:
+        """Estimate, try and rehearse setups. Raises OrderError."""
         state, job = self.state, self._order.job
         self._report("Loading PyTorch")
         before = time.monotonic()
@@ -90,7 +89,7 @@ class _Advisor:
             self._report("Estimating memory")
             footprint = measure_footprint(job, folder, self._remaining_s)
             if isinstance(footprint, Failed) and not is_out_of_memory(footprint):
-                return AdviceRefused((Problem("", footprint.cause, "Correct the job, then ask again."),))
+                raise OrderError(Problem("", footprint.cause, "Correct the job, then ask again."))
             state.footprint = footprint if isinstance(footprint, Footprint) else None
             if state.footprint is not None and state.footprint.plain is not None:
                 state.memory_by = "fake_tensors"
@@ -98,7 +97,6 @@ class _Advisor:
             self._try_all(folder)
             if state.tried and rank(state.tried)[0].steps:
                 self._rehearse(rank(state.tried)[0], folder)
-        return None
 
     def _queue_setups(self, setups: list[Setup]) -> None:
         """Queue the setups that can run; replace those that don't fit by ones that take less memory."""

@@ -26,6 +26,7 @@ from engine.models.classification_models import MNIST_CNN
 from engine.models.registry import is_foreign
 from engine.parallel.cut import CannotCut
 from engine.parallel.layout import layout
+from engine.processes.orders import OrderError
 from engine.strategies import STRATEGIES
 from engine.strategies.base import autocast, clock, resolve_precision, use_fast_kernels
 from engine.strategies.distributed import LOOPBACK
@@ -44,25 +45,17 @@ TRAVEL_TIMEOUT = timedelta(seconds=30)
 BUILT = 0.2
 """Fraction of the progress bar until the model is built and traced."""
 
-OnProgress = Callable[[float, str], None]
-
-
-class Refused(Exception):  # noqa: N818 - a result, not a fault
-    """Problem of a job whose model can't be cut."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(str(problem))
-        self.problem = problem
+OnProgress = Callable[[float, str], object]
 
 
 def plan(job: Job, threads: int, progress: OnProgress) -> Cut:
     """Find the cut of `job` on its first replica's devices, with `threads` for a worker on the CPU.
 
-    Weights are initialized, never loaded, since their values don't affect the costs. Raises Refused.
+    Weights are initialized, never loaded, since their values don't affect the costs. Raises OrderError.
     """
     entry = STRATEGIES[job.parallel.strategy].entry
     if not entry.cuts_model:
-        raise Refused(
+        raise OrderError(
             Problem("strategy", f"{entry.title} does not split the model into stages.", "Choose a strategy that does.")
         )
     torch.set_num_threads(job.precision.cpu_threads or threads)
@@ -84,7 +77,7 @@ def plan(job: Job, threads: int, progress: OnProgress) -> Cut:
         return assemble(model, traces, job=job, layout=arrangement, gathered=gathered, travel=travel)
     except CannotCut as reason:
         message = f"The model can't be split into stages: {reason}."
-        raise Refused(Problem(reason.field, message, reason.remedy)) from reason
+        raise OrderError(Problem(reason.field, message, reason.remedy)) from reason
 
 
 def _model(job: Job) -> tuple[nn.Module, int]:
@@ -97,9 +90,9 @@ def _model(job: Job) -> tuple[nn.Module, int]:
         fresh = job.with_fields(pretrained=False, weights_file="")
         return TASKS[job.task].build_model(fresh, classes, channels), channels
     except DatasetError as error:
-        raise Refused(errors(error.problems)[0]) from error
+        raise OrderError(*errors(error.problems)) from error
     except TaskError as error:
-        raise Refused(error.problem) from error
+        raise OrderError(error.problem) from error
 
 
 def _rank_costs(
@@ -137,7 +130,7 @@ def _rank_costs(
             message = f"The model {job.model.name} fails on {images}: {type(error).__name__}: {error}."
             remedy = "Use fewer microbatches, a larger batch size or larger images."
             remedy = f"Correct the file. {remedy}" if job.model_is_file else remedy
-            raise Refused(Problem("model", message, remedy)) from error
+            raise OrderError(Problem("model", message, remedy)) from error
     return [costs[name] for name in job.parallel.devices[:group]]
 
 

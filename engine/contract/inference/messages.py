@@ -1,7 +1,6 @@
-"""Requests for work with a trained model, and messages about its progress.
+"""Base of the orders for work with a trained model (``python -m engine.inference``).
 
-``python -m engine.inference`` reads one order as JSON from its standard input, to the end of the stream, and prints one
-message per line: progress, then `Done` or `Refused`.
+The answer is the path of the result's file, a Struct of the order's kind.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from engine.contract.devices import CPU
-from engine.contract.problems import Problem
+from engine.contract.messages import Done, Progress, Refused
 
 
 class Order(msgspec.Struct, tag_field="order", frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -28,31 +27,4 @@ class Order(msgspec.Struct, tag_field="order", frozen=True, forbid_unknown_field
     batch_size: int | None = None
 
 
-class Progress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Progress of the work.
-
-    `fraction` is from 0 to 1 and `what` describes the current activity. `seconds_left` and `images_per_second` (over all
-    devices) are None while unknown. `warnings` are new since the previous message.
-    """
-
-    fraction: float
-    what: str
-    seconds_left: float | None = None
-    images_per_second: float | None = None
-    warnings: tuple[str, ...] = ()
-
-
-class Done(msgspec.Struct, tag="done", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Last message after success; `path` is the result's file, a Struct of the order's kind."""
-
-    path: str
-
-
-class Refused(msgspec.Struct, tag="refused", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Last message of work that could not be done, with all problems."""
-
-    problems: tuple[Problem, ...]
-
-
-Message = Progress | Done | Refused
-MESSAGE = msgspec.json.Decoder(Message)
+INFERENCE = msgspec.json.Decoder(Progress | Refused | Done[str])

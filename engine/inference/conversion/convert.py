@@ -24,7 +24,7 @@ from engine.contract.inference.conversion import (
     OnnxOptions,
     WrittenFile,
 )
-from engine.contract.inference.messages import Progress
+from engine.contract.messages import Progress
 from engine.contract.problems import Problem, errors
 from engine.inference.conversion import comparison
 from engine.inference.conversion.card import CARD, card

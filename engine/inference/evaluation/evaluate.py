@@ -27,7 +27,7 @@ from engine.contract.inference.evaluation import (
     Resamples,
     Samples,
 )
-from engine.contract.inference.messages import Progress
+from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.inference.devices import OnProgress, on_devices
 from engine.inference.evaluation.bootstrap import Resampled, intervals_of, resample

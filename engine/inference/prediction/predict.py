@@ -14,7 +14,6 @@ import numpy as np
 from msgspec import structs
 
 from engine.contract.catalogue import predictions_of
-from engine.contract.inference.messages import Progress
 from engine.contract.inference.prediction import (
     CAMERA,
     PREDICTED,
@@ -26,6 +25,7 @@ from engine.contract.inference.prediction import (
     formats_of,
 )
 from engine.contract.job import Job
+from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.data.splits import printable
 from engine.inference.devices import OnProgress, on_devices

@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 
 from engine.contract.catalogue import PredictionKind, did_you_mean, predictions_of
-from engine.contract.inference.messages import Progress
 from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, ReviewedSample, ReviewOrder
+from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.data.datasets.images import ImageSet
 from engine.data.decoding.reading import read_image

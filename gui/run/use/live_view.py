@@ -11,9 +11,9 @@ from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
 from engine.contract.inference.live import FRAME_FILE, LiveFrame, LiveOrder, decode_frame
-from engine.contract.inference.messages import Progress
 from engine.contract.inference.prediction import CAMERA
 from engine.contract.job import Job
+from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from engine.system.decode_errors import NOT_DECODED

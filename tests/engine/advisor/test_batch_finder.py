@@ -16,8 +16,9 @@ import pytest
 
 from engine.advisor.batch_finder import WORKER, describe_result, trial_job
 from engine.advisor.batch_search import MAX_TRIALS, Probe, SearchResult
-from engine.contract.finders import FINDING, BatchFound, FinderOrder, FinderProgress
+from engine.contract.finders import FINDING, BatchFound, FinderOrder
 from engine.contract.job import Job
+from engine.contract.messages import Progress
 from engine.system import paths
 from tests.support.deep import deep_model
 
@@ -50,8 +51,9 @@ def run_limited(words: list[str], given: bytes, cap: int, folder: Path, kind: in
 
 def find_under(cap: int, job: Job, folder: Path, kind: int = resource.RLIMIT_AS) -> BatchFound:
     order = msgspec.json.encode(FinderOrder("batch", job))
-    *progress, found = map(FINDING.decode, run_limited(["-m", "engine.advisor"], order, cap, folder, kind).splitlines())
-    assert all(isinstance(message, FinderProgress) for message in progress)
+    *progress, last = map(FINDING.decode, run_limited(["-m", "engine.advisor"], order, cap, folder, kind).splitlines())
+    assert all(isinstance(message, Progress) for message in progress)
+    found = last.answer
     assert isinstance(found, BatchFound)
     assert not list(folder.glob("footplate-*"))
     assert not paths.runs_folder().exists()
@@ -66,6 +68,7 @@ from pathlib import Path
 import msgspec
 from engine.advisor.workers import import_for, run_workers
 from engine.contract.job import Job
+from engine.contract.messages import Progress
 job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
 import_for(job)
 with tempfile.TemporaryDirectory() as folder:

@@ -15,11 +15,13 @@ import psutil
 import pytest
 import torch
 
-from engine.advisor.planning.planner import Refused, plan
-from engine.contract.cut import PLANNING, Cut, PlanningDone, PlanningFailed, PlanningMessage, PlanningProgress
+from engine.advisor.planning.planner import plan
+from engine.contract.cut import PLANNING, Cut
 from engine.contract.job import Job
+from engine.contract.messages import Done, Progress, Refused
 from engine.contract.problems import Problem
 from engine.parallel.cut import stages
+from engine.processes.orders import OrderError
 from tests.support.consent import agreed
 from tests.support.images import image
 
@@ -27,7 +29,7 @@ ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "engine.advisor.planning"]
 
 
-def answers(order: bytes) -> list[PlanningMessage]:
+def answers(order: bytes) -> list[Progress | Refused | Done[Cut]]:
     """Run the process, and return its messages."""
     result = subprocess.run(COMMAND, input=order, capture_output=True, cwd=ROOT, timeout=170, check=False)
     assert result.returncode == 0, result.stderr.decode()
@@ -39,9 +41,9 @@ def planned(**fields: object) -> Cut:
 
 
 def refused(**fields: object) -> Problem:
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(OrderError) as refusal:
         planned(**fields)
-    return refusal.value.problem
+    return refusal.value.problems[0]
 
 
 @pytest.fixture(autouse=True)
@@ -89,12 +91,12 @@ def written(path: Path, body: str) -> dict[str, object]:
 
 def test_planner_reports_progress_then_cut() -> None:
     *progress, last = answers(msgspec.json.encode(small()))
-    assert all(isinstance(message, PlanningProgress) for message in progress)
-    fractions = [message.fraction for message in progress if isinstance(message, PlanningProgress)]
+    assert all(isinstance(message, Progress) for message in progress)
+    fractions = [message.fraction for message in progress if isinstance(message, Progress)]
     assert fractions == sorted(fractions)
     assert (fractions[0], fractions[-1]) == (0.0, 1.0)
-    assert isinstance(last, PlanningDone)
-    cut = last.cut
+    assert isinstance(last, Done)
+    cut = last.answer
     assert cut.chosen
     assert (cut.devices, cut.stage_ranks, cut.microbatches, cut.microbatch_size) == (("cpu", "cpu"), (0, 1), 8, 2)
     assert sum(stage.parameters for stage in stages(cut)) == 1_199_882
@@ -160,8 +162,8 @@ def test_planner_reports_microbatches_too_small_for_batch_norm() -> None:
 def test_planner_ignores_output_of_model_file(model_file: Path) -> None:
     fields = written(model_file, "return self.last(self.first(x).mean((2, 3)))")
     last = answers(msgspec.json.encode(small(**fields)))[-1]
-    assert isinstance(last, PlanningDone)
-    assert last.cut.cuts in (("first",), ("mean",))
+    assert isinstance(last, Done)
+    assert last.answer.cuts in (("first",), ("mean",))
 
 
 def test_planner_reports_missing_dataset(tmp_path: Path) -> None:
@@ -170,8 +172,7 @@ def test_planner_reports_missing_dataset(tmp_path: Path) -> None:
 
 def test_planner_refuses_invalid_job() -> None:
     (last,) = answers(b'{"strategy": 3}')
-    assert isinstance(last, PlanningFailed)
-    assert last.problem.field == "job"
+    assert isinstance(last, Refused)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a signal at the parent's death is Linux's")

@@ -16,8 +16,10 @@ import psutil
 import pytest
 
 from engine.advisor.rate_finder import find_rate
-from engine.contract.finders import FINDING, FinderFailed, FinderMessage, FinderOrder, FinderProgress, RateFound
+from engine.contract.finders import FINDING, BatchFound, FinderOrder, RateFound
 from engine.contract.job import Job
+from engine.contract.messages import Done, Progress, Refused
+from engine.processes.orders import OrderError
 from engine.system import paths
 from tests.support.consent import agreed
 
@@ -54,7 +56,7 @@ def start(tmp_path: Path) -> Start:
     return start
 
 
-def messages_of(process: subprocess.Popen[bytes]) -> list[FinderMessage]:
+def messages_of(process: subprocess.Popen[bytes]) -> list[Progress | Refused | Done[RateFound | BatchFound]]:
     out, errors = process.communicate(timeout=170)
     assert process.returncode == 0, errors.decode()
     return [FINDING.decode(line) for line in out.splitlines()]
@@ -65,12 +67,14 @@ def left_no_files(tmp_path: Path) -> bool:
 
 
 def test_finder_reports_progress_and_leaves_no_files(start: Start, tmp_path: Path) -> None:
-    *progress, found = messages_of(start(small()))
-    reports = [message for message in progress if isinstance(message, FinderProgress)]
+    *progress, last = messages_of(start(small()))
+    reports = [message for message in progress if isinstance(message, Progress)]
     assert reports == progress
     fractions = [message.fraction for message in reports]
     assert fractions == sorted(fractions)
     assert reports[-1].seconds_left is not None
+    assert isinstance(last, Done)
+    found = last.answer
     assert isinstance(found, RateFound)
     assert found.suggestion is not None
     assert 1e-4 < found.suggestion < 1
@@ -86,7 +90,7 @@ def test_finder_ended_by_signal_leaves_no_files(start: Start, tmp_path: Path) ->
     assert process.stdout is not None
     for line in process.stdout:
         message = FINDING.decode(line)
-        if isinstance(message, FinderProgress) and message.seconds_left is not None:
+        if isinstance(message, Progress) and message.seconds_left is not None:
             break
     workers = psutil.Process(process.pid).children()
     assert workers
@@ -120,29 +124,30 @@ def test_finder_reports_nan_and_failing_model(start: Start, tmp_path: Path) -> N
         file.write_text(textwrap.dedent(text))
         return small(model=str(file), model_file_sha256=agreed(file))
 
-    found = messages_of(start(job("self.last(x.mean((2, 3))) * float('nan')")))[-1]
+    found = messages_of(start(job("self.last(x.mean((2, 3))) * float('nan')")))[-1].answer
     assert isinstance(found, RateFound)
     assert found.suggestion is None
     assert "NaN or infinite at step 1" in found.why
     assert "fp32" in found.remedy
     failed = messages_of(start(job("self.nowhere(x)")))[-1]
-    assert isinstance(failed, FinderFailed)
-    assert "nowhere" in str(failed.problem)
+    assert isinstance(failed, Refused)
+    assert "nowhere" in str(failed.problems[0])
     assert left_no_files(tmp_path)
 
 
 def test_finder_refuses_resumed_job() -> None:
-    reports: list[FinderProgress] = []
-    answer = find_rate(small(resume_from="/somewhere/last.pt"), reports.append)
-    assert isinstance(answer, FinderFailed)
-    assert answer.problem.field == "resume_from"
-    assert answer.problem.remedy
+    reports: list[Progress] = []
+    with pytest.raises(OrderError) as refusal:
+        find_rate(small(resume_from="/somewhere/last.pt"), reports.append)
+    (problem,) = refusal.value.problems
+    assert problem.field == "resume_from"
+    assert problem.remedy
     assert not reports
 
 
 def test_finder_refuses_invalid_order() -> None:
     result = subprocess.run(COMMAND, input=b'{"finder": 3}', capture_output=True, cwd=ROOT, timeout=120, check=True)
-    assert json.loads(result.stdout)["type"] == "failed"
+    assert json.loads(result.stdout)["type"] == "refused"
 
 
 @pytest.mark.long
@@ -160,7 +165,9 @@ def test_finder_with_two_ranks_matches_one(start: Start) -> None:
 
 @pytest.mark.long
 def test_finder_with_pipeline(start: Start) -> None:
-    found = messages_of(start(small(strategy="pipeline", devices=("cpu", "cpu"))))[-1]
+    last = messages_of(start(small(strategy="pipeline", devices=("cpu", "cpu"))))[-1]
+    assert isinstance(last, Done)
+    found = last.answer
     assert isinstance(found, RateFound)
     assert found.suggestion is not None
 

@@ -10,8 +10,9 @@ from PySide6.QtGui import QAccessible
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.contract.cut import Cut, PlanningProgress
+from engine.contract.cut import Cut
 from engine.contract.job import Job
+from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.system import paths
 from gui.cut.page import CutPage
@@ -57,7 +58,7 @@ def measured(page: CutPage) -> CutPage:
 
 @pytest.mark.long
 def test_planner_measures_with_progress(planner: Planner, qtbot: QtBot) -> None:
-    progress: list[PlanningProgress] = []
+    progress: list[Progress] = []
     planner.progress.connect(progress.append)
     with qtbot.waitSignal(planner.done) as answer:
         planner.start(JOB)
@@ -87,7 +88,7 @@ def test_empty_page_explains_how_to_get_a_cut(page: CutPage) -> None:
 
 def test_page_shows_progress(page: CutPage) -> None:
     page.show_job(JOB, [], {})
-    page.planner.progress.emit(PlanningProgress(0.4, "Measuring on the CPU"))
+    page.planner.progress.emit(Progress(0.4, "Measuring on the CPU"))
     assert page.progress.value() == 40
     assert "Measuring on the CPU" in page.activity.text()
     assert page.cancel.isVisible()
@@ -109,7 +110,7 @@ def test_page_ignores_unrelated_problems(measured: CutPage) -> None:
 
 def test_page_shows_refusal_and_failure_with_retry(page: CutPage) -> None:
     page.show_job(JOB, [], {})
-    page.planner.refused.emit(Problem("devices", "Too many stages.", "Use fewer devices."))
+    page.planner.refused.emit((Problem("devices", "Too many stages.", "Use fewer devices."),))
     assert page.failure.text() == "Too many stages. Use fewer devices."
     page.planner.failed.emit("Measuring the model ended early: killed")
     assert "ended early: killed Measure again" in page.failure.text()

@@ -122,7 +122,7 @@ def test_dataset_page_shows_why_nothing_is_rendered(page: DatasetPage, qtbot: Qt
     page.show_augmented(True)
     qtbot.waitUntil(page.state.isVisible)
     assert not page.progress.isVisible()
-    page.renderer.refused.emit(Problem("transforms", "There is no transform “rotat”.", "Did you mean “rotate”?"))
+    page.renderer.refused.emit((Problem("transforms", "There is no transform “rotat”.", "Did you mean “rotate”?"),))
     assert page.state.text() == "There is no transform “rotat”. Did you mean “rotate”?"
 
 

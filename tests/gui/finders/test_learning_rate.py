@@ -10,8 +10,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.finders import FinderProgress, RateFound, RatePoint
+from engine.contract.finders import RateFound, RatePoint
 from engine.contract.job import Job
+from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.system import paths
 from gui.finders.learning_rate import RatePage
@@ -59,7 +60,7 @@ def found(page: RatePage) -> RatePage:
 def test_rate_page_shows_progress_and_cancels(page: RatePage, qtbot: QtBot) -> None:
     page.show_job(JOB, [])
     assert page.child.running
-    page.child.progress.emit(FinderProgress(0.4, "Training with a rising learning rate", 75.0))
+    page.child.progress.emit(Progress(0.4, "Training with a rising learning rate", 75.0))
     assert page.progress.value() == 40
     assert "1:15 min" in page.what.text()
     with qtbot.waitSignal(page.closed):

@@ -34,7 +34,7 @@ def child(
 
     def make(code: str) -> JsonLinesProcess:
         (tmp_path / "odd.py").write_text(code)
-        created.append(JsonLinesProcess("odd", "Counting", decode, answer_in))
+        created.append(JsonLinesProcess("odd", "Counting", decode, answer_of=answer_in))
         return created[-1]
 
     yield make

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QProgressBar, QWidget
 
-from engine.contract.inference.messages import Progress
+from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from gui.sources.inference_child import InferenceChild
 from gui.widgets.labels import ElidedLabel

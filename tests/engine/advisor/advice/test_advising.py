@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.contract.advice import ADVISING, Advice, AdviceOrder, AdviceProgress, AdviceRefused, changed
+from engine.contract.advice import ADVISING, AdviceOrder, AdviceProgress, changed
 from engine.contract.job import Job
+from engine.contract.messages import Done, Refused
 from engine.system import paths
 from tests.support.deep import deep_model
 
@@ -46,9 +47,9 @@ def answers(folder: Path, order: AdviceOrder, cap: int = 0) -> list[Any]:
 
 @pytest.mark.long
 def test_advisor_ranks_setups_and_caches_answer(tmp_path: Path) -> None:
-    *progress, found = answers(tmp_path / "t", AdviceOrder(job=SMALL, seconds=30))
+    *progress, last = answers(tmp_path / "t", AdviceOrder(job=SMALL, seconds=30))
     assert all(isinstance(message, AdviceProgress) for message in progress)
-    assert isinstance(found, Advice)
+    found = last.answer
     assert found.fits
     speeds = [row.images_per_second for row in found.table if row.images_per_second is not None]
     assert len(speeds) > 1
@@ -68,8 +69,9 @@ def test_advisor_ranks_setups_and_caches_answer(tmp_path: Path) -> None:
         "Distributed" in name for left in found.left_out for name in left.names
     )
     like = SMALL.with_fields(learning_rate=0.5, epochs=50)
-    [again] = answers(tmp_path / "t", AdviceOrder(job=like, seconds=30, machines=2))
-    assert again.kept
+    [cached] = answers(tmp_path / "t", AdviceOrder(job=like, seconds=30, machines=2))
+    again = cached.answer
+    assert again.is_cached
     assert again.measured_at == found.measured_at
     assert again.table[0].time.epochs == 50
     assert again.machines[0].machines == 2
@@ -91,7 +93,8 @@ def test_advisor_stopped_by_signal_answers(tmp_path: Path) -> None:
             if isinstance(message, AdviceProgress) and message.what.startswith("Tried"):
                 process.send_signal(signal.SIGTERM)
     assert process.returncode == 0
-    assert isinstance(message, Advice)
+    assert isinstance(message, Done)
+    message = message.answer
     assert message.ended_by == "stopped"
     assert message.took_s > 1
     assert not {row.state for row in message.table} & {"waiting", "trying"}
@@ -108,8 +111,8 @@ def test_advisor_stopped_by_signal_answers(tmp_path: Path) -> None:
 def test_advisor_lists_remedies_for_too_large_job(tmp_path: Path) -> None:
     fields = {"image_size": 256, "batch_size": 320, "devices": ("cpu",), "strategy": "single"}
     job = SMALL.with_fields(**deep_model(tmp_path), **fields)
-    *_, found = answers(tmp_path / "t", AdviceOrder(job=job, seconds=60), cap=2_200_000_000)
-    assert isinstance(found, Advice)
+    *_, last = answers(tmp_path / "t", AdviceOrder(job=job, seconds=60), cap=2_200_000_000)
+    found = last.answer
     assert found.fits
     assert found.table[0].changes["accumulation"] > 1
     assert found.table[0].memory_bytes < 2_000_000_000
@@ -120,5 +123,5 @@ def test_advisor_lists_remedies_for_too_large_job(tmp_path: Path) -> None:
 def test_advisor_refuses_job_that_fails(tmp_path: Path) -> None:
     gone = SMALL.with_fields(dataset=str(tmp_path / "nowhere"))
     *_, found = answers(tmp_path / "t", AdviceOrder(job=gone))
-    assert isinstance(found, AdviceRefused)
+    assert isinstance(found, Refused)
     assert "nowhere" in found.problems[0].message

@@ -20,7 +20,8 @@ import psutil
 import pytest
 from PIL import Image
 
-from engine.contract.dataset import INSPECTION, DatasetReport, ImageSizes, InspectionDone, InspectionProgress
+from engine.contract.dataset import INSPECTION, DatasetReport, ImageSizes, InspectionProgress
+from engine.contract.messages import Done
 from engine.contract.problems import errors
 from engine.data.datasets.open_splits import open_splits
 from engine.data.decoding.reading import folder_channels
@@ -46,10 +47,10 @@ def ask(folder: Path | str, *options: str) -> tuple[list[InspectionProgress], Da
     """Return progress, report and standard error of a real inspector."""
     outcome = subprocess.run([*COMMAND, str(folder), *options], cwd=ROOT, capture_output=True, check=True, timeout=120)
     *progress, last = [INSPECTION.decode(line) for line in outcome.stdout.splitlines()]
-    assert isinstance(last, InspectionDone)
+    assert isinstance(last, Done)
     found = [message for message in progress if isinstance(message, InspectionProgress)]
     assert len(found) == len(progress)
-    return found, last.report, outcome.stderr.decode()
+    return found, last.answer, outcome.stderr.decode()
 
 
 def test_included_sample_is_complete() -> None:

@@ -25,7 +25,7 @@ from huggingface_hub import ModelCard
 from PIL import Image
 
 from engine.contract.inference.conversion import CONVERTED_FILE, Converted, ConvertOrder, read_converted
-from engine.contract.inference.messages import Progress
+from engine.contract.messages import Progress
 from engine.inference.conversion.convert import convert
 from engine.inference.trained_model import CannotLoad, load
 from engine.runs.folder import RunFolder

@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from engine.contract.inference.conversion import ConvertOrder
-from engine.contract.inference.messages import MESSAGE, Progress
+from engine.contract.inference.messages import INFERENCE
+from engine.contract.messages import Progress
 from tests.engine.cli.terminal import ROOT, command, footplate
 from tests.support.trained_runs import Trained
 
@@ -62,7 +63,7 @@ def test_interrupted_conversion_leaves_nothing(trained: Trainer, tmp_path: Path)
         process.stdin.write(msgspec.json.encode(order))
         process.stdin.close()
         for line in process.stdout:
-            message = MESSAGE.decode(line)
+            message = INFERENCE.decode(line)
             assert isinstance(message, Progress), message
             if message.what == "Exporting to ONNX":
                 assert [path.name.startswith(".out.") for path in tmp_path.iterdir() if "part" in path.name] == [True]

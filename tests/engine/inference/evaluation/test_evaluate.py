@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine.contract.inference.evaluation import EvaluateOrder
-from engine.contract.inference.messages import Progress
+from engine.contract.messages import Progress
 from engine.inference.evaluation import bootstrap
 from engine.inference.evaluation.evaluate import evaluate
 from engine.inference.trained_model import CannotLoad

@@ -16,8 +16,8 @@ from PIL import Image
 from plyfile import PlyData
 from pycocotools.coco import COCO
 
-from engine.contract.inference.messages import Progress
 from engine.contract.inference.prediction import PREDICTED, Predicted, PredictOrder
+from engine.contract.messages import Progress
 from engine.data.decoding.masks import read_values
 from engine.data.drawing import class_colors
 from engine.data.formats.tree import Tree

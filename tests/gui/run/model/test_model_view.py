@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from engine.contract.inference.evaluation import EvaluateOrder
-from engine.contract.inference.messages import Progress
+from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.runs.evaluations import evaluations_of
 from engine.runs.folder import RunFolder

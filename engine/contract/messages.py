@@ -1,0 +1,41 @@
+"""Messages of child processes that carry out an order.
+
+Such a process reads one order as JSON from its standard input, to the end of the stream, and prints one message per line:
+any number of `Progress`, then `Done` or `Refused`.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import msgspec
+
+from engine.contract.problems import Problem
+
+Answer = TypeVar("Answer")
+
+
+class Progress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, forbid_unknown_fields=True):
+    """Progress of the work.
+
+    `fraction` is from 0 to 1 and `what` describes the current activity. `seconds_left` and `images_per_second` (over all
+    devices) are None while unknown. `warnings` are new since the previous message.
+    """
+
+    fraction: float
+    what: str
+    seconds_left: float | None = None
+    images_per_second: float | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class Done(msgspec.Struct, Generic[Answer], tag="done", tag_field="type", frozen=True, forbid_unknown_fields=True):
+    """Last message after success."""
+
+    answer: Answer
+
+
+class Refused(msgspec.Struct, tag="refused", tag_field="type", frozen=True, forbid_unknown_fields=True):
+    """Last message of work that could not be done, with all problems."""
+
+    problems: tuple[Problem, ...]

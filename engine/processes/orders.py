@@ -1,0 +1,77 @@
+"""Child process that carries out the order on its standard input (see `engine.contract.messages`)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, NoReturn
+
+import msgspec
+
+from engine.contract.messages import Done, Refused
+from engine.contract.problems import Problem
+from engine.system import linux
+from engine.system.decode_errors import NOT_DECODED
+
+INTERRUPTED = 130
+
+_CarryOut = Callable[[Any, Callable[[Any], None]], object]
+
+
+class OrderError(Exception):
+    """An order that can't be carried out; `problems` state reasons and remedies."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__(" ".join(map(str, problems)))
+        self.problems = problems
+
+
+def serve_order(name: str, order: Any, carry_out: _CarryOut) -> NoReturn:
+    """Read the order, print what `carry_out(order, send)` sends and returns as JSON lines, and exit.
+
+    Ctrl+C, SIGTERM and the end of the parent raise KeyboardInterrupt in `carry_out`, only once, so that the cleanup is
+    not interrupted. After that, and when nobody reads any more, the process exits immediately.
+
+    Args:
+        name: Name of the process in ps.
+        order: Type of the order.
+        carry_out: Function of the order and of a function that sends a message. Raises OrderError.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    linux.signal_at_parents_death(signal.SIGTERM)
+    linux.name_process(name)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a model file prints is no answer
+
+    def send(message: Any) -> None:
+        answers.write(msgspec.json.encode(message) + b"\n")
+        answers.flush()
+
+    try:
+        send(_answer(order, carry_out, send))
+    except (KeyboardInterrupt, BrokenPipeError):
+        os._exit(INTERRUPTED)  # at once: neither waits for threads nor flushes into a closed pipe
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # threads of PyTorch may delay an orderly exit
+
+
+def _answer(order: Any, carry_out: _CarryOut, send: Callable[[Any], None]) -> Done[Any] | Refused:
+    try:
+        decoded = msgspec.json.decode(sys.stdin.buffer.read(), type=order)
+    except NOT_DECODED as error:
+        return Refused((Problem("", f"Invalid request: {error}.", "Pass one as JSON."),))
+    try:
+        return Done(carry_out(decoded, send))
+    except OrderError as error:
+        return Refused(error.problems)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
