@@ -143,7 +143,6 @@ def x_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
         desktop = Desktop(folder, runtime, stack)
         screen = f"{WIDTH}x{HEIGHT}x24"
         x = desktop.start("Xvfb", "-displayfd", "1", "-screen", "0", screen, "-nolisten", "tcp")
-        assert x.stdout is not None
         desktop.environment["DISPLAY"] = f":{x.stdout.readline().strip()}"
         _start_bus(desktop)
         desktop.start("openbox")
@@ -195,7 +194,6 @@ def wayland_desktop_with_keyboard(folder: Path, runtime: Path) -> Iterator[Deskt
 
 def _start_bus(desktop: Desktop) -> None:
     bus = desktop.start("dbus-daemon", "--session", "--nofork", "--nopidfile", "--print-address")
-    assert bus.stdout is not None
     desktop.environment["DBUS_SESSION_BUS_ADDRESS"] = bus.stdout.readline().strip()
     # Programs speak to those who do not see only where somebody has asked for that before they start.
     subprocess.run([*_ASK, *_LISTENING], env=desktop.environment, capture_output=True, check=True, timeout=30)

@@ -181,8 +181,6 @@ class Window:
 
     def close(self) -> None:
         """Close the connection to the bus."""
-        assert self._reader.stdin is not None
-        assert self._reader.stdout is not None
         self._reader.stdin.close()
         self._reader.wait(10)
         self._reader.stdout.close()
@@ -213,7 +211,6 @@ class Window:
 
     def _ask(self, *question: object) -> Any:
         assert self._reader.stdin is not None
-        assert self._reader.stdout is not None
         print(json.dumps(question), file=self._reader.stdin, flush=True)
         return json.loads(self._reader.stdout.readline())
 

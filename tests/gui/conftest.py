@@ -30,6 +30,7 @@ from gui.style import theme
 from gui.widgets import file_dialogs
 from tests.conftest import home_in
 from tests.support.nvml_stub import NvmlStub, built_once
+from tests.support.widgets import OpenWindow, ShowWidget, W
 
 OFFSCREEN_NOISE = "This plugin does not support"
 """Qt's offscreen platform says so of size hints and of raising a window; no screen says it."""
@@ -93,13 +94,27 @@ def styled(qapp: QApplication) -> QApplication:
 
 
 @pytest.fixture
-def job_panel(styled: QApplication, qtbot: QtBot) -> JobPanel:
+def show_widget(styled: QApplication, qtbot: QtBot) -> ShowWidget:
+    """Return a function that shows a widget until the test ends.
+
+    `close`, or else the widget's own `close_work`, ends what the widget has started.
+    """
+
+    def show(widget: W, width: int = 0, height: int = 0, *, close: Callable[[W], object] | None = None) -> W:
+        end = getattr(type(widget), "close_work", None) if close is None else close
+        qtbot.addWidget(widget, before_close_func=end)
+        if width:
+            widget.resize(width, height)
+        widget.show()
+        return widget
+
+    return show
+
+
+@pytest.fixture
+def job_panel(show_widget: ShowWidget) -> JobPanel:
     """Panel of the job alone, without a dataset folder."""
-    panel = JobPanel()
-    qtbot.addWidget(panel)
-    panel.resize(380, 760)
-    panel.show()
-    return panel
+    return show_widget(JobPanel(), 380, 760)
 
 
 @pytest.fixture
@@ -181,7 +196,7 @@ def tell_at_once(patch: pytest.MonkeyPatch, said: Path) -> None:
 
 
 @pytest.fixture
-def open_window(styled: QApplication, qtbot: QtBot) -> Iterator[Callable[[], MainWindow]]:
+def open_window(styled: QApplication, qtbot: QtBot) -> Iterator[OpenWindow]:
     """Return a function that opens windows like the program; open ones are closed with the test."""
     opened: list[MainWindow] = []
 

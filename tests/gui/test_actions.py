@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QPushButton, QWidget
@@ -11,15 +10,14 @@ from pytestqt.qtbot import QtBot
 
 from gui.actions import TRAIN, Action, bind
 from gui.commands.keymap import overlap
-from gui.main_window import MainWindow
 from gui.monitor.toolbar import PROCESSES
 from tests.gui.sources.written_runs import a_run
+from tests.support.widgets import OpenWindow
 
 
-def test_commands_have_unique_ids_and_keys(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_commands_have_unique_ids_and_keys(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
     work = window.workspace
-    assert work is not None
     work.monitor.show_view(PROCESSES)
     work.runs.compare_requested.emit([])
     window.header.show_page(TRAIN)
@@ -80,7 +78,7 @@ def test_always_enabled_action_works_by_key(styled: QApplication, qtbot: QtBot) 
         qtbot.keyClick(window, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
 
 
-def test_switches_agree_for_key_and_button(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_switches_agree_for_key_and_button(open_window: OpenWindow, qtbot: QtBot) -> None:
     a_run(8)
     window = open_window()
     qtbot.waitActive(window)

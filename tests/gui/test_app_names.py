@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAccessible
@@ -25,6 +24,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.devices import CPU
 from gui.actions import Action
 from gui.main_window import MainWindow
+from tests.support.widgets import OpenWindow
 
 FIELDS = ("Dataset folder", "Task", "Model", "Strategy", "Epochs", "Batch size", "Learning rate")
 
@@ -58,7 +58,7 @@ def test_controls_have_names(window: MainWindow) -> None:
     assert nameless == []
 
 
-def test_dialog_controls_have_names_and_tab_stops(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_dialog_controls_have_names_and_tab_stops(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
     acts = window.acts
     for action in (acts.preferences, acts.shortcuts, acts.about, acts.palette):
@@ -127,7 +127,7 @@ def test_tab_follows_the_reading_order(window: MainWindow) -> None:
     assert [name for name in seen if name in wanted] == wanted
 
 
-def test_tab_scrolls_to_the_focus(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_tab_scrolls_to_the_focus(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
     qtbot.waitUntil(window.form.train.isEnabled)
     window.resize(1000, 500)
@@ -148,7 +148,6 @@ def test_tab_scrolls_to_the_focus(open_window: Callable[[], MainWindow], qtbot: 
 
 def test_page_names_differ_from_train(window: MainWindow) -> None:
     tabs = window.findChild(QTabBar)
-    assert tabs is not None
     assert [tabs.accessibleTabName(number) for number in range(3)] == ["Train page", "Monitor page", "Runs page"]
 
 

@@ -15,6 +15,7 @@ from gui.main_window import MainWindow
 from gui.style import theme
 from gui.style.theme import DARK, LIGHT, Colors
 from tests.support.contrast import MIN_RATIO, contrast
+from tests.support.widgets import ShowWidget
 
 
 @pytest.mark.parametrize("scheme", [LIGHT, DARK], ids=["light", "dark"])
@@ -53,10 +54,11 @@ def test_devices_of_one_color_differ_in_dashes(monkeypatch: pytest.MonkeyPatch) 
     assert not any(theme.device_is_dashed(key) for key in [*keys[:8], CPU])
 
 
-def test_theme_follows_the_desktop(styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_theme_follows_the_desktop(
+    show_widget: ShowWidget, styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     label = QLabel("text")
-    qtbot.addWidget(label)
-    label.show()
+    show_widget(label)
     monkeypatch.setattr(theme, "is_dark", lambda: True)
     with qtbot.waitSignal(theme.notifier.changed):
         theme._repaint(styled)

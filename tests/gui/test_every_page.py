@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
@@ -29,7 +29,6 @@ from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import SupervisorFile, process_start
 from gui.actions import RUNS, TRAIN
-from gui.main_window import MainWindow
 from gui.preferences.store import Preferences
 from gui.run.header import CURVES
 from gui.sources.settings import Settings
@@ -42,6 +41,7 @@ from tests.gui.test_app_names import reachable, spoken_name
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
 from tests.support.stage import SECOND, Stage, until
+from tests.support.widgets import OpenWindow
 
 WIDTH, HEIGHT = 1280, 800
 PERCENT = 150
@@ -160,7 +160,7 @@ def large_texts() -> Iterator[None]:
 
 @pytest.mark.usefixtures("german", "large_texts")
 def test_every_page_is_accessible_and_unclipped(
-    nvml_stub: NvmlStub, open_window: Callable[[], MainWindow], tmp_path: Path, qtbot: QtBot
+    nvml_stub: NvmlStub, open_window: OpenWindow, tmp_path: Path, qtbot: QtBot
 ) -> None:
     MACHINES["everything"].write(nvml_stub)
     window = open_window()
@@ -182,10 +182,9 @@ def test_every_page_is_accessible_and_unclipped(
     assert "\n".join(f"{name}: {fault}" for fault, name in found.items()) == ""
 
 
-def test_untabbed_page_has_a_way_back(open_window: Callable[[], MainWindow]) -> None:
+def test_untabbed_page_has_a_way_back(open_window: OpenWindow) -> None:
     window = open_window()
     work, tabs = window.workspace, window.header.tabs
-    assert work is not None
     work.runs.searches_requested.emit()  # as Tools > Searches does on every page
     assert tabs.currentIndex() == RUNS
     assert window.pages.currentWidget() is work.search

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,18 +14,16 @@ from pytestqt.qtbot import QtBot
 
 from gui import help as helping
 from gui.help import HelpWindow, pages
-from gui.main_window import MainWindow
 from gui.style import theme
 from tests.gui.test_app_names import spoken_name
+from tests.support.widgets import OpenWindow, ShowWidget
 
 
 @pytest.fixture
-def window(styled: QApplication, qtbot: QtBot) -> HelpWindow:
-    made = HelpWindow()
-    qtbot.addWidget(made)
-    made.show()
-    qtbot.waitExposed(made)
-    return made
+def window(show_widget: ShowWidget, qtbot: QtBot) -> HelpWindow:
+    window = show_widget(HelpWindow())
+    qtbot.waitExposed(window)
+    return window
 
 
 def listed(window: HelpWindow) -> list[str]:
@@ -47,14 +44,13 @@ def selected(window: HelpWindow) -> str:
     return window.browser.textCursor().selectedText()
 
 
-def test_help_opens_by_f1_and_closes_by_escape(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_help_opens_by_f1_and_closes_by_escape(open_window: OpenWindow, qtbot: QtBot) -> None:
     main = open_window()
     qtbot.waitActive(main)
     assert main.help is None
     qtbot.keyClick(main, Qt.Key.Key_F1)
     qtbot.waitUntil(lambda: main.help is not None and main.help.isVisible())
     first = main.help
-    assert first is not None
     assert not first.isModal()
     assert first.page == "index.md"
     qtbot.keyClick(first, Qt.Key.Key_Escape)

@@ -6,7 +6,7 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,9 @@ from PySide6.QtNetwork import QLocalSocket
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job, save_job
-from gui.main_window import MainWindow
 from gui.single_instance import MAX_BYTES, OpenRequest, SingleInstance, socket_path
 from tests.support.nobody import as_nobody
+from tests.support.widgets import OpenWindow
 
 ROOT = Path(__file__).parents[2]
 LISTENER = """
@@ -66,7 +66,6 @@ def start(code: str, *words: str) -> subprocess.Popen[str]:
 
 
 def said(window: subprocess.Popen[str]) -> str:
-    assert window.stdout is not None
     return window.stdout.readline().strip()
 
 
@@ -132,9 +131,7 @@ def test_unresponsive_window_is_reported(first: SingleInstance) -> None:
         SingleInstance().handed_over(OpenRequest(), timeout_s=0.2)
 
 
-def test_job_file_opens_without_consent(
-    open_window: Callable[[], MainWindow], images: Path, tmp_path: Path, qtbot: QtBot
-) -> None:
+def test_job_file_opens_without_consent(open_window: OpenWindow, images: Path, tmp_path: Path, qtbot: QtBot) -> None:
     window = open_window()
     window.acts.job_panel.setChecked(False)
     file = tmp_path / "mine.job.toml"
@@ -148,7 +145,6 @@ def test_job_file_opens_without_consent(
     qtbot.waitUntil(lambda: window.form.prefill is not None)
     assert window.form.values()["epochs"] == 7
     assert window.form.values()["model_file_sha256"] == ""
-    assert window.workspace is not None
     assert window.workspace.devices.selection() == ("cpu", "cpu")
     assert window.form.isVisible()
     assert str(file) in window.job_panel.banner_text.text()

@@ -12,6 +12,7 @@ from gui.actions import RUNS, TRAIN, Actions
 from gui.sources.run_status import RunStatus, StatusLabel
 from gui.status_bar import StatusBar
 from tests.gui.sources.written_runs import job
+from tests.support.widgets import ShowWidget
 
 HALF = {"fraction": 0.5, "images_per_second": 1840.0, "seconds_left": 192.0}
 
@@ -29,12 +30,8 @@ def actions(window: QWidget) -> Actions:
 
 
 @pytest.fixture
-def bar(window: QWidget, actions: Actions, qtbot: QtBot) -> StatusBar:
-    made = StatusBar(actions)
-    qtbot.addWidget(made)
-    made.resize(1280, 40)
-    made.show()
-    return made
+def bar(show_widget: ShowWidget, window: QWidget, actions: Actions) -> StatusBar:
+    return show_widget(StatusBar(actions), 1280, 40)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,12 +12,12 @@ from PySide6.QtWidgets import QApplication, QSystemTrayIcon, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.actions import Actions
-from gui.main_window import MainWindow
 from gui.sources.run_list import RunsRead
 from gui.sources.settings import Settings
 from gui.tray import NO_TRAY, Tray, tray_icon
 from gui.workspace import Workspace
 from tests.gui.sources.devices.snapshots import gpu, snapshot
+from tests.support.widgets import OpenWindow
 
 
 @pytest.fixture
@@ -49,10 +49,9 @@ def test_action_is_disabled_without_a_tray(workspace: Workspace) -> None:
 
 
 def test_window_closes_to_the_tray_and_quits_for_good(
-    open_window: Callable[[], MainWindow], desktop_with_tray: list[str], qtbot: QtBot
+    open_window: OpenWindow, desktop_with_tray: list[str], qtbot: QtBot
 ) -> None:
     window = open_window()
-    assert window.tray is not None
     assert not window.tray.icon.isVisible()  # off by default
     window.acts.close_to_tray.trigger()
     for _ in range(2):

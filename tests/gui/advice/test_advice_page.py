@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.advice import Advice, AdviceProgress, Candidate, JobTime, LeftOut, MachinesPrediction
@@ -17,7 +14,7 @@ from engine.system import paths
 from gui.advice.page import AdvicePage
 from gui.advice.table import COLUMNS, ENERGY, SPEED
 from gui.finders.page import EMPTY, FAULT, FOUND
-from gui.main_window import MainWindow
+from tests.support.widgets import OpenWindow, ShowWidget
 
 TWO = ("cpu", "cpu")
 JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, devices=TWO)
@@ -76,17 +73,13 @@ def an_answer(**fields: object) -> Advice:
 
 
 @pytest.fixture
-def page(styled: QApplication, qtbot: QtBot) -> Iterator[AdvicePage]:
+def page(show_widget: ShowWidget) -> AdvicePage:
     """Return a page whose advisor is canceled; tests emit its messages."""
-    made = AdvicePage()
-    qtbot.addWidget(made)
-    made.resize(800, 900)
-    made.show()
-    made.show_job(JOB, [Problem("strategy", "Single device takes one device.")])  # the advisor ignores it
-    assert made.child.running
-    made.child.cancel()
-    yield made
-    made.child.close()
+    page = show_widget(AdvicePage(), 800, 900, close=lambda widget: widget.child.close())
+    page.show_job(JOB, [Problem("strategy", "Single device takes one device.")])  # the advisor ignores it
+    assert page.child.running
+    page.child.cancel()
+    return page
 
 
 def cells(page: AdvicePage, column: int) -> list[str]:
@@ -140,7 +133,6 @@ def test_advice_table_sorts_unknown_values_last(page: AdvicePage) -> None:
     page.view.table.sortByColumn(SPEED, Qt.SortOrder.AscendingOrder)
     assert cells(page, SPEED) == ["500 ± 15", "800 ± 15", "–"]
     chosen = page.chosen()
-    assert chosen is not None
     assert chosen.strategy == "ddp"
     assert cells(page, ENERGY) == ["640 J", "–", "–"]
 
@@ -161,7 +153,6 @@ def test_advice_page_measures_saved_answer_again(page: AdvicePage) -> None:
     page.wanted.connect(lambda: page.show_job(JOB, []))
     page.try_again.click()
     assert page.child.running
-    assert page._order is not None
     assert page._order.remeasure
 
 
@@ -172,8 +163,6 @@ def test_advice_page_requests_machines_and_time(page: AdvicePage) -> None:
     assert page.options.network.isVisible()
     page.options.ask.click()
     order = page._order
-    assert order is not None
-    assert order.network is not None
     assert (order.machines, order.network.bits_per_second, order.remeasure) == (4, 10e9, False)
     assert not page.options.ask.isVisible()
     prediction = MachinesPrediction(
@@ -190,7 +179,6 @@ def test_advice_page_requests_machines_and_time(page: AdvicePage) -> None:
     assert page.view.machines.body.text() == "4 are faster."
     page.options.time.setCurrentIndex(page.options.time.findData(300))
     page.options.ask.click()
-    assert page._order is not None
     assert (page._order.seconds, page._order.remeasure) == (300.0, True)
 
 
@@ -220,9 +208,8 @@ def test_advice_page_stopped_early_is_empty(page: AdvicePage, qtbot: QtBot) -> N
     assert page.chosen() is None
 
 
-def test_advice_page_fills_form_and_marks_problems(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_advice_page_fills_form_and_marks_problems(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
-    assert window.workspace is not None
     window.form.set_job(JOB)
     window.workspace.devices.set_selection(TWO)
     qtbot.waitUntil(lambda: window.form.job is not None and not window.form.disk.unanswered)
@@ -246,9 +233,8 @@ def test_advice_page_fills_form_and_marks_problems(open_window: Callable[[], Mai
 
 
 @pytest.mark.long
-def test_advisor_advises_on_job_of_form(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_advisor_advises_on_job_of_form(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
-    assert window.workspace is not None
     window.form.set_job(JOB)
     window.workspace.devices.set_selection(TWO)
     qtbot.waitUntil(lambda: window.form.job is not None and not window.form.disk.unanswered)
@@ -262,7 +248,6 @@ def test_advisor_advises_on_job_of_form(open_window: Callable[[], MainWindow], q
     assert page.fault.text() == ""
     assert page.found is not None
     first = page.chosen()
-    assert first is not None
     assert first.images_per_second is not None
     assert page.notice.text() == ""
     page.use.click()

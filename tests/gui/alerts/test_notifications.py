@@ -20,7 +20,7 @@ from engine.contract.devices import Xid
 from gui.alerts.channels import Channel
 from gui.alerts.freedesktop import FreedesktopChannel
 from gui.alerts.notifications import LINES, NOWHERE, SENT, DesktopNotices, find_channel
-from tests.gui.alerts.alert_time import START, Watched
+from tests.gui.alerts.conftest import START, Watched
 from tests.gui.sources.devices.snapshots import gpu
 
 ROOT = Path(__file__).parents[3]
@@ -28,23 +28,18 @@ BUS = shutil.which("dbus-daemon")
 
 
 class Desktop(Channel):
-    """Notification channel that records what is sent."""
+    """Notification channel that records the notifications."""
 
     sent = Signal(str, str)
 
     def __init__(self) -> None:
         super().__init__()
-        self.shown: list[tuple[str, str]] = []
+        self.notifications: list[tuple[str, str]] = []
 
     def send(self, title: str, text: str, answer: Callable[[str], None]) -> None:
-        self.shown.append((title, text))
+        self.notifications.append((title, text))
         self.sent.emit(title, text)
         answer("")
-
-
-@pytest.fixture
-def watched(qapp: QApplication, tmp_path: Path) -> Watched:
-    return Watched(tmp_path)
 
 
 @pytest.fixture
@@ -62,14 +57,14 @@ def test_notification_has_place_and_cause(watched: Watched, desktop: Desktop, qt
     notices(watched, desktop)
     with qtbot.waitSignal(desktop.sent):
         watched.feed(gpu(0, xids=(Xid(START, 79),)))
-    assert desktop.shown == [("GPU 1: Xid error", "Xid 79: the GPU has fallen off the bus.")]
+    assert desktop.notifications == [("GPU 1: Xid error", "Xid 79: the GPU has fallen off the bus.")]
 
 
 def test_notifications_are_combined(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
     notices(watched, desktop)
     with qtbot.waitSignal(desktop.sent):
         watched.feed(*(gpu(n, cuda_index=n, lost=True, lost_since=START) for n in range(8)))
-    ((title, text),) = desktop.shown
+    ((title, text),) = desktop.notifications
     assert title == "8 alerts"
     lines = text.splitlines()
     assert len(lines) == LINES + 1
@@ -78,15 +73,14 @@ def test_notifications_are_combined(watched: Watched, desktop: Desktop, qtbot: Q
 
 
 def test_notification_rate_is_limited(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
-    sender = notices(watched, desktop)
+    notices(watched, desktop, pause_ms=300)
     with qtbot.waitSignal(desktop.sent):
         watched.feed(gpu(0, xids=(Xid(START, 79),)))
     with qtbot.assertNotEmitted(desktop.sent, wait=50):
         watched.feed(gpu(0), gpu(1, xids=(Xid(START, 13),)))
         watched.feed(gpu(0, lost=True, lost_since=START), gpu(1))
-    with qtbot.waitSignal(desktop.sent):
-        sender._rest.start(0)
-    assert [title for title, _text in desktop.shown] == ["GPU 1: Xid error", "2 alerts"]
+    qtbot.waitUntil(lambda: len(desktop.notifications) == 2)
+    assert [title for title, _text in desktop.notifications] == ["GPU 1: Xid error", "2 alerts"]
 
 
 def test_ended_alert_is_not_sent(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
@@ -97,7 +91,7 @@ def test_ended_alert_is_not_sent(watched: Watched, desktop: Desktop, qtbot: QtBo
     watched.alerts.acknowledge_all()
     with qtbot.waitSignal(desktop.sent):
         watched.feed(gpu(0, lost=True, lost_since=START))
-    assert [title for title, _text in desktop.shown] == ["GPU 1: Xid error", "GPU 1: GPU lost"]
+    assert [title for title, _text in desktop.notifications] == ["GPU 1: Xid error", "GPU 1: GPU lost"]
 
 
 def test_notification_needs_rule(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
@@ -105,29 +99,25 @@ def test_notification_needs_rule(watched: Watched, desktop: Desktop, qtbot: QtBo
     watched.set("xid", notify=False)
     with qtbot.waitSignal(desktop.sent):
         watched.feed(gpu(0, xids=(Xid(START, 79),)), gpu(1, lost=True, lost_since=START))
-    assert desktop.shown[0][0] == "GPU 0: GPU lost"
+    assert desktop.notifications[0][0] == "GPU 0: GPU lost"
 
 
 def test_notification_press_is_forwarded(watched: Watched, desktop: Desktop, qtbot: QtBot) -> None:
     sender = notices(watched, desktop)
-    sender.send_test(lambda _words: None)
+    sender.send_test(lambda _result: None)
     with qtbot.waitSignal(sender.pressed):
         desktop.pressed.emit()
 
 
-def test_notification_result(watched: Watched, desktop: Desktop) -> None:
-    said: list[str] = []
-    notices(watched, desktop)
-    watched.alerts.test_requested.emit(said.append)
-    assert said == [SENT]
-    assert desktop.shown[0][0] == "Footplate"
-
-
-def test_notification_without_channel(watched: Watched) -> None:
-    said: list[str] = []
-    sender = notices(watched, None)
-    sender.send_test(said.append)
-    assert said == [NOWHERE]
+@pytest.mark.parametrize(("has_channel", "expected"), [(True, SENT), (False, NOWHERE)])
+def test_test_notification_reports_its_result(
+    watched: Watched, desktop: Desktop, has_channel: bool, expected: str
+) -> None:
+    results: list[str] = []
+    notices(watched, desktop if has_channel else None)
+    watched.alerts.test_requested.emit(results.append)
+    assert results == [expected]
+    assert len(desktop.notifications) == has_channel
 
 
 def test_find_channel_starts_no_bus(qapp: QApplication, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +133,6 @@ def address() -> Iterator[str]:
     bus = subprocess.Popen(
         [BUS, "--session", "--nofork", "--nopidfile", "--print-address"], stdout=subprocess.PIPE, text=True
     )
-    assert bus.stdout is not None
     yield bus.stdout.readline().strip()
     QDBusConnection.disconnectFromBus("sender")
     bus.terminate()
@@ -157,7 +146,6 @@ def service(address: str) -> Iterator[subprocess.Popen[str]]:
         [sys.executable, "-m", "tests.gui.alerts.notification_service", address],
         stdout=subprocess.PIPE, text=True, cwd=ROOT,
     )  # fmt: skip
-    assert child.stdout is not None
     assert child.stdout.readline() == "ready\n"
     yield child
     child.terminate()
@@ -165,19 +153,22 @@ def service(address: str) -> Iterator[subprocess.Popen[str]]:
     child.stdout.close()
 
 
-def sent(channel: FreedesktopChannel, qtbot: QtBot, title: str, text: str) -> str:
-    said: list[str] = []
-    channel.send(title, text, said.append)
-    qtbot.waitUntil(lambda: bool(said))
-    return said[0]
+@pytest.fixture
+def channel(address: str, qapp: QApplication) -> FreedesktopChannel:
+    return FreedesktopChannel(QDBusConnection.connectToBus(address, "sender"), patience_ms=5000)
 
 
-def test_freedesktop_notification(
-    address: str, service: subprocess.Popen[str], qapp: QApplication, qtbot: QtBot
-) -> None:
-    channel = FreedesktopChannel(QDBusConnection.connectToBus(address, "sender"))
-    assert sent(channel, qtbot, "GPU 0: Temperature", "93 °C <&>") == ""
-    assert service.stdout is not None
+def send(channel: FreedesktopChannel, qtbot: QtBot, title: str, text: str = "") -> str:
+    """Send a notification, and return its result."""
+    results: list[str] = []
+    channel.send(title, text, results.append)
+    assert results == []  # it is reported later
+    qtbot.waitUntil(lambda: bool(results))
+    return results[0]
+
+
+def test_freedesktop_notification(channel: FreedesktopChannel, service: subprocess.Popen[str], qtbot: QtBot) -> None:
+    assert send(channel, qtbot, "GPU 0: Temperature", "93 °C <&>") == ""
     assert json.loads(service.stdout.readline()) == {
         "app": "Footplate",
         "replaces": 0,
@@ -187,28 +178,21 @@ def test_freedesktop_notification(
     }
 
 
-def test_freedesktop_press_is_reported_once(
-    address: str, service: subprocess.Popen[str], qapp: QApplication, qtbot: QtBot
-) -> None:
-    channel = FreedesktopChannel(QDBusConnection.connectToBus(address, "sender"))
-    pressed: list[None] = []
-    channel.pressed.connect(lambda: pressed.append(None))
+@pytest.mark.usefixtures("service")
+def test_freedesktop_press_is_reported_once(channel: FreedesktopChannel, qtbot: QtBot) -> None:
+    presses: list[None] = []
+    channel.pressed.connect(lambda: presses.append(None))
     with qtbot.waitSignal(channel.pressed):
-        sent(channel, qtbot, "press me", "")
-    assert len(pressed) == 1
+        send(channel, qtbot, "press me")
+    assert len(presses) == 1
 
 
-def test_freedesktop_missing_service(address: str, qapp: QApplication, qtbot: QtBot) -> None:
-    channel = FreedesktopChannel(QDBusConnection.connectToBus(address, "sender"))
-    assert "notification service failed" in sent(channel, qtbot, "GPU 0", "")
+def test_freedesktop_missing_service(channel: FreedesktopChannel, qtbot: QtBot) -> None:
+    assert send(channel, qtbot, "GPU 0")
 
 
 def test_freedesktop_timeout(address: str, service: subprocess.Popen[str], qapp: QApplication, qtbot: QtBot) -> None:
     channel = FreedesktopChannel(QDBusConnection.connectToBus(address, "sender"), patience_ms=300)
     service.send_signal(signal.SIGSTOP)
-    said: list[str] = []
-    channel.send("GPU 0", "", said.append)
-    assert said == []  # it is reported later
-    qtbot.waitUntil(lambda: bool(said))
+    assert send(channel, qtbot, "GPU 0")
     service.send_signal(signal.SIGCONT)
-    assert "notification service failed" in said[0]

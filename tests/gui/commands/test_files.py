@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,10 @@ from gui.commands.about import packages
 from gui.commands.report import ReportDialog
 from gui.main_window import MainWindow
 from tests.gui.sources.written_runs import a_run
+from tests.support.widgets import OpenWindow
 
 
-def test_job_is_saved_opened_and_cleared(open_window: Callable[[], MainWindow], qtbot: QtBot, tmp_path: Path) -> None:
+def test_job_is_saved_opened_and_cleared(open_window: OpenWindow, qtbot: QtBot, tmp_path: Path) -> None:
     window = open_window()
     files, form = window.commands.files, window.form
     qtbot.waitUntil(form.train.isEnabled)
@@ -26,7 +26,6 @@ def test_job_is_saved_opened_and_cleared(open_window: Callable[[], MainWindow], 
     form.validate()
     files.save_job(tmp_path / "job.toml")
     saved = load_job(tmp_path / "job.toml")[0]
-    assert saved is not None
     assert (saved.training.epochs, saved.data.dataset) == (7, str(paths.sample_dataset()))
     window.acts.new_job.trigger()
     assert form.values()["dataset"] == ""
@@ -53,23 +52,20 @@ def _menu(window: MainWindow) -> list:
     return window.commands.menus.datasets.actions()
 
 
-def test_run_folder_anywhere_is_shown(open_window: Callable[[], MainWindow], qtbot: QtBot, tmp_path: Path) -> None:
+def test_run_folder_anywhere_is_shown(open_window: OpenWindow, qtbot: QtBot, tmp_path: Path) -> None:
     elsewhere = a_run(8, name="night shift").path.rename(tmp_path / "from another disk")
     window = open_window()
     files = window.commands.files
-    assert window.workspace is not None
     with qtbot.waitSignal(window.workspace.session.opened):
         files.open_run(str(elsewhere))
-    assert window.workspace.session.run is not None
     assert window.workspace.session.run.path == elsewhere
     files.open_run(str(tmp_path))
     qtbot.waitUntil(lambda: str(tmp_path) in window.message.text())
 
 
-def test_quick_opens_check_each_folder(open_window: Callable[[], MainWindow], qtbot: QtBot, tmp_path: Path) -> None:
+def test_quick_opens_check_each_folder(open_window: OpenWindow, qtbot: QtBot, tmp_path: Path) -> None:
     run = a_run(8)
     window = open_window()
-    assert window.workspace is not None
     session = window.workspace.session
     opened = set()
     session.opened.connect(lambda: opened.add(session.run.path if session.run is not None else None))
@@ -79,7 +75,7 @@ def test_quick_opens_check_each_folder(open_window: Callable[[], MainWindow], qt
     assert tmp_path not in opened
 
 
-def test_menu_lists_recent_runs(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_menu_lists_recent_runs(open_window: OpenWindow, qtbot: QtBot) -> None:
     a_run(8, name="night shift")
     window = open_window()
     menu = window.commands.menus.runs
@@ -100,9 +96,7 @@ def test_about_lists_installed_packages_with_licenses() -> None:
 
 
 @pytest.mark.long
-def test_report_is_reviewed_before_it_is_saved(
-    open_window: Callable[[], MainWindow], qtbot: QtBot, tmp_path: Path
-) -> None:
+def test_report_is_reviewed_before_it_is_saved(open_window: OpenWindow, qtbot: QtBot, tmp_path: Path) -> None:
     a_run(8, name="night shift")
     window = open_window()
     window.acts.report.trigger()

@@ -7,7 +7,7 @@ import time
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAccessible
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QWidget
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
@@ -16,6 +16,7 @@ from gui.commands.entries import of_runs
 from gui.commands.palette import MOST_SHOWN, Entry, EntryModel, Palette, find
 from gui.main_window import MainWindow
 from gui.preferences.dialog import PreferencesDialog
+from tests.support.widgets import ShowWidget
 
 MANY = 5000
 KEY_S = 0.016
@@ -59,11 +60,8 @@ def test_palette_ranks_matches_in_any_order() -> None:
 
 
 @pytest.mark.long
-def test_palette_responds_within_a_frame(styled: QApplication, qtbot: QtBot) -> None:
-    window = QWidget()
-    qtbot.addWidget(window)
-    window.resize(1280, 800)
-    window.show()
+def test_palette_responds_within_a_frame(show_widget: ShowWidget, qtbot: QtBot) -> None:
+    window = show_widget(QWidget(), 1280, 800)
     palette = Palette(window)
     palette.offer(list(of_runs(many_runs(), lambda _run: None)))
     took = []  # of the processor, which other work on this machine does not change

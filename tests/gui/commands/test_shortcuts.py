@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence
 from pytestqt.qtbot import QtBot
@@ -13,6 +11,7 @@ from gui.commands.keymap import Keymap
 from gui.commands.shortcuts import ShortcutsDialog
 from gui.main_window import MainWindow
 from gui.sources.settings import Settings
+from tests.support.widgets import OpenWindow
 
 
 def opened(window: MainWindow) -> ShortcutsDialog:
@@ -20,7 +19,7 @@ def opened(window: MainWindow) -> ShortcutsDialog:
     return window.findChild(ShortcutsDialog)
 
 
-def test_shortcuts_are_changed_saved_and_reset(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_shortcuts_are_changed_saved_and_reset(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
     qtbot.waitActive(window)
     dialog = opened(window)
@@ -57,7 +56,6 @@ def test_conflicting_shortcut_is_refused(window: MainWindow) -> None:
     assert keymap.assign(window.acts.help, "Ctrl+.") is window.acts.stop
     assert window.acts.help.keys == ("F1",)
     # A command of one table alone gets in the way of the window's, and not of another page's.
-    assert window.workspace is not None
     runs = window.workspace.runs.acts
     assert keymap.holder(window.acts.help, "Ctrl+R") is runs.resume
     keymap.assign(window.acts.stop, "")

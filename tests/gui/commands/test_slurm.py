@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pytestqt.qtbot import QtBot
 
-from gui.main_window import MainWindow
+from tests.support.widgets import OpenWindow
 
 
 def test_edited_script_is_submitted(
-    open_window: Callable[[], MainWindow],
+    open_window: OpenWindow,
     qtbot: QtBot,
     tmp_path: Path,
     separate_home: Path,
@@ -24,7 +23,6 @@ def test_edited_script_is_submitted(
     window.form.validate()
     window.acts.submit.trigger()
     dialog = window.commands.slurm
-    assert dialog is not None
     dialog.numbers["nodes"].setValue(2)
     dialog.numbers["gpus_per_node"].setValue(0)
     dialog.texts["partition"].setText("-gpu")

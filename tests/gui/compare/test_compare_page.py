@@ -19,10 +19,9 @@ from engine.contract.events import ENCODE, RunFinished, StepMetrics
 from engine.runs.folder import RunFolder, SupervisorFile, process_start
 from gui.compare.page import ComparePage
 from gui.compare.table_model import CompareModel
-from gui.main_window import MainWindow
 from tests.gui.compare.runs import load_run, run_of, validating
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP
-from tests.support.visible_text import visible_text
+from tests.support.widgets import OpenWindow, visible_text
 
 _NAME = QAccessible.Text.Name
 
@@ -226,12 +225,11 @@ def test_compare_page_tab_order_and_names(show: Callable[..., ComparePage], qtbo
     ]
 
 
-def test_runs_page_opens_comparison_which_escape_leaves(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_runs_page_opens_comparison_which_escape_leaves(open_window: OpenWindow, qtbot: QtBot) -> None:
     runs = [run_of(40, name=name) for name in ("left", "right")]
     window = open_window()
     qtbot.keyClick(window, Qt.Key.Key_3, Qt.KeyboardModifier.ControlModifier)
     workspace = window.workspace
-    assert workspace is not None
     workspace.runs.compare_requested.emit([run.run_id for run in runs])
     page = window.pages.currentWidget()
     assert isinstance(page, ComparePage)

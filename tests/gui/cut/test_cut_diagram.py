@@ -15,20 +15,18 @@ from gui.cut.geometry import lay_out
 from gui.cut.table import COLUMNS, StageTable
 from gui.cut.view import CutView
 from tests.gui.cut.example import a_cut
+from tests.support.widgets import ShowWidget
 
 THREE = ("cpu", "cpu", "cpu")
 TITLES = ("CPU worker 0", "CPU worker 1", "CPU worker 2")
 
 
 @pytest.fixture
-def view(styled: QApplication, qtbot: QtBot) -> CutView:
-    made = CutView()
-    qtbot.addWidget(made)
-    made.resize(760, 640)
-    made.show()
-    made.diagram.cut_moved.connect(lambda cut: made.show_cut(cut, TITLES))
-    made.show_cut(a_cut(("block1", "block3"), THREE), TITLES)
-    return made
+def view(show_widget: ShowWidget) -> CutView:
+    view = show_widget(CutView(), 760, 640)
+    view.diagram.cut_moved.connect(lambda cut: view.show_cut(cut, TITLES))
+    view.show_cut(a_cut(("block1", "block3"), THREE), TITLES)
+    return view
 
 
 def shown(view: CutView) -> Cut:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from PySide6.QtCore import Qt
@@ -19,7 +19,7 @@ from gui.cut.page import CutPage
 from gui.cut.planner import Planner
 from gui.main_window import MainWindow
 from tests.gui.cut.example import a_cut
-from tests.support.visible_text import visible_text
+from tests.support.widgets import OpenWindow, ShowWidget, visible_text
 
 JOB = Job.from_fields(
     dataset=str(paths.sample_dataset()),
@@ -38,14 +38,9 @@ def planner(qapp: QApplication) -> Iterator[Planner]:
 
 
 @pytest.fixture
-def page(styled: QApplication, qtbot: QtBot) -> Iterator[CutPage]:
+def page(show_widget: ShowWidget) -> CutPage:
     """Page whose planner is not started; tests emit its results."""
-    made = CutPage()
-    qtbot.addWidget(made)
-    made.resize(760, 640)
-    made.show()
-    yield made
-    made.planner.close()
+    return show_widget(CutPage(), 760, 640, close=lambda widget: widget.planner.close())
 
 
 @pytest.fixture
@@ -62,7 +57,6 @@ def test_planner_measures_with_progress(planner: Planner, qtbot: QtBot) -> None:
     planner.progress.connect(progress.append)
     with qtbot.waitSignal(planner.done) as answer:
         planner.start(JOB)
-    assert answer.args is not None
     cut: Cut = answer.args[0]
     assert cut.chosen
     assert len(cut.cuts) == 1
@@ -76,7 +70,6 @@ def test_planner_measures_with_progress(planner: Planner, qtbot: QtBot) -> None:
 def test_planner_refuses_impossible_cut(planner: Planner, qtbot: QtBot) -> None:
     with qtbot.waitSignal(planner.refused) as answer:
         planner.start(JOB.with_fields(devices=("cpu",) * 40))
-    assert answer.args is not None
     problem: Problem = answer.args[0]
     assert problem.message
     assert problem.remedy
@@ -131,7 +124,6 @@ def test_page_uses_moved_or_automatic_cut(measured: CutPage, qtbot: QtBot) -> No
 
 def test_automatic_button_resets_moved_cut(measured: CutPage, qtbot: QtBot) -> None:
     measured.view.diagram.step(0, 2)
-    assert measured.cut is not None
     assert measured.cut.cuts == ("block4",)
     measured.view.automatic.click()
     assert measured.cut.cuts == ("block2",)
@@ -144,7 +136,6 @@ def test_automatic_button_resets_moved_cut(measured: CutPage, qtbot: QtBot) -> N
 def test_page_reuses_measurement_with_cuts_of_job(measured: CutPage) -> None:
     measured.show_job(JOB.with_fields(cuts=("block1",), epochs=9), [], {})
     assert not measured.planner.running
-    assert measured.cut is not None
     assert measured.cut.cuts == ("block1",)
     assert not measured.cut.chosen
     measured.show_job(JOB, [], {})
@@ -153,7 +144,6 @@ def test_page_reuses_measurement_with_cuts_of_job(measured: CutPage) -> None:
 
 def test_page_rejects_cuts_of_another_model(measured: CutPage) -> None:
     measured.show_job(JOB.with_fields(cuts=("nowhere",)), [], {})
-    assert measured.cut is not None
     assert measured.cut.cuts == ("block2",)
     assert measured.notice.isVisible()
 
@@ -177,9 +167,8 @@ def test_escape_leaves_page_and_cancels(page: CutPage, qtbot: QtBot) -> None:
 
 
 @pytest.mark.long
-def test_form_opens_cut_page_and_takes_cut(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_form_opens_cut_page_and_takes_cut(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
-    assert window.workspace is not None
     window.form.set_job(JOB)
     window.workspace.devices.set_selection(JOB.parallel.devices)
     qtbot.waitUntil(window.form.train.isEnabled)
@@ -187,7 +176,6 @@ def test_form_opens_cut_page_and_takes_cut(open_window: Callable[[], MainWindow]
     page = window.workspace.cut
     assert window.pages.currentWidget() is page
     qtbot.waitUntil(lambda: page.cut is not None)
-    assert page.cut is not None
     handle = page.view.diagram.handles[0]
     qtbot.keyClick(handle, Qt.Key.Key_Left)
     qtbot.keyClick(handle, Qt.Key.Key_Left)

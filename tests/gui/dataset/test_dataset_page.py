@@ -28,6 +28,7 @@ from engine.training.dataloaders import image_loader, normalisation
 from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.page import DatasetPage
+from tests.support.widgets import ShowWidget
 
 
 def png(color: str, right: str = "") -> bytes:
@@ -60,13 +61,10 @@ REPORT = DatasetReport(
 
 
 @pytest.fixture
-def page(styled: QApplication, qtbot: QtBot) -> DatasetPage:
-    made = DatasetPage()
-    qtbot.addWidget(made)
-    made.resize(640, 600)
-    made.show()
-    made.show_report(REPORT)
-    return made
+def page(show_widget: ShowWidget) -> DatasetPage:
+    page = show_widget(DatasetPage(), 640, 600)
+    page.show_report(REPORT)
+    return page
 
 
 def left_color(page: DatasetPage, position: int) -> QColor:
@@ -144,7 +142,7 @@ def test_dataset_page_drops_images_of_other_jobs(page: DatasetPage) -> None:
 
 
 @pytest.mark.parametrize("augmentation", ["light", pytest.param("strong", marks=pytest.mark.long)])
-def test_dataset_page_renders_images_as_training_does(styled: QApplication, qtbot: QtBot, augmentation: str) -> None:
+def test_dataset_page_renders_images_as_training_does(show_widget: ShowWidget, qtbot: QtBot, augmentation: str) -> None:
     job = Job.from_fields(
         dataset=str(sample_dataset()), model="mnist_cnn", image_size=28, augmentation=augmentation, seed=3, epochs=2
     )
@@ -154,9 +152,7 @@ def test_dataset_page_renders_images_as_training_does(styled: QApplication, qtbo
         seed=job.training.seed,
         progress=lambda _done, _total: None,
     )
-    page = DatasetPage()
-    qtbot.addWidget(page)
-    page.show()
+    page = show_widget(DatasetPage())
     page.set_job(job)
     page.show_report(report)
     page.show_augmented(True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.dataset import DatasetReport
@@ -16,24 +16,17 @@ from gui.dataset.page import DatasetPage
 from gui.dataset.reading_choices import NO_EXAMPLES, ReadingChoices
 from gui.form.dataset_card import DatasetCard
 from tests.support.unclear_dataset import BOXES, CLASSES, UNCERTAIN, UNCLEAR
+from tests.support.widgets import ShowWidget
 
 
 @pytest.fixture
-def card(styled: QApplication, qtbot: QtBot) -> DatasetCard:
-    made = DatasetCard()
-    qtbot.addWidget(made)
-    made.resize(480, 600)
-    made.show()
-    return made
+def card(show_widget: ShowWidget) -> DatasetCard:
+    return show_widget(DatasetCard(), 480, 600)
 
 
 @pytest.fixture
-def page(styled: QApplication, qtbot: QtBot) -> DatasetPage:
-    made = DatasetPage()
-    qtbot.addWidget(made)
-    made.resize(480, 600)
-    made.show()
-    return made
+def page(show_widget: ShowWidget) -> DatasetPage:
+    return show_widget(DatasetPage(), 480, 600)
 
 
 def texts(widget: QWidget) -> list[str]:

@@ -18,6 +18,7 @@ from gui.devices.sparkline import Sparkline
 from gui.sources.devices import device_format
 from gui.style import theme
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, held_by, snapshot
+from tests.support.widgets import ShowWidget
 
 
 def show(panel: DevicesPanel, snapshot: Snapshot, host: str = "") -> None:
@@ -27,12 +28,8 @@ def show(panel: DevicesPanel, snapshot: Snapshot, host: str = "") -> None:
 
 
 @pytest.fixture
-def panel(styled: QApplication, qtbot: QtBot) -> DevicesPanel:
-    made = DevicesPanel()
-    qtbot.addWidget(made)
-    made.resize(290, 900)
-    made.show()
-    return made
+def panel(show_widget: ShowWidget) -> DevicesPanel:
+    return show_widget(DevicesPanel(), 290, 900)
 
 
 @pytest.fixture

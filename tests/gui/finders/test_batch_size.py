@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.finders import BatchFound, BatchTrial
 from engine.contract.job import Job
 from engine.system import paths
 from gui.finders.batch_size import BatchPage, scaled_rate
-from gui.main_window import MainWindow
+from tests.support.widgets import OpenWindow, ShowWidget
 
 JOB = Job.from_fields(
     dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=32, learning_rate=0.01
@@ -37,16 +34,12 @@ FOUND = BatchFound(
 
 
 @pytest.fixture
-def page(styled: QApplication, qtbot: QtBot) -> Iterator[BatchPage]:
+def page(show_widget: ShowWidget) -> BatchPage:
     """Return a page whose finder is canceled; tests emit its messages."""
-    made = BatchPage()
-    qtbot.addWidget(made)
-    made.resize(700, 600)
-    made.show()
-    made.show_job(JOB, [])
-    made.child.cancel()
-    yield made
-    made.child.close()
+    page = show_widget(BatchPage(), 700, 600, close=lambda widget: widget.child.close())
+    page.show_job(JOB, [])
+    page.child.cancel()
+    return page
 
 
 def test_batch_page_suggests_fast_enough_size(page: BatchPage, qtbot: QtBot) -> None:
@@ -95,9 +88,8 @@ def test_scaled_rate_depends_on_optimizer() -> None:
     assert scaled_rate("sgd", 0.001, 32, 32) == ""
 
 
-def test_batch_page_fills_form(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_batch_page_fills_form(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
-    assert window.workspace is not None
     window.form.set_job(JOB)
     qtbot.waitUntil(lambda: window.form.job is not None and not window.form.disk.unanswered)
     window.form.find_buttons["batch_size"].click()

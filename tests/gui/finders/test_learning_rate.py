@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.finders import RateFound, RatePoint
@@ -16,7 +14,7 @@ from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.system import paths
 from gui.finders.learning_rate import RatePage
-from gui.main_window import MainWindow
+from tests.support.widgets import OpenWindow, ShowWidget
 
 JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=8)
 
@@ -40,13 +38,8 @@ def a_curve(**fields: object) -> RateFound:
 
 
 @pytest.fixture
-def page(styled: QApplication, qtbot: QtBot) -> Iterator[RatePage]:
-    made = RatePage()
-    qtbot.addWidget(made)
-    made.resize(700, 600)
-    made.show()
-    yield made
-    made.child.close()
+def page(show_widget: ShowWidget) -> RatePage:
+    return show_widget(RatePage(), 700, 600, close=lambda widget: widget.child.close())
 
 
 @pytest.fixture
@@ -144,9 +137,8 @@ def test_rate_page_is_outdated_by_relevant_fields(found: RatePage) -> None:
 
 
 @pytest.mark.long
-def test_rate_page_fills_form(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_rate_page_fills_form(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
-    assert window.workspace is not None
     window.form.set_job(JOB)
     qtbot.waitUntil(window.form.train.isEnabled)
     window.form.find_buttons["learning_rate"].click()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,11 @@ from pytestqt.qtbot import QtBot
 from engine.contract.devices import Snapshot
 from engine.contract.hosts import Host, put_host
 from gui.form.form import JobForm
-from gui.main_window import MainWindow
 from tests.engine.checks.machines import PASCAL, driver, gpu, held_by, instance, machine
 from tests.gui.form.test_form import fill
 from tests.support.nvml_stub import NvmlStub, gpu_profile
 from tests.support.torch_builds import torch_build
+from tests.support.widgets import OpenWindow
 
 OLD = driver("570.86.15", "12.8")
 WHOLE = gpu(mig_enabled=True)
@@ -94,7 +93,7 @@ def test_exclusive_gpu_is_freed_with_its_process(ready: JobForm, qtbot: QtBot) -
     qtbot.waitUntil(ready.train.isEnabled)
 
 
-def test_window_passes_its_chosen_gpu(open_window: Callable[[], MainWindow], qtbot: QtBot, nvml_stub: NvmlStub) -> None:
+def test_window_passes_its_chosen_gpu(open_window: OpenWindow, qtbot: QtBot, nvml_stub: NvmlStub) -> None:
     nvml_stub.write([gpu_profile(index) for index in range(4)], driver_version="570.86.15", cuda_version=12080)
     window = open_window()
     qtbot.waitUntil(lambda: "NVIDIA driver 570.86.15 is too old" in wrong_devices(window.form))
@@ -111,7 +110,6 @@ def test_remote_devices_must_be_reachable(ready: JobForm, qtbot: QtBot) -> None:
     ready.set_field("strategy", "ddp")
     qtbot.waitUntil(lambda: ready.devices_label.text() == "ws1 CPU, 2 workers, ws2 CPU")
     assert ready.train.isEnabled()
-    assert ready.job is not None
     assert ready.job.parallel.devices == ("ws1:cpu", "ws1:cpu", "ws2:cpu")
     ready.set_hosts({}, {"ws2": "ws2 refused the connection."})
     qtbot.waitUntil(lambda: "ws2 refused the connection." in wrong_devices(ready))

@@ -90,7 +90,6 @@ def test_prefill_keeps_values_without_effect(job_panel: JobPanel, images: Path) 
         bucket_mib=8.0,
     )  # fmt: skip
     job = run.job()
-    assert job is not None
     prefill = Prefill(text="Goes on", job=job, run=run)
     job_panel.begin_prefill(prefill)
     form = job_panel.form

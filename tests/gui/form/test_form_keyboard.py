@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer
@@ -11,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from gui.form.recipe_dialog import RecipeDialog
 from gui.form.recipes import RecipeEditor
-from gui.main_window import MainWindow
+from tests.support.widgets import OpenWindow
 
 KEYS_AT_MOST = 60
 
@@ -44,9 +43,7 @@ def choose_from_menu(qtbot: QtBot, editor: RecipeEditor, letter: Qt.Key) -> None
     press(qtbot, Qt.Key.Key_Space)
 
 
-def test_recipe_is_managed_by_keyboard(
-    open_window: Callable[[], MainWindow], qtbot: QtBot, separate_home: Path
-) -> None:
+def test_recipe_is_managed_by_keyboard(open_window: OpenWindow, qtbot: QtBot, separate_home: Path) -> None:
     window = open_window()
     form = window.form
     qtbot.waitUntil(form.train.isEnabled)

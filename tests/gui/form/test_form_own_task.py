@@ -32,7 +32,6 @@ def test_custom_task_needs_consent(form: JobForm, images: Path, qtbot: QtBot) ->
     qtbot.waitUntil(lambda: "class Counting(CustomTask)" in form.consent._text.toPlainText())
     form.consent._allow.click()
     qtbot.waitUntil(form.train.isEnabled)
-    assert form.job is not None
     assert (form.job.task, form.job.model.model_file_sha256) == ("custom", model_file_sha256(str(EXAMPLE)))
     assert "33 files" in form.card.text()
 

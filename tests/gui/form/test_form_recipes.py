@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,9 @@ from gui.form.form import JobForm
 from gui.form.panel import JobPanel
 from gui.form.recipe_dialog import RecipeDialog
 from gui.form.recipes import RecipeEditor
-from gui.main_window import MainWindow
 from gui.sources.prefill import Prefill
 from tests.gui.sources.written_runs import a_run
+from tests.support.widgets import OpenWindow
 
 LITE = "timm:tf_efficientnet_lite0"
 
@@ -66,10 +65,9 @@ def change(form: JobForm, **changes: object) -> None:
     form.validate()
 
 
-def test_window_starts_with_the_matching_recipe(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_window_starts_with_the_matching_recipe(open_window: OpenWindow, qtbot: QtBot) -> None:
     form = open_window().form
     qtbot.waitUntil(form.train.isEnabled)
-    assert form.job is not None
     assert (form.job.model.name, form.job.recipe, form.job.model.pretrained) == (LITE, "fine-tune", True)
     assert (form.job.augmentation.name, form.job.data.image_size, form.job.training.epochs) == ("light", 96, 15)
     assert form.rows["recipe"].note.text().startswith("Starts from pretrained weights")
@@ -87,7 +85,6 @@ def test_recipe_fields_follow_the_inspection(begun: JobForm) -> None:
     assert values(begun, "layer_decay", "learning_rate") == (0.75, 1e-4)
     change(begun, model="mnist_cnn")
     assert values(begun, "recipe", "pretrained", "learning_rate", "batch_size") == ("from-scratch", False, 0.001563, 4)
-    assert begun.job is not None
     assert begun.job.recipe == "from-scratch"
 
 
@@ -204,11 +201,9 @@ def test_prefill_keeps_the_runs_values_and_fork_applies_a_recipe_once(
     own = begun.values()
     run = a_run(8, "paused", dataset=str(images), model="mnist_cnn", epochs=4, recipe="fine-tune", mixup=0.7)
     job = run.job()
-    assert job is not None
     job_panel.begin_prefill(Prefill(text="Resume", job=job, run=run, action="Resume"))
     resumed = job_panel.form
     resumed.set_report(report(50))
-    assert resumed.job is not None
     assert (resumed.job.recipe, resumed.job.augmentation.mixup, resumed.job.optimizer.name) == ("fine-tune", 0.7, "sgd")
     assert resumed.rows["recipe"].locked != ""
     resumed.recipes.save("Theirs", "")
@@ -218,7 +213,6 @@ def test_prefill_keeps_the_runs_values_and_fork_applies_a_recipe_once(
     job_panel.begin_prefill(Prefill(text="A fork", job=job))
     fork = job_panel.form
     fork.validate()
-    assert fork.job is not None
     assert (fork.job.recipe, fork.job.augmentation.mixup, fork.job.training.epochs) == ("fine-tune", 0.7, 4)
     choose(fork, "pytorch-ddp-tutorial")
     assert (fork.job.optimizer.momentum, fork.job.training.epochs, fork.job.augmentation.mixup) == (0.0, 10, 0.0)
@@ -262,7 +256,6 @@ def test_recipe_is_saved_by_keyboard(begun: JobForm, qtbot: QtBot) -> None:
     assert begun.rows["recipe"].note.text() == "For the greenhouse."
     assert mark(begun, "Augmentation") == ""
     saved = load_recipes().get("flowers")
-    assert saved is not None
     assert saved.tasks == ("classification",)
     assert (saved.set["mixup"], saved.set["epochs"]) == (0.2, 9)
     choose(begun, "fine-tune")
@@ -285,12 +278,10 @@ def test_recipe_needs_a_free_name_and_valid_fields(begun: JobForm, qtbot: QtBot)
             assert "already" in asked.problem.text()
             assert save.text() == "Replace"
             known = load_recipes().get("mine")
-            assert known is not None
             assert known.set["epochs"] == 8
             save.click()
         qtbot.waitUntil(lambda: not any(one.isVisible() for one in begun.findChildren(RecipeDialog)))
     replaced = load_recipes().get("mine")
-    assert replaced is not None
     assert replaced.set["epochs"] == 9
     begun.rows["learning_rate"].editor.line.setText("fast")  # type: ignore[attr-defined]
     editor.save.trigger()

@@ -54,7 +54,6 @@ def test_inspection_repeats_when_its_inputs_change(form: JobForm, images: Path, 
     for name, value in (("dataset", str(images)), ("task", "road_extraction"), ("ignore_value", 7), ("seed", 3)):
         with qtbot.waitSignal(form.folder_chosen) as asked:
             form.rows[name].set_value(value)
-        assert asked.args is not None
         assert asked.args[0].value(name) == value
     assert asked.args == [Job.from_fields(dataset=str(images), task="road_extraction", ignore_value=7, seed=3)]
     with qtbot.waitSignal(form.folder_chosen) as asked:

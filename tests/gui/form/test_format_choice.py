@@ -105,7 +105,6 @@ def test_reading_sets_format_and_task_and_inspects(inspected: JobForm, number: i
     inspected.set_report(UNCLEAR)
     with qtbot.waitSignal(inspected.folder_chosen) as asked:
         qtbot.keyClick(inspected.card.readings.buttons[number], Qt.Key.Key_Space)
-    assert asked.args is not None
     job: Job = asked.args[0]
     assert (job.data.format, job.task) == (UNCLEAR.readings[number].format, task)
     assert inspected.checking

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.dataset import DatasetReport
@@ -16,12 +15,12 @@ from engine.contract.job import Job
 from gui.form.form import JobForm
 from gui.form.label_check import LabelCheck
 from gui.form.panel import JobPanel
-from gui.main_window import MainWindow
 from gui.sources.prefill import Prefill
 from gui.sources.settings import Settings
 from tests.gui.form.test_form import REPORT
 from tests.gui.sources.written_runs import a_run
 from tests.support.unclear_dataset import UNCERTAIN
+from tests.support.widgets import OpenWindow, ShowWidget
 
 
 @pytest.fixture
@@ -42,13 +41,11 @@ def ready(form: JobForm, folder: Path, qtbot: QtBot, report: DatasetReport = UNC
 
 
 @pytest.fixture
-def make_form(styled: QApplication, qtbot: QtBot, settings: Settings, images: Path) -> Callable[[], JobForm]:
+def make_form(show_widget: ShowWidget, qtbot: QtBot, settings: Settings, images: Path) -> Callable[[], JobForm]:
     """Return a function that creates forms with an uncertain folder and shared settings."""
 
     def make() -> JobForm:
-        panel = JobPanel(settings=settings)
-        qtbot.addWidget(panel)
-        panel.show()
+        panel = show_widget(JobPanel(settings=settings))
         return ready(panel.form, images, qtbot)
 
     return make
@@ -125,9 +122,8 @@ def test_resume_shows_no_labels(job_panel: JobPanel, images: Path, qtbot: QtBot)
         form.start()
 
 
-def test_window_shows_labels_with_a_notice(open_window: Callable[[], MainWindow], images: Path, qtbot: QtBot) -> None:
+def test_window_shows_labels_with_a_notice(open_window: OpenWindow, images: Path, qtbot: QtBot) -> None:
     window = open_window()
-    assert window.workspace is not None
     page = window.workspace.dataset
     window.inspector.done.disconnect()  # the reports are made here
     window.inspector.failed.disconnect()
@@ -144,11 +140,8 @@ def test_window_shows_labels_with_a_notice(open_window: Callable[[], MainWindow]
     assert page.notice.isHidden()
 
 
-def test_window_shows_labels_after_an_inspection(
-    open_window: Callable[[], MainWindow], images: Path, qtbot: QtBot
-) -> None:
+def test_window_shows_labels_after_an_inspection(open_window: OpenWindow, images: Path, qtbot: QtBot) -> None:
     window = open_window()
-    assert window.workspace is not None
     window.inspector.done.disconnect()  # the reports are made here
     window.inspector.failed.disconnect()
     form = ready(window.form, images, qtbot, msgspec.structs.replace(UNCERTAIN, certain=True))

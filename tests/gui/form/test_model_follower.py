@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
@@ -17,10 +17,10 @@ from engine.contract.problems import Choice, Problem
 from gui.form import cached_disk
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
-from gui.main_window import MainWindow
 from gui.sources.prefill import Prefill
 from gui.widgets.problem_label import ProblemLabel
 from tests.gui.form.test_form_recipes import report
+from tests.support.widgets import OpenWindow
 
 LITE = "timm:tf_efficientnet_lite0"
 USE_LITE = "Use EfficientNet-Lite0 (included)"
@@ -230,11 +230,10 @@ def test_problem_label_offers_each_choice(qtbot: QtBot) -> None:
 
 
 def test_window_begins_with_a_sample_that_trains_without_network(
-    open_window: Callable[[], MainWindow], network: Network, qtbot: QtBot
+    open_window: OpenWindow, network: Network, qtbot: QtBot
 ) -> None:
     form = open_window().form
     qtbot.waitUntil(form.train.isEnabled)
-    assert form.job is not None
     assert (form.job.model.name, form.job.model.pretrained, form.job.data.image_size) == (LITE, True, 96)
     assert [problem for problem in form.problems if problem.field in ("model", "pretrained")] == []
 

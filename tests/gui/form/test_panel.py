@@ -170,7 +170,6 @@ def test_prefill_ends_only_when_its_run_starts(panel: JobPanel, run: RunFolder, 
     train = panel.submit_bar.train
     qtbot.waitUntil(train.isEnabled)
     own_job = panel.own_form.job
-    assert own_job is not None
     assert own_job.training.epochs == 3
     panel.on_started()  # another run, requested elsewhere
     assert panel.form.prefill is not None

@@ -26,10 +26,8 @@ def look_through(form: JobForm, qtbot: QtBot) -> Job:
     """Inspect the folder with the form's arguments."""
     with qtbot.waitSignal(form.folder_chosen) as asked:
         pass
-    assert asked.args is not None
     job: Job = asked.args[0]
     task = form.catalogue.task(job.task)
-    assert task is not None
     report = inspect(
         job.data.dataset,
         val_fraction=job.data.val_fraction,
@@ -52,7 +50,6 @@ def test_folder_sets_task_and_model(form: JobForm, masks: Path, qtbot: QtBot) ->
     assert (*model_and_task(form), form.field_value("encoder")) == ("unet", "segmentation", "tu-tf_efficientnet_lite0")
     assert form.rows["task"].note.text() == "Detected from the folder"
     assert look_through(form, qtbot).task == "segmentation"
-    assert form.inspection.report is not None
     assert form.inspection.report.kind == "masks"
 
 
@@ -61,7 +58,6 @@ def test_chosen_task_is_kept(form: JobForm, masks: Path, qtbot: QtBot) -> None:
     form.set_field("task", "detection")
     look_through(form, qtbot)
     assert form.field_value("task") == "detection"
-    assert form.inspection.report is not None
     assert form.inspection.report.other == "masks"
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from PySide6.QtWidgets import QApplication
-from pytestqt.qtbot import QtBot
 
 from gui.alerts.watcher import Alerts
 from gui.monitor.page import MonitorPage
@@ -15,6 +13,7 @@ from gui.sources.devices.sampler import SamplerProcess
 from gui.sources.run_intervals import RunIntervals
 from gui.sources.settings import Settings
 from tests.gui.monitor.watching import Watching
+from tests.support.widgets import ShowWidget
 
 
 @pytest.fixture
@@ -24,14 +23,11 @@ def sampler_options() -> tuple[str, ...]:
 
 
 @pytest.fixture
-def watching(styled: QApplication, qtbot: QtBot, tmp_path: Path, sampler_options: tuple[str, ...]) -> Watching:
+def watching(show_widget: ShowWidget, tmp_path: Path, sampler_options: tuple[str, ...]) -> Watching:
     """Return a Monitor page of the size that it has in a window of 1440 x 900."""
     settings = Settings(tmp_path / "settings")
     local = SamplerProcess(arguments=["-m", "engine.gpus", *sampler_options]) if sampler_options else None
     hosts, intervals = Hosts(local=local), RunIntervals()
     alerts = Alerts(folder=tmp_path / "settings")
-    page = MonitorPage(hosts, intervals, alerts, settings)
-    qtbot.addWidget(page)
-    page.resize(1440, 780)
-    page.show()
+    page = show_widget(MonitorPage(hosts, intervals, alerts, settings), 1440, 780)
     return Watching(hosts, hosts.history, intervals, alerts, page)

@@ -15,6 +15,7 @@ from gui.plots.group import PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
 from gui.style import theme
+from tests.support.widgets import ShowWidget
 
 
 class Shown:
@@ -160,11 +161,9 @@ def test_plot_zoom_stays_on_data(shown: Shown) -> None:
     assert low < 99
 
 
-def test_plot_group_shares_range(styled: QApplication, qtbot: QtBot) -> None:
+def test_plot_group_shares_range(show_widget: ShowWidget, qtbot: QtBot) -> None:
     first = Shown(qtbot)
-    second = LinePlot("Accuracy", first.group)
-    qtbot.addWidget(second)
-    second.show()
+    second = show_widget(LinePlot("Accuracy", first.group))
     first.data(1000)
     qtbot.keyClick(first.plot, Qt.Key.Key_Plus)
     assert second.horizontal_range == pytest.approx(first.seen)

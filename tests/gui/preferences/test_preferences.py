@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,12 @@ from pytestqt.qtbot import QtBot
 from engine.runs.notices import load_notices
 from engine.system import cache_limit, paths
 from gui.format import size
-from gui.main_window import MainWindow
 from gui.preferences.declared import BY_KEY, SETTINGS, as_tables
 from gui.preferences.dialog import PreferencesDialog
 from gui.preferences.store import Preferences
 from gui.sources.settings import Settings
 from gui.style import theme
+from tests.support.widgets import OpenWindow, ShowWidget
 
 BAD = {
     "text_percent": 500, "theme": "pink", "cache_gib": -1, "history_hours": "long", "runs_every_s": float("nan"),
@@ -78,9 +77,8 @@ def test_cache_limit_reaches_the_engine(preferences: Preferences, qtbot: QtBot) 
     assert preferences.value("cache_gib") == 2.5
 
 
-def test_settings_apply_at_once(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_settings_apply_at_once(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
-    assert window.workspace is not None
     window.acts.preferences.trigger()
     dialog = window.findChild(PreferencesDialog)
     before = QApplication.font().pointSizeF()
@@ -113,12 +111,10 @@ def test_settings_apply_at_once(open_window: Callable[[], MainWindow], qtbot: Qt
 
 
 def test_settings_search_and_environment_override(
-    styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    show_widget: ShowWidget, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(cache_limit.LIMIT_VARIABLE, "3")
-    dialog = PreferencesDialog(Preferences(Settings()))
-    qtbot.addWidget(dialog)
-    dialog.show()
+    dialog = show_widget(PreferencesDialog(Preferences(Settings())))
     qtbot.keyClicks(dialog.search, "oldest")
     assert [key for key, row in dialog.rows.items() if row.isVisible()] == ["cache_gib"]
     row = dialog.rows["cache_gib"]

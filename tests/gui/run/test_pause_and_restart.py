@@ -201,7 +201,6 @@ def test_restart_updates_devices() -> None:
     at = BEGUN + 26 * STEP_S
     restart = restarted(20, at, kind="lost_machine", devices=("a:cpu", "b:cpu"), changes={"accumulation": 2})
     data = data_from(first(25), restart)
-    assert data.started is not None
     assert (data.started.job.parallel.devices, data.started.world_size) == (("a:cpu", "b:cpu"), 2)
     assert any("(2 devices, gradient accumulation 2)" in line.text for line in data.lines)
 
@@ -256,7 +255,6 @@ def test_resume_resets_outcome() -> None:
     begun = data_from(first(25), ended, second(20, devices=("cpu", "cpu"), strategy="ddp")[:1])
     status = status_of(begun, "running")
     assert (status.label, begun.failure, begun.asked, begun.finished) == ("Starting", None, "", None)
-    assert begun.started is not None
     assert begun.started.job.parallel.devices == ("cpu", "cpu")
     assert status_of(data_from(first(25), ended, second(20, 30)), "running").text == "Running · epoch 3 of 4"
 

@@ -25,7 +25,7 @@ from gui.run.page import RunPage
 from gui.sources.run_data import Line
 from gui.style import theme
 from tests.gui.sources.written_runs import a_run, job, story, write
-from tests.support.visible_text import visible_text
+from tests.support.widgets import ShowWidget, visible_text
 
 Open = Callable[[RunFolder], RunPage]
 
@@ -123,7 +123,6 @@ def test_plots_describe_latest_values(show: Open, qtbot: QtBot) -> None:
 
 def test_plots_share_x_axis(show: Open, qtbot: QtBot) -> None:
     page = show(a_run(80))
-    assert page.charts is not None
     loss, devices = page.charts.loss, page.charts.devices["utilization_percent"]
     assert loss.horizontal_range == devices.horizontal_range
     assert loss.horizontal_range[1] == pytest.approx(8.0, rel=0.1)
@@ -134,7 +133,6 @@ def test_plots_share_x_axis(show: Open, qtbot: QtBot) -> None:
 
 def test_curve_controls_change_loss_plot(show: Open, qtbot: QtBot) -> None:
     page = show(a_run(80))
-    assert page.charts is not None
     unsmoothed = page.charts.loss.describe()
     page.header.controls.smoothing.setValue(90)
     assert page.charts.loss.describe() != unsmoothed
@@ -148,7 +146,6 @@ def test_zoomed_plots_stay_until_back_to_newest(page: RunPage, qtbot: QtBot) -> 
     run = a_run(80, None)
     page.store.open(run)  # a new run counts as starting, so that its log is followed
     qtbot.waitUntil(lambda: page.charts is not None)
-    assert page.charts is not None
     group = page.charts.group
     qtbot.waitUntil(lambda: group.extent[1] == pytest.approx(8.0, abs=0.1))
     qtbot.keyClick(page.charts.loss, Qt.Key.Key_Plus)
@@ -170,7 +167,6 @@ def test_page_forgets_previous_run(show: Open) -> None:
     page = show(a_run(8))
     assert "a fault" not in visible_text(page)
     assert "a fault" not in page.log.text.toPlainText()
-    assert page.charts is not None
     assert page.charts.loss.horizontal_range[1] < 2
 
 
@@ -180,11 +176,8 @@ def test_log_marks_warnings(show: Open, qtbot: QtBot) -> None:
     assert "0:00:00  Warning: 3 images could not be read and are left out" in page.log.text.toPlainText()
 
 
-def test_log_follows_end_unless_scrolled_up(styled: QApplication, qtbot: QtBot) -> None:
-    log = LogView()
-    qtbot.addWidget(log)
-    log.resize(500, 200)
-    log.show()
+def test_log_follows_end_unless_scrolled_up(show_widget: ShowWidget, qtbot: QtBot) -> None:
+    log = show_widget(LogView(), 500, 200)
     lines = [Line(float(n), "info", f"line {n}") for n in range(100)]
     log.show_lines(lines)
     bar = log.text.verticalScrollBar()
@@ -215,7 +208,6 @@ def test_log_shows_newest_of_huge_log_in_batches(styled: QApplication, qtbot: Qt
 def test_log_shows_all_lines_after_color_change(page: RunPage, qtbot: QtBot) -> None:
     run = a_run(8)
     last = run.last_event()
-    assert last is not None
     write(run.events_file, [LogLine(time=last.time, text=f"line {n}") for n in range(1000)], first_n=last.n + 1)
     page.store.open(run)
     qtbot.waitUntil(lambda: "line 999" in page.log.text.toPlainText())
@@ -243,10 +235,9 @@ def test_page_shows_title_before_first_event(page: RunPage, qtbot: QtBot) -> Non
 def test_page_continues_curves_of_resumed_run(show: Open, qtbot: QtBot) -> None:
     run = a_run(60, "paused")
     page = show(run)
-    assert page.charts is not None
     page.header.controls.smoothing.setValue(90)
     assert page.result.isVisible()
-    qtbot.waitUntil(lambda: "validation 0.5" in page.charts.loss.accessibleDescription())  # type: ignore[union-attr]
+    qtbot.waitUntil(lambda: "validation 0.5" in page.charts.loss.accessibleDescription())
     last = page.store.data.last_n
     on_two = job(strategy="ddp", devices=("cpu", "cpu"))
     # The same number of steps, so that plots must compare more than lengths.
@@ -279,7 +270,6 @@ def test_page_exports_run_to_chosen_file(show: Open, qtbot: QtBot, tmp_path: Pat
     page = show(a_run(40, "failed", cause="Out of memory"))
     qtbot.mouseClick(page.result.export, Qt.MouseButton.LeftButton)
     dialog = page.findChild(QFileDialog)
-    assert dialog is not None
     assert page.store.run is not None
     assert dialog.defaultSuffix() == "zip"
     target = tmp_path / "report.zip"

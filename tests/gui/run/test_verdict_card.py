@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import Failed, RunFinished, RunStarted, Verdict
 from engine.runs.folder import RunFolder
-from gui.main_window import MainWindow
 from gui.run.verdict_card import VerdictCard
 from gui.sources.run_data import RunData
 from tests.gui.sources.written_runs import a_run, job, story, write
 from tests.support.run_data import data_from
+from tests.support.widgets import OpenWindow
 
 OVERFITTED = Verdict(
     code="overfitted", sentence="Overfitted since epoch 2. Try augmentation light.", changes={"augmentation": "light"}
@@ -37,7 +35,6 @@ def ended(verdict: Verdict, **fields: object) -> RunFolder:
     """Return a completed run that ended with `verdict`."""
     run = a_run(8, None, **fields)  # type: ignore[arg-type]
     last = run.last_event()
-    assert last is not None
     write(run.events_file, [verdict, RunFinished(outcome="completed", time=last.time)], last.n + 1)
     (run.checkpoints / "last.pt").write_bytes(b"weights")
     return run
@@ -82,10 +79,9 @@ def test_verdict_card_has_no_button_for_unknown_field(card: VerdictCard) -> None
     assert card.buttons == []
 
 
-def test_verdict_button_prefills_form_with_changes(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_verdict_button_prefills_form_with_changes(open_window: OpenWindow, qtbot: QtBot) -> None:
     run = ended(OVERFITTED, name="ants", seed=7)
     window = open_window()
-    assert window.workspace is not None
     window.show_run(run)
     card = window.workspace.run.verdict
     qtbot.waitUntil(lambda: any(button.isVisible() for button in card.buttons))
@@ -97,29 +93,24 @@ def test_verdict_button_prefills_form_with_changes(open_window: Callable[[], Mai
     assert window.form.action == "Train"
 
 
-def test_verdict_button_prefills_form_to_continue(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_verdict_button_prefills_form_to_continue(open_window: OpenWindow, qtbot: QtBot) -> None:
     run = ended(FALLING)
     window = open_window()
-    assert window.workspace is not None
     window.show_run(run)
     card = window.workspace.run.verdict
     qtbot.waitUntil(lambda: any(button.isVisible() for button in card.buttons))
     card.buttons[0].click()
     qtbot.waitUntil(lambda: window.form.prefill is not None)
-    assert window.form.prefill is not None
-    assert window.form.prefill.run is not None
     assert window.form.prefill.run.path == run.path
     assert (window.form.action, window.form.values()["epochs"]) == ("Train further", 10)
 
 
-def test_verdict_card_offers_other_weights(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_verdict_card_offers_other_weights(open_window: OpenWindow, qtbot: QtBot) -> None:
     run = a_run(8, None, model="resnet18", pretrained=True, recipe="fine-tune", name="ants")
     last = run.last_event()
-    assert last is not None
     missing = Failed(cause="The pretrained weights can't be downloaded.", field="pretrained", time=last.time)
     write(run.events_file, [missing, RunFinished(outcome="failed", time=last.time)], last.n + 1)
     window = open_window()
-    assert window.workspace is not None
     window.show_run(run)
     card = window.workspace.run.verdict
     qtbot.waitUntil(card.isVisible)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunFolder
 from gui.runs.model import COLUMNS
 from gui.runs.page import RunsPage
 from tests.gui.sources.written_runs import a_run
+from tests.support.widgets import ShowWidget
 
 Refresh = Callable[[], None]
 
@@ -25,14 +25,10 @@ def private_trash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def page(styled: QApplication, qtbot: QtBot) -> Iterator[RunsPage]:
-    made = RunsPage()
-    qtbot.addWidget(made)
-    made.resize(1000, 700)
-    made.show()
-    qtbot.waitUntil(lambda: not made.run_list.reading)
-    yield made
-    made.close_work()
+def page(show_widget: ShowWidget, qtbot: QtBot) -> RunsPage:
+    page = show_widget(RunsPage(), 1000, 700)
+    qtbot.waitUntil(lambda: not page.run_list.reading)
+    return page
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import PySide6
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
@@ -11,9 +9,9 @@ from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunFolder
-from gui.main_window import MainWindow
 from gui.widgets.run_drag import RunDrop
 from tests.gui.sources.written_runs import a_run
+from tests.support.widgets import OpenWindow
 
 
 def drop(widget: QWidget, data: QMimeData) -> None:
@@ -26,10 +24,9 @@ def drop(widget: QWidget, data: QMimeData) -> None:
         QApplication.sendEvent(widget, QDropEvent(QPointF(3, 3), copy, data, left, keys))
 
 
-def test_dragged_runs_are_compared(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_dragged_runs_are_compared(open_window: OpenWindow, qtbot: QtBot) -> None:
     runs = [a_run(8, name=name) for name in ("one", "two", "three")]
     window = open_window()
-    assert window.workspace is not None
     page = window.workspace.runs
     qtbot.waitUntil(lambda: page.model.rowCount() == 3)
 

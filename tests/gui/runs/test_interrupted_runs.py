@@ -53,7 +53,6 @@ def test_interrupted_banner_survives_fork_but_not_resume(page: RunsPage, refresh
     assert page.interrupted.count == 1
     assert page.interrupted.isVisible()
     last = run.last_event()
-    assert last is not None
     write(run.events_file, [PhaseChanged(time=last.time + 1, phase="pausing")], last.n + 1)
     write(run.events_file, [RunFinished(time=last.time + 2, outcome="paused", execution=2)], last.n + 2)
     refresh()

@@ -87,7 +87,7 @@ def column(page: RunsPage, title: str) -> list[str]:
 
 def order() -> list[str]:
     """Return the names of the queued runs on the disk."""
-    return [RunFolder(ticket.folder).job().name for ticket in waiting()]  # type: ignore[union-attr]
+    return [RunFolder(ticket.folder).job().name for ticket in waiting()]
 
 
 def choose(page: RunsPage, row: int) -> None:
@@ -148,7 +148,6 @@ def test_queue_moves_run_and_keeps_selection(full: RunsPage, qtbot: QtBot, by_ke
         qtbot.waitUntil(lambda expected=expected: names(full) == expected)
         assert order() == expected
         current = full.queue.current()
-        assert current is not None
         assert current.name == name
 
 

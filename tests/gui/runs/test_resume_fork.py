@@ -84,7 +84,6 @@ def test_details_offer_actions_of_ended_run(
 def test_details_offer_pause_only_while_running(page: RunsPage, refresh: Refresh) -> None:
     running, waiting = alive(a_run(8, None)), alive(a_run(8, None))
     last = waiting.last_event()
-    assert last is not None
     write(waiting.events_file, [Waiting(time=last.time, position=1, behind=(running.run_id,))], last.n + 1)
     refresh()
     select(page, running)
@@ -127,7 +126,6 @@ def test_to_resume_continues_from_last_checkpoint() -> None:
     run = with_checkpoints(a_run(8, "paused", learning_rate=0.5, name="before"))
     change_notes(run.path, name="night shift")
     prefill = to_resume(summary(run))
-    assert prefill.run is not None
     assert prefill.run.path == run.path
     assert prefill.job == job(learning_rate=0.5, name="night shift")
     assert prefill.checkpoint == str(run.checkpoints / "last.pt")
@@ -222,7 +220,6 @@ def test_details_list_newest_checkpoints(page: RunsPage, refresh: Refresh, qtbot
 def test_checkpoints_have_latest_logged_location(tmp_path: Path) -> None:
     run = with_checkpoints(a_run(8, "paused"))
     last = run.last_event()
-    assert last is not None
     saved = CheckpointSaved(kind="last", path="checkpoints/last.pt", epoch=7, step=1234, bytes=1, seconds=0.1)
     write(run.events_file, [saved], last.n + 1)
     with run.events_file.open("ab") as log:

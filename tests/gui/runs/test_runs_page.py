@@ -29,19 +29,17 @@ def texts(page: RunsPage) -> str:
 @pytest.mark.parametrize(("outcome", "cause"), [("completed", ""), ("stopped", ""), ("failed", "a fault")])
 def test_summary_has_outcome_and_best(outcome: Outcome, cause: str) -> None:
     summary = a_run(60, outcome, cause=cause).summary()
-    assert (summary.state, summary.cause, summary.best["top1"]) == (outcome, cause, 0.8)  # type: ignore[union-attr]
+    assert (summary.state, summary.cause, summary.best["top1"]) == (outcome, cause, 0.8)
 
 
 def test_summary_of_active_run_skips_middle_of_log() -> None:
     run = a_run(60, None)
     before = run.events_file.read_bytes().splitlines(keepends=True)
     summary = run.summary()
-    assert summary is not None
     assert summary.state == "starting"
     assert summary.best == {"loss": 0.5, "top1": 0.8, "top5": 0.99}
     run.events_file.write_bytes(before[0] + b"not even an event\n" + b"".join(before[-3:]))
     reread = run.summary()
-    assert reread is not None
     assert reread.started == summary.started
 
 
@@ -222,7 +220,7 @@ def test_runs_table_renames_run(page: RunsPage, refresh: Refresh, qtbot: QtBot) 
     assert read_notes(run.path).name == "after"
     refresh()
     assert column(page, "Name") == ["after"]
-    assert run.job().name == "before"  # type: ignore[union-attr]
+    assert run.job().name == "before"
 
 
 def test_runs_page_toggles_favourites(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:

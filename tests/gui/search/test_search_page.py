@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from msgspec import structs
@@ -16,12 +16,12 @@ from engine.contract.job import Job
 from engine.runs.folder import create_run
 from engine.runs.searches import SearchFolder, create_search, searches_folder
 from engine.system import paths
-from gui.main_window import MainWindow
 from gui.search.page import FORM, LIST, NONE, ONE, SearchPage
 from gui.search.search_list import COLUMNS
 from gui.sources.search_data import data_of
 from tests.gui.test_app_names import reachable, spoken_name
 from tests.support.made_searches import SPACE, a_search, a_state, make_search
+from tests.support.widgets import OpenWindow
 
 JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=8, epochs=1)
 
@@ -79,7 +79,7 @@ def test_trials_stay_sorted_and_selected(page: SearchPage, qtbot: QtBot, qtmodel
     qtmodeltester.check(view.model)
     assert page.stack.currentIndex() == ONE
     view.table.sortByColumn(2, Qt.SortOrder.DescendingOrder)
-    assert view.model.rows[0].number == view.data.state.best  # type: ignore[union-attr]
+    assert view.model.rows[0].number == view.data.state.best
     view.table.select([3])
     selected = view.model.rows[3].number
     with qtbot.waitSignal(page.source.shown):
@@ -112,7 +112,6 @@ def test_search_view_shows_confirmed_results(page: SearchPage, qtbot: QtBot) -> 
     state = folder.state()
     assert state.best is not None
     best, total = state.row(state.best), len(state.trials)
-    assert best is not None
     folder.save(a_search("confirmed", total, confirm=2))
     repeats = [
         structs.replace(
@@ -125,7 +124,7 @@ def test_search_view_shows_confirmed_results(page: SearchPage, qtbot: QtBot) -> 
     rows = (*state.trials, *confirming)
     folder.save_state(structs.replace(state, trials=rows, ended="", **of))
     view = show_search(page, qtbot, "confirmed").view
-    assert view.model.rowCount() == len(view.data.positions) == total  # type: ignore[union-attr]
+    assert view.model.rowCount() == len(view.data.positions) == total
     assert "6 of 6 trials" in view.progress_text.text()
     assert "1 of 2" in view.progress_text.text()
     assert (view.progress.value(), view.progress.maximum()) == (total + 1, total + 2)
@@ -180,17 +179,14 @@ def test_search_view_opens_compares_and_trains(page: SearchPage, qtbot: QtBot) -
     with qtbot.waitSignal(page.train_requested) as requested:
         view.question.yes.click()
     best = state.row(state.best)
-    assert best is not None
     assert requested.args[0].optimizer.learning_rate == best.params["learning_rate"]
 
 
-def test_runs_page_opens_searches_with_named_controls(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_runs_page_opens_searches_with_named_controls(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
-    assert window.workspace is not None
     window.acts.pages[2].trigger()
     next(act for act in window.acts.all() if act.objectName() == "searches").trigger()
     page = window.workspace.search
-    assert page is not None
     assert window.pages.currentWidget() is page
     page.form.vary("weight_decay")
     assert [type(each).__name__ for each in reachable(window) if not spoken_name(each).strip()] == []
@@ -210,9 +206,8 @@ def test_search_is_started_paused_and_continued(page: SearchPage, qtbot: QtBot) 
     qtbot.waitUntil(lambda: page.view.pause.ready and page.view.model.rowCount() > 0)
     qtbot.waitUntil(lambda: SearchFolder(searches_folder() / "real").driver() is not None)
     page.view.pause.trigger()
-    qtbot.waitUntil(lambda: page.view.data.status == "stopped")  # type: ignore[union-attr]
+    qtbot.waitUntil(lambda: page.view.data.status == "stopped")
     page.view.resume.trigger()
-    qtbot.waitUntil(lambda: page.view.data.status == "completed")  # type: ignore[union-attr]
-    assert page.view.data is not None
+    qtbot.waitUntil(lambda: page.view.data.status == "completed")
     assert page.view.data.best is not None
     assert [row.state for row in page.view.data.trials] == ["completed", "completed"]

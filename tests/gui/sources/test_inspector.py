@@ -29,7 +29,6 @@ def test_inspector_reports_progress_and_classes(inspector: Inspector, qtbot: QtB
     inspector.progress.connect(progress.append)
     with qtbot.waitSignal(inspector.done) as answer:
         inspector.start(Job.from_fields(dataset=str(paths.sample_dataset())))
-    assert answer.args is not None
     report: DatasetReport = answer.args[0]
     assert report.format == "imagefolder"
     assert len(report.classes) == 10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,12 @@ from pytestqt.qtbot import QtBot
 from engine.contract.job import Job
 from engine.runs.folder import create_run
 from engine.runs.notes import change_notes, read_notes
-from gui.main_window import RUNS, MainWindow
+from gui.main_window import RUNS
 from gui.sources.launcher import Launcher, _save_job, problem_of, resolved
 from gui.sources.prefill import Prefill
 from gui.sources.settings import Settings
 from tests.gui.sources.written_runs import a_run, job
+from tests.support.widgets import OpenWindow
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,6 @@ def test_resume_with_problems_keeps_job(qtbot: QtBot, changes: dict[str, Any], f
     with qtbot.waitSignal(launcher.failed) as failed, qtbot.assertNotEmitted(launcher.started):
         launcher.resume(run, changes)
         assert launcher.busy
-    assert failed.args is not None
     (problem,) = failed.args[0]
     assert problem.field == field
     assert said in str(problem)
@@ -47,7 +46,6 @@ def test_resume_of_active_run_is_refused(qtbot: QtBot) -> None:
     launcher = Launcher()
     with qtbot.waitSignal(launcher.failed) as failed:
         launcher.resume(create_run(job()), {})
-    assert failed.args is not None
     assert "has not ended" in str(failed.args[0][0])
 
 
@@ -60,10 +58,9 @@ def test_resumed_run_is_offered_after_interruption() -> None:
     assert run.job() == job(epochs=9)
 
 
-def test_window_explains_refused_resume(open_window: Callable[[], MainWindow], qtbot: QtBot, images: Path) -> None:
+def test_window_explains_refused_resume(open_window: OpenWindow, qtbot: QtBot, images: Path) -> None:
     run = a_run(8, "paused", dataset=str(images), epochs=9)
     window = open_window()
-    assert window.workspace is not None
     runs = window.workspace.runs
     window.header.show_page(RUNS)
     qtbot.waitUntil(lambda: runs.model.rowCount() == 1)
@@ -82,7 +79,6 @@ def test_window_explains_refused_resume(open_window: Callable[[], MainWindow], q
     assert window.form.prefill is prefill
     form_job = window.job_panel.own_form.job
     window.close()
-    assert form_job is not None
     assert form_job.data.dataset != str(images)
     assert Settings().last_job() == form_job
 

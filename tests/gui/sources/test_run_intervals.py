@@ -61,7 +61,6 @@ def test_interval_of_ended_run(intervals: RunIntervals, qtbot: QtBot) -> None:
     summary = run.summary()
     read(intervals, qtbot)
     (interval,) = intervals.intervals
-    assert summary is not None
     assert summary.seconds is not None
     assert (interval.run_id, interval.name, interval.state) == (run.run_id, "flowers", "failed")
     assert interval.devices == (UUIDS[0], "cpu")
@@ -90,7 +89,6 @@ def test_interval_of_killed_run_ends_at_last_event(intervals: RunIntervals, qtbo
     run.write_supervisor(SupervisorFile(pid=os.getpid(), start_time=1.0, endpoint="unix:/nowhere"))
     last = run.last_event()
     read(intervals, qtbot)
-    assert last is not None
     assert (intervals.intervals[0].state, intervals.intervals[0].end) == ("interrupted", last.time)
 
 
@@ -157,7 +155,6 @@ def test_interval_of_paused_run_holds_nothing(intervals: RunIntervals, qtbot: Qt
     read(intervals, qtbot)
     assert (intervals.intervals[0].state, intervals.holding()) == ("paused", {})
     last = run.last_event()
-    assert last is not None
     goes_on = list(story(job(devices=(UUIDS[1],)), 40, None, begun=time.time(), from_step=20, execution=2))
     own = os.getpid()
     run.write_supervisor(SupervisorFile(pid=own, start_time=process_start(own), endpoint="unix:/nowhere", execution=2))

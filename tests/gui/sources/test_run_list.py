@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.runs.index import RunIndex
 from engine.system import paths
-from gui.main_window import MainWindow
 from gui.sources.run_list import RunList, RunsRead
 from tests.gui.sources.test_run_intervals import is_active
 from tests.gui.sources.written_runs import a_run
+from tests.support.widgets import OpenWindow
 
 
 @pytest.fixture
@@ -41,7 +41,6 @@ def test_run_list_reports_all_runs_then_changed_runs(runs: RunList, qtbot: QtBot
     assert found == [first.run_id, second.run_id]
     assert again.count() == (1, 0)
     shown = again.to_show()
-    assert shown is not None
     assert shown.run_id == second.run_id
 
 
@@ -134,10 +133,9 @@ def test_unexpected_error_is_logged_and_polling_continues(
     assert [str(error) for _kind, error, _trace in logged] == ["a bug"]
 
 
-def test_window_shows_error_and_keeps_last_list(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_window_shows_error_and_keeps_last_list(open_window: OpenWindow, qtbot: QtBot) -> None:
     a_run(8, name="flowers")
     window = open_window()
-    assert window.workspace is not None
     page = window.workspace.runs
     window.workspace.run_list.set_interval(0.05)
     qtbot.waitUntil(lambda: page.model.rowCount() == 1)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.checks.torch_build import TorchBuild
@@ -18,13 +15,13 @@ from engine.system import paths
 from gui.actions import MONITOR
 from gui.form import form as form_module
 from gui.form.task_detection import sample_job
-from gui.main_window import MainWindow
 from gui.sources.settings import Settings
 from gui.welcome import page as page_module
 from gui.welcome.page import WelcomePage
 from tests.gui.sources.devices.snapshots import gpu, snapshot
 from tests.support.nvml_profiles import consumer_gpu
 from tests.support.nvml_stub import NvmlStub
+from tests.support.widgets import OpenWindow, ShowWidget
 
 CU132 = TorchBuild("2.15.0+cu132", "13.2", ("sm_80", "sm_89", "sm_90"))
 
@@ -40,10 +37,8 @@ def texts(page: WelcomePage) -> dict[str, str]:
     return {row.text.accessibleName().partition(":")[0]: row.text.text() for row in page.rows}
 
 
-def test_welcome_page_describes_machine_until_it_changes(styled: QApplication, qtbot: QtBot) -> None:
-    page = WelcomePage()
-    qtbot.addWidget(page)
-    page.show()
+def test_welcome_page_describes_machine_until_it_changes(show_widget: ShowWidget, qtbot: QtBot) -> None:
+    page = show_widget(WelcomePage())
     machine = snapshot(gpu(0), gpu(1))
     page.set_machine(machine)
     qtbot.waitUntil(lambda: "Disk" in texts(page))
@@ -61,11 +56,10 @@ def test_welcome_page_describes_machine_until_it_changes(styled: QApplication, q
 
 
 def test_welcome_page_with_old_driver_trains_on_cpu(
-    open_window: Callable[[], MainWindow], nvml_stub: NvmlStub, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    open_window: OpenWindow, nvml_stub: NvmlStub, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nvml_stub.write([consumer_gpu(0)], driver_version="550.144.03", cuda_version=12040)
     window = open_window()
-    assert window.workspace is not None
     welcome = window.workspace.run.welcome
     qtbot.waitUntil(lambda: bool(welcome.rows))
     worst = welcome.rows[0]
@@ -94,10 +88,9 @@ def test_welcome_page_with_old_driver_trains_on_cpu(
 
 
 def test_welcome_buttons_train_sample_browse_and_monitor(
-    open_window: Callable[[], MainWindow], qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+    open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     window = open_window()
-    assert window.workspace is not None
     welcome = window.workspace.run.welcome
     assert window.focusWidget() is welcome.sample
     started: list[bool] = []
@@ -117,7 +110,7 @@ def test_welcome_buttons_train_sample_browse_and_monitor(
     assert window.workspace.monitor.isVisible()
 
 
-def test_focus_is_on_train_with_job_of_last_session(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_focus_is_on_train_with_job_of_last_session(open_window: OpenWindow, qtbot: QtBot) -> None:
     Settings().remember_job(sample_job().with_fields(devices=(CPU,)))
     window = open_window()
     qtbot.waitUntil(lambda: window.focusWidget() is window.form.train)

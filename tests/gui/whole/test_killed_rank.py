@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import numpy as np
 import psutil
@@ -13,6 +12,7 @@ from PySide6.QtWidgets import QLabel, QPlainTextEdit, QSpinBox
 from pytestqt.qtbot import QtBot
 
 from gui.main_window import MainWindow
+from tests.support.widgets import OpenWindow
 
 NAMED_S = 2.0
 """The figure: a rank that is killed under DDP is named on screen within this time."""
@@ -26,7 +26,6 @@ def log_of(window: MainWindow) -> str:
 
 def trains_on_two_workers(window: MainWindow, qtbot: QtBot, restarts: int) -> list[psutil.Process]:
     """Start a run with `restarts` restarts, and return its workers after the first step."""
-    assert window.workspace is not None
     workers = next(box for box in window.findChildren(QSpinBox) if box.accessibleName() == "CPU workers")
     workers.setValue(2)
     for field, value in (("strategy", "ddp"), ("epochs", 10_000), ("restarts", restarts)):
@@ -35,13 +34,12 @@ def trains_on_two_workers(window: MainWindow, qtbot: QtBot, restarts: int) -> li
     qtbot.mouseClick(window.form.train, Qt.MouseButton.LeftButton)
     store = window.workspace.session
     qtbot.waitUntil(lambda: len(store.data.steps.step) > 0)
-    assert store.data.started is not None
     supervisor = psutil.Process(store.data.started.supervisor_pid)
     return [child for child in supervisor.children() if child.name().startswith("footplate-w")]
 
 
 @pytest.mark.long
-def test_killed_rank_is_named_within_two_seconds(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_killed_rank_is_named_within_two_seconds(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
     ranks = trains_on_two_workers(window, qtbot, restarts=0)
     begun = time.monotonic()
@@ -54,10 +52,9 @@ def test_killed_rank_is_named_within_two_seconds(open_window: Callable[[], MainW
 
 @pytest.mark.long
 @pytest.mark.faults
-def test_killed_rank_restarts_with_the_reason(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_killed_rank_restarts_with_the_reason(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
     ranks = trains_on_two_workers(window, qtbot, restarts=1)
-    assert window.workspace is not None
     workspace, data = window.workspace, window.workspace.session.data
     qtbot.waitUntil(lambda: "last" in data.checkpoints)
     words: list[str] = []

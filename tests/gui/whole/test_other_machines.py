@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from gui.main_window import MainWindow
 from gui.monitor.hosts import HostDialog
 from gui.runs.remote_dialog import RemoteRunsDialog
 from tests.support.machines import Machines, why_not
+from tests.support.widgets import OpenWindow
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -50,15 +51,11 @@ def check(window: MainWindow, name: str) -> QCheckBox:
     return next(box for box in window.findChildren(QCheckBox) if box.accessibleName() == name)
 
 
-def test_remote_run_survives_network_loss(
-    machines: Machines, open_window: Callable[[], MainWindow], qtbot: QtBot
-) -> None:
+def test_remote_run_survives_network_loss(machines: Machines, open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
-    assert window.workspace is not None
     store = window.workspace.session
     window.acts.hosts.trigger()
     dialog = window.findChild(HostDialog)
-    assert dialog is not None
     dialog.name.setText(NAME)
     dialog.add.click()
     qtbot.waitUntil(lambda: NAME in window.workspace.hosts.latest)
@@ -88,9 +85,7 @@ def test_remote_run_survives_network_loss(
     assert finished.args == ["stopped"]
 
 
-def test_remote_run_is_followed_and_fetched(
-    machines: Machines, open_window: Callable[[], MainWindow], qtbot: QtBot
-) -> None:
+def test_remote_run_is_followed_and_fetched(machines: Machines, open_window: OpenWindow, qtbot: QtBot) -> None:
     put_host(Host(name=NAME))
     line = f"footplate train {sample_dataset()} --model mnist_cnn --recipe '' --devices cpu --epochs 10000 --detach"
     started = machines.start_on(NAME, line)
@@ -99,16 +94,13 @@ def test_remote_run_is_followed_and_fetched(
     there = RunFolder(machines.home_of(NAME) / "runs" / said.strip().splitlines()[-1])
     first = open_window()
     follow(first, qtbot)
-    assert first.workspace is not None
     store = first.workspace.session
-    assert store.run is not None
     assert machine_of(store.run) == NAME
     assert f"This run is on {NAME}" in first.workspace.run.header.remote.label.text()
     qtbot.waitUntil(lambda: store.data.step > 10 and store.status.label == "Running")
     first.close()
     second = open_window()
     follow(second, qtbot)
-    assert second.workspace is not None
     store = second.workspace.session
     qtbot.waitUntil(lambda: "last" in store.data.checkpoints)
     step = store.data.step
@@ -120,7 +112,6 @@ def test_remote_run_is_followed_and_fetched(
     remote = second.workspace.run.header.remote
     with qtbot.waitSignal(remote.fetched):
         remote.fetch("checkpoints/last.pt")
-    assert store.run is not None
     for path in ("checkpoints/last.pt", "events.jsonl"):
         assert (store.run.path / path).read_bytes() == (there.path / path).read_bytes()
     second.close()
@@ -134,8 +125,6 @@ def follow(window: MainWindow, qtbot: QtBot) -> None:
     """Open the newest run of the machine, as its user does."""
     window.acts.open_remote.trigger()
     dialog = window.findChild(RemoteRunsDialog)
-    assert dialog is not None
     qtbot.waitUntil(dialog.open_button.isEnabled)
-    assert window.workspace is not None
     with qtbot.waitSignal(window.workspace.followed.followed):
         dialog.open_button.click()

@@ -19,6 +19,7 @@ from tests.gui.monitor.watching import texts
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub, gpu_profile, uuid_of, why_not
 from tests.support.pulse import Pulse
+from tests.support.widgets import OpenWindow
 
 pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
@@ -29,14 +30,13 @@ LONGEST_STALL_S = 0.5
 
 
 @pytest.fixture
-def monitor(open_window: Callable[[], MainWindow], nvml_stub: NvmlStub) -> Callable[[], tuple[MainWindow, MonitorPage]]:
+def monitor(open_window: OpenWindow, nvml_stub: NvmlStub) -> Callable[[], tuple[MainWindow, MonitorPage]]:
     """Return a function that opens the window on its Monitor page."""
 
     def show() -> tuple[MainWindow, MonitorPage]:
         window = open_window()
         assert PAGES[MONITOR] == "Monitor"
         window.header.show_page(MONITOR)
-        assert window.workspace is not None
         return window, window.workspace.monitor
 
     return show
@@ -69,7 +69,6 @@ def test_nvml_hang_is_shown_and_recovers(
     hanging.touch()
     qtbot.waitUntil(lambda: "NVML is not answering" in texts(page.errors))
     assert "stale" in tiles[uuid_of(0)].state.text()
-    assert window.workspace is not None
     assert "NVML is not answering" in texts(window.workspace.devices)
     hanging.unlink()
     qtbot.waitUntil(lambda: not page.errors.isVisible())
@@ -101,7 +100,6 @@ def test_long_nvml_hang_is_shown_and_recovers(
     qtbot.waitUntil(is_over)
     assert silent_s == sorted(silent_s)
     assert silent_s[-1] >= 25
-    assert window.workspace is not None
     assert "NVML is not answering" in texts(window.workspace.devices)
     last = tiles[uuid_of(0)].figures.words()
     hanging.unlink()
@@ -129,5 +127,4 @@ def test_nvml_crash_and_lost_gpu_are_shown(
     qtbot.waitUntil(lambda: "Lost since" in tiles[uuid_of(1)].state.text())
     assert "Use" in tiles[uuid_of(1)].figures.words()
     qtbot.waitUntil(page.alert_banner.isVisible)
-    assert window.workspace is not None
     assert [alert.kind for alert in window.workspace.alerts.active_alerts] == ["lost"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import PySide6
@@ -18,10 +17,9 @@ from engine.system import paths
 from gui.actions import MONITOR, RUNS, TRAIN
 from gui.main_window import MainWindow
 from gui.run.header import CLASSES, PREDICTIONS
+from tests.support.widgets import OpenWindow
 
 pytestmark = pytest.mark.usefixtures("real_inspector")
-
-OpenWindow = Callable[[], MainWindow]
 
 
 LITE = "timm:tf_efficientnet_lite0"
@@ -42,7 +40,6 @@ def press_train(window: MainWindow, qtbot: QtBot, epochs: int, model: str = "mni
     window.form.set_field("model", model)
     window.form.set_field("epochs", epochs)
     ready(window, qtbot)
-    assert window.workspace is not None
     with qtbot.waitSignal(window.workspace.launcher.started, raising=False) as started:
         qtbot.mouseClick(window.form.train, Qt.MouseButton.LeftButton)
     assert started.args is not None, f"{status(window)}; {window.form.submit_bar.reason.text()}"
@@ -50,7 +47,6 @@ def press_train(window: MainWindow, qtbot: QtBot, epochs: int, model: str = "mni
 
 
 def points(window: MainWindow) -> int:
-    assert window.workspace is not None
     return len(window.workspace.session.data.steps.step)
 
 
@@ -60,7 +56,6 @@ def wait_for_status(window: MainWindow, word: str, qtbot: QtBot) -> None:
 
 def look_at_its_views(window: MainWindow) -> None:
     """Check that the run's classes and predictions are visible."""
-    assert window.workspace is not None
     page = window.workspace.run
     page.header.tabs.setCurrentIndex(CLASSES)
     assert page.classes.shown.table.rows.rowCount() == 10
@@ -103,7 +98,6 @@ def test_stop_reports_free_devices(open_window: OpenWindow, qtbot: QtBot) -> Non
     wait_for_status(window, "Stopped", qtbot)
     assert "free" in status(window)
     supervisor = run.supervisor()
-    assert supervisor is not None
     qtbot.waitUntil(lambda: not supervisor.alive())
     assert run.state() == "stopped"
 
@@ -148,7 +142,6 @@ def _tab_to(window: MainWindow, name: str, visited: list[str], qtbot: QtBot) -> 
         widget = QApplication.focusWidget() or window
         qtbot.keyClick(widget, Qt.Key.Key_Tab)
         focused = QApplication.focusWidget()
-        assert focused is not None
         visited.append(focused.accessibleName())
         if focused.accessibleName() == name:
             return

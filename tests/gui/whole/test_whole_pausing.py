@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
-from gui.main_window import MainWindow
 from tests.gui.whole.test_whole_path import points, press_train, ready, status, wait_for_status
+from tests.support.widgets import OpenWindow
 
 pytestmark = pytest.mark.long
 
 
-def test_one_key_pauses_and_resumes(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_one_key_pauses_and_resumes(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     qtbot.waitActive(window)
     run = press_train(window, qtbot, epochs=400)
@@ -25,7 +23,6 @@ def test_one_key_pauses_and_resumes(open_window: Callable[[], MainWindow], qtbot
     wait_for_status(window, "Paus", qtbot)
     wait_for_status(window, "Paused", qtbot)
     assert "devices are free" in status(window)
-    assert window.workspace is not None
     data = window.workspace.session.data
     first, paused_at = data.executions, data.step
     assert (run.state(), first) == ("paused", 1)
@@ -33,7 +30,6 @@ def test_one_key_pauses_and_resumes(open_window: Callable[[], MainWindow], qtbot
     qtbot.keyClick(window, Qt.Key.Key_P, Qt.KeyboardModifier.ControlModifier)
     qtbot.waitUntil(lambda: data.executions == 2 and data.step > paused_at)
     wait_for_status(window, "Running", qtbot)
-    assert window.workspace.session.run is not None
     assert window.workspace.session.run.path == run.path
     assert (np.diff(data.steps.step.values) > 0).all()
     assert (np.diff(data.steps.seconds.values) > 0).all()
@@ -42,7 +38,7 @@ def test_one_key_pauses_and_resumes(open_window: Callable[[], MainWindow], qtbot
     wait_for_status(window, "Stopped", qtbot)
 
 
-def test_second_run_is_queued_until_stopped(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_second_run_is_queued_until_stopped(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     ahead = press_train(window, qtbot, epochs=400)
     qtbot.waitUntil(lambda: points(window) > 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -20,11 +19,12 @@ from gui.main_window import RUNS, MainWindow
 from gui.runs.model import STATE
 from gui.runs.page import RunsPage
 from tests.gui.whole.test_whole_path import points, press_train, ready
+from tests.support.widgets import OpenWindow
 
 
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is a signal of POSIX systems")
-def test_killed_run_is_resumed_from_the_list(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_killed_run_is_resumed_from_the_list(open_window: OpenWindow, qtbot: QtBot) -> None:
     first = ready(open_window(), qtbot)
     killed = press_train(first, qtbot, epochs=400)
     qtbot.waitUntil(lambda: points(first) > 0)
@@ -33,7 +33,6 @@ def test_killed_run_is_resumed_from_the_list(open_window: Callable[[], MainWindo
     first.close()
     assert killed.state() == "interrupted"
     window = ready(open_window(), qtbot)
-    assert window.workspace is not None
     qtbot.waitUntil(lambda: "1 run was interrupted" in window.message.text())
     window.header.show_page(RUNS)
     resume = next(
@@ -58,7 +57,7 @@ def test_killed_run_is_resumed_from_the_list(open_window: Callable[[], MainWindo
 
 
 @pytest.mark.long
-def test_run_is_paused_changed_extended_and_forked(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_run_is_paused_changed_extended_and_forked(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
     own_epochs = 400
     run = press_train(window, qtbot, epochs=own_epochs)
@@ -76,7 +75,6 @@ def test_run_is_paused_changed_extended_and_forked(open_window: Callable[[], Mai
     assert f"step {paused_at:,} (last.pt" in window.job_panel.banner_text.text()
     form = window.form
     form.set_field("strategy", "ddp")
-    assert window.workspace is not None
     window.workspace.devices.set_selection(("cpu", "cpu"))
     few = paused_at // 10 + 3  # an epoch of the sample has more than ten steps
     form.set_field("epochs", few)
@@ -122,7 +120,6 @@ def test_run_is_paused_changed_extended_and_forked(open_window: Callable[[], Mai
 
 def on_the_runs_page(window: MainWindow, run: RunFolder, state: str, qtbot: QtBot) -> RunsPage:
     """Show the run list with `run` selected, once its state is `state`."""
-    assert window.workspace is not None
     window.header.show_page(RUNS)
     page = window.workspace.runs
 
@@ -139,13 +136,11 @@ def on_the_runs_page(window: MainWindow, run: RunFolder, state: str, qtbot: QtBo
 
 def started(window: MainWindow, button: QPushButton, qtbot: QtBot) -> RunFolder:
     """Press `button`, and return the run that it starts."""
-    assert window.workspace is not None
     # What has just been edited is judged a little later, which moves the button.
     qtbot.waitUntil(lambda: button.isEnabled() and not window.form.is_validation_pending)
     qtbot.wait(1)  # and the layout follows with the next events
     with qtbot.waitSignal(window.workspace.launcher.started) as signal:
         qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
-    assert signal.args is not None
     return signal.args[0]
 
 
@@ -165,14 +160,12 @@ def steps(events: list[AnyEvent]) -> list[int]:
 
 def wait_for_the_end(run: RunFolder, qtbot: QtBot) -> None:
     supervisor = run.supervisor()
-    assert supervisor is not None
     qtbot.waitUntil(lambda: not supervisor.alive())
 
 
 def kill(run: RunFolder) -> None:
     """Kill the supervisor like a power failure, and remove its socket; its workers end with it."""
     supervisor = run.supervisor()
-    assert supervisor is not None
     workers = psutil.Process(supervisor.pid).children(recursive=True)
     os.kill(supervisor.pid, signal.SIGKILL)
     _gone, alive = psutil.wait_procs(workers, timeout=120)

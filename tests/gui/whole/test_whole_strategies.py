@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from pytestqt.qtbot import QtBot
 
@@ -11,13 +9,13 @@ from engine.contract.job import Job
 from gui.form.task_detection import sample_job
 from gui.main_window import MainWindow
 from gui.run.strategy.view import StrategyView
+from tests.support.widgets import OpenWindow
 
 pytestmark = pytest.mark.long
 
 
 def train(window: MainWindow, job: Job, qtbot: QtBot) -> StrategyView:
     """Trains `job` to its end; answers what the run's page shows of its strategy."""
-    assert window.workspace is not None
     window.form.set_job(job)
     window.workspace.devices.set_selection(job.parallel.devices)
     qtbot.waitUntil(lambda: window.form.job is not None and window.form.job.parallel.devices == job.parallel.devices)
@@ -25,14 +23,12 @@ def train(window: MainWindow, job: Job, qtbot: QtBot) -> StrategyView:
     with qtbot.waitSignal(window.workspace.launcher.started):
         window.form.train.click()
     qtbot.waitUntil(lambda: window.status.status.text().startswith("Completed"))
-    qtbot.waitUntil(lambda: not window.workspace.run.strategy.isHidden())  # type: ignore[union-attr]
+    qtbot.waitUntil(lambda: not window.workspace.run.strategy.isHidden())
     return window.workspace.run.strategy
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zb1p"])
-def test_pipeline_cut_and_schedule_are_shown(
-    open_window: Callable[[], MainWindow], qtbot: QtBot, schedule: str
-) -> None:
+def test_pipeline_cut_and_schedule_are_shown(open_window: OpenWindow, qtbot: QtBot, schedule: str) -> None:
     cut = {"strategy": "pipeline", "pipeline_schedule": schedule, "microbatches": 4}
     job = sample_job().with_fields(model="mnist_cnn", epochs=1, devices=("cpu", "cpu"), **cut)
     seen = train(open_window(), job, qtbot)
@@ -43,13 +39,12 @@ def test_pipeline_cut_and_schedule_are_shown(
     assert not seen.ranks.isVisibleTo(seen)
 
 
-def test_rank_waits_are_shown_for_ddp(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_rank_waits_are_shown_for_ddp(open_window: OpenWindow, qtbot: QtBot) -> None:
     job = sample_job().with_fields(model="mnist_cnn", epochs=1, strategy="ddp", devices=("cpu", "cpu"), balance="speed")
     window = open_window()
     seen = train(window, job, qtbot)
     assert seen.headline("ranks")
     assert "Rank 1 · CPU worker 1: compute" in seen.ranks.accessibleDescription()
     assert not seen.cut.isVisibleTo(seen)
-    assert window.workspace is not None
     shares = [line.text for line in window.workspace.session.data.lines if line.text.startswith("Shares of each batch")]
     assert len(shares) <= 1  # none where both were measured to be equally fast

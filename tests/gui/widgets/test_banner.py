@@ -36,7 +36,6 @@ def test_banner_close_button(styled: QApplication, qtbot: QtBot) -> None:
     qtbot.addWidget(banner)
     banner.say("Done.", "ok")
     cross = banner.findChild(QToolButton)
-    assert cross is not None
     assert cross.accessibleName() == "Dismiss the message"
     with qtbot.waitSignal(banner.closed):
         cross.click()

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from PySide6.QtCore import QCoreApplication
-from PySide6.QtWidgets import QApplication, QLabel, QWidget
-from pytestqt.qtbot import QtBot
+from PySide6.QtWidgets import QLabel, QWidget
 
 from engine.contract.job import Job
 from engine.contract.problems import Problem
@@ -21,6 +20,7 @@ from gui.run.page import RunPage
 from gui.run.predictions.view import PredictionsView
 from gui.runs.page import RunsPage
 from gui.sources.run_session import RunSession
+from tests.support.widgets import ShowWidget
 
 JOB = Job.from_fields(dataset="/data", model="resnet18", strategy="pipeline", devices=("cpu", "cpu"))
 TOO_LARGE = Problem(
@@ -66,12 +66,8 @@ MAKERS: list[Callable[[], QWidget]] = [
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_empty_state_shows_full_text_at_every_width(
-    styled: QApplication, qtbot: QtBot, make: Callable[[], QWidget]
-) -> None:
-    page = make()
-    qtbot.addWidget(page)
-    page.show()
+def test_empty_state_shows_full_text_at_every_width(show_widget: ShowWidget, make: Callable[[], QWidget]) -> None:
+    page = show_widget(make())
     for width in (360, 420, 480, 720, 1400):
         page.resize(width, 240)
         QCoreApplication.processEvents()

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QApplication
-from pytestqt.qtbot import QtBot
 
 from engine.contract.images import LegendEntry
 from gui.widgets.legend import SWATCH, Legend
+from tests.support.widgets import ShowWidget
 
 FEW = (LegendEntry("road", ""), LegendEntry("car", "#ff00ff"))
 MANY = tuple(LegendEntry(f"a class of number {number}", f"#{number:02x}80ff") for number in range(90))
 
 
 @pytest.fixture
-def legend(styled: QApplication, qtbot: QtBot) -> Legend:
-    created = Legend()
-    qtbot.addWidget(created)
-    created.resize(500, 40)
-    created.show()
-    return created
+def legend(show_widget: ShowWidget) -> Legend:
+    return show_widget(Legend(), 500, 40)
 
 
 def test_legend_shows_all_entries(legend: Legend) -> None:

@@ -227,18 +227,14 @@ def test_energy_counter_reset() -> None:
     seen = watched(full_gpu(energy_j=1000.0))
     later = watched(full_gpu(energy_j=4600.0), time=START + 60)
     used = energy.used(seen)
-    assert used is not None
     assert (used.joules, used.since) == (0.0, START)
     used = energy.used(later)
-    assert used is not None
     assert (used.joules, used.since) == (3600.0, START)
     energy.reset(seen.key)
     used = energy.used(later)
-    assert used is not None
     assert (used.joules, used.since) == (0.0, START + 60)
     # A reloaded driver counts from 0.
     used = energy.used(watched(full_gpu(energy_j=5.0), time=START + 90))
-    assert used is not None
     assert (used.joules, used.since) == (0.0, START + 90)
     assert energy.used(watched(plain_gpu())) is None
 

@@ -24,7 +24,6 @@ def place(styled: QApplication, qtbot: QtBot) -> QWidget:
 
 def put(figures: ValueGrid, place: QWidget) -> ValueGrid:
     layout = place.layout()
-    assert layout is not None
     layout.addWidget(figures)
     layout.activate()
     return figures
@@ -67,7 +66,6 @@ def test_grid_reserves_longest_form(place: QWidget) -> None:
     at = next(x for x in range(400) if (found := figures.figure_at(QPoint(x, 5))) is not None and found.id == "b")
     figures.show_figures([LabelledValue("a", "", "1 W"), LabelledValue("b", "", "5 W")])
     found = figures.figure_at(QPoint(at, 5))
-    assert found is not None
     assert found.id == "b"
     before = figures.figure_at(QPoint(at - 2, 5))
     assert before is None or before.id == "a"
@@ -79,7 +77,6 @@ def test_grid_rearranges_changed_values(place: QWidget) -> None:
     figures.show_figures(FEW[1:])
     assert figures.shown == FEW[1:]
     first = figures.figure_at(QPoint(1, 1))
-    assert first is not None
     assert first.id == "f1"
 
 

@@ -23,6 +23,7 @@ from tests.gui.monitor.machines import GIB, NOW, numbered, process, see
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 from tests.support.nvml_profiles import FOREIGN, MACHINES
 from tests.support.nvml_stub import NvmlStub
+from tests.support.widgets import ShowWidget
 
 RUN = RunInterval("20990101-000000-resnet18-ab12", "flowers", (UUIDS[0], UUIDS[1]), "running", NOW - 60, supervisor=700)
 Row = tuple[int, str]
@@ -41,12 +42,8 @@ def marks(qtbot: QtBot) -> RunIntervals:
 
 
 @pytest.fixture
-def view(styled: QApplication, qtbot: QtBot, hosts: Hosts, marks: RunIntervals) -> ProcessesView:
-    created = ProcessesView(hosts, marks)
-    qtbot.addWidget(created)
-    created.resize(1000, 500)
-    created.show()
-    return created
+def view(show_widget: ShowWidget, hosts: Hosts, marks: RunIntervals) -> ProcessesView:
+    return show_widget(ProcessesView(hosts, marks), 1000, 500)
 
 
 def column(title: str) -> int:
@@ -248,7 +245,6 @@ def test_selection_and_scroll_survive_refresh(hosts: Hosts, view: ProcessesView)
         )
         see(hosts, one_gpu(*kept, process(70 + second, memory_used_bytes=0), time=NOW + second))
         chosen = view.selected()
-        assert chosen is not None
         assert (chosen.pid, chosen.running_s) == (40, 3600 + second)
         assert view.tree.verticalScrollBar().value() == scrolled
 
@@ -260,7 +256,6 @@ def test_selection_survives_regrouping(hosts: Hosts, view: ProcessesView) -> Non
     see(hosts, one_gpu(first, process(812, ancestors=(2, 1))))
     assert [depth for depth, _ in rows(view)] == [0, 1, 1]
     chosen = view.selected()
-    assert chosen is not None
     assert chosen.pid == 811
     assert all(view.tree.isExpanded(index) for index in every_index(view) if view.rows.hasChildren(index))
 
@@ -269,7 +264,6 @@ def test_selection_ends_with_process(hosts: Hosts, view: ProcessesView) -> None:
     see(hosts, one_gpu(process(5), process(6), process(7)))
     choose(view, 1)
     chosen = view.selected()
-    assert chosen is not None
     see(hosts, one_gpu(*(process(pid) for pid in (5, 6, 7) if pid != chosen.pid)))
     assert view.selected() is None
     assert not view.end.isEnabled()

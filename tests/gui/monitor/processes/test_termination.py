@@ -42,7 +42,6 @@ def start() -> Iterator[Start]:
     def run(program: str) -> subprocess.Popen[str]:
         child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
         children.append(child)
-        assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         return child
 
@@ -246,7 +245,6 @@ def test_end_process_found_by_sampler(
         pytest.skip("in a container NVML's pids are the host's")
     view.tree.setCurrentIndex(view.rows.index(0, 0))
     chosen = view.selected()
-    assert chosen is not None
     assert (chosen.pid, chosen.mine, chosen.memory_used_bytes) == (child.pid, True, 3 << 30)
     assert POLITE[:20] in chosen.command
     view.end.click()

@@ -23,6 +23,7 @@ from tests.gui.monitor.machines import joined, numbered, see, within
 from tests.gui.sources.devices.snapshots import UUIDS, snapshot
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
+from tests.support.widgets import ShowWidget
 
 HALVES = within(range(4), range(4, 8))
 
@@ -35,12 +36,8 @@ def hosts(qtbot: QtBot, tmp_path: Path) -> Iterator[Hosts]:
 
 
 @pytest.fixture
-def view(styled: QApplication, qtbot: QtBot, hosts: Hosts) -> TopologyView:
-    created = TopologyView(hosts)
-    qtbot.addWidget(created)
-    created.resize(1100, 600)
-    created.show()
-    return created
+def view(show_widget: ShowWidget, hosts: Hosts) -> TopologyView:
+    return show_widget(TopologyView(hosts), 1100, 600)
 
 
 def machine(count: int, topology: Topology | None) -> Snapshot:

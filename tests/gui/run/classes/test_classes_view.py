@@ -23,7 +23,7 @@ from gui.style import theme
 from tests.gui.run.evaluated_run import CLASSES, CONFUSION, events
 from tests.gui.sources.written_runs import job
 from tests.support.run_data import data_from
-from tests.support.visible_text import visible_text
+from tests.support.widgets import ShowWidget, visible_text
 
 
 def data_of() -> RunData:
@@ -31,12 +31,8 @@ def data_of() -> RunData:
 
 
 @pytest.fixture
-def view(styled: QApplication, qtbot: QtBot) -> ClassesView:
-    made = ClassesView()
-    qtbot.addWidget(made)
-    made.resize(620, 560)
-    made.show()
-    return made
+def view(show_widget: ShowWidget) -> ClassesView:
+    return show_widget(ClassesView(), 620, 560)
 
 
 def shown(table: ClassTable) -> list[list[str]]:

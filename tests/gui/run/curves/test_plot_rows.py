@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from PySide6.QtCore import QPoint, Qt
 from pytestqt.qtbot import QtBot
 
-from gui.main_window import MainWindow
 from gui.run.curves.plot_chooser import PlotList
 from gui.run.curves.plot_rows import PlotRows
 from tests.gui.sources.written_runs import a_run
+from tests.support.widgets import OpenWindow
 
 
 def in_order(rows: PlotRows) -> list[str]:
@@ -21,15 +19,13 @@ def in_order(rows: PlotRows) -> list[str]:
     return [name for _, name in sorted(positions)]
 
 
-def test_plot_rows_are_chosen_ordered_and_enlarged(open_window: Callable[[], MainWindow], qtbot: QtBot) -> None:
+def test_plot_rows_are_chosen_ordered_and_enlarged(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
     window.resize(1280, 800)
-    assert window.workspace is not None
     window.show_run(a_run(80))
     page = window.workspace.run
     qtbot.waitUntil(page.result.isVisible)
     charts = page.charts
-    assert charts is not None
     loss, rows = charts.loss, charts.rows
     qtbot.waitUntil(lambda: loss.height() >= 0.45 * window.height())
     assert loss.mapTo(window, loss.rect().bottomLeft()).y() < window.status.y(), "all of it is in sight"

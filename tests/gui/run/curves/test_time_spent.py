@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,16 +12,15 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import Advice, Chosen, TimeSpent
-from gui.main_window import MainWindow
 from gui.run.curves.time_bar import BAR_HEIGHT, ORDER, TimeBar, describe_time
 from gui.run.curves.time_spent import TimeSpentView
 from gui.sources.run_data import RunData
 from gui.style import fills, theme
 from tests.support.run_data import data_from
+from tests.support.widgets import OpenWindow
 
 PARTS = {"data": 0.004, "augment": 0.0002, "forward": 0.0018, "backward": 0.0036, "optimizer": 0.0004}
 MORE_WORKERS = Advice(sentence="The CPU waits: 2 more would feed it.", field="loader_workers", value=4, live=True)
-NEXT_TIME = Advice(sentence="The GPU computes in fp32.", field="precision", value="bf16")
 FINE = Advice(sentence="The CPU is busy 97 % of the time; there is no bottleneck.")
 
 
@@ -139,9 +137,8 @@ def test_time_view_has_no_button_for_unknown_field(view: TimeSpentView) -> None:
     assert view.change.isHidden()
 
 
-def test_window_puts_advised_setting_into_form(open_window: Callable[[], MainWindow]) -> None:
+def test_window_puts_advised_setting_into_form(open_window: OpenWindow) -> None:
     window = open_window()
-    assert window.workspace is not None
     window.workspace.run.setting_requested.emit("loader_workers", 7)
     assert window.form.field_value("loader_workers") == 7
     assert "Loader workers" in window.message.text()

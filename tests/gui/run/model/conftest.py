@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from gui.run.model.view import ModelView
 from gui.run.order_pages import RESULT
 from tests.gui.run.model.saved_evaluations import make_dataset, save_evaluation
 from tests.gui.sources.written_runs import a_run
+from tests.support.widgets import ShowWidget
 
 
 @pytest.fixture(autouse=True)
@@ -39,13 +39,8 @@ def run(dataset: Path) -> RunFolder:
 
 
 @pytest.fixture
-def empty_view(styled: QApplication, qtbot: QtBot) -> Iterator[ModelView]:
-    made = ModelView()
-    qtbot.addWidget(made)
-    made.resize(600, 620)
-    made.show()
-    yield made
-    made.close_work()
+def empty_view(show_widget: ShowWidget) -> ModelView:
+    return show_widget(ModelView(), 600, 620)
 
 
 @pytest.fixture

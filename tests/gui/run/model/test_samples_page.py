@@ -51,7 +51,6 @@ def test_wall_loads_visible_thumbnails(page: SamplesPage, qtbot: QtBot) -> None:
     thumbnails = page.wall.thumbnails
     qtbot.waitUntil(lambda: (page.wall.grab() is not None) and thumbnails.image(page.wall.shown.file(0)) is not None)
     image = thumbnails.image(page.wall.shown.file(0))
-    assert image is not None
     assert (image.width(), image.height()) == (12, 8)
 
 
@@ -125,7 +124,6 @@ def make_review(opened: OpenedEvaluation) -> Review:
 
 def test_review_shows_wrong_labels_and_duplicates(view: ModelView, page: SamplesPage, qtbot: QtBot) -> None:
     opened = view.result.opened
-    assert opened is not None
     assert not page.review.shown.isVisible()
     file = opened.kept.folder.parents[1] / "reviews" / "1.json"
     file.parent.mkdir()

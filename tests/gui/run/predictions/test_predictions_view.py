@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QColor, QImage
-from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunFolder
@@ -19,16 +18,12 @@ from gui.run.predictions.view import PredictionsView
 from gui.sources.run_data import RunData
 from tests.gui.run.evaluated_run import a_looked_run, draw
 from tests.gui.sources.written_runs import a_run
-from tests.support.visible_text import visible_text
+from tests.support.widgets import ShowWidget, visible_text
 
 
 @pytest.fixture
-def view(styled: QApplication, qtbot: QtBot) -> PredictionsView:
-    made = PredictionsView()
-    qtbot.addWidget(made)
-    made.resize(620, 560)
-    made.show()
-    return made
+def view(show_widget: ShowWidget) -> PredictionsView:
+    return show_widget(PredictionsView(), 620, 560)
 
 
 @pytest.fixture

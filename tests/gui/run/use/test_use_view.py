@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.inference.prediction import PREDICTED
@@ -19,6 +18,7 @@ from gui.run.order_pages import FAILURE, FORM, RESULT
 from gui.run.use.view import CONVERT, LIVE, UseView
 from tests.support.drops import drop_event
 from tests.support.trained_runs import LABELS, Trained, train
+from tests.support.widgets import ShowWidget
 from tests.support.worker_group import Forker
 
 
@@ -30,13 +30,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
 
 
 @pytest.fixture
-def view(styled: QApplication, qtbot: QtBot) -> Iterator[UseView]:
-    made = UseView()
-    qtbot.addWidget(made)
-    made.resize(800, 640)
-    made.show()
-    yield made
-    made.close_work()
+def view(show_widget: ShowWidget) -> UseView:
+    return show_widget(UseView(), 800, 640)
 
 
 def test_use_view_predicts_dropped_files(view: UseView, trained: Trained, tmp_path: Path, qtbot: QtBot) -> None:

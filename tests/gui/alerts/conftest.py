@@ -1,4 +1,4 @@
-"""Time for tests of alerts: snapshots, one a second, as hosts would send them."""
+"""Alerts over simulated time: snapshots, one a second, as hosts would send them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+import pytest
 from PySide6.QtCore import QObject
+from PySide6.QtWidgets import QApplication
 
 from engine.contract.devices import Gpu, NvmlStatus
 from gui.alerts.rules import KindId
@@ -17,7 +19,7 @@ START = 1_700_000_000.0
 
 
 class Watched(QObject):
-    """`Alerts` and all that they have said. `now` is the time of the last snapshot and of their clock."""
+    """`Alerts` and what they have reported. `now` is the time of the last snapshot and of their clock."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -45,10 +47,15 @@ class Watched(QObject):
             )
 
     def set(self, kind: KindId, **changes: object) -> None:
-        """Changes a rule."""
+        """Change a rule."""
         self.alerts.set_rule(msgspec.structs.replace(self.alerts.rules[kind], **changes))
 
     @property
     def kinds(self) -> list[str]:
         """Return the kinds of the active alerts."""
         return [alert.kind for alert in self.alerts.active_alerts]
+
+
+@pytest.fixture
+def watched(styled: QApplication, tmp_path: Path) -> Watched:
+    return Watched(tmp_path)

@@ -1,0 +1,40 @@
+"""What tests of widgets share: showing them, finding parts of them, and reading their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from PySide6.QtCore import QAbstractItemModel
+from PySide6.QtWidgets import QAbstractButton, QLabel, QWidget
+
+from gui.main_window import MainWindow
+
+W = TypeVar("W", bound=QWidget)
+
+OpenWindow = Callable[[], MainWindow]
+"""Type of the fixture `open_window`."""
+
+
+class ShowWidget(Protocol):
+    """Type of the fixture `show_widget`."""
+
+    def __call__(
+        self, widget: W, width: int = 0, height: int = 0, *, close: Callable[[W], object] | None = None
+    ) -> W: ...
+
+
+def visible_text(widget: QWidget) -> str:
+    """Return the texts of the visible labels in `widget`, one per line."""
+    return "\n".join(label.text() for label in widget.findChildren(QLabel) if label.isVisible())
+
+
+def button(widget: QWidget, name: str) -> QAbstractButton:
+    """Return the first visible button whose accessible name or text starts with `name`."""
+    buttons = (each for each in widget.findChildren(QAbstractButton) if each.isVisible())
+    return next(each for each in buttons if (each.accessibleName() or each.text().replace("&", "")).startswith(name))
+
+
+def column_texts(model: QAbstractItemModel, column: int) -> list[str]:
+    """Return the texts of a column from top to bottom."""
+    return [model.index(row, column).data() for row in range(model.rowCount())]
