@@ -47,10 +47,11 @@ def selected(window: HelpWindow) -> str:
 def test_help_opens_by_f1_and_closes_by_escape(open_window: OpenWindow, qtbot: QtBot) -> None:
     main = open_window()
     qtbot.waitActive(main)
-    assert main.help is None
+    assert main.help is None  # it is created by its first use
     qtbot.keyClick(main, Qt.Key.Key_F1)
     qtbot.waitUntil(lambda: main.help is not None and main.help.isVisible())
     first = main.help
+    assert first is not None
     assert not first.isModal()
     assert first.page == "index.md"
     qtbot.keyClick(first, Qt.Key.Key_Escape)

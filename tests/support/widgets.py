@@ -1,4 +1,4 @@
-"""What tests of widgets share: showing them, finding parts of them, and reading their texts."""
+"""Helpers for tests of widgets: types of fixtures, and searches for texts and buttons."""
 
 from __future__ import annotations
 
