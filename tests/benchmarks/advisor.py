@@ -30,8 +30,6 @@ from typing import Any
 import msgspec
 import psutil
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from engine.advisor.advice.contenders import Contender, rank
 from engine.advisor.advice.setups import Setup, list_setups
 from engine.advisor.advice.trial_files import TrialOrder
@@ -43,10 +41,10 @@ from engine.contract.events import EVENT, RunFinished
 from engine.contract.job import Job, save_job
 from engine.contract.messages import Done
 from engine.system import paths
+from tests.benchmarks.frame import ROOT, empty_home, options_of, where
 from tests.support.consent import agreed
-from tests.support.timed_runs import make_images, where
+from tests.support.timed_runs import make_images
 
-ROOT = Path(__file__).resolve().parents[2]
 MIN_SPEED, TIME_OFF, MEMORY_OFF = 0.95, 0.10, 0.15
 OVER_S = 3.0
 """Permitted seconds beyond the budget for ending the last trial."""
@@ -259,7 +257,7 @@ def prove(name: str, case: Case, seconds: float, trial_s: float) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--only", nargs="+", default=[])
     parser.add_argument("--seconds", type=float, default=30.0, help="the advisor's time for each job")
     parser.add_argument(
@@ -273,11 +271,10 @@ def main() -> None:
         print(json.dumps(measure(jobs, chosen.seconds)))
         return
     print(where(), flush=True)
-    with tempfile.TemporaryDirectory() as home:
-        os.environ["FOOTPLATE_HOME"] = home
+    with empty_home() as folder:
         wrong = [
             said
-            for name, case in cases(Path(home), chosen.epochs).items()
+            for name, case in cases(folder, chosen.epochs).items()
             if not chosen.only or name in chosen.only
             for said in prove(name, case, chosen.seconds, chosen.trial_seconds)
         ]

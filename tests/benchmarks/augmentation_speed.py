@@ -21,8 +21,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from engine.contract.augmentation import describe, transforms
 from engine.contract.job import Job
 from engine.data.datasets.open_splits import open_splits
@@ -31,9 +29,8 @@ from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import RandomStreams
 from engine.system import linux
 from engine.tasks.registry import TASKS
-from tests.support.timed_runs import where
+from tests.benchmarks.frame import DATASETS, options_of, where
 
-DATASETS = Path(__file__).resolve().parents[3] / "shared/datasets"
 MODELS = (("resnet18", 128), ("timm:tf_efficientnet_lite0", 160))
 AIM = 0.97
 WARM = 2
@@ -108,7 +105,7 @@ def measure(chosen: argparse.Namespace, name: str, size: int) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--strength", default="medium")
     parser.add_argument("--turns", type=int, default=21)
     parser.add_argument("--steps", type=int, default=3)

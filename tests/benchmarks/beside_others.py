@@ -11,7 +11,6 @@ reported and skipped. The exit code is 1 if a median exceeds its tolerance, and 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import fcntl
 import json
@@ -28,16 +27,14 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
-from pathlib import Path
 
 import msgspec
 import psutil
 
 from engine.contract.devices import Gpu, Snapshot
+from tests.benchmarks.frame import ROOT, options_of, where
 from tests.support.gpu_watch import gpu_name
-from tests.support.timed_runs import where
 
-ROOT = Path(__file__).resolve().parents[2]
 SCREEN = (40, 120)
 """Rows and columns of the terminals."""
 WARM_S = 4.0
@@ -224,7 +221,7 @@ def loaded(wanted: bool) -> Iterator[None]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--idle", action="store_true", help="do not load the GPU")
     options = parser.parse_args()

@@ -7,19 +7,16 @@ aim is a mean pause of at most 2 % of the interval; otherwise the exit code is 1
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
-import tempfile
 import time
-from pathlib import Path
+from contextlib import closing
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.contract.events import CheckpointSaved, StepMetrics
 from engine.contract.job import Job
-from tests.support.timed_runs import make_images, where
+from tests.benchmarks.frame import empty_home, options_of, where
+from tests.support.timed_runs import make_images
 from tests.support.worker_group import Forker, WorkerGroup
 
 AIM = 0.02
@@ -28,7 +25,7 @@ WARM = 3
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--minutes", type=float, default=1.0, help="between checkpoints")
     parser.add_argument("--count", type=int, default=3, help="checkpoints")
     parser.add_argument("--device", default="cpu", help="cpu, or the UUID of a GPU")
@@ -50,8 +47,7 @@ def main() -> int:
         # A last step, so that all of those which the writing slowed down are among them.
         return len(saved) == chosen.count and bool(steps) and steps[-1] > writing[-1][1]
 
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
+    with empty_home() as folder, closing(Forker()) as forker:
         job = Job.from_fields(
             dataset=str(make_images(folder / "images", 20_000, chosen.side, ".bmp", distinct=64)),
             model="resnet50",
@@ -64,13 +60,11 @@ def main() -> int:
             compile="off",
             checkpoint_minutes=chosen.minutes,
         )
-        forker = Forker()
         group = WorkerGroup(forker, job, folder / "run", every_step=True, threads=chosen.threads)
         try:
             group.read(enough, 60 * chosen.minutes * (chosen.count + 1) + 300)
         finally:
             group.close()
-            forker.close()
         if len(saved) < chosen.count:
             raise SystemExit(group.logs() or str(group.messages[-3:]))
 

@@ -11,32 +11,28 @@ from __future__ import annotations
 import argparse
 import copy
 import multiprocessing
-import platform
 import statistics
 import sys
 import tempfile
 import time
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import torch
 from torch import nn
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from engine.contract.cut import Cut  # noqa: E402
-from engine.contract.job import Job  # noqa: E402
-from engine.contract.worker import WorkerSpec  # noqa: E402
-from engine.data.loading.base_loader import Batch  # noqa: E402
-from engine.optim.optimizer_step import OptimizerStep  # noqa: E402
-from engine.strategies.base import ResolvedJob  # noqa: E402
-from engine.strategies.pipeline import Pipeline  # noqa: E402
-from engine.strategies.pipelining.model_split import Traces  # noqa: E402
-from engine.tasks.registry import TASKS  # noqa: E402
-from tests.support.dataset_infos import dataset_info  # noqa: E402
+from engine.contract.cut import Cut
+from engine.contract.job import Job
+from engine.contract.worker import WorkerSpec
+from engine.data.loading.base_loader import Batch
+from engine.optim.optimizer_step import OptimizerStep
+from engine.strategies.base import ResolvedJob
+from engine.strategies.pipeline import Pipeline
+from engine.strategies.pipelining.model_split import Traces
+from engine.tasks.registry import TASKS
+from tests.benchmarks.frame import options_of, where
+from tests.support.dataset_infos import dataset_info
 
 AIM = 0.95
 MICROBATCHES = 8
@@ -184,12 +180,12 @@ def asked(chosen: argparse.Namespace) -> list[Setting]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="some of those that are tried by default")
     parser.add_argument("--schedule", default="1f1b", choices=("gpipe", "1f1b"))
     parser.add_argument("--steps", type=int, default=2, help="timed steps at each place (%(default)s)")
     chosen = parser.parse_args()
-    print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}; {chosen.schedule}")
+    print(f"{where()}; {chosen.schedule}")
     answers, theirs = multiprocessing.Pipe(duplex=False)
     context = multiprocessing.get_context("fork")
     worst = 1.0

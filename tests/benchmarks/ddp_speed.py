@@ -8,21 +8,19 @@ Prints images per second and the ratios of medians. Aims: 0.95 of side by side, 
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from engine.contract.job import Job
+from tests.benchmarks.frame import empty_home, options_of, print_rates, where
 from tests.support import tutorials
 from tests.support.sides import Setting, apart
-from tests.support.timed_runs import TimedRun, make_images, side_by_side, where
+from tests.support.timed_runs import TimedRun, make_images, side_by_side
 from tests.support.worker_group import Forker
 
 SIZE, WORKERS = 128, 2
@@ -40,43 +38,34 @@ def tutorial(data: Path, batch: int, warm: int, steps: int) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--batch-size", type=int, default=128, help="of both workers together")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8, help="measured per round")
     chosen = parser.parse_args()
     batch, steps = chosen.batch_size, chosen.steps
     rates: dict[str, list[float]] = {name: [] for name in SIDES}
-    forkers = Forker(), Forker()
-    try:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            epoch = steps + 2
-            warm = epoch + 1
-            data = make_images(folder / "data", epoch * batch + 8, 160)
-            fields: dict[str, Any] = {
-                "dataset": str(data), "model": "resnet18", "image_size": SIZE, "epochs": 1000, "loader_workers": 1,
-            }  # fmt: skip
-            ddp = Job.from_fields(**fields, batch_size=batch, strategy="ddp", devices=("cpu",) * WORKERS)
-            alone = Job.from_fields(**fields, batch_size=batch // WORKERS)
-            for number in range(chosen.rounds):
-                place = folder / str(number)
-                rates[SIDES[0]].append(TimedRun(forkers[0], ddp, place / "ddp", warm=warm, steps=steps).rate)
-                # Half the batch, so twice as many steps to an epoch.
-                beside = side_by_side(forkers, alone, place / "side", warm=warm * WORKERS, steps=steps * WORKERS)
-                rates[SIDES[1]].append(beside)
-                rates[SIDES[2]].append(tutorial(data, batch, warm, steps))
-    finally:
-        for forker in forkers:
-            forker.close()
+    with empty_home() as folder, closing(Forker()) as first, closing(Forker()) as second:
+        epoch = steps + 2
+        warm = epoch + 1
+        data = make_images(folder / "data", epoch * batch + 8, 160)
+        fields: dict[str, Any] = {
+            "dataset": str(data), "model": "resnet18", "image_size": SIZE, "epochs": 1000, "loader_workers": 1,
+        }  # fmt: skip
+        ddp = Job.from_fields(**fields, batch_size=batch, strategy="ddp", devices=("cpu",) * WORKERS)
+        alone = Job.from_fields(**fields, batch_size=batch // WORKERS)
+        for number in range(chosen.rounds):
+            runs = folder / str(number)
+            rates[SIDES[0]].append(TimedRun(first, ddp, runs / "ddp", warm=warm, steps=steps).rate)
+            # Half the batch, so twice as many steps to an epoch.
+            window = {"warm": warm * WORKERS, "steps": steps * WORKERS}
+            rates[SIDES[1]].append(side_by_side((first, second), alone, runs / "side", **window))
+            rates[SIDES[2]].append(tutorial(data, batch, warm, steps))
     print(where())
     print(
         f"resnet18, {SIZE} px, batch {batch}, {WORKERS} workers of one thread, {chosen.rounds} rounds of {steps} steps"
     )
-    medians = {name: statistics.median(values) for name, values in rates.items()}
-    for name, values in rates.items():
-        told = ", ".join(f"{value:.1f}" for value in values)
-        print(f"{name}: {medians[name]:.1f} images/s ({told})")
+    medians = print_rates(rates)
     beside, script = medians[SIDES[0]] / medians[SIDES[1]], medians[SIDES[0]] / medians[SIDES[2]]
     print(f"DDP of side by side: {beside:.3f} (aim 0.95); of the tutorial's script: {script:.3f} (aim 1.0)")
     return 0 if beside >= 0.95 and script >= 1.0 else 1

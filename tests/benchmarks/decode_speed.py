@@ -12,7 +12,6 @@ torchvision.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import sys
@@ -24,8 +23,6 @@ from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 import numpy as np
 import torch
 from PIL import Image
@@ -35,7 +32,8 @@ from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import open_splits
 from engine.data.decoding.images import decode, fit, jpeg_pixels
 from engine.data.loading.decode_pool import ImageSource
-from tests.support.timed_runs import make_images, where
+from tests.benchmarks.frame import options_of, where
+from tests.support.timed_runs import make_images
 
 SIZES = (64, 160, 224)
 WHOLE = 1 << 20
@@ -116,7 +114,7 @@ def cached_rates(images: ImageSet, size: int, threads: int, cache: str) -> tuple
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--dataset", help="a folder of JPEGs, one folder per class")
     parser.add_argument("--images", type=int, default=2000, help="how many to make otherwise")
     parser.add_argument("--seconds", type=float, default=1.0, help="of processor time for each line")

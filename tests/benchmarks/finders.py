@@ -8,18 +8,15 @@ interrupted benchmarks continue.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.cli.children import carry_out
 from engine.contract.events import Failed, StepMetrics, Validation
@@ -27,11 +24,10 @@ from engine.contract.finders import FinderOrder
 from engine.contract.job import Job
 from engine.processes.orders import OrderError
 from engine.supervisor.environment import usable_cores
+from tests.benchmarks.frame import SHARED, options_of, where
 from tests.benchmarks.outcome import Results, commit
-from tests.support.timed_runs import where
 from tests.support.worker_group import Forker, WorkerGroup
 
-SHARED = Path(__file__).resolve().parents[3] / "shared"
 SWEEP = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 AIM = 0.98
 
@@ -116,7 +112,7 @@ def compare(forker: Forker, name: str, job: Job, results: Results, seeds: int) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--shared", type=Path, default=SHARED, help="the folder of datasets/ and weights/")
     parser.add_argument("--only", nargs="+", default=[])
     parser.add_argument("--seeds", type=int, default=3)
@@ -124,15 +120,12 @@ def main() -> None:
     chosen = parser.parse_args()
     print(where(), flush=True)
     results = Results(chosen.results)
-    forker = Forker()
-    try:
+    with closing(Forker()) as forker:
         shares = {
             name: compare(forker, name, job, results, chosen.seeds)
             for name, job in jobs(chosen.shared).items()
             if not chosen.only or name in chosen.only
         }
-    finally:
-        forker.close()
     if not shares:
         raise SystemExit(f"None of the datasets is in {chosen.shared / 'datasets'}. Set --shared.")
     if any(share < AIM for share in shares.values()):

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -24,8 +23,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+from tests.benchmarks.frame import ROOT, options_of, where
 
 AIM_FILES_PER_S = 50_000
 CLASSES = 100
@@ -95,7 +93,7 @@ def measured(look: str, folder: Path) -> tuple[float, float, int]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--files", type=int, nargs="+", default=[1000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--separate", action="store_true", help="no hard links: every file its own")
     parser.add_argument("--measure", nargs=2, metavar=("LOOK", "FOLDER"), help=argparse.SUPPRESS)
@@ -103,7 +101,7 @@ def main() -> int:
     if options.measure:
         measure(*options.measure)
         return 0
-    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(where())
     print(
         f"{'files':>10}  {'look':10} {'seconds':>8} {'files/s':>10} {'CPU us/file':>12} {'MiB':>7} {'bytes/file':>10}"
     )

@@ -8,23 +8,20 @@ and their difference. Aim: 100 ms more.
 from __future__ import annotations
 
 import json
-import os
 import select
 import shlex
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.contract.events import Event
 from engine.runs.connection import RunConnection
 from engine.runs.folder import RunFolder
 from engine.system.paths import sample_dataset
-from tests.support.machines import ROOT, Machines, until, why_not
+from tests.benchmarks.frame import machines, where
+from tests.support.machines import ROOT, Machines, until
 
 SECONDS = 30.0
 AIM_S = 0.1
@@ -45,13 +42,13 @@ def listen(folder: str, until_s: float) -> dict[int, float]:
     return found
 
 
-def measure(machines: Machines, run_id: str, folder: str) -> dict[str, list[float]]:
+def measure(pair: Machines, run_id: str, folder: str) -> dict[str, list[float]]:
     client = shlex.join([sys.executable, str(Path(__file__).resolve()), "--client"])
     until_s = str(time.time() + SECONDS)
-    there = machines.start_on(NODE, f"{client} {machines.home_of(NODE)}/runs/{run_id} {until_s}")
+    there = pair.start_on(NODE, f"{client} {pair.home_of(NODE)}/runs/{run_id} {until_s}")
     here = subprocess.run(
         [*shlex.split(client), folder, until_s],
-        env=machines.environment(),
+        env=pair.environment(),
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -67,31 +64,22 @@ def measure(machines: Machines, run_id: str, folder: str) -> dict[str, list[floa
 
 
 def main() -> int:
-    from tests.support.timed_runs import where  # which imports torch, as a client is not to
-
-    if why := why_not():
-        raise SystemExit(why)
-    with tempfile.TemporaryDirectory(prefix="fpb") as name:
-        machines = Machines(Path(name), (NODE,))
-        try:
-            machines.footplate("hosts", "add", NODE, "--no-check")
-            train = f"footplate train {sample_dataset()} --model mnist_cnn --devices cpu --epochs 10000 --detach"
-            run_id = machines.start_on(NODE, train).communicate(timeout=60)[0].split()[-1]
-            log = RunFolder(machines.home_of(NODE) / "runs" / run_id).events_file
-            until(lambda: log.exists() and b'"step"' in log.read_bytes(), 120, "it does not train")
-            follower = subprocess.Popen(
-                ["ip", "netns", "exec", machines.space("head"), sys.executable, "-m", "engine.machines.follower", NODE, run_id],
-                env=machines.environment(), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            )  # fmt: skip
-            assert follower.stdin is not None
-            assert follower.stdout is not None
-            folder = json.loads(follower.stdout.readline())["folder"]
-            print(where(), f"load {os.getloadavg()[0]:.1f}")
-            found = measure(machines, run_id, folder)
-            follower.stdin.close()
-            follower.wait(10)
-        finally:
-            machines.close()
+    with machines(NODE) as pair:
+        train = f"footplate train {sample_dataset()} --model mnist_cnn --devices cpu --epochs 10000 --detach"
+        run_id = pair.start_on(NODE, train).communicate(timeout=60)[0].split()[-1]
+        log = RunFolder(pair.home_of(NODE) / "runs" / run_id).events_file
+        until(lambda: log.exists() and b'"step"' in log.read_bytes(), 120, "it does not train")
+        follower = subprocess.Popen(
+            ["ip", "netns", "exec", pair.space("head"), sys.executable, "-m", "engine.machines.follower", NODE, run_id],
+            env=pair.environment(), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert follower.stdin is not None
+        assert follower.stdout is not None
+        folder = json.loads(follower.stdout.readline())["folder"]
+        print(where())
+        found = measure(pair, run_id, folder)
+        follower.stdin.close()
+        follower.wait(10)
     print(f"{len(found['added'])} events:")
     for side, ages in found.items():
         ms = sorted(1000 * age for age in ages)

@@ -9,21 +9,17 @@ event; otherwise the exit code is 1.
 
 from __future__ import annotations
 
-import argparse
 import collections
 import os
 import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 from PySide6.QtCore import QEvent, QObject, QTimer
 from PySide6.QtWidgets import QApplication
 
 from gui.main_window import MainWindow
-from tests.support.training_window import training_window, where
+from gui.style import theme
+from tests.benchmarks.frame import empty_home, options_of, where
 
 AIM_MS = 50.0
 Worst = tuple[float, float, str]
@@ -33,6 +29,7 @@ class TimedApplication(QApplication):
     """Times each event that is delivered from the event loop, with all that it brings about."""
 
     def __init__(self) -> None:
+        os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
         super().__init__(["footplate"])
         self.counting = False
         self.inside = 0
@@ -89,12 +86,20 @@ class Scenario:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--dataset", default="")
     options = parser.parse_args()
     app = TimedApplication()
-    with training_window(app, options.dataset) as window:
+    theme.apply(app)
+    with empty_home():
+        window = MainWindow()
+        if options.dataset:
+            window.job_panel.set_dataset(options.dataset)
+        window.job_panel.set_field("model", "mnist_cnn")
+        window.job_panel.set_field("epochs", 10_000)
+        window.resize(1280, 800)
+        window.show()
         scenario = Scenario(app, window, options.seconds)
         app.exec()
     print(where())

@@ -15,13 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from engine.contract.inference.review import decode_review
+from tests.benchmarks.frame import ROOT, where
 from tests.support.flipped_labels import flip_labels
-from tests.support.timed_runs import where
 
-ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT.parent / "shared/datasets/fashion_mnist_small"
 FIRST = 0.15
 AIM = 0.6

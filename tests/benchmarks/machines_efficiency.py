@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import statistics
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.advisor.advice.machines import PAYLOAD, Step, last_bucket, predict
 from engine.contract.advice import Network
 from engine.contract.events import TimeSpent
 from engine.models.mnist_cnn import MnistCnn
 from engine.runs.folder import RunFolder
-from tests.support.machines import Machines, step_s, why_not
-from tests.support.timed_runs import make_images, where
+from tests.benchmarks.frame import machines, where
+from tests.support.machines import step_s
+from tests.support.timed_runs import make_images
 
 SIZE, BATCH, STEPS, WARM, ROUNDS, HELD_OUT = 28, 512, 12, 2, 3, 8
 MBITS = (10, 100, 1000)
@@ -32,33 +30,23 @@ GRADIENTS = tuple(4 * parameter.numel() for parameter in MnistCnn(2, 3).paramete
 
 
 def main() -> int:
-    if why := why_not():
-        raise SystemExit(why)
     one, half, shares = [], [], []
     together: dict[int, list[float]] = {mbit: [] for mbit in MBITS}
     carried: dict[int, list[float]] = {mbit: [] for mbit in MBITS}
-    with tempfile.TemporaryDirectory(prefix="fpb") as name:
-        machines = Machines(Path(name))
-        try:
-            data = make_images(
-                machines.folder / "data", STEPS * BATCH + HELD_OUT, SIZE, held_out=HELD_OUT, distinct=512
-            )
-            for host in machines.names:
-                machines.footplate("hosts", "add", host, "--no-check")
-            for _ in range(ROUNDS):
-                alone = machines.trained(*(flags(data, BATCH, "single", f"{host}:cpu") for host in machines.names))
-                parts = machines.trained(*(flags(data, BATCH // 2, "single", f"{host}:cpu") for host in machines.names))
-                one += [step_s(run, WARM) for run in alone]
-                half += [step_s(run, WARM) for run in parts]
-                shares += map(backward_share, parts)
-                for mbit in MBITS:
-                    machines.slow(mbit, DELAY_S)
-                    carried[mbit].append(machines.payload_rate(sum(GRADIENTS) // 2))
-                    (run,) = machines.trained(flags(data, BATCH, "ddp", "node1:cpu,node2:cpu"))
-                    together[mbit].append(step_s(run, WARM))
-                machines.unshape()
-        finally:
-            machines.close()
+    with machines() as pair:
+        data = make_images(pair.folder / "data", STEPS * BATCH + HELD_OUT, SIZE, held_out=HELD_OUT, distinct=512)
+        for _ in range(ROUNDS):
+            alone = pair.trained(*(flags(data, BATCH, "single", f"{host}:cpu") for host in pair.names))
+            halves = pair.trained(*(flags(data, BATCH // 2, "single", f"{host}:cpu") for host in pair.names))
+            one += [step_s(run, WARM) for run in alone]
+            half += [step_s(run, WARM) for run in halves]
+            shares += map(backward_share, halves)
+            for mbit in MBITS:
+                pair.slow(mbit, DELAY_S)
+                carried[mbit].append(pair.payload_rate(sum(GRADIENTS) // 2))
+                (run,) = pair.trained(flags(data, BATCH, "ddp", "node1:cpu,node2:cpu"))
+                together[mbit].append(step_s(run, WARM))
+            pair.unshape()
     print(f"{where()}; {1000 * DELAY_S:g} ms each way")
     whole, part = statistics.median(one), statistics.median(half)
     last = last_bucket(reversed(GRADIENTS))

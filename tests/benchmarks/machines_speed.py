@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import os
 import shlex
-import statistics
 import sys
-import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
+from tests.benchmarks.frame import machines, print_rates, where
 from tests.support import tutorials
-from tests.support.machines import Machines, step_s, why_not
+from tests.support.machines import Machines, step_s
 from tests.support.sides import Setting
-from tests.support.timed_runs import make_images, where
+from tests.support.timed_runs import make_images
 
 SIZE, BATCH, STEPS, ROUNDS, HELD_OUT = 64, 64, 12, 2, 8
 WARM = 2 * STEPS
@@ -27,9 +24,9 @@ MBITS, DELAY_S = 1000, 0.001
 AIM = 0.95
 
 
-def footplate(machines: Machines, data: Path) -> float:
+def footplate(pair: Machines, data: Path) -> float:
     """In the third epoch."""
-    (run,) = machines.trained(
+    (run,) = pair.trained(
         (
             str(data),
             *("--model", "resnet18", "--image-size", str(SIZE), "--batch-size", str(BATCH)),
@@ -40,17 +37,17 @@ def footplate(machines: Machines, data: Path) -> float:
     return BATCH / step_s(run, WARM)
 
 
-def script(machines: Machines, data: Path) -> float:
-    meet = f"--nnodes 2 --nproc-per-node 1 --master-addr {machines.address('node1')} --master-port 29400"
+def script(pair: Machines, data: Path) -> float:
+    meet = f"--nnodes 2 --nproc-per-node 1 --master-addr {pair.address('node1')} --master-port 29400"
     run = shlex.join([__file__, str(data)])
     running = [
-        machines.start_on(name, f"GLOO_SOCKET_IFNAME=eth0 torchrun {meet} --node-rank {number} {run}")
-        for number, name in enumerate(machines.names)
+        pair.start_on(name, f"GLOO_SOCKET_IFNAME=eth0 torchrun {meet} --node-rank {number} {run}")
+        for number, name in enumerate(pair.names)
     ]
-    said = [each.communicate(timeout=900)[0] for each in running]
+    output = [each.communicate(timeout=900)[0] for each in running]
     if any(each.returncode for each in running):
-        raise SystemExit("\n".join(said))
-    return float(said[0].splitlines()[-1])
+        raise SystemExit("\n".join(output))
+    return float(output[0].splitlines()[-1])
 
 
 def worker(data: str) -> None:
@@ -63,26 +60,17 @@ def worker(data: str) -> None:
 
 
 def main() -> int:
-    if why := why_not():
-        raise SystemExit(why)
     sides = {"Footplate": footplate, "torchrun's script": script}
     rates: dict[str, list[float]] = {name: [] for name in sides}
-    with tempfile.TemporaryDirectory(prefix="fpb") as name:
-        machines = Machines(Path(name))
-        try:
-            data = make_images(machines.folder / "data", STEPS * BATCH + HELD_OUT, SIZE, held_out=HELD_OUT)
-            for host in machines.names:
-                machines.footplate("hosts", "add", host, "--no-check")
-            machines.slow(MBITS, DELAY_S)
-            for _ in range(ROUNDS):
-                for side, measure in sides.items():
-                    rates[side].append(measure(machines, data))
-        finally:
-            machines.close()
+    with machines() as pair:
+        data = make_images(pair.folder / "data", STEPS * BATCH + HELD_OUT, SIZE, held_out=HELD_OUT)
+        pair.slow(MBITS, DELAY_S)
+        for _ in range(ROUNDS):
+            for side, measure in sides.items():
+                rates[side].append(measure(pair, data))
     print(f"{where()}; {MBITS} Mbit/s, {1000 * DELAY_S:g} ms each way")
-    for side, values in rates.items():
-        print(f"{side}: {', '.join(f'{value:.1f}' for value in values)} images/s")
-    ratio = statistics.median(rates["Footplate"]) / statistics.median(rates["torchrun's script"])
+    medians = print_rates(rates)
+    ratio = medians["Footplate"] / medians["torchrun's script"]
     print(f"Footplate over two machines, of torchrun's script: {ratio:.3f} (aim {AIM})")
     return 0 if ratio >= AIM else 1
 

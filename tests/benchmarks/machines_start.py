@@ -6,67 +6,44 @@ namespaces connected by ssh. Prints the seconds from command to first loss, and 
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
-import tempfile
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.contract.events import StepMetrics
 from engine.runs.folder import RunFolder
 from engine.system.paths import sample_dataset
-from tests.support.machines import Machines, why_not
-from tests.support.timed_runs import where
+from tests.benchmarks.frame import machines, options_of, where
+from tests.support.machines import Machines
 
 SIDES = {"one machine": "cpu,cpu", "two machines": "node1:cpu,node2:cpu"}
 FLAGS = (
-    "--model",
-    "mnist_cnn",
-    "--image-size",
-    "28",
-    "--recipe",
-    "",
-    "--strategy",
-    "ddp",
-    "--epochs",
-    "1",
-    "--batch-size",
-    "32",
+    *("--model", "mnist_cnn", "--image-size", "28", "--recipe", "", "--strategy", "ddp", "--epochs", "1"),
+    *("--batch-size", "32", "--predictions", "0"),
 )
 AIM_S = 3.0
 
 
-def first_loss_s(machines: Machines, devices: str) -> float:
+def first_loss_s(pair: Machines, devices: str) -> float:
     start = time.time()
-    done = machines.footplate("train", str(sample_dataset()), *FLAGS, "--predictions", "0", "--devices", devices)
+    done = pair.footplate("train", str(sample_dataset()), *FLAGS, "--devices", devices)
     if done.returncode:
         raise SystemExit(done.stdout + done.stderr)
-    run = RunFolder(max((machines.home / "runs").iterdir()))
+    run = RunFolder(max((pair.home / "runs").iterdir()))
     return next(event.time for event in run.events() if isinstance(event, StepMetrics)) - start
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
-    if why := why_not():
-        raise SystemExit(why)
     taken: dict[str, list[float]] = {side: [] for side in SIDES}
-    with tempfile.TemporaryDirectory(prefix="fpb") as name:
-        machines = Machines(Path(name))
-        try:
-            for host in machines.names:
-                machines.footplate("hosts", "add", host, "--no-check")
-            for number in range(rounds + 1):
-                for side, devices in SIDES.items():
-                    seconds = first_loss_s(machines, devices)
-                    if number:  # the first warms the disk's cache
-                        taken[side].append(seconds)
-        finally:
-            machines.close()
+    with machines() as pair:
+        for number in range(rounds + 1):
+            for side, devices in SIDES.items():
+                seconds = first_loss_s(pair, devices)
+                if number:  # the first warms the disk's cache
+                    taken[side].append(seconds)
     print(where())
     for side, values in taken.items():
         print(f"{side}: {', '.join(f'{value:.2f}' for value in values)} s to the first loss")

@@ -8,24 +8,19 @@ of its path; otherwise the exit code is 1.
 
 from __future__ import annotations
 
-import argparse
-import os
-import shutil
 import sys
-import tempfile
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from engine.contract.events import StepMetrics
 from engine.contract.job import Job
 from tests.benchmarks.folder_scan import make
-from tests.support.timed_runs import where
+from tests.benchmarks.frame import empty_home, options_of, where
 from tests.support.worker_group import Forker, WorkerGroup
 
 AIM_RATE, AIM_BYTES = 0.9, 64
@@ -68,27 +63,21 @@ def train(forker: Forker, data: Path, folder: Path, seconds: float) -> Cost:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--files", type=int, nargs="+", default=[1000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--seconds", type=float, default=15.0)
     chosen = parser.parse_args()
-    print(f"{where()}, load {os.getloadavg()[0]:.1f}; {chosen.seconds:g} s each")
+    print(f"{where()}; {chosen.seconds:g} s each")
     print(f"{'files':>10} {'images/s':>11} {'first step':>11} {'MiB':>7} {'bytes/file':>11}")
     met = True
     least: tuple[int, Cost] | None = None
-    forker = Forker()
-    try:
+    with closing(Forker()) as forker:
         for files in sorted(chosen.files):
-            with tempfile.TemporaryDirectory(prefix="many_files") as name:
-                folder = Path(name)
+            with empty_home() as folder:
                 (folder / "data").mkdir()
-                os.environ |= {"FOOTPLATE_CACHE": f"{name}/cache", "FOOTPLATE_HOME": f"{name}/home"}
                 make(folder / "data", files, separate=False)
-                train(
-                    forker, folder / "data", folder / "warm", 1.5
-                )  # so that the system has read what there is to read
+                train(forker, folder / "data", folder / "warm", 1.5)  # fills the system's file cache
                 cost = train(forker, folder / "data", folder / "run", chosen.seconds)
-                shutil.rmtree(folder / "data")
             few, little = least = least or (files, cost)
             each = (cost.memory - little.memory) / (files - few) if files > few else 0.0
             print(
@@ -97,8 +86,6 @@ def main() -> int:
             )
             met &= cost.rate >= AIM_RATE * little.rate
             met &= files < 100_000 or each <= AIM_BYTES
-    finally:
-        forker.close()
     print(f"aims ({AIM_RATE} of the smallest folder's speed, {AIM_BYTES} bytes per file): {'met' if met else 'MISSED'}")
     return 0 if met else 1
 

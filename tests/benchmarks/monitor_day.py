@@ -13,24 +13,16 @@ The synthetic day is added snapshot by snapshot, faster than live. The exit code
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
-import platform
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 import numpy as np
 import psutil
-import pyqtgraph as pg
-import PySide6
 from PySide6.QtCore import QEvent, QEventLoop, QObject, QTimer
 from PySide6.QtWidgets import QApplication, QGridLayout, QWidget
 
@@ -43,6 +35,7 @@ from gui.plots.group import Mark, PlotGroup
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.timeline import RETENTION_S
 from gui.style import theme
+from tests.benchmarks.frame import application, empty_home, options_of, where
 from tests.support.nvml_stub import NvmlStub, compile_stub, gpu_profile, uuid_of, why_not
 
 GPUS = 8
@@ -258,18 +251,16 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--frames", type=int, default=120)
     parser.add_argument("--seconds", type=float, default=60)
     parts = ("repaint", "zoom", "window", "latency")
     parser.add_argument("--only", nargs="+", choices=parts, default=list(parts), metavar="PART")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as home:
-        os.environ["FOOTPLATE_HOME"] = home
-        app = QApplication([])
-        theme.apply(app)
-        print(json.dumps(machine()))
-        results = measure(options, Path(home))
+    print(f"{where()}; {GPUS} GPUs, {RETENTION_S / 3600:g} h at 1 Hz, window of {SIZE[0]} x {SIZE[1]} pixels")
+    with empty_home() as folder:
+        _app = application()
+        results = measure(options, folder)
     for name, value in results.items():
         aim = f"   (aim: at most {AIMS[name]:g})" if name in AIMS else ""
         print(f"{name:26} {value:8.2f}{aim}")
@@ -293,21 +284,6 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, float]:
             results |= zoom(overview)
         overview.window.close()
     return results
-
-
-def machine() -> dict[str, object]:
-    """Return hardware, versions and configuration."""
-    return {
-        "processor": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "PySide6": PySide6.__version__,
-        "pyqtgraph": pg.__version__,
-        "platform": QApplication.platformName(),
-        "window": SIZE,
-        "GPUs": GPUS,
-        "history": f"{RETENTION_S / 3600:g} h at 1 Hz",
-    }
 
 
 if __name__ == "__main__":

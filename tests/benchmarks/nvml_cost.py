@@ -22,16 +22,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 import msgspec
 import psutil
 
 from engine.contract.devices import Snapshot, SnapshotRequest
+from tests.benchmarks.frame import ROOT
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import compile_stub
 
-ROOT = Path(__file__).resolve().parents[2]
 AIM_PERCENT = 1.0
 READINGS = 200
 WARM_UP = 3

@@ -10,19 +10,12 @@ processes); otherwise the exit code is 1.
 
 from __future__ import annotations
 
-import argparse
 import math
-import os
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 from PySide6.QtCore import QEventLoop, QTimer
 from PySide6.QtWidgets import QApplication
@@ -44,9 +37,8 @@ from engine.contract.job import Job
 from engine.runs.folder import RunFolder, create_run
 from gui.run.page import RunPage
 from gui.sources.run_session import RunSession
-from gui.style import theme
+from tests.benchmarks.frame import application, empty_home, options_of, where
 from tests.gui.sources.written_runs import write
-from tests.support.training_window import where
 
 FIRST_AIM_S, ALL_AIM_S = 0.5, 2.0
 PER_EPOCH, BACK, NIGHT_S = 20_000, 500, 36_000.0
@@ -143,15 +135,13 @@ def _process_events_for(seconds: float) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--executions", type=int, default=1)
     options = parser.parse_args()
-    app = QApplication([])
-    theme.apply(app)
-    with tempfile.TemporaryDirectory() as home:
-        os.environ["FOOTPLATE_HOME"] = home
+    _app = application()
+    with empty_home():
         run = create_run(Job.from_fields(dataset="/data/flowers"))
         write(run.events_file, story(options.steps, options.executions))
         print(where())

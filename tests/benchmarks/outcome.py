@@ -8,8 +8,7 @@ errors, or if a training failed.
 Results are cells of the JSON file `--results`; cells with the same settings are reused, so interrupted benchmarks continue.
 Footplate's cells are identified by commit and flags. Another `--label` or `--footplate-flags` adds a row for comparison.
 
-fastai and Ultralytics are trained with the Python of `--python`, which needs them next to torch, torchvision, timm and
-segmentation_models_pytorch. Missing ones are skipped.
+The others are trained with the Python of `--python`; those whose package it lacks are skipped.
 """
 
 from __future__ import annotations
@@ -32,14 +31,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from engine.supervisor.environment import usable_cores
+from tests.benchmarks.frame import ROOT, SHARED, options_of, where
 from tests.support.experts import Setting
-from tests.support.timed_runs import where
 
-ROOT = Path(__file__).resolve().parents[2]
-SHARED = ROOT.parent / "shared"
 WEIGHTS = SHARED / "weights/tf_efficientnet_lite0.safetensors"
 MODEL = "tf_efficientnet_lite0"
 STANDARD_ERRORS = 2.0
@@ -85,7 +80,7 @@ COMPARISONS = {
         "camvid_subset", "miou", 128, 20, 8, ("smp",), (*SEGMENTER, "--ignore-value", "11"), ignored=11
     ),
     "nuclei": Comparison("nuclei_subset", "miou", 192, 10, 8, ("smp",), SEGMENTER),
-    "bccd": Comparison("bccd", "map", 256, 10, None, ("ultralytics",), ("--task", "detection"), weights=False),
+    "bccd": Comparison("bccd", "map", 256, 10, None, (), ("--task", "detection"), weights=False),
     "bccd-320": Comparison("bccd", "map", 320, 10, None, (), ("--task", "detection"), weights=False),
     "nuclei-instances": Comparison(
         "nuclei_subset", "mask_map", 256, 10, None, (), ("--task", "instance_segmentation"), weights=False
@@ -272,11 +267,11 @@ def _variance(values: list[float]) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--datasets", type=Path, default=SHARED / "datasets")
     parser.add_argument("--weights", type=Path, default=WEIGHTS, help=f"timm's weights of {MODEL}")
     parser.add_argument("--only", nargs="+", choices=tuple(COMPARISONS), default=tuple(COMPARISONS))
-    parser.add_argument("--sides", nargs="+", choices=("footplate", *CLASSIFIERS, "pytorch", "smp", "ultralytics"))
+    parser.add_argument("--sides", nargs="+", choices=("footplate", *CLASSIFIERS, "pytorch", "smp"))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--size", type=int, help="the images' side in pixels")

@@ -12,19 +12,16 @@ limit; a bubble within five points of theory for GPipe and 1F1B; ZB1P's and ZBV'
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import statistics
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from engine.contract.events import Planned, ScheduleTraced
 from engine.contract.job import Job
-from tests.support.timed_runs import TimedRun, make_images, side_by_side, where
+from tests.benchmarks.frame import empty_home, options_of, print_rates, where
+from tests.support.timed_runs import TimedRun, make_images, side_by_side
 from tests.support.worker_group import Forker
 
 CUT_OF = {"gpipe": "gpipe", "1f1b": "1f1b", "zb1p": "1f1b", "zbv": "zbv"}
@@ -36,7 +33,7 @@ AIM, BUBBLE_AIM = 0.9, 0.05
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--model", default="vit_b_16", help="its equal blocks can be balanced")
     parser.add_argument("--image-size", type=int, default=64)
     parser.add_argument("--batch-size", type=int, default=32)
@@ -47,14 +44,10 @@ def main() -> int:
     rates: dict[str, list[float]] = {}
     traced: dict[str, list[ScheduleTraced]] = {name: [] for name in chosen.schedules}
     cuts: dict[str, tuple[str, ...]] = {}
-    forkers = Forker(), Forker()
-
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as ending:
-        for forker in forkers:
-            ending.callback(forker.close)
+    with empty_home() as folder, contextlib.closing(Forker()) as first, contextlib.closing(Forker()) as second:
         count = (WARM + chosen.steps + 1) * chosen.batch_size + 8
         fields: dict[str, Any] = {
-            "dataset": str(make_images(Path(name) / "data", count, chosen.image_size, ".bmp")),
+            "dataset": str(make_images(folder / "data", count, chosen.image_size, ".bmp")),
             "model": chosen.model,
             "image_size": chosen.image_size,
             "batch_size": chosen.batch_size,
@@ -65,15 +58,15 @@ def main() -> int:
         single = Job.from_fields(**fields, accumulation=MICROBATCHES)
         window = {"warm": WARM, "steps": chosen.steps}
         for number in range(chosen.rounds):
-            place = Path(name) / str(number)
+            place = folder / str(number)
 
             def timed(job: Job, side: str, place: Path = place) -> TimedRun:
-                run = TimedRun(forkers[0], job, place / side, **window)
+                run = TimedRun(first, job, place / side, **window)
                 rates.setdefault(side, []).append(run.rate)
                 return run
 
             timed(single, "alone")
-            beside = side_by_side(forkers, single, place / "side", **window)
+            beside = side_by_side((first, second), single, place / "side", **window)
             rates.setdefault("side by side", []).append(beside)
             for schedule in chosen.schedules:
                 run = timed(
@@ -96,18 +89,16 @@ def main() -> int:
         f"{chosen.model}, {chosen.image_size} px, batch {chosen.batch_size}, {MICROBATCHES} microbatches, two workers "
         f"of one thread, {chosen.rounds} rounds of {chosen.steps} steps; cuts: {cuts}"
     )
-    medians = {name: statistics.median(values) for name, values in rates.items()}
-    for name, values in rates.items():
-        print(f"{name}: {medians[name]:.1f} images/s ({', '.join(f'{value:.1f}' for value in values)})")
-    second = medians["side by side"] / medians["alone"]
-    print(f"side by side over alone: {second:.3f}")
+    medians = print_rates(rates)
+    second_core = medians["side by side"] / medians["alone"]
+    print(f"side by side over alone: {second_core:.3f}")
     met = True
     bubbles: dict[str, float] = {}
     for schedule, events in traced.items():
         theory = events[0].theory
         bubbles[schedule] = statistics.median(event.bubble for event in events)
         gained = medians[schedule] / medians[f"model parallel, cut of {ALIKE[schedule]}"]
-        allowed = (1 - theory) * second
+        allowed = (1 - theory) * second_core
         print(
             f"{schedule}: {gained:.3f} of model parallel, allowed {allowed:.3f}, ratio {gained / allowed:.3f} (aim {AIM}); "
             f"bubble {bubbles[schedule]:.1%}, theory {theory:.1%}, of {len(events)} steps"

@@ -8,22 +8,12 @@ baseline is pyqtgraph's PlotWidget with its defaults and the same lines.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
-
-os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 import pyqtgraph as pg
-import PySide6
 from PySide6.QtWidgets import QApplication, QGridLayout, QWidget
 
 from gui.plots.group import PlotGroup
@@ -31,6 +21,7 @@ from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
 from gui.sources.columns import Column
 from gui.style import theme
+from tests.benchmarks.frame import application, options_of, where
 
 PLOTS, LINES = 8, 4
 SIZE = (1200, 1000)
@@ -113,30 +104,18 @@ def measure(window: QWidget, frame: Frame, frames: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--points", type=int, default=36_000)
     parser.add_argument("--frames", type=int, default=60)
     options = parser.parse_args()
-    app = QApplication([])
-    theme.apply(app)
+    _app = application()
     ours, smoothed, plain = Ours(options.points), Ours(options.points, 0.9), Plain(options.points)
     results = {
         "ours": measure(ours.window, ours.frame, options.frames),
         "ours, smoothed": measure(smoothed.window, smoothed.frame, options.frames),
         "pyqtgraph's defaults": measure(plain.window, plain.frame, max(5, options.frames // 6)),
     }
-    machine = {
-        "processor": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "PySide6": PySide6.__version__,
-        "pyqtgraph": pg.__version__,
-        "plots": PLOTS,
-        "lines in each": LINES,
-        "points in each line": options.points,
-        "window": SIZE,
-    }
-    print(json.dumps(machine))
+    print(f"{where()}; {PLOTS} plots of {LINES} lines of {options.points} points, {SIZE[0]} x {SIZE[1]} pixels")
     for name, (median, longest) in results.items():
         print(f"{name:24}  median {median:7.1f} ms   longest {longest:7.1f} ms")
     (ours_ms, _), *_, (plain_ms, _) = results.values()

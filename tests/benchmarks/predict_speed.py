@@ -10,15 +10,12 @@ printed. The exit code is 1 if the first is below 0.97.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
-import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 import torch
@@ -30,7 +27,8 @@ from engine.inference.prediction.sources import list_sources
 from engine.inference.prediction.work import Predictor
 from engine.inference.sweep import ALL_SAMPLES
 from engine.inference.trained_model import TrainedModel
-from tests.support.timed_runs import make_images, where
+from tests.benchmarks.frame import empty_home, options_of, where
+from tests.support.timed_runs import make_images
 from tests.support.trained_runs import train
 from tests.support.worker_group import Forker
 
@@ -83,19 +81,17 @@ def predicted(model: TrainedModel, order: PredictOrder, folder: Path, number: in
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
+    parser = options_of(__doc__)
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="cuda:0" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        forker = Forker()
+    with empty_home() as folder:
         fields = {"model": "resnet18", "image_size": options.size, "loader_workers": 2}
-        run = train(forker, folder, "classification", **fields).run
-        forker.close()
+        with closing(Forker()) as forker:
+            run = train(forker, folder, "classification", **fields).run
         make_images(folder / "images", options.images, options.size)
         print(where())
         model = Run(run.path).load("last", options.device)

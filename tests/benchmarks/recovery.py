@@ -10,18 +10,12 @@ exit code is 1 if one is missed once.
 
 from __future__ import annotations
 
-import argparse
-import os
 import select
 import signal
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import psutil
 
@@ -43,7 +37,7 @@ from engine.runs.folder import RunFolder, create_run
 from engine.runs.launch import Preloader
 from engine.runs.resume import last_execution
 from engine.system import paths
-from tests.support.timed_runs import where
+from tests.benchmarks.frame import empty_home, options_of, preloader, where
 
 AIMS_S = {
     "killed -> named": 2.0,
@@ -96,7 +90,7 @@ class Follower:
         return named - killed, self.until(lambda event: isinstance(event, StepMetrics)) - killed
 
     def end(self, command: Pause | Stop) -> float:
-        """Return the seconds until rank 1 is named, and until training continues."""
+        """Return the seconds until the devices are free."""
         asked = time.monotonic()
         self.connection.send(command)
         free = self.until(lambda event: isinstance(event, DevicesFree))
@@ -137,21 +131,15 @@ def measure(preloader: Preloader, model: str) -> dict[str, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--model", nargs="+", default=list(SIZES))
     options = parser.parse_args()
     print(where())
     met = True
-    with tempfile.TemporaryDirectory() as home:
-        os.environ |= {"FOOTPLATE_HOME": home, "XDG_RUNTIME_DIR": home}
-        preloader = Preloader()
-        preloader.start()
-        while not preloader.ready:
-            select.select([preloader], [], [], 60.0)
-            preloader.poll()
+    with empty_home(), preloader() as starter:
         for model in options.model:
-            turns = [measure(preloader, model) for _ in range(options.times)]
+            turns = [measure(starter, model) for _ in range(options.times)]
             print(f"{model}, {SIZES.get(model, 64)} px, two CPU ranks under DDP, {len(turns)} times:")
             for name, aim in AIMS_S.items():
                 seconds = [turn[name] for turn in turns]
@@ -161,7 +149,6 @@ def main() -> int:
                     f"  {name:27} median {statistics.median(seconds):.2f} s, most {max(seconds):.2f} s"
                     f"  (aim {aim:g} s: {verdict})"
                 )
-        preloader.close()
     return 0 if met else 1
 
 

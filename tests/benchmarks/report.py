@@ -20,8 +20,7 @@ from datetime import date
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from tests.benchmarks.frame import ROOT
 
 FIGURES = Path(__file__).with_name("figures.json")
 PAGE = Path(__file__).with_name("README.md")
@@ -84,7 +83,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help="these lines alone")
     parser.add_argument("--table", action="store_true", help="run nothing, and write the table of what is kept")
     chosen = parser.parse_args()
-    from tests.support.timed_runs import where
+    from tests.benchmarks.frame import where
 
     return update(PAGE, FIGURES, [] if chosen.table else chosen.only, where())
 

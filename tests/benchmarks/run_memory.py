@@ -9,9 +9,7 @@ otherwise the exit code is 1.
 
 from __future__ import annotations
 
-import argparse
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -21,11 +19,8 @@ from pathlib import Path
 
 import psutil
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.benchmarks.frame import DATASETS, options_of, where
 
-from engine.supervisor.environment import describe
-
-HYMENOPTERA = Path(__file__).resolve().parents[3] / "shared/datasets/hymenoptera"
 AIM = 1.2
 SIZE, BATCH, WORLD = 128, 64, 2
 PERIOD_S = 0.1
@@ -88,14 +83,11 @@ def tutorial_rank(rank: int, data: str, steps: int, store: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=HYMENOPTERA)
+    parser = options_of(__doc__)
+    parser.add_argument("--data", type=Path, default=DATASETS / "hymenoptera")
     parser.add_argument("--epochs", type=int, default=5)
     chosen = parser.parse_args()
-    facts = describe(None)
-    print(
-        f"{facts['cpu']}, {facts['cores']} cores, {platform.platform()}; Python {facts['python']}, torch {facts['torch']}"
-    )
+    print(where())
     images = sum(path.is_file() for path in (chosen.data / "train").rglob("*"))
     with tempfile.TemporaryDirectory(prefix="fp") as folder:
         results = {

@@ -11,26 +11,20 @@ changes, and the command palette. The exit code is 1 if the median with the inde
 
 from __future__ import annotations
 
-import argparse
 import os
-import platform
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from engine.contract.job import save_job
 from engine.runs.folder import RunFolder, SupervisorFile
 from engine.runs.index import RunIndex
 from engine.runs.notes import change_notes
 from engine.system import paths
+from tests.benchmarks.frame import ROOT, empty_home, options_of, where
 from tests.gui.sources.written_runs import job, story, write
 
-ROOT = Path(__file__).parents[2]
 AIM_S = 0.3
 MODELS = ("resnet18", "resnet50", "vit_b_16", "convnext_tiny", "mobilenet_v3_small")
 OUTCOMES = ("completed", "completed", "stopped", "failed")
@@ -151,15 +145,13 @@ def one_window(environment: dict[str, str], runs: int, how: str) -> list[float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--runs", type=int, default=5000)
     parser.add_argument("--times", type=int, default=5)
     options = parser.parse_args()
-    from PySide6 import __version__ as qt
-
-    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, PySide6 {qt}")
-    with tempfile.TemporaryDirectory() as home:
-        os.environ |= {"FOOTPLATE_HOME": home, "FOOTPLATE_CACHE": home + "/cache", "QT_QPA_PLATFORM": "offscreen"}
+    print(where())
+    with empty_home():
+        os.environ["QT_QPA_PLATFORM"] = "offscreen"
         make_runs(options.runs)
         start = time.perf_counter()
         states = [summary.state for summary in RunIndex().summaries()]

@@ -10,17 +10,11 @@ Missing datasets are skipped. The exit code is 1 if the multiple exceeds 1.1 or 
 
 from __future__ import annotations
 
-import argparse
-import os
 import signal
 import statistics
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.checks.search_checks import validate_search
 from engine.contract.catalogue import load_catalogue
@@ -36,9 +30,8 @@ from engine.runs.searches import (
 )
 from engine.runs.trials import trials_of
 from engine.system import paths
-from tests.support.timed_runs import where
+from tests.benchmarks.frame import SHARED, empty_home, options_of, where
 
-SHARED = Path(__file__).resolve().parents[3] / "shared"
 AIM = 1.1
 DEVICES = ["cpu", "cpu"]
 SEEDS = [101, 102, 103]
@@ -165,7 +158,7 @@ def _by_itself(row: dict[str, Any]) -> Job:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--only", nargs="+", choices=("handover", "gain"), default=("handover", "gain"))
     parser.add_argument("--trials", type=int, default=20, help="of the handover")
     parser.add_argument("--epochs", type=int, default=20, help="of a trial of the handover")
@@ -175,8 +168,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
     print(where(), flush=True)
     met = True
-    with tempfile.TemporaryDirectory() as home:
-        os.environ |= {"FOOTPLATE_HOME": f"{home}/home", "FOOTPLATE_CACHE": f"{home}/cache"}
+    with empty_home():
         if "handover" in options.only:
             met &= handover(options.trials, options.epochs)
         for name in options.datasets if "gain" in options.only else ():

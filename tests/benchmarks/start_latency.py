@@ -9,14 +9,10 @@ where the median misses one. A first turn warms the disk's cache and is not coun
 
 from __future__ import annotations
 
-import argparse
-import os
-import platform
 import select
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 
@@ -25,9 +21,9 @@ from engine.contract.job import Job
 from engine.contract.protocol import Stop
 from engine.runs.connection import NotRunning, RunConnection
 from engine.runs.folder import RunFolder, create_run
-from engine.runs.launch import Preloader, start_supervisor
-from engine.supervisor.environment import describe
+from engine.runs.launch import start_supervisor
 from engine.system import paths
+from tests.benchmarks.frame import empty_home, options_of, preloader, where
 
 AIM_S = 1.0
 
@@ -69,7 +65,7 @@ def connect(run: RunFolder) -> RunConnection:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--strategy", choices=("single", "ddp"), default="single")
     parser.add_argument("--model", default="resnet18")
@@ -82,24 +78,15 @@ def main() -> int:
         strategy=options.strategy,
         devices=devices,
     )
-    facts = describe(None)
-    print(f"{facts['cpu']}, {facts['cores']} cores, {platform.platform()}")
-    print(f"Python {facts['python']}, torch {facts['torch']}, torchvision {facts['torchvision']}")
+    print(where())
     print(
         f"{job.model.name}, {job.data.image_size} px, batch {job.training.batch_size}, {job.parallel.strategy} on {','.join(devices)}"
     )
-    with tempfile.TemporaryDirectory() as home:
-        os.environ |= {"FOOTPLATE_HOME": home, "XDG_RUNTIME_DIR": home}
-        preloader = Preloader()
-        preloader.start()
-        while not preloader.ready:
-            select.select([preloader], [], [], 60.0)
-            preloader.poll()
+    with empty_home(), preloader() as starter:
         turns = [
-            (imports(), first_loss(job, start_supervisor), first_loss(job, preloader.start_run))
+            (imports(), first_loss(job, start_supervisor), first_loss(job, starter.start_run))
             for _ in range(options.times + 1)
         ][1:]
-        preloader.close()
     imported, cold, preloaded = (list(column) for column in zip(*turns, strict=True))
     extra = [a - b for a, b in zip(cold, imported, strict=True)]
     met = True

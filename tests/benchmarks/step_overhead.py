@@ -7,20 +7,15 @@ measured separately. The aim is below 1 % without it; otherwise the exit code is
 
 from __future__ import annotations
 
-import argparse
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Literal
 
 import torch
 from torch.nn import functional
 from torchvision.models import resnet18
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
@@ -29,6 +24,7 @@ from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies import STRATEGIES
 from engine.strategies.base import ResolvedJob
 from engine.training.oom_retry import ResilientStep
+from tests.benchmarks.frame import options_of, where
 from tests.support.dataset_infos import class_of_image
 
 AIM = 0.01
@@ -69,7 +65,7 @@ def footplates(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--blocks", type=int, default=60)
     parser.add_argument("--steps", type=int, default=4, help="steps per block")
     chosen = parser.parse_args()
@@ -95,7 +91,7 @@ def main() -> int:
     medians = {name: statistics.median(times) for name, times in seconds.items()}
     overhead = medians["Footplate"] / medians["torch"] - 1
     looked = medians["Footplate, skipping"] / medians["Footplate"] - 1
-    print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, one thread")
+    print(f"{where()}, one thread")
     for name, median in medians.items():
         print(f"{name}: {median * 1000:.2f} ms of processor time per step (median of {chosen.blocks} blocks)")
     print(f"overhead of Footplate's step: {overhead:+.2%} (aim: below {AIM:.0%})")

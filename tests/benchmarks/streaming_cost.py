@@ -13,14 +13,11 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import os
-import platform
 import select
 import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import timeit
@@ -35,14 +32,14 @@ from engine.contract.worker import WorkerSpec
 from engine.processes import imports
 from engine.runs.connection import NotRunning, RunConnection
 from engine.runs.folder import RunFolder, create_run
-from engine.supervisor.environment import describe
 from engine.supervisor.sampling import Sampler
 from engine.supervisor.supervisor import Supervisor
 from engine.system import paths
+from tests.benchmarks.frame import DATASETS, empty_home, options_of, where
 
 AIM_SHARE = 0.005
 HERE = Path(__file__)
-MNIST = HERE.resolve().parents[3] / "shared/datasets/mnist"
+MNIST = DATASETS / "mnist"
 
 
 def told(spec: WorkerSpec, channel: socket.socket) -> int:
@@ -201,7 +198,7 @@ def measure(job: Job, worker: str, *, reader: bool) -> dict[str, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--pairs", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--dataset", type=Path, default=MNIST if MNIST.exists() else paths.sample_dataset())
@@ -211,13 +208,8 @@ def main() -> int:
     if options.supervise:
         return supervise(options.supervise, options.worker)
     job = Job.from_fields(dataset=str(options.dataset), model="mnist_cnn", batch_size=64, epochs=options.epochs)
-    facts = describe(None)
-    print(f"{facts['cpu']}, {facts['cores']} cores, {platform.platform()}, load {os.getloadavg()[0]:.1f}")
-    print(
-        f"Python {facts['python']}, torch {facts['torch']}; {job.model.name}, batch {job.training.batch_size}, {job.training.epochs} epochs"
-    )
-    with tempfile.TemporaryDirectory() as home:
-        os.environ |= {"FOOTPLATE_HOME": home, "XDG_RUNTIME_DIR": home}
+    print(f"{where()}; {job.model.name}, batch {job.training.batch_size}, {job.training.epochs} epochs")
+    with empty_home():
         turns = [
             (
                 measure(job, "told", reader=False),

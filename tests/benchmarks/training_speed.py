@@ -13,8 +13,7 @@ are images per second in the first epoch and after it, for `--seconds` each.
 A run writes its first checkpoint at the start of the second epoch, and spends a hundredth of its time on later ones. With few
 `--seconds` the first one weighs more than in a real training.
 
-The parts "decode", "folders", "telling", "memory" and "seeds" are separate scripts that run afterwards. "gpu" is skipped
-without a GPU.
+The part "gpu" is skipped without a GPU.
 """
 
 from __future__ import annotations
@@ -25,9 +24,7 @@ import importlib.util
 import os
 import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,27 +33,18 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from engine.contract.events import Chosen
 from engine.contract.job import Job
 from engine.data.datasets.open_splits import open_splits
 from engine.supervisor.environment import usable_cores
 from engine.tasks.registry import TASKS
+from tests.benchmarks.frame import DATASETS, empty_home, options_of, where
 from tests.support import sides, tutorials
 from tests.support.gpu_watch import GpuWatch, gpu_name
 from tests.support.sides import Rates, Setting, apart
-from tests.support.timed_runs import WatchedRun, make_images, where
+from tests.support.timed_runs import WatchedRun, make_images
 from tests.support.worker_group import Forker
 
-DATASETS = Path(__file__).resolve().parents[3] / "shared/datasets"
-SCRIPTS = {
-    "decode": "decode_speed.py",
-    "folders": "folder_scan.py",
-    "telling": "streaming_cost.py",
-    "memory": "run_memory.py",
-    "seeds": "three_seeds.py",
-}
 TASK_JOBS = {
     "camvid_subset": Job.from_fields(
         task="segmentation", model="unet", encoder="resnet18", image_size=128, batch_size=8
@@ -64,7 +52,7 @@ TASK_JOBS = {
     "bccd": Job.from_fields(task="detection", model="ssdlite320_mobilenet_v3_large", image_size=256, batch_size=8),
 }
 """By their dataset's folder: jobs of tasks other than classification."""
-PARTS = ("mnist", "hymenoptera", "made", *TASK_JOBS, "gpu", *SCRIPTS)
+PARTS = ("mnist", "hymenoptera", "made", *TASK_JOBS, "gpu")
 AIM, TASK_AIM, GPU_AIM, TUTORIAL_AIM = 0.97, 0.95, 0.98, 2.5
 OURS, PURE, TUTORIAL = "Footplate", "pure", "tutorial"
 CORES = usable_cores()
@@ -226,7 +214,7 @@ class Bench:
     def of_task(self, name: str, job: Job) -> None:
         """Compare a job of another task with bare steps."""
         job = job.with_fields(dataset=str(self.chosen.datasets / name), epochs=1000, devices=("cpu",))
-        formats = TASKS[job.task].entry.formats
+        formats = TASKS[job.task].entry.annotations
         splits = open_splits(
             job.data.dataset, val_fraction=job.data.val_fraction, seed=job.training.seed, kinds=formats
         )
@@ -276,7 +264,7 @@ class Bench:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--quick", action="store_true", help="one round of 5 s, 400 made images, 64 px alone")
     parser.add_argument("--pure", action="store_true", help="folders of images against bare steps alone")
@@ -289,12 +277,8 @@ def main() -> int:
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.rounds, chosen.seconds, chosen.images, chosen.sizes = 1, 5.0, 400, chosen.sizes[:1]
-    print(f"{where()}, load {os.getloadavg()[0]:.1f}; {chosen.rounds} rounds of {chosen.seconds:g} s")
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as ending:
-        folder = Path(name)
-        os.environ |= {"FOOTPLATE_CACHE": str(folder / "cache"), "FOOTPLATE_HOME": str(folder / "home")}
-        forker = Forker()
-        ending.callback(forker.close)
+    print(f"{where()}; {chosen.rounds} rounds of {chosen.seconds:g} s")
+    with empty_home() as folder, contextlib.closing(Forker()) as forker:
         bench = Bench(chosen, forker, folder)
         if "mnist" in chosen.only:
             bench.mnist()
@@ -312,14 +296,8 @@ def main() -> int:
             print(f"\n{gpu_name()}")
             like_imagenet = make_images(folder / "gpu", 20_000, 500, held_out=500, distinct=500)
             bench.images("gpu", like_imagenet, 224, "cuda", model="resnet50", batch=256)
-    met = bench.verdicts.met
-    for part, script in SCRIPTS.items():
-        if part in chosen.only:
-            print(f"\n{script}", flush=True)
-            ended = subprocess.run([sys.executable, str(Path(__file__).with_name(script))], check=False)
-            met = met and ended.returncode == 0
-    print("\nall aims are met" if met else "\nan aim is missed")
-    return 0 if met else 1
+    print("\nall aims are met" if bench.verdicts.met else "\nan aim is missed")
+    return 0 if bench.verdicts.met else 1
 
 
 if __name__ == "__main__":

@@ -8,18 +8,16 @@ of each kind warms the caches and isn't counted. The aim is a median of 0.6 s; o
 
 from __future__ import annotations
 
-import argparse
 import os
-import platform
 import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.benchmarks.frame import ROOT, empty_home, options_of, where
+
 AIM_S = 0.6
 CHILD = """
 import os, sys, time
@@ -67,14 +65,12 @@ def measure(name: str, environment: dict[str, str], times: int) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--times", type=int, default=7)
     times = parser.parse_args().times
-    from PySide6 import __version__ as qt
-
-    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, PySide6 {qt}")
-    with tempfile.TemporaryDirectory() as home:
-        base = {**os.environ, "FOOTPLATE_HOME": home}
+    print(where())
+    with empty_home():
+        base = dict(os.environ)
         met = measure("offscreen", {**base, "QT_QPA_PLATFORM": "offscreen"}, times)
         if shutil.which("Xvfb"):
             number = str(90 + os.getpid() % 100)

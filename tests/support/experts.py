@@ -4,7 +4,7 @@
 
 trains by one of them and prints a JSON object as its last line: the measure after each epoch, on the validation images,
 and the versions of what trained. SETTING is a `Setting` as JSON. It imports nothing of Footplate, so that it runs in an
-environment of its own, where fastai or Ultralytics are installed beside torch and timm. Every recipe trains on the
+environment of its own, where fastai is installed next to torch and timm. Every recipe trains on the
 first GPU where there is one.
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -36,7 +35,7 @@ class Setting:
     """Configuration of one comparison.
 
     Attributes:
-        data: Folder with `train` and `val`: a folder per class, or masks in `images` and `masks`; or VOC's or MNIST's layout.
+        data: Folder with `train` and `val`: a folder per class, or masks in `images` and `masks`; or MNIST's layout.
         weights: File of timm's weights for `model`; "" to train a torchvision model from scratch, or `MNIST_CNN`.
         size: Side of the images in pixels.
         ignored: Mask value without a class.
@@ -222,24 +221,6 @@ def smp(setting: Setting) -> list[float]:
     )
 
 
-def ultralytics(setting: Setting) -> list[float]:
-    """Ultralytics' own training of YOLOv8n from scratch by its defaults; mAP at IoU 0.5 to 0.95."""
-    from ultralytics import YOLO
-
-    values: list[float] = []
-    with tempfile.TemporaryDirectory() as folder:
-        data = voc_for_yolo(Path(setting.data), Path(folder))
-        model = YOLO("yolov8n.yaml")
-        model.add_callback(
-            "on_fit_epoch_end", lambda trainer: values.append(float(trainer.metrics["metrics/mAP50-95(B)"]))
-        )
-        model.train(
-            data=str(data), epochs=setting.epochs, imgsz=setting.size, batch=setting.batch, seed=setting.seed,
-            device=str(DEVICE), pretrained=False, plots=False, workers=0, project=folder, verbose=False,
-        )  # fmt: skip
-    return values[: setting.epochs]  # the best is measured once more at the end
-
-
 def classifier(setting: Setting) -> nn.Module:
     """With the setting's weights, or with random ones."""
     return timm_model(setting) if setting.weights else fresh_model(setting)
@@ -326,34 +307,6 @@ def read_image(path: Path, mode: str) -> Tensor:
     return pil_to_tensor(Image.open(path).convert(mode))
 
 
-def voc_for_yolo(source: Path, folder: Path) -> Path:
-    """Link the images and write their boxes in Ultralytics' format; return its dataset description."""
-    from xml.etree import ElementTree
-
-    names: list[str] = []
-    for split in ("train", "val"):
-        for kind in ("images", "labels"):
-            (folder / kind / split).mkdir(parents=True)
-        for stem in (source / f"ImageSets/Main/{split}.txt").read_text().split():
-            (folder / f"images/{split}/{stem}.jpg").symlink_to(source / f"JPEGImages/{stem}.jpg")
-            tree = ElementTree.parse(source / f"Annotations/{stem}.xml")
-            width, height = (float(tree.findtext(f"size/{side}") or 0) for side in ("width", "height"))
-            lines = []
-            for thing in tree.iter("object"):
-                name = thing.findtext("name") or ""
-                if name not in names:
-                    names.append(name)
-                sides = ("xmin", "ymin", "xmax", "ymax")
-                left, top, right, bottom = (float(thing.findtext(f"bndbox/{side}") or 0) for side in sides)
-                middle = ((left + right) / 2 / width, (top + bottom) / 2 / height)
-                lines.append((names.index(name), *middle, (right - left) / width, (bottom - top) / height))
-            text = "\n".join(" ".join(map(str, line)) for line in lines)
-            (folder / f"labels/{split}/{stem}.txt").write_text(text)
-    described = {"path": str(folder), "train": "images/train", "val": "images/val", "names": dict(enumerate(names))}
-    (folder / "data.yaml").write_text(json.dumps(described))  # JSON is YAML, too
-    return folder / "data.yaml"
-
-
 def fit(
     model: nn.Module, train: DataLoader[Any], criterion: nn.Module, optimizer: torch.optim.Optimizer, epochs: int, *,
     measure: Callable[[], float], after_update: Callable[[int], object] = lambda _: None,
@@ -385,9 +338,7 @@ def accuracy(model: nn.Module, val: DataLoader[Any]) -> float:
     return right / len(val.dataset)  # type: ignore[arg-type]
 
 
-RECIPES = {
-    "fastai": fastai, "timm": timm, "torchvision": torchvision, "pytorch": pytorch, "smp": smp, "ultralytics": ultralytics,
-}  # fmt: skip
+RECIPES = {"fastai": fastai, "timm": timm, "torchvision": torchvision, "pytorch": pytorch, "smp": smp}
 PACKAGES = {"smp": "segmentation_models_pytorch", "pytorch": "torch"}
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import platform
 import threading
 import time
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +12,9 @@ from PIL import Image
 
 from engine.contract.events import Chosen, EpochStarted, Planned, StepMetrics
 from engine.contract.job import Job
-from engine.gpus.cpu import cpu_name
 from engine.supervisor.environment import usable_cores
 from tests.support.sides import Rates
 from tests.support.worker_group import Forker, WorkerGroup
-
-PACKAGES = ("torch", "torchvision", "pillow", "simplejpeg", "timm", "lightning")
-
-
-def where() -> str:
-    """Return hardware and versions for the first line of a report."""
-    versions = [f"Python {platform.python_version()}"]
-    for package in PACKAGES:
-        with contextlib.suppress(PackageNotFoundError):
-            versions.append(f"{package} {version(package)}")
-    return f"{cpu_name()}, {usable_cores()} cores, {platform.platform()}; {', '.join(versions)}"
 
 
 def make_images(

@@ -1,0 +1,98 @@
+"""Common parts of the benchmarks: options, folders, processes that are started first, and the first line of a report."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import platform
+import select
+import statistics
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.gpus.cpu import cpu_name
+from engine.runs.launch import Preloader
+from engine.supervisor.environment import usable_cores
+from tests.support.machines import Machines, why_not
+
+if TYPE_CHECKING:
+    from PySide6.QtWidgets import QApplication
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared"
+DATASETS = SHARED / "datasets"
+PACKAGES = ("torch", "torchvision", "pillow", "simplejpeg", "timm", "lightning", "PySide6_Essentials", "pyqtgraph")
+
+
+def where() -> str:
+    """Return hardware, load and versions for the first line of a report, without importing the packages."""
+    versions = [f"Python {platform.python_version()}"]
+    for package in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            versions.append(f"{package} {version(package)}")
+    machine = f"{cpu_name()}, {usable_cores()} cores, load {os.getloadavg()[0]:.1f}, {platform.platform()}"
+    return f"{machine}; {', '.join(versions)}"
+
+
+def options_of(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser that shows a script's docstring as it is written."""
+    return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+@contextlib.contextmanager
+def empty_home() -> Iterator[Path]:
+    """Give this process and its children new, empty folders of Footplate; yield their parent."""
+    with tempfile.TemporaryDirectory(prefix="fp") as name:
+        os.environ |= {"FOOTPLATE_HOME": f"{name}/home", "FOOTPLATE_CACHE": f"{name}/cache", "XDG_RUNTIME_DIR": name}
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def preloader() -> Iterator[Preloader]:
+    """Yield a process that has imported PyTorch and starts runs, as the window has one."""
+    started = Preloader()
+    started.start()
+    while not started.ready:
+        select.select([started], [], [], 60.0)
+        started.poll()
+    yield started
+    started.close()
+
+
+@contextlib.contextmanager
+def machines(*names: str) -> Iterator[Machines]:
+    """Yield machines in network namespaces that the head has as its hosts, "node1" and "node2" without `names`."""
+    if why := why_not():
+        raise SystemExit(why)
+    with tempfile.TemporaryDirectory(prefix="fpb") as name:
+        started = Machines(Path(name), names or ("node1", "node2"))
+        try:
+            for host in started.names:
+                started.footplate("hosts", "add", host, "--no-check")
+            yield started
+        finally:
+            started.close()
+
+
+def print_rates(rates: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Print each side's images per second, and return their medians."""
+    medians = {side: statistics.median(values) for side, values in rates.items()}
+    for side, values in rates.items():
+        print(f"{side}: {medians[side]:.1f} images/s ({', '.join(f'{value:.1f}' for value in values)})")
+    return medians
+
+
+def application() -> QApplication:
+    """Create the window's application, offscreen by default, with its theme."""
+    os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+    from PySide6.QtWidgets import QApplication
+
+    from gui.style import theme
+
+    app = QApplication(["footplate"])
+    theme.apply(app)
+    return app
