@@ -216,7 +216,8 @@ def microbatches(batch: Batch, count: int) -> list[Batch]:
 def resolve_precision(job: Job) -> str:
     """Return the precision of `job`; "auto" is bf16 if all its devices are GPUs that support it, else fp32.
 
-    CUDA's index is the number among the job's GPUs, as in a worker.
+    It knows only the GPUs of this machine; a run's ranks agree (`Autotuner`). CUDA's index is the number among the
+    job's GPUs, as in a worker.
     """
     if job.precision.name != "auto":
         return job.precision.name
@@ -226,6 +227,16 @@ def resolve_precision(job: Job) -> str:
         torch.cuda.get_device_capability(index) >= NATIVE_BF16 for index in range(visible)
     )
     return "bf16" if native else "fp32"
+
+
+def device_without_bf16(strategy: Strategy) -> str:
+    """Return the name of the first device of this process that does not support bf16 natively; "" if all do."""
+    if strategy.device.type != "cuda":
+        return "the CPU"
+    alone = [strategy.device.index]
+    indices = alone if strategy.entry.process_per_device else range(len(strategy.spec.local_devices))
+    slow = (index for index in indices if torch.cuda.get_device_capability(index) < NATIVE_BF16)
+    return next(map(torch.cuda.get_device_name, slow), "")
 
 
 def memory_format(job: Job) -> torch.memory_format:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 class Collectives:
     """Collectives of a single rank.
 
-    All ranks call each method together and get the same result, except for gathers to rank 0.
+    All ranks call each method together and get the same result, except for gathers to rank 0. Ranks may be on different
+    machines: a fact of one machine, such as its clock, its GPU or its files, must be agreed on here before it decides
+    whether, how often or with what shapes a collective is called.
     """
 
     def all_reduce_max(self, flags: Sequence[int]) -> list[int]:
@@ -47,6 +49,10 @@ class Collectives:
     def all_gather_objects(self, value: Any) -> list[Any]:
         """Return every rank's `value`, by rank."""
         return [value]
+
+    def broadcast_object(self, value: Any) -> Any:
+        """Return rank 0's `value`."""
+        return value
 
 
 class GroupCollectives(Collectives):
@@ -105,6 +111,11 @@ class GroupCollectives(Collectives):
         values: list[Any] = [None] * dist.get_world_size(self.group)
         dist.all_gather_object(values, value, group=self.group)
         return values
+
+    def broadcast_object(self, value: Any) -> Any:
+        values = [value]
+        dist.broadcast_object_list(values, 0, group=self.group)
+        return values[0]
 
 
 def _with_tensors(state: Any, change: Callable[[Tensor], Any]) -> Any:

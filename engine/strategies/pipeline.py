@@ -140,20 +140,19 @@ class Pipeline(Distributed):
                 costs = error
             travel = seconds_per_byte(self.group, self.device)
         gathered = self.collectives.gather_objects(costs)
-        found: list[Any] = [None]
+        found: Cut | CannotCut | None = None
         if gathered is not None:
             gathered = gathered[: self.dims.pipeline]
-            found = [next((each for each in gathered if isinstance(each, CannotCut)), None)]
+            found = next((each for each in gathered if isinstance(each, CannotCut)), None)
             try:
-                found[0] = found[0] or assemble(
+                found = found or assemble(
                     model, traces, job=self.job, layout=self.layout, gathered=gathered, travel=travel
                 )
             except CannotCut as error:
-                found = [error]
-        dist.broadcast_object_list(found, 0, group=self.control)
-        if isinstance(found[0], CannotCut):
-            raise found[0]
-        cut: Cut = found[0]
+                found = error
+        cut: Cut | CannotCut = self.collectives.broadcast_object(found)
+        if isinstance(cut, CannotCut):
+            raise cut
         return cut
 
     def _crossing(self, modules: Mapping[int, nn.Module]) -> list[Tensor]:

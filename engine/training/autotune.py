@@ -18,7 +18,7 @@ from torch import nn
 
 from engine.contract.events import Chosen
 from engine.contract.job import Job, fields_with
-from engine.strategies.base import Strategy, StrategyError, resolve_precision
+from engine.strategies.base import Strategy, StrategyError, device_without_bf16
 from engine.strategies.single import SingleDevice
 from engine.strategies.speed import Rehearsal
 from engine.system.format import counted
@@ -135,14 +135,16 @@ class Autotuner:
             self._emit(Chosen(field=field, choice=str(choice), why=why))
 
     def _choose_precision(self) -> None:
-        precision = resolve_precision(self.job)
-        if precision == "bf16":
-            why = "the GPUs support bf16 natively, and it needs no loss scaling"
-        elif self._strategy.device.type == "cuda":
-            why = "not all of the GPUs support bf16 natively"
+        """Choose bf16 if it is native to all ranks' devices, which may be GPUs of different machines."""
+        strategy = self._strategy
+        lacking = strategy.collectives.all_gather_objects(device_without_bf16(strategy))
+        rank, device = next(((rank, device) for rank, device in enumerate(lacking) if device), (0, ""))
+        if not device:
+            self._choose("precision", "bf16", "the GPUs support bf16 natively, and it needs no loss scaling")
+        elif strategy.device.type == "cuda":
+            self._choose("precision", "fp32", f"rank {rank}'s GPU ({device}) does not support bf16 natively")
         else:
-            why = "bf16 is chosen only on GPUs that support it natively"
-        self._choose("precision", precision, why)
+            self._choose("precision", "fp32", "bf16 is chosen only on GPUs that support it natively")
 
     def _restore_choices(self, before: Mapping[str, Any]) -> None:
         job = self.job

@@ -62,11 +62,11 @@ class DataLoaders:
         return Predictions(Path(self._spec.run_folder), self._strategy, self._picked, self._reporter.send)
 
     def _picked(self) -> RankSamples:
-        """Return some samples of the validation split, read at once."""
-        job = self._spec.job
+        """Return some samples of the validation split, read at once. All ranks call it together."""
+        job, all_reduce_max = self._spec.job, self._strategy.collectives.all_reduce_max
         val, size = self._splits.val, self._task.image_size(job)
         picked = (
-            PickedSamples(val, job.checkpoints.predictions)
+            PickedSamples(val, job.checkpoints.predictions, all_reduce_max=all_reduce_max)
             if isinstance(val, SampleSet)
             else Picked(
                 val,
@@ -74,6 +74,7 @@ class DataLoaders:
                 validation_side(job, self._task.entry, size),
                 self._splits.channels,
                 middle=size,
+                all_reduce_max=all_reduce_max,
             )
         )
         sampler = self._sampler(picked, shuffle=False)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,8 @@ from engine.tasks.base import Visualization
 from engine.training.callbacks.callback import Callback
 from engine.training.split_loader import SplitLoader
 
+_T = TypeVar("_T")
+
 FOLDER = "predictions"
 MAX_SETS = 120
 """Number of sets of predictions above which every other one of the older half is deleted."""
@@ -38,25 +40,44 @@ def _spread(length: int, count: int) -> list[int]:
     return [number * length // count for number in range(count)]
 
 
+def _load_readable(
+    load: Callable[[int], _T], indices: Sequence[int], all_reduce_max: Callable[[Sequence[int]], list[int]]
+) -> tuple[list[int], list[_T]]:
+    """Return the `indices` that all ranks can `load`, and what they load; validation skips and reports the others."""
+    loaded: list[_T | None] = []
+    for index in indices:
+        try:
+            loaded.append(load(index))
+        except UnreadableImage:
+            loaded.append(None)
+    unreadable = all_reduce_max([int(each is None) for each in loaded])
+    found = [(index, each) for index, each, bad in zip(indices, loaded, unreadable, strict=True) if not bad]
+    return [index for index, _ in found], [each for _, each in found if each is not None]
+
+
 class Picked(ImageSet):
     """Some images of a split, decoded and held in memory; the model gets the `middle` pixels of each side.
 
-    `indices` are their indices in the split.
+    `indices` are their indices in the split. `all_reduce_max` excludes images that any rank can't read.
     """
 
-    def __init__(self, images: ImageSet, count: int, size: int, channels: int, middle: int | None = None) -> None:
+    def __init__(
+        self,
+        images: ImageSet,
+        count: int,
+        size: int,
+        channels: int,
+        *,
+        middle: int | None = None,
+        all_reduce_max: Callable[[Sequence[int]], list[int]] = list,
+    ) -> None:
         margin = (size - (middle or size)) // 2
         self._visible = slice(margin, margin + (middle or size))
         self._images = images
         self.planes, self.mirror = images.planes, images.mirror
-        self.indices: list[int] = []
-        self._loaded: list[Tensor] = []
-        for index in _spread(len(images), count):
-            try:
-                self._loaded.append(images.load(index, size, channels))
-            except UnreadableImage:
-                continue  # validation skips and reports it, too
-            self.indices.append(index)
+        self.indices, self._loaded = _load_readable(
+            lambda index: images.load(index, size, channels), _spread(len(images), count), all_reduce_max
+        )
         self._channels = channels
 
     def __len__(self) -> int:
@@ -81,18 +102,18 @@ class Picked(ImageSet):
 
 
 class PickedSamples(SampleSet):
-    """Some samples of a split, held in memory as validation loads them; `indices` are their indices in the split."""
+    """Some samples of a split, held in memory as validation loads them; `indices` are their indices in the split.
 
-    def __init__(self, samples: SampleSet, count: int) -> None:
+    `all_reduce_max` excludes samples that any rank can't read.
+    """
+
+    def __init__(
+        self, samples: SampleSet, count: int, *, all_reduce_max: Callable[[Sequence[int]], list[int]] = list
+    ) -> None:
         self._samples = samples
-        self.indices: list[int] = []
-        self._loaded: list[Sample] = []
-        for index in _spread(len(samples), count):
-            try:
-                self._loaded.append(samples.load(index, 0))
-            except UnreadableImage:
-                continue  # validation skips and reports it, too
-            self.indices.append(index)
+        self.indices, self._loaded = _load_readable(
+            lambda index: samples.load(index, 0), _spread(len(samples), count), all_reduce_max
+        )
 
     def __len__(self) -> int:
         return len(self.indices)

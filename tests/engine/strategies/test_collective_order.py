@@ -1,0 +1,51 @@
+"""Collectives of ranks on different machines: all ranks issue the same ones in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine.contract.events import Chosen, Validation
+from engine.contract.job import Job
+from tests.support import unequal_machines
+from tests.support.worker_group import WorkerGroup
+
+Make = Callable[..., Job]
+Start = Callable[..., WorkerGroup]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "fields"),
+    [
+        pytest.param("ddp", {"balance": "speed", "memory_format": "auto"}, marks=pytest.mark.long),
+        ("fsdp", {"ema_decay": 0.9, "balance": "speed"}),
+        ("pipeline", {"microbatches": 2, "predictions": 13}),
+        pytest.param("zero1", {"ema_decay": 0.9, "on_not_finite": "skip"}, marks=pytest.mark.long),
+    ],
+)
+def test_different_machines_issue_the_same_collectives(
+    job: Make, start: Start, strategy: str, fields: dict[str, Any]
+) -> None:
+    given = {"patience": 2, "epochs": 5, "checkpoint_steps": 4} | fields
+    group = start(job(cpus=2, strategy=strategy, **given), prepare="tests.support.unequal_machines:prepare")
+    group.completed()
+    first, second = (unequal_machines.collectives(group.folder, rank) for rank in range(2))
+    assert first == second
+    assert len(first) > 10
+
+
+def test_ranks_choose_the_precision_of_the_weakest_gpu(job: Make, start: Start) -> None:
+    group = start(job(cpus=2, strategy="ddp"), prepare="tests.support.unequal_machines:prepare").completed()
+    (chosen,) = [event for event in group.of(Chosen) if event.field == "precision"]
+    assert chosen.choice == "fp32"
+
+
+def test_best_epoch_and_early_stopping_follow_rank_0(job: Make, start: Start) -> None:
+    """Rank 1 computes metrics that always get better."""
+    group = start(
+        job(cpus=2, strategy="fsdp", patience=2, epochs=6), prepare="tests.support.unequal_machines:prepare"
+    ).completed()
+    values = [event.measures["top1"] for event in group.of(Validation, 0)]
+    assert group.done.best_epoch == 1 + max(range(len(values)), key=values.__getitem__)
