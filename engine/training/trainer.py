@@ -179,7 +179,8 @@ class Trainer:
             if not self.strategy.evaluate(self.val.epoch(epoch), self.metric, self._is_stopped):
                 self.reporter.set_phase(self.reporter.ending, "during validation")
                 return None, None
-            values = self.metric.compute()
+            # Those of other ranks may differ in the last bits, or be random, and decide what all ranks do next.
+            values: dict[str, float] = self.strategy.collectives.broadcast_object(self.metric.compute())
             if not all(map(math.isfinite, values.values())):
                 raise NotFinite(self.step, "The validation loss", self.checkpointer.has_checkpoint)
             for callback in self.callbacks:
