@@ -6,19 +6,17 @@ import re
 from functools import partial
 from typing import Any, NamedTuple
 
-import torch
 from torch import nn
 from torchvision import models
 from torchvision.ops import FrozenBatchNorm2d
 
-from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
 from engine.data.transforms.device_transforms import Statistics
 from engine.models import encoders, pyramid_detectors, registry, weights
 from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import adapt_first_conv, set_heads
 from engine.models.pyramid_detectors import region_samples
-from engine.models.registry import build_foreign, is_foreign
+from engine.models.registry import build_foreign, build_seeded, is_foreign
 from engine.models.torchvision_detectors import use_tensors
 
 CLASSES = 90
@@ -115,11 +113,7 @@ def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Kn
 
     Raises TaskError.
     """
-    if not is_foreign(job) and job.model.name not in known:
-        raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, list(known)))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(job.training.seed)
-        model = _construct(job, classes, channels, size)
+    model = build_seeded(job, known, lambda: _construct(job, classes, channels, size))
     if is_foreign(job):
         return model.train()
     entry = known[job.model.name]

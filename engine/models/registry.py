@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
+import torch
 from torch import nn
 
-from engine.contract.catalogue import shipped_catalogue
+from engine.contract.catalogue import did_you_mean, shipped_catalogue
 from engine.contract.job import TIMM, Job
 from engine.contract.options import declared, option_problems, options_of
 from engine.contract.weights import Weights
@@ -68,6 +69,19 @@ MODELS: Registry[Model] = Registry("footplate.models", {}, _accept, _taken)
 def is_foreign(job: Job) -> bool:
     """Return True if the job's model is from a plug-in or a user's file, and may contain anything."""
     return job.model_is_file or job.model.name in MODELS
+
+
+def build_seeded(job: Job, names: Iterable[str], constructor: Callable[[], nn.Module]) -> nn.Module:
+    """Return what `constructor` builds, with fresh weights that depend on the job's seed only.
+
+    Raises TaskError if the job's model is neither one of `names` nor from outside Footplate.
+    """
+    known = list(names)
+    if not is_foreign(job) and job.model.name not in known:
+        raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, known))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(job.training.seed)
+        return constructor()
 
 
 def build_foreign(job: Job, classes: int, channels: int, *, images: bool = True) -> nn.Module:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torchvision import models
 
-from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
-from engine.data.transforms.device_transforms import Statistics
-from engine.models import encoders, registry, user_file, weights
+from engine.models import encoders, user_file, weights
 from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import adapt_first_conv, find_head, set_heads
-from engine.models.registry import build_foreign, is_foreign
+from engine.models.registry import build_foreign, build_seeded, is_foreign
 
 CLASSES = 21
 """torchvision's are described as they ship: for the classes of PASCAL VOC."""
@@ -43,15 +40,11 @@ _DECODERS = {
 own encoders."""
 
 
+ON_ENCODER = frozenset(_DECODERS)
+
+
 def names() -> tuple[str, ...]:
     return (*_DECODERS, *_TORCHVISION)
-
-
-def statistics(job: Job) -> Statistics:
-    """Return the mean and standard deviation of the colors that the weights of the model or its encoder expect."""
-    if job.model.name in _DECODERS:
-        return encoders.statistics(job.model.encoder)
-    return registry.statistics(job.model.name, encoders.IMAGENET)
 
 
 def model_info(name: str) -> ModelInfo:
@@ -67,11 +60,7 @@ def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
     Fresh weights depend on the job's seed only. Raises TaskError.
     """
-    if not is_foreign(job) and job.model.name not in names():
-        raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, list(names())))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(job.training.seed)
-        model = _construct(job, classes, channels, size)
+    model = build_seeded(job, names(), lambda: _construct(job, classes, channels, size))
     of_decoder = job.model.name in _DECODERS
     head = "segmentation_head" if of_decoder else find_head(model, classes)
     title = job.model.name if is_foreign(job) else _title(job)

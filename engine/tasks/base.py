@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -26,6 +26,7 @@ from engine.data.splits import Labels
 from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
 from engine.metrics.registry import WithAdded, added_to
+from engine.models import encoders, registry
 from engine.models.base import ModelInfo
 from engine.tasks.analysis import Analysis
 from engine.tasks.explanation import Target, output_targets
@@ -222,9 +223,17 @@ class Task(ABC):
     def image_size(self, job: Job) -> int:
         """Return the side in pixels of the square images that the model is given."""
 
-    @abstractmethod
+    def statistics(self, job: Job) -> Statistics:
+        """Return the mean and standard deviation of the colors that the weights of the model or its encoder expect."""
+        return registry.statistics(job.model.name, encoders.IMAGENET)
+
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """Return mean and standard deviation per channel of images scaled to 0..1."""
+        """Return mean and standard deviation per channel of images scaled to 0..1.
+
+        They are those that the model's weights expect; images of other bands take the mean over the colors.
+        """
+        mean, std = self.statistics(job)
+        return (mean, std) if channels == 3 else ((sum(mean) / 3,) * channels, (sum(std) / 3,) * channels)
 
     @abstractmethod
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
@@ -254,3 +263,49 @@ class Task(ABC):
     def prepared(self, job: Job, splits: Splits) -> Splits:
         """Return the splits with what this task learns from them beyond the folder's annotations."""
         return splits
+
+
+class ModelModule(Protocol):
+    """Module with the models of a task on images.
+
+    Attributes:
+        IMAGE_SIZE: Default side of images in pixels.
+        ON_ENCODER: Ids of the models that are built on the job's encoder.
+    """
+
+    IMAGE_SIZE: int
+    ON_ENCODER: frozenset[str]
+
+    def names(self) -> tuple[str, ...]:
+        """Return the ids of the models."""
+        ...
+
+    def model_info(self, name: str) -> ModelInfo:
+        """Describe a model without building it."""
+        ...
+
+    def build(self, job: Job, classes: int, channels: int, size: int) -> nn.Module:
+        """Build the job's model on the CPU for images of `size` pixels, in training mode. Raises TaskError."""
+        ...
+
+
+class ImageTask(Task):
+    """Task on images whose models are those of a module."""
+
+    module: ModelModule
+
+    def model_names(self) -> tuple[str, ...]:
+        return self.module.names()
+
+    def model_info(self, model: str) -> ModelInfo:
+        return self.module.model_info(model)
+
+    def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
+        return self.module.build(job, classes, channels, self.image_size(job))
+
+    def image_size(self, job: Job) -> int:
+        return registry.image_size(job, self.module.IMAGE_SIZE)
+
+    def statistics(self, job: Job) -> Statistics:
+        is_on_encoder = job.model.name in self.module.ON_ENCODER
+        return encoders.statistics(job.model.encoder) if is_on_encoder else super().statistics(job)

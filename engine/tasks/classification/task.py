@@ -19,6 +19,7 @@ from engine.metrics.calibration import Fitted
 from engine.metrics.class_counts import ClassCounts, Shares, balanced_weights, class_scores
 from engine.models import classification_models, timm_models, torchvision_models
 from engine.models.base import ModelInfo
+from engine.models.encoders import IMAGENET
 from engine.models.weights import of_torchvision
 from engine.tasks.analysis import Columns
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
@@ -27,9 +28,6 @@ from engine.tasks.explanation import Target, class_targets
 from engine.tasks.label_analysis import LabelAnalysis, Predictions
 from engine.tasks.mixing import mixes
 from engine.tasks.predictions import Labels, LabelScores
-
-IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-"""Mean and standard deviation per channel that most weights were trained with."""
 
 IMAGENET_CLASSES = 1000
 """Number of classes of the catalogue's models, those of ImageNet."""
@@ -106,12 +104,13 @@ class Classification(Task):
             else classification_models.default_image_size(job.model.name)
         )
 
+    def statistics(self, job: Job) -> Statistics:
+        return classification_models.statistics(job.model.name) or IMAGENET
+
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """Return the statistics that the model's weights expect; a gray image takes the mean over the colors."""
         if job.model.name == classification_models.MNIST_CNN and channels == 1:
             return MNIST
-        mean, std = classification_models.statistics(job.model.name) or IMAGENET
-        return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
+        return super().normalisation(job, channels)
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         weights = balanced_weights(dataset_info.class_counts()) if job.training.class_weights == "balanced" else None

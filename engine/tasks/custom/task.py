@@ -30,9 +30,9 @@ from engine.metrics import torchmetrics_states
 from engine.metrics.base import Metric
 from engine.models import user_file, weights
 from engine.models.base import ModelInfo, TaskError
+from engine.models.encoders import IMAGENET
 from engine.models.model_surgery import find_head, set_heads
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
-from engine.tasks.classification.task import IMAGENET
 from engine.tasks.custom.entry import TASK
 from engine.tasks.custom.interface import CustomTask
 

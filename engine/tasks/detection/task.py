@@ -124,10 +124,8 @@ class Detection(Task):
     def image_size(self, job: Job) -> int:
         return detection_models.image_size(job)
 
-    def normalisation(self, job: Job, channels: int) -> Statistics:
-        """Return the statistics that the model's weights expect; a gray image takes the mean over the colors."""
-        mean, std = detection_models.statistics(job)
-        return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
+    def statistics(self, job: Job) -> Statistics:
+        return detection_models.statistics(job)
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         return BoxesOfImage(dataset_info.classes)

@@ -5,17 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-import torch
 from torch import nn
 from torchvision import models
 
-from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
-from engine.data.transforms.device_transforms import Statistics
-from engine.models import encoders, registry, user_file, weights
+from engine.models import encoders, user_file, weights
 from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import adapt_first_conv, set_heads
-from engine.models.registry import build_foreign, is_foreign
+from engine.models.registry import build_foreign, build_seeded, is_foreign
 from engine.tasks.edges.networks import Bdcn, Hed, HedOnEncoder
 
 IMAGE_SIZE = 480
@@ -23,7 +20,8 @@ IMAGE_SIZE = 480
 MIN_SIZE = 32
 """An image must have more than one pixel after being halved four times."""
 HEAD = "head"
-ON_ENCODER = "hed_encoder"
+HED_ON_ENCODER = "hed_encoder"
+ON_ENCODER = frozenset({HED_ON_ENCODER})
 _TITLE_ON_ENCODER = "HED on any encoder"
 
 
@@ -57,11 +55,11 @@ _ON_VGG = {
 
 
 def names() -> tuple[str, ...]:
-    return (ON_ENCODER, *_ON_VGG)
+    return (HED_ON_ENCODER, *_ON_VGG)
 
 
 def model_info(name: str) -> ModelInfo:
-    if name == ON_ENCODER:
+    if name == HED_ON_ENCODER:
         construction = f"{_IMPORT} HedOnEncoder; model = HedOnEncoder({{encoder!r}}, {{channels}})"
         return ModelInfo(
             _TITLE_ON_ENCODER, "Edges on an encoder", IMAGE_SIZE, MIN_SIZE, 1, encoder=True, construction=construction
@@ -73,29 +71,15 @@ def model_info(name: str) -> ModelInfo:
     )
 
 
-def statistics(job: Job) -> Statistics:
-    """Return the mean and standard deviation of the colors that the model's weights expect."""
-    is_on_encoder = job.model.name == ON_ENCODER
-    return (
-        encoders.statistics(job.model.encoder)
-        if is_on_encoder
-        else registry.statistics(job.model.name, encoders.IMAGENET)
-    )
-
-
-def build(job: Job, channels: int, size: int) -> nn.Module:
+def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     """Build the job's model on the CPU, in training mode.
 
     It takes [n, channels, s, s] and returns the logits of its edge maps, [n, maps, s, s]; the last map is the result.
     Fresh weights depend on the job's seed only. Raises TaskError.
     """
-    if not is_foreign(job) and job.model.name not in names():
-        raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, list(names())))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(job.training.seed)
-        model = _construct(job, channels, size)
+    model = build_seeded(job, names(), lambda: _construct(job, channels, size))
     title = f"the VGG16 of {_ON_VGG[job.model.name].title}" if job.model.name in _ON_VGG else job.model.name
-    has_encoder = job.model.name == ON_ENCODER
+    has_encoder = job.model.name in ON_ENCODER
     encoders.load_initial(job, model, HEAD, channels, title=title, has_encoder=has_encoder)
     has_head = any(name.startswith(f"{HEAD}.") for name, _ in model.named_parameters())
     if job.model.freeze_epochs and not has_head:
@@ -108,7 +92,7 @@ def build(job: Job, channels: int, size: int) -> nn.Module:
 def _construct(job: Job, channels: int, size: int) -> nn.Module:
     if is_foreign(job):
         return _foreign(job, channels, size)
-    if job.model.name == ON_ENCODER:
+    if job.model.name in ON_ENCODER:
         hed = partial(HedOnEncoder, job.model.encoder, channels)
         return encoders.construct(job, _TITLE_ON_ENCODER, size, hed)
     if size < MIN_SIZE:

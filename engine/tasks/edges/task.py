@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from engine.contract.inference.evaluation import ClassCurves
@@ -15,12 +15,9 @@ from engine.contract.job import Job
 from engine.data.datasets.images import MaskedImages
 from engine.data.datasets.open_splits import Splits
 from engine.data.decoding.idx import Bytes
-from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
-from engine.models import registry
-from engine.models.base import ModelInfo
 from engine.tasks.analysis import Analysis, Intervals, Measured
-from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
+from engine.tasks.base import DatasetInfo, ImageTask, Objective, Visualization
 from engine.tasks.edges import models
 from engine.tasks.edges.decoding import AGREED, FULL, OUTSIDE
 from engine.tasks.edges.entry import TASK
@@ -31,25 +28,9 @@ from engine.tasks.explanation import Target, mean_target
 from engine.tasks.predictions import LineScores, Scores
 
 
-class EdgeDetection(Task):
+class EdgeDetection(ImageTask):
     entry = TASK.entry
-
-    def model_names(self) -> tuple[str, ...]:
-        return models.names()
-
-    def model_info(self, model: str) -> ModelInfo:
-        return models.model_info(model)
-
-    def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
-        return models.build(job, channels, self.image_size(job))
-
-    def image_size(self, job: Job) -> int:
-        return registry.image_size(job, models.IMAGE_SIZE)
-
-    def normalisation(self, job: Job, channels: int) -> Statistics:
-        """Return the statistics that the model's weights expect; images of other bands take the mean over the colors."""
-        mean, std = models.statistics(job)
-        return (mean, std) if channels == 3 else ((sum(mean) / 3,) * channels, (sum(std) / 3,) * channels)
+    module = models
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
         """Return the splits with edges in place of masks."""

@@ -9,7 +9,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.data.datasets.open_splits import Splits
@@ -22,7 +21,7 @@ from engine.metrics.class_counts import softened_weights
 from engine.models import weights
 from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import set_heads
-from engine.models.registry import build_foreign, is_foreign
+from engine.models.registry import build_foreign, build_seeded, is_foreign
 from engine.tasks.analysis import Analysis
 from engine.tasks.base import DatasetInfo, Objective, Task
 from engine.tasks.points.drawing import draw_points, point_legend
@@ -57,13 +56,8 @@ class PointSegmentation(Task):
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
         """[n, channels, points] to [n, classes, points]; the first three channels are positions. Raises TaskError."""
-        if not is_foreign(job) and job.model.name not in WIDTHS:
-            raise TaskError(
-                "model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, list(WIDTHS))
-            )
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(job.training.seed)
-            model = self._foreign(job, classes, channels) if is_foreign(job) else _pointcnn(job, classes, channels)
+        construct = self._foreign if is_foreign(job) else _pointcnn
+        model = build_seeded(job, WIDTHS, lambda: construct(job, classes, channels))
         head = None if is_foreign(job) else "head"
         if job.model.weights_file:
             state = weights.from_file(job.model.weights_file)

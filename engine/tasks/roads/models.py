@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-import torch
 from torch import nn
 
-from engine.contract.catalogue import did_you_mean
 from engine.contract.job import Job
-from engine.data.transforms.device_transforms import Statistics
-from engine.models import encoders, registry, user_file
+from engine.models import encoders, user_file
 from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import set_heads
-from engine.models.registry import build_foreign, is_foreign
+from engine.models.registry import build_foreign, build_seeded, is_foreign
 from engine.tasks.roads.directions import DIRECTIONS
 from engine.tasks.roads.networks import STRIDE, LinkNetMTL, StackHourglassNetMTL
 
@@ -24,6 +21,7 @@ IMAGE_SIZE = 256
 """The default image size in pixels: the crops of Batra et al. 2019."""
 HOURGLASS = "hourglass_mtl"
 LINKNET = "linknet_mtl"
+ON_ENCODER = frozenset({LINKNET})
 _TITLES = {
     LINKNET: ("LinkNet, roads and directions", "LinkNet"),
     HOURGLASS: ("Stacked hourglass, roads and directions", "Hourglass"),
@@ -42,31 +40,18 @@ def model_info(name: str) -> ModelInfo:
     return ModelInfo(title, family, IMAGE_SIZE, 2 * STRIDE, CLASSES, encoder=name == LINKNET, construction=construction)
 
 
-def statistics(job: Job) -> Statistics:
-    """Return the mean and standard deviation of the colors that the model's weights expect."""
-    return (
-        encoders.statistics(job.model.encoder)
-        if job.model.name == LINKNET
-        else registry.statistics(job.model.name, encoders.IMAGENET)
-    )
-
-
-def build(job: Job, channels: int, size: int) -> nn.Module:
+def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     """Build the job's model on the CPU, in training mode.
 
     It takes [n, channels, s, s] and returns [n, SCORES, pixels] (see `networks.unpack`). Fresh weights depend on the
     job's seed only. Raises TaskError.
     """
-    if not is_foreign(job) and job.model.name not in names():
-        raise TaskError("model", f"There is no model “{job.model.name}”.", did_you_mean(job.model.name, list(names())))
-    title = job.model.name if is_foreign(job) else _TITLES[job.model.name][0]
-    has_encoder = job.model.name == LINKNET
+    title = _TITLES.get(job.model.name, (job.model.name,))[0]
+    has_encoder = job.model.name in ON_ENCODER
     if not has_encoder and job.model.freeze_epochs:
         message = f"{title} has no pretrained backbone that could be frozen."
         raise TaskError("freeze_epochs", message, "Train all layers.")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(job.training.seed)
-        model = _construct(job, title, channels, size)
+    model = build_seeded(job, names(), lambda: _construct(job, title, channels, size))
     encoders.load_initial(job, model, None, channels, title=title, has_encoder=has_encoder)
     heads = [name for name, _ in model.named_children() if name != "encoder"] if has_encoder else []
     set_heads(model, heads, freeze=bool(job.model.freeze_epochs))

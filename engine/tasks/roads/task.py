@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from engine.checks.job_checks import class_count_problems
@@ -19,12 +19,9 @@ from engine.data.datasets.open_splits import Splits
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.drawing import color_legend
-from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
-from engine.models import registry
-from engine.models.base import ModelInfo
 from engine.tasks.analysis import Analysis, Measured, Values
-from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
+from engine.tasks.base import DatasetInfo, ImageTask, Objective, Visualization
 from engine.tasks.explanation import Target, pixel_targets
 from engine.tasks.predictions import LineScores, Scores
 from engine.tasks.roads import models
@@ -37,25 +34,9 @@ from engine.tasks.roads.samples import OrientedImages
 from engine.tasks.segmentation.task import Segmentation
 
 
-class RoadExtraction(Task):
+class RoadExtraction(ImageTask):
     entry = TASK.entry
-
-    def model_names(self) -> tuple[str, ...]:
-        return models.names()
-
-    def model_info(self, model: str) -> ModelInfo:
-        return models.model_info(model)
-
-    def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
-        return models.build(job, channels, self.image_size(job))
-
-    def image_size(self, job: Job) -> int:
-        return registry.image_size(job, models.IMAGE_SIZE)
-
-    def normalisation(self, job: Job, channels: int) -> Statistics:
-        """Return the statistics that the model's weights expect; a gray image takes the mean over the colors."""
-        mean, std = models.statistics(job)
-        return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
+    module = models
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
         return LinesAndDirections()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from engine.contract.catalogue import Measure
@@ -19,14 +19,13 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 from engine.data.drawing import classes_in, mask_legend, overlay_mask
 from engine.data.formats.shared.ignored_class import masks_without
-from engine.data.transforms.device_transforms import Statistics
 from engine.metrics.base import Metric
 from engine.metrics.boundary_iou import BoundaryMetric
 from engine.metrics.class_counts import Shares, class_scores, shares, softened_weights
-from engine.models import registry, segmentation_models
-from engine.models.base import ModelInfo, TaskError
+from engine.models import segmentation_models
+from engine.models.base import TaskError
 from engine.tasks.analysis import TASK_METRIC, Analysis
-from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
+from engine.tasks.base import DatasetInfo, ImageTask, Objective, Visualization
 from engine.tasks.explanation import Target, pixel_targets
 from engine.tasks.predictions import PixelScores, Scores
 from engine.tasks.segmentation.entry import TASK
@@ -107,25 +106,9 @@ class PixelAnalysis(Analysis):
         return {TASK_METRIC: self.objective.metric(), "boundaries": BoundaryMetric(len(self.classes))}
 
 
-class Segmentation(Task):
+class Segmentation(ImageTask):
     entry = TASK.entry
-
-    def model_names(self) -> tuple[str, ...]:
-        return segmentation_models.names()
-
-    def model_info(self, model: str) -> ModelInfo:
-        return segmentation_models.model_info(model)
-
-    def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
-        return segmentation_models.build(job, classes, channels, self.image_size(job))
-
-    def image_size(self, job: Job) -> int:
-        return registry.image_size(job, segmentation_models.IMAGE_SIZE)
-
-    def normalisation(self, job: Job, channels: int) -> Statistics:
-        """Return the statistics that the model's weights expect; a gray image takes the mean over the colors."""
-        mean, std = segmentation_models.statistics(job)
-        return (mean, std) if channels == 3 else ((sum(mean) / 3,), (sum(std) / 3,))
+    module = segmentation_models
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
         """Without the class of the value that the job has ignored. Raises TaskError where fewer than two are left."""

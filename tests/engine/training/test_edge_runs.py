@@ -13,7 +13,7 @@ from PIL import Image
 
 from engine.contract.events import Planned, Predicted, StepMetrics, Validation
 from engine.contract.job import Job
-from engine.tasks.classification.task import IMAGENET
+from engine.models.encoders import IMAGENET
 from engine.tasks.edges.metrics import best_row, count, score, thin_maxima
 from engine.tasks.edges.networks import Hed
 from tests.support.edges import make_edged

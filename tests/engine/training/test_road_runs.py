@@ -14,7 +14,7 @@ from torch import nn
 
 from engine.contract.events import ClassMeasures, Failed, Predicted, StepMetrics, Validation
 from engine.contract.job import Job
-from engine.tasks.classification.task import IMAGENET
+from engine.models.encoders import IMAGENET
 from engine.tasks.roads.networks import LinkNetMTL, StackHourglassNetMTL, unpack
 from tests.support.consent import agreed
 from tests.support.lines import make_lined

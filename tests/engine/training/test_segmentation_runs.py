@@ -15,7 +15,7 @@ from PIL import Image
 from engine.contract.events import ClassMeasures, Failed, Planned, Predicted, StepMetrics, Validation, Warned
 from engine.contract.job import Job
 from engine.data.decoding.masks import NO_CLASS
-from engine.tasks.classification.task import IMAGENET
+from engine.models.encoders import IMAGENET
 from tests.support.masks import make_masked
 from tests.support.worker_group import WorkerGroup
 

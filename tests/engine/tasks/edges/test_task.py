@@ -14,7 +14,7 @@ from torchvision.models import vgg
 
 from engine.contract.job import Job
 from engine.models.base import TaskError
-from engine.tasks.classification.task import IMAGENET
+from engine.models.encoders import IMAGENET
 from engine.tasks.edges.decoding import FULL, OUTSIDE
 from engine.tasks.edges.metrics import best_row, count, score, thin_maxima
 from engine.tasks.edges.networks import Bdcn, Hed, HedOnEncoder

@@ -17,7 +17,7 @@ from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.decoding.masks import NO_CLASS
 from engine.models.base import TaskError
-from engine.tasks.classification.task import IMAGENET
+from engine.models.encoders import IMAGENET
 from engine.tasks.registry import TASKS
 from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, orientation_plane, thin
 from engine.tasks.roads.models import SCORES
