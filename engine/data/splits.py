@@ -170,13 +170,28 @@ def dataset_warning(message: str, remedy: str = "") -> Problem:
     return Problem("dataset", message, remedy, "warning")
 
 
+def warn_about(names: Sequence[str], noun: str, text: str, remedy: str) -> list[Problem]:
+    """Return a warning that counts files and names the first of them; nothing if there are none.
+
+    Args:
+        names: Paths or names; of paths the last part is shown.
+        noun: Word for one of them.
+        text: Words between the count and the names: "without a class:" or "without area, in".
+        remedy: Advice.
+    """
+    if not names:
+        return []
+    return [dataset_warning(f"{count_sentence(names, noun)} {text} {first_names(names)}.", remedy)]
+
+
 def unrecognized(problem: Problem, other: str = "") -> RecognizedDataset:
     return RecognizedDataset("", problems=(problem,), other=other)
 
 
 def count_sentence(names: Sequence[str], noun: str, plural: str = "") -> str:
     """Return "There is 1 image" or "There are 1,204 images"."""
-    return f"There is 1 {noun}" if len(names) == 1 else f"There are {len(names):,} {plural or noun + 's'}"
+    plural = plural or noun + ("es" if noun.endswith("x") else "s")
+    return f"There is 1 {noun}" if len(names) == 1 else f"There are {len(names):,} {plural}"
 
 
 def format_count(names: Sequence[str], noun: str) -> str:

@@ -9,11 +9,11 @@ import os
 from collections.abc import Mapping
 
 from engine.data.decoding.reading import read_text
-from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.format import Confidence, Content, Detection, Format, certain_unless
 from engine.data.formats.shared.mask_sample import sample_masks
-from engine.data.formats.shared.name_pairs import Pairs, pair_folders
+from engine.data.formats.shared.name_pairs import Pairs, mask_splits, pair_folders
 from engine.data.formats.tree import Tree
-from engine.data.splits import MaskCode, MaskSplit, dataset_warning, printable
+from engine.data.splits import MaskCode, dataset_warning, printable
 
 LAYOUT = "Choose the folder with images, annotations and objectInfo150.txt of ADEChallengeData2016."
 COUNT = 150
@@ -38,20 +38,17 @@ def _benchmark(tree: Tree, base: str) -> list[Detection]:
         images, masks = os.path.join(base, "images", folder), os.path.join(base, "annotations", folder)
         if tree.exists(images) and tree.exists(masks):
             pairs[split] = pair_folders(tree, [images], masks, (".png",), ("",))
-    both = [pair for each in pairs.values() for pair in each.both]
+    both = Pairs.joined(pairs.values()).both
     of_ade = both and 2 * sum(os.path.basename(image).startswith("ADE_") for image, _ in both) > len(both)
     if not both or not (of_ade or _NAMES in tree.files(base)):
         return []
     sample = sample_masks(both)
-    largest = max((value for values in sample.numbers for value in values), default=0)
-    against = []
+    largest = max(sample.values, default=0)
+    against = sample.doubts
     if largest > COUNT:
-        against.append(f"the value {largest} in masks, although there are {COUNT} classes")
-    if not sample.fit:
-        against.append("masks of other sizes than their images")
+        against = (f"the value {largest} in masks, although there are {COUNT} classes", *against)
     evidence = (f"{len(both):,} images of ADE20K with masks",)
-    confidence = Confidence.WEAK if against else Confidence.CERTAIN
-    return [Detection(("masks",), confidence, evidence, tuple(against), source=(base, pairs))]
+    return [Detection(("masks",), certain_unless(against), evidence, against, source=(base, pairs))]
 
 
 def _full(tree: Tree) -> list[Detection]:
@@ -68,20 +65,13 @@ def _full(tree: Tree) -> list[Detection]:
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their masks; 0 is of no class."""
     base, pairs = detection.source
-    every = Pairs()
-    for each in pairs.values():
-        every.add(each)
-    problems = every.problems("a mask", "masks")
+    problems = Pairs.joined(pairs.values()).problems("a mask", "masks")
     names = _names(tree, base)
     if len(names) < COUNT:
         message = f"{_NAMES} does not name all {COUNT} classes, so that some are numbered."
         problems.append(dataset_warning(message, f"Copy {_NAMES} of the dataset next to images and annotations."))
     classes = tuple(names.get(value, f"class {value}") for value in range(1, COUNT + 1))
-    splits = {
-        split: MaskSplit([image for image, _ in each.both], [mask for _, mask in each.both])
-        for split, each in pairs.items()
-    }
-    return Content(classes, splits, problems, MaskCode(tuple(range(1, COUNT + 1)), ignored=(0,)))
+    return Content(classes, mask_splits(pairs), problems, MaskCode(tuple(range(1, COUNT + 1)), ignored=(0,)))
 
 
 def _names(tree: Tree, base: str) -> Mapping[int, str]:

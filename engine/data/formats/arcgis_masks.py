@@ -6,12 +6,12 @@ import os
 
 from engine.data.decoding.image_files import is_image
 from engine.data.decoding.masks import arcgis_classes
-from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.format import Content, Detection, Format, certain_unless
 from engine.data.formats.shared.class_numbers import number_classes
 from engine.data.formats.shared.instances import InstanceSplit, NumberedMasks
 from engine.data.formats.shared.mask_sample import sample_masks
 from engine.data.formats.tree import Tree
-from engine.data.splits import count_sentence, dataset_warning, first_names
+from engine.data.splits import warn_about
 
 LAYOUT = "Choose a folder that ArcGIS exported as RCNN masks, with images, labels and esri_model_definition.emd."
 
@@ -26,12 +26,11 @@ def detect(tree: Tree) -> list[Detection]:
     if not pairs or not sample.are_labels:
         return []
     defined = arcgis_classes(tree.root)
-    against = [] if sample.fit else ["masks of other sizes than their images"]
+    against = sample.doubts
     if defined is None:
-        against.append("folders of classes in labels, but no esri_model_definition.emd")
+        against = (*against, "folders of classes in labels, but no esri_model_definition.emd")
     evidence = (f"{len(images):,} images with masks of {len(by_class)} classes in labels",)
-    confidence = Confidence.WEAK if against else Confidence.CERTAIN
-    return [Detection(("instances",), confidence, evidence, tuple(against))]
+    return [Detection(("instances",), certain_unless(against), evidence, against)]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
@@ -39,10 +38,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     images, by_class = _stems(tree, "images"), _by_class(tree)
     classes, numbers = number_classes(tree.root, by_class)
     spare = [path for masks in by_class.values() for stem, path in masks.items() if stem not in images]
-    problems = []
-    if spare:
-        message = f"{count_sentence(spare, 'mask')} without an image: {first_names(spare)}."
-        problems.append(dataset_warning(message, "They are not used; give image and mask the same name."))
+    problems = warn_about(spare, "mask", "without an image:", "They are not used; give image and mask the same name.")
     sources = [
         NumberedMasks([(masks[stem], numbers[name]) for name, masks in by_class.items() if stem in masks])
         for stem in images

@@ -11,7 +11,7 @@ from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.shapes import ShapedImage, convert
 from engine.data.formats.tree import Tree
-from engine.data.splits import count_sentence, dataset_warning, first_names, printable, spread_evenly
+from engine.data.splits import count_sentence, dataset_warning, first_names, printable, spread_evenly, warn_about
 from engine.system.regular_files import UnusableFile
 
 LAYOUT = (
@@ -71,9 +71,8 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     if damaged:
         message = f"{count_sentence(damaged, 'file')} of labels that can't be read: {first_names(damaged)} ({printable(reason)})."
         problems.append(dataset_warning(message, "Their images are left out; export them again."))
-    if missing:
-        message = f"{count_sentence(missing, 'file')} of labels without an image: {first_names(missing)}."
-        problems.append(dataset_warning(message, "They are left out; put the images into the folder images."))
+    remedy = "They are left out; put the images into the folder images."
+    problems += warn_about(missing, "file", "of labels without an image:", remedy)
     return convert(kind, {"": images}, problems, list(titles.values()) or None)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.format import Confidence, Detection, Format
 from engine.data.formats.shared.mask_sample import sample_masks
 from engine.data.formats.shared.name_pairs import pair_folders
 from engine.data.formats.tree import Tree
-from engine.data.splits import dataset_error, printable
+from engine.data.splits import printable
 
 LAYOUT = "Change detection has folders A, B and label (or t1, t2 and change)."
 REMEDY = (
@@ -35,9 +35,4 @@ def detect(tree: Tree) -> list[Detection]:
     return []
 
 
-def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the problem that such folders are not read."""
-    return Content((), {}, [dataset_error("Change detection can't be trained.", REMEDY)])
-
-
-FORMAT = Format("change_detection", "change detection", (), LAYOUT, detect, read)
+FORMAT = Format("change_detection", "change detection", (), LAYOUT, detect)

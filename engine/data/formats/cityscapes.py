@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
-from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shared.instances import InstanceSplit, NumberedLabels, Numbering
+from engine.data.formats.format import Content, Detection, Format, certain_unless
+from engine.data.formats.shared.instances import NumberedLabels, Numbering
 from engine.data.formats.shared.mask_sample import sample_masks
-from engine.data.formats.shared.name_pairs import Pairs
+from engine.data.formats.shared.name_pairs import Pairs, instance_splits, mask_splits
 from engine.data.formats.tree import Tree
-from engine.data.splits import MaskCode, MaskSplit
+from engine.data.splits import MaskCode
 
 LAYOUT = "Choose the folder with leftImg8bit and gtFine (or gtCoarse), or KITTI's with training/image_2 and semantic."
 CLASSES = {
@@ -64,21 +64,17 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _detections(tree: Tree, variant: str, files: _Files) -> list[Detection]:
-    pairs = [pair for each in files.masks.values() for pair in each.both]
-    outlined = [pair for each in files.instances.values() for pair in each.both]
+    pairs, outlined = (Pairs.joined(each.values()).both for each in (files.masks, files.instances))
     sample = sample_masks(pairs or outlined)
     if not (pairs or outlined) or not sample.readable:
         return []
-    strange = {value for values in sample.numbers for value in values} - {*files.code.values, *files.code.ignored}
-    against = []
+    strange = sample.values - {*files.code.values, *files.code.ignored}
+    against = sample.doubts
     if pairs and strange:
-        against.append(f"values of no label of Cityscapes in the masks, such as {min(strange)}")
-    if not sample.fit:
-        against.append("masks of other sizes than their images")
+        against = (f"values of no label of Cityscapes in the masks, such as {min(strange)}", *against)
     kinds = (*(["masks"] if pairs else []), *(["instances"] if outlined else []))
     evidence = (f"{len(pairs or outlined):,} images with masks of Cityscapes' labels",)
-    confidence = Confidence.WEAK if against else Confidence.CERTAIN
-    return [Detection(kinds, confidence, evidence, tuple(against), variant, source=files)]
+    return [Detection(kinds, certain_unless(against), evidence, against, variant, source=files)]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
@@ -86,26 +82,13 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     files: _Files = detection.source
     if kind == "instances":
         classes = {CLASSES[name]: number for number, name in enumerate(THINGS)}
-        splits = {
-            name: InstanceSplit(
-                [image for image, _ in each.both],
-                [NumberedLabels(path, files.numbering, classes) for _, path in each.both],
-            )
-            for name, each in files.instances.items()
-        }
+        splits = instance_splits(files.instances, lambda path: NumberedLabels(path, files.numbering, classes))
         return Content(THINGS, splits, _problems(files.instances))
-    masks = {
-        name: MaskSplit([image for image, _ in each.both], [path for _, path in each.both])
-        for name, each in files.masks.items()
-    }
-    return Content(tuple(CLASSES), masks, _problems(files.masks), files.code)
+    return Content(tuple(CLASSES), mask_splits(files.masks), _problems(files.masks), files.code)
 
 
 def _problems(splits: Mapping[str, Pairs]) -> list[Problem]:
-    every = Pairs()
-    for pairs in splits.values():
-        every.add(pairs)
-    return every.problems("a mask", "masks")
+    return Pairs.joined(splits.values()).problems("a mask", "masks")
 
 
 def _cityscapes(tree: Tree, base: str, name: str) -> _Files:

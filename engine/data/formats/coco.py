@@ -287,7 +287,7 @@ class _Reader:
             outline = _read_outline(each.segmentation, image.size)
         if outline is not None and not isinstance(outline, Fault):
             content, edges = outline
-            return Shape(name, edges or box or _runs_edges(content), content if is_outlined else None, ignored)
+            return Shape(name, edges or box or read_outline(content).edges(), content if is_outlined else None, ignored)
         if box is not None and not is_outlined:
             if is_rotated:
                 self._faults.add(_ROTATED_BOX, f"{place}.bbox")
@@ -352,10 +352,6 @@ def _read_outline(
     x, y = ([value for ring in areas for value in ring[start : len(ring) // 2 * 2 : 2]] for start in (0, 1))
     edges = min(x), min(y), max(x), max(y)
     return (content, edges) if all(map(math.isfinite, edges)) else _BAD_OUTLINE
-
-
-def _runs_edges(content: msgspec.Raw) -> Edges:
-    return read_outline(content).edges()
 
 
 def _is_empty(content: msgspec.Raw) -> bool:

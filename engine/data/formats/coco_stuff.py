@@ -15,7 +15,7 @@ from engine.data.decoding.reading import read_text
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.tree import Tree, split_of_file
-from engine.data.splits import MaskCode, MaskSplit, count_sentence, dataset_warning, first_names, printable
+from engine.data.splits import MaskCode, MaskSplit, first_names, printable, warn_about
 
 _THINGS = (
     "person", "bicycle", "car", "motorcycle", "airplane", "bus", "train", "truck", "boat", "traffic light", "fire hydrant",
@@ -98,10 +98,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         splits[split] = MaskSplit(
             [*before.files, *(path for path, _ in pairs)], [*before.masks, *(mask for _, mask in pairs)]
         )
-    problems = []
-    if missing:
-        message = f"{count_sentence(missing, 'mask')} without an image: {first_names(missing)}."
-        problems.append(dataset_warning(message, "They are not used; give image and mask the same name."))
+    remedy = "They are not used; give image and mask the same name."
+    problems = warn_about(missing, "mask", "without an image:", remedy)
     names = _names(tree, layout)
     ignored = (_UNLABELED,) if layout.offset else (0, _UNLABELED)
     code = MaskCode(tuple(number - layout.offset for number in names), ignored=ignored)

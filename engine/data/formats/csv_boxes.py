@@ -27,7 +27,7 @@ from engine.data.formats.shared.tables import (
     without_fraction,
 )
 from engine.data.formats.tree import Tree, split_of_table
-from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable
+from engine.data.splits import dataset_error, dataset_warning, first_names, printable, warn_about
 from engine.system.regular_files import UnusableFile
 
 LAYOUT = (
@@ -393,20 +393,15 @@ def _listed_names(tree: Tree, folders: Sequence[str], names: Sequence[str]) -> M
 def _problems(tree: Tree, reading: _Reading) -> Iterator[Problem]:
     unclear = sorted(set(reading.lookup.ambiguous))
     missing = list(dict.fromkeys(name for name in reading.missing if name not in unclear))
-    if unclear:
-        message = f"{count_sentence(unclear, 'name')} in a table that may mean several images: {first_names(unclear)}."
-        yield dataset_warning(message, "They are left out; write the path from the table to each image into it.")
-    if missing:
-        message = f"{count_sentence(missing, 'image')} that a table names can't be found: {first_names(missing)}."
-        yield dataset_warning(message, "They are left out.")
-    if reading.faults:
-        message = f"{count_sentence(reading.faults, 'box', 'boxes')} without four numbers and a class: {first_names(reading.faults)}."
-        yield dataset_warning(message, "They are left out; correct these rows of the table.")
+    remedy = "They are left out; write the path from the table to each image into it."
+    yield from warn_about(unclear, "name", "in a table that may mean several images:", remedy)
+    yield from warn_about(missing, "image", "that a table names can't be found:", "They are left out.")
+    remedy = "They are left out; correct these rows of the table."
+    yield from warn_about(reading.faults, "box", "without four numbers and a class:", remedy)
     named = any(reading.images.values())
     alone = images_in_no_table(tree, set(reading.paths.values())) if named and not unclear else []
-    if alone:
-        message = f"{count_sentence(alone, 'image')} that no table names: {first_names(alone)}."
-        yield dataset_warning(message, "They are left out; add a row with an empty box for each image without objects.")
+    remedy = "They are left out; add a row with an empty box for each image without objects."
+    yield from warn_about(alone, "image", "that no table names:", remedy)
     if not named:
         yield dataset_error("No image that the tables of boxes name is in the folder.", LAYOUT)
 

@@ -219,10 +219,8 @@ def _box(label: str, element: ElementTree.Element, size: Any) -> Shape:
 
 
 def _polygon(label: str, element: ElementTree.Element, size: Any) -> Shape:
-    points = as_points([each.split(",") for each in (element.get("points") or "").split(";") if each.strip()])
-    if points is None:
-        raise Unfit("its points are not pairs of numbers")
-    return require_polygon(label, points)
+    pairs = [each.split(",") for each in (element.get("points") or "").split(";") if each.strip()]
+    return require_polygon(label, as_points(pairs))
 
 
 def _ellipse(label: str, element: ElementTree.Element, size: Any) -> Shape:
@@ -240,10 +238,7 @@ def _mask(label: str, element: ElementTree.Element, size: tuple[int, int] | None
         runs = [int(each) for each in (element.get("rle") or "").split(",")]
     except ValueError:
         raise Unfit("its rle is not a list of numbers") from None
-    shape = patch_shape(label, from_runs(runs, height, width), left, top, size)
-    if shape is None:
-        raise Unfit("it is empty")
-    return shape
+    return patch_shape(label, from_runs(runs, height, width), left, top, size)
 
 
 _READERS: dict[str, Callable[[str, ElementTree.Element, Any], Shape]] = {

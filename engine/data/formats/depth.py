@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 from engine.data.decoding.reading import is_gray, open_image
-from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.format import Confidence, Detection, Format
 from engine.data.formats.shared.name_pairs import pair_folders
 from engine.data.formats.shared.paired_folders import IMAGE_WORDS
 from engine.data.formats.tree import Tree, suffix
-from engine.data.splits import dataset_error, printable, spread_evenly
+from engine.data.splits import printable, spread_evenly
 
 LAYOUT = "Depth has folders of images and of depth or disparity; stereo has left and right."
 REMEDY = "Footplate has no task for depth. To classify or segment the images, choose a folder without depth."
@@ -70,9 +70,4 @@ def _is_gray(path: str) -> bool:
         return False
 
 
-def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the problem that such folders are not read."""
-    return Content((), {}, [dataset_error("Depth can't be trained.", REMEDY)])
-
-
-FORMAT = Format("depth", "images with depth or of two cameras", (), LAYOUT, detect, read)
+FORMAT = Format("depth", "images with depth or of two cameras", (), LAYOUT, detect)

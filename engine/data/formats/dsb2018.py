@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 from engine.data.decoding.image_files import is_image
-from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.format import Content, Detection, Format, certain_unless
 from engine.data.formats.shared.instances import InstanceSplit, NumberedMasks
 from engine.data.formats.shared.mask_sample import sample_masks
 from engine.data.formats.tree import Tree, split_in
-from engine.data.splits import count_sentence, dataset_warning, first_names, spread_evenly
+from engine.data.splits import spread_evenly, warn_about
 
 LAYOUT = "Choose a folder with one folder per image, with the image in images and a mask for each object in masks."
 _SAMPLE = 20
@@ -29,9 +29,7 @@ def detect(tree: Tree) -> list[Detection]:
     if not sample.are_labels:
         return []
     evidence = (f"{len(folders):,} folders with images and masks",)
-    against = () if sample.fit else ("masks of other sizes than their images",)
-    confidence = Confidence.WEAK if against else Confidence.CERTAIN
-    return [Detection(("instances",), confidence, evidence, against, source=parents)]
+    return [Detection(("instances",), certain_unless(sample.doubts), evidence, sample.doubts, source=parents)]
 
 
 def _parents(tree: Tree) -> list[str]:
@@ -72,10 +70,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         split = split_in(parent)
         known = splits.get(split, InstanceSplit([], []))
         splits[split] = InstanceSplit([*known.files, *files], [*known.sources, *sources])
-    problems = []
-    if without:
-        message = f"{count_sentence(without, 'folder')} without an image or masks: {first_names(without)}."
-        problems.append(dataset_warning(message, "They are left out; add the missing folders."))
+    remedy = "They are left out; add the missing folders."
+    problems = warn_about(without, "folder", "without an image or masks:", remedy)
     return Content(("object",), splits, problems)
 
 

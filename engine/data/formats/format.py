@@ -29,6 +29,11 @@ class Confidence(IntEnum):
     """Files that only this format has were opened and are valid."""
 
 
+def certain_unless(against: Sequence[str]) -> Confidence:
+    """Return the confidence of a layout that only one format has, if nothing speaks `against` it."""
+    return Confidence.WEAK if against else Confidence.CERTAIN
+
+
 @dataclass(frozen=True)
 class Detection:
     """One way to read a folder, with the evidence for it.
@@ -76,6 +81,10 @@ class Content:
     table_folders: tuple[str, ...] = ()
 
 
+def _read_nothing(tree: Tree, detection: Detection, kind: str) -> Content:
+    raise NotImplementedError("the format is recognized, but not read")
+
+
 @dataclass(frozen=True)
 class Format:
     """A dataset format.
@@ -88,7 +97,7 @@ class Format:
     detect: Return how the folder can be read, best first; nothing if it is of another format. Judges by names and by
             a sample of small files; never opens every file.
         read: Return the annotations of one kind. Faults of single annotations are problems; raises OSError or
-            UnusableFile only if nothing can be read.
+            UnusableFile only if nothing can be read. Formats without `kinds` need none.
         tasks: Ids of the tasks that take a plug-in's format whose kind is of its own.
         open: Open splits of a type that only this format has for training (see `open_splits.OPENERS`). Like the next
             two, a function or its path "module:name", which is imported when it is needed.
@@ -102,7 +111,7 @@ class Format:
     kinds: tuple[str, ...]
     layout: str
     detect: Callable[[Tree], Sequence[Detection]]
-    read: Callable[[Tree, Detection, str], Content]
+    read: Callable[[Tree, Detection, str], Content] = _read_nothing
     tasks: tuple[str, ...] = ()
     open: Callable[..., Any] | str | None = None
     inspect: Callable[..., Any] | str | None = None

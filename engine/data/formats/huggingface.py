@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, con
 from engine.data.formats.shared.tables import METADATA, is_metadata, plain
 from engine.data.formats.shared.unpacking import file_name, unpacked
 from engine.data.formats.tree import Tree, split_of_table, suffix
-from engine.data.splits import count_sentence, dataset_warning, first_names, printable
+from engine.data.splits import printable, warn_about
 from engine.system.regular_files import UnusableFile
 
 LAYOUT = (
@@ -110,7 +111,7 @@ def _of_shards(tree: Tree, shards: Sequence[str], variant: str) -> Iterator[Dete
     evidence = f"{files} with images, such as {printable(shards[0])}"
     boxes = next((name for name in _OBJECTS if name in types and "bbox" in types[name]), None)
     if boxes is not None:
-        forms = _forms(row.get(boxes) for row in _some_rows(paths[0], [boxes]))
+        forms = _forms(row.get(boxes) for row in _first_rows(parquet.rows(paths[0], [boxes])))
         for form in forms:
             source = _Shards(paths, images[0], boxes, form)
             name = "/".join(filter(None, (variant, form if len(forms) > 1 else "")))
@@ -174,18 +175,8 @@ def _read_shards(tree: Tree, source: _Shards, kind: str) -> Content:
 
 
 def _row_problems(without: Sequence[str], faults: Sequence[str]) -> list[Problem]:
-    problems = []
-    if without:
-        problems.append(
-            dataset_warning(
-                f"{count_sentence(without, 'row')} without an image: {first_names(without)}.", "They are left out."
-            )
-        )
-    if faults:
-        message = (
-            f"{count_sentence(faults, 'box', 'boxes')} without four numbers and a class, in {first_names(faults)}."
-        )
-        problems.append(dataset_warning(message, "They are left out; correct them."))
+    problems = warn_about(without, "row", "without an image:", "They are left out.")
+    problems += warn_about(faults, "box", "without four numbers and a class, in", "They are left out; correct them.")
     return problems
 
 
@@ -284,7 +275,7 @@ def _numbers(splits: Mapping[str, Sequence[ShapedImage]]) -> list[str] | None:
 def _boxes_of_metadata(tree: Tree, metadata: Sequence[tuple[str, str]]) -> Iterator[Detection]:
     """Detect metadata files with a column of objects."""
     fitting = [(folder, name) for folder, name in metadata if not name.endswith(".csv")]
-    some = [row for folder, name in fitting for row in _some_records(tree.path(folder, name))]
+    some = [row for folder, name in fitting for row in _first_rows(_records(tree.path(folder, name)))]
     column = next((key for row in some for key in _OBJECTS if _pairs(row.get(key)) is not None), None)
     if column is None:
         return
@@ -357,11 +348,7 @@ def _read_metadata(tree: Tree, source: _Metadata) -> Content:
             shapes = _shapes(row.get(source.column), names, source.form, file, faults)
             splits.setdefault(split, []).append(ShapedImage(path, shapes))
     problems = _row_problems((), faults)
-    if missing:
-        message = (
-            f"{count_sentence(missing, 'image')} that a metadata file names can't be found: {first_names(missing)}."
-        )
-        problems.append(dataset_warning(message, "They are left out."))
+    problems += warn_about(missing, "image", "that a metadata file names can't be found:", "They are left out.")
     return convert("boxes", splits, problems, names or _numbers(splits))
 
 
@@ -380,16 +367,10 @@ def _records(path: str) -> Iterator[Mapping[str, Any]]:
                 yield row
 
 
-def _some_records(path: str) -> list[Mapping[str, Any]]:
+def _first_rows(rows: Iterator[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the first rows of a file; none if it can't be read."""
     try:
-        return [row for row, _ in zip(_records(path), range(_SAMPLED), strict=False)]
-    except (OSError, UnusableFile):
-        return []
-
-
-def _some_rows(path: str, columns: Sequence[str]) -> list[Mapping[str, Any]]:
-    try:
-        return [row for row, _ in zip(parquet.rows(path, columns), range(_SAMPLED), strict=False)]
+        return list(islice(rows, _SAMPLED))
     except (OSError, UnusableFile):
         return []
 

@@ -19,7 +19,15 @@ from engine.data.files import Files, Listing
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.class_evidence import annotation_folder, evidence_against, some
 from engine.data.formats.tree import Tree, split_named
-from engine.data.splits import FileSplit, count_sentence, dataset_error, dataset_warning, first_names, printable
+from engine.data.splits import (
+    FileSplit,
+    count_sentence,
+    dataset_error,
+    dataset_warning,
+    first_names,
+    printable,
+    warn_about,
+)
 
 LAYOUT = "Choose a folder with one folder of images per class, or with train and val folders divided in the same way."
 
@@ -128,11 +136,8 @@ def _unused(tree: Tree, roots: Sequence[str]) -> list[Problem]:
             name for name in tree.folders() if name not in used and not (split_named(name) and tree.folders(name))
         ]
         others = [name for name in others if _has_images(tree, name)]
-        if others:
-            message = f"{count_sentence(others, 'folder')} of images next to the splits: {first_names(others)}."
-            problems.append(
-                dataset_warning(message, "They are not used; training, validation and test have folders of classes.")
-            )
+        remedy = "They are not used; training, validation and test have folders of classes."
+        problems += warn_about(others, "folder", "of images next to the splits:", remedy)
     return problems
 
 

@@ -32,7 +32,7 @@ from engine.data.formats.shared.text_files import (
     text_folders,
 )
 from engine.data.formats.tree import Tree
-from engine.data.splits import count_sentence, dataset_warning, first_names
+from engine.data.splits import warn_about
 
 FIELDS = (15, 16)
 """Words in a line; the last of 16 is a detector's confidence."""
@@ -100,11 +100,8 @@ def _listed(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) 
     found = pairs_by_lists(splits, lists)
     present = {os.path.splitext(os.path.basename(pair.image))[0] for pairs in found.values() for pair in pairs}
     missing = sorted(frozenset[str]().union(*lists.values()) - present)
-    if missing:
-        message = f"{count_sentence(missing, 'image')} named in a list but not in the folder: {first_names(missing)}."
-        problems.append(
-            dataset_warning(message, "They are left out; add them to the folder, or remove them from the list.")
-        )
+    remedy = "They are left out; add them to the folder, or remove them from the list."
+    problems += warn_about(missing, "image", "named in a list but not in the folder:", remedy)
     return found
 
 

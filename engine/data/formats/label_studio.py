@@ -29,7 +29,12 @@ from engine.data.formats.shared.shapes import (
     rotate_points,
 )
 from engine.data.formats.tree import Tree, split_of_path
-from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, format_count, printable
+from engine.data.splits import (
+    dataset_error,
+    format_count,
+    printable,
+    warn_about,
+)
 
 _OUTLINES = ("polygonlabels", "brushlabels", "ellipselabels")
 _LABELS = (*_OUTLINES, "rectanglelabels", "labels")
@@ -102,9 +107,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             if task.further:
                 several.append(task.image)
             _add(found, path, task, kind)
-    if several:
-        message = f"{count_sentence(several, 'image')} with several annotations: {first_names(several)}."
-        found.problems.append(dataset_warning(message, "The first that is not canceled is used; remove the others."))
+    remedy = "The first that is not canceled is used; remove the others."
+    found.problems += warn_about(several, "image", "with several annotations:", remedy)
     return found.content(kind)
 
 
@@ -305,14 +309,9 @@ def _shape(label: str, value: dict[str, Any], size: tuple[int, int]) -> Shape:
     """Return the shape of a region. Raises Unfit."""
     height, width = size
     if value.get("format") == "rle" or "rle" in value:
-        shape = patch_shape(label, from_brush(value.get("rle"), height, width), 0, 0, size)
-        if shape is None:
-            raise Unfit("it is empty")
-        return shape
+        return patch_shape(label, from_brush(value.get("rle"), height, width), 0, 0, size)
     if "points" in value:
         points = as_points(value["points"])
-        if points is None:
-            raise Unfit("its points are not pairs of numbers")
         return require_polygon(
             label, [(round(x * width / 100, _DECIMALS), round(y * height / 100, _DECIMALS)) for x, y in points]
         )

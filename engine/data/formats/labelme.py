@@ -194,8 +194,8 @@ def _is_difficult(shape: dict[str, Any]) -> bool:
 def _drawn(kind: str, name: str, shape: dict[str, Any], size: tuple[int, int] | None) -> Shape | list[Point]:
     """Return a shape, or the ring of a polygon. Raises Unfit."""
     points = as_points(shape.get("points"))
-    if points is None or len(points) < (3 if kind in _POLYGONS else 2):
-        raise Unfit(f"its {kind} has invalid points" if points is None else f"its {kind} has {len(points)} points")
+    if len(points) < (3 if kind in _POLYGONS else 2):
+        raise Unfit(f"its {kind} has {len(points)} points")
     if kind in _POLYGONS:
         return points
     (x, y), (x1, y1) = points[:2]
@@ -215,7 +215,4 @@ def _mask(name: str, shape: dict[str, Any], corner: Point, size: tuple[int, int]
     if size is None:
         raise Unfit("the size of its image is unknown")
     inside = decode_png(shape.get("mask"), size)
-    found = patch_shape(name, inside, round(corner[0]), round(corner[1]), size, ignored=_is_difficult(shape))
-    if found is None:
-        raise Unfit("its mask is empty")
-    return found
+    return patch_shape(name, inside, round(corner[0]), round(corner[1]), size, ignored=_is_difficult(shape))

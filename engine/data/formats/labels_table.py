@@ -36,6 +36,7 @@ from engine.data.splits import (
     dataset_warning,
     first_names,
     printable,
+    warn_about,
 )
 
 LAYOUT = (
@@ -267,10 +268,8 @@ def _differences(reading: Reading, kind: str, *, is_long: bool) -> Iterator[Prob
     if kind == "classes":
         several = [path for images in reading.labelled.values() for path, has in images.items() if len(has) > 1]
         none = [path for images in reading.labelled.values() for path, has in images.items() if not has]
-        if several:
-            message = f"{count_sentence(several, 'image')} with several classes: {first_names(several)}."
-            remedy = "They are left out; keep one row of each, or choose the task Multi-label classification."
-            yield dataset_warning(message, remedy)
+        remedy = "They are left out; keep one row of each, or choose the task Multi-label classification."
+        yield from warn_about(several, "image", "with several classes:", remedy)
         reading.unlabelled += none
     elif reading.differing and not is_long:
         differing = list(reading.differing)
@@ -278,9 +277,8 @@ def _differences(reading: Reading, kind: str, *, is_long: bool) -> Iterator[Prob
             f"{count_sentence(differing, 'image')} in several rows with different labels: {first_names(differing)}."
         )
         yield dataset_warning(message, "All of these labels are used; keep one row of each image.")
-    if reading.unlabelled:
-        message = f"{count_sentence(reading.unlabelled, 'image')} without a class: {first_names(reading.unlabelled)}."
-        yield dataset_warning(message, "They are left out; fill in their classes (-1 and blank mean none).")
+    remedy = "They are left out; fill in their classes (-1 and blank mean none)."
+    yield from warn_about(reading.unlabelled, "image", "without a class:", remedy)
 
 
 def _spellings(names: Sequence[str], reading: Reading) -> Iterator[Problem]:
@@ -310,16 +308,10 @@ def _counterparts(tree: Tree, reading: Reading) -> Iterator[Problem]:
     if unclear:
         message = f"{count_sentence(sorted(unclear), 'name')} in a table that may mean several images: {first_names(sorted(unclear))}."
         yield dataset_warning(message, "They are left out; write the path from the table to each image into it.")
-    if missing:
-        yield dataset_warning(
-            f"{count_sentence(missing, 'image')} that a table names can't be found: {first_names(missing)}.",
-            "They are left out.",
-        )
+    yield from warn_about(missing, "image", "that a table names can't be found:", "They are left out.")
     used = reading.skipped.union(*reading.labelled.values())
     alone = [] if unclear else images_in_no_table(tree, used)
-    if alone:
-        message = f"{count_sentence(alone, 'image')} that no table names: {first_names(alone)}."
-        yield dataset_warning(message, "They are not used; add their labels.")
+    yield from warn_about(alone, "image", "that no table names:", "They are not used; add their labels.")
 
 
 FORMAT = Format("table", "Table of labels", ("classes", "labels"), LAYOUT, _detect, read)

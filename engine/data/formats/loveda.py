@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 
-from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.format import Content, Detection, Format, certain_unless
 from engine.data.formats.shared.mask_sample import sample_masks
-from engine.data.formats.shared.name_pairs import Pairs, pair_folders
+from engine.data.formats.shared.name_pairs import Pairs, mask_splits, pair_folders
 from engine.data.formats.tree import Tree, split_named
-from engine.data.splits import MaskCode, MaskSplit
+from engine.data.splits import MaskCode
 
 LAYOUT = "Choose the folder of LoveDA with Train and Val, each with Urban and Rural."
 CLASSES = ("background", "building", "road", "water", "barren", "forest", "agriculture")
@@ -28,28 +28,18 @@ def detect(tree: Tree) -> list[Detection]:
             if tree.exists(images) and tree.exists(masks) and (split := split_named(os.path.basename(name))):
                 pairs = pair_folders(tree, [images], masks, (".png",), ("",))
                 splits.setdefault(split, Pairs()).add(pairs)
-    both = [pair for pairs in splits.values() for pair in pairs.both]
+    both = Pairs.joined(splits.values()).both
     sample = sample_masks(both)
-    largest = max((value for values in sample.numbers for value in values), default=0)
-    if not sample.readable or largest > len(CLASSES):
+    if not sample.readable or max(sample.values, default=0) > len(CLASSES):
         return []
-    against = () if sample.fit else ("masks of other sizes than their images",)
-    confidence = Confidence.WEAK if against else Confidence.CERTAIN
     evidence = (f"{len(both):,} images with masks in images_png and masks_png of Urban and Rural",)
-    return [Detection(("masks",), confidence, evidence, against, source=splits)]
+    return [Detection(("masks",), certain_unless(sample.doubts), evidence, sample.doubts, source=splits)]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their masks."""
-    every = Pairs()
-    for pairs in detection.source.values():
-        every.add(pairs)
-    splits = {
-        split: MaskSplit([image for image, _ in pairs.both], [mask for _, mask in pairs.both])
-        for split, pairs in detection.source.items()
-        if pairs.both
-    }
-    return Content(CLASSES, splits, every.problems("a mask", "masks"), CODE)
+    problems = Pairs.joined(detection.source.values()).problems("a mask", "masks")
+    return Content(CLASSES, mask_splits(detection.source), problems, CODE)
 
 
 FORMAT = Format("loveda", "LoveDA", ("masks",), LAYOUT, detect, read)

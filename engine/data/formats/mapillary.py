@@ -11,14 +11,13 @@ import os
 import re
 from dataclasses import dataclass
 
-from engine.contract.problems import Problem
 from engine.data.decoding.reading import read_text, refuse_unusable
-from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shared.instances import InstanceSplit, NumberedLabels, Numbering
+from engine.data.formats.format import Content, Detection, Format, certain_unless
+from engine.data.formats.shared.instances import NumberedLabels, Numbering
 from engine.data.formats.shared.mask_sample import sample_masks
-from engine.data.formats.shared.name_pairs import Pairs, pair_folders
+from engine.data.formats.shared.name_pairs import Pairs, instance_splits, mask_splits, pair_folders
 from engine.data.formats.tree import Tree
-from engine.data.splits import MaskCode, MaskSplit, printable
+from engine.data.splits import MaskCode, printable
 
 LAYOUT = "Choose the folder with config.json (or config_v2.0.json), training and validation of Mapillary Vistas."
 _SPLITS = {"training": "train", "validation": "val", "testing": "test"}
@@ -83,18 +82,16 @@ def _detections(tree: Tree, version: _Version, *, several: bool) -> list[Detecti
     )
     if not kinds:
         return []
-    both = [pair for each in pairs["labels" if "masks" in kinds else "instances"].values() for pair in each.both]
+    both = Pairs.joined(pairs["labels" if "masks" in kinds else "instances"].values()).both
     sample = sample_masks(both)
-    largest = max((value for values in sample.numbers for value in values), default=0)
-    against = []
+    largest = max(sample.values, default=0)
+    against = sample.doubts
     if "masks" in kinds and largest >= len(version.labels):
-        against.append(f"the value {largest} in masks, although {version.config} has {len(version.labels)} labels")
-    if not sample.fit:
-        against.append("masks of other sizes than their images")
+        doubt = f"the value {largest} in masks, although {version.config} has {len(version.labels)} labels"
+        against = (doubt, *against)
     evidence = (f"{version.config} with {len(version.labels)} labels", f"{len(both):,} images with masks")
     variant = (version.folder or version.config) if several else ""
-    confidence = Confidence.WEAK if against else Confidence.CERTAIN
-    return [Detection(kinds, confidence, evidence, tuple(against), variant, source=(version, pairs))]
+    return [Detection(kinds, certain_unless(against), evidence, against, variant, source=(version, pairs))]
 
 
 def _pairs(tree: Tree, version: _Version, kind: str) -> dict[str, Pairs]:
@@ -111,28 +108,17 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with the labels that are evaluated, or with the objects of those that have instances."""
     version, pairs = detection.source
     labels: tuple[_Label, ...] = version.labels
-    every = Pairs()
-    for each in (of_kind := pairs["labels" if kind == "masks" else "instances"]).values():
-        every.add(each)
-    problems: list[Problem] = every.problems("a mask", "masks")
+    of_kind = pairs["labels" if kind == "masks" else "instances"]
+    problems = Pairs.joined(of_kind.values()).problems("a mask", "masks")
     if kind == "instances":
         things = [value for value, label in enumerate(labels) if label.has_instances and label.is_evaluated]
         classes = {value: number for number, value in enumerate(things)}
-        splits = {
-            split: InstanceSplit(
-                [image for image, _ in each.both],
-                [NumberedLabels(mask, _NUMBERING, classes) for _, mask in each.both],
-            )
-            for split, each in of_kind.items()
-        }
+        splits = instance_splits(of_kind, lambda mask: NumberedLabels(mask, _NUMBERING, classes))
         return Content(tuple(labels[value].name for value in things), splits, problems)
     values = tuple(value for value, label in enumerate(labels) if label.is_evaluated)
     ignored = tuple(value for value, label in enumerate(labels) if not label.is_evaluated)
-    masks = {
-        split: MaskSplit([image for image, _ in each.both], [mask for _, mask in each.both])
-        for split, each in of_kind.items()
-    }
-    return Content(tuple(labels[value].name for value in values), masks, problems, MaskCode(values, ignored=ignored))
+    names = tuple(labels[value].name for value in values)
+    return Content(names, mask_splits(of_kind), problems, MaskCode(values, ignored=ignored))
 
 
 FORMAT = Format("mapillary", "Mapillary Vistas", ("masks", "instances"), LAYOUT, detect, read)

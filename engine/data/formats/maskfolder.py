@@ -26,14 +26,14 @@ from engine.data.formats import (
     voc_masks,
 )
 from engine.data.formats.format import Confidence, Content, Detection, Format
-from engine.data.formats.shared.instances import InstanceSplit, NumberedMasks
+from engine.data.formats.shared.instances import NumberedMasks
 from engine.data.formats.shared.mask_sample import MaskSample, sample_masks
-from engine.data.formats.shared.name_pairs import Pairs
+from engine.data.formats.shared.name_pairs import Pairs, instance_splits, mask_splits
 from engine.data.formats.shared.paired_folders import Candidate, Roles, find_candidates
 from engine.data.formats.tree import Tree
 from engine.data.formats.unsupported import detect_videos
 from engine.data.memory_limit import allow_for_text
-from engine.data.splits import MaskSplit, dataset_warning, printable
+from engine.data.splits import dataset_warning, printable
 from engine.system.regular_files import UnusableFile, read_regular
 
 _LOSSLESS = (".png", ".tif", ".tiff", ".gif", ".bmp", ".npy")
@@ -187,8 +187,12 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     problems = candidate.pairs.problems("a mask", "masks") + _unused(tree, candidate)
     splits = used_splits(candidate.splits, problems)
     if kind == "instances":
-        return Content((class_name,), numbered(splits), problems + doubts_of_numbers(sample))
-    return Content((), masks_of(splits), problems, table_folders=table_folders(tree, candidate.folders))
+        return Content(
+            (class_name,),
+            instance_splits(splits, lambda mask: NumberedMasks([(mask, 0)])),
+            problems + doubts_of_numbers(sample),
+        )
+    return Content((), mask_splits(splits), problems, table_folders=table_folders(tree, candidate.folders))
 
 
 def table_folders(tree: Tree, folders: Iterable[str]) -> tuple[str, ...]:
@@ -206,22 +210,6 @@ def used_splits(splits: Mapping[str, Pairs], problems: list[Problem]) -> dict[st
         message = f"{number:,} images are in folders that belong to no split."
         problems.append(dataset_warning(message, "They are left out; move them to the train, val or test folder."))
     return {name: pairs for name, pairs in splits.items() if name}
-
-
-def masks_of(splits: Mapping[str, Pairs]) -> dict[str, MaskSplit]:
-    """Return pairs of images and masks as splits."""
-    return {
-        name: MaskSplit([image for image, _ in pairs.both], [mask for _, mask in pairs.both])
-        for name, pairs in splits.items()
-    }
-
-
-def numbered(splits: Mapping[str, Pairs]) -> dict[str, InstanceSplit]:
-    """Return pairs of images and masks that number objects of one class as splits."""
-    return {
-        name: InstanceSplit([image for image, _ in pairs.both], [NumberedMasks([(mask, 0)]) for _, mask in pairs.both])
-        for name, pairs in splits.items()
-    }
 
 
 def doubts_of_numbers(sample: MaskSample) -> list[Problem]:

@@ -16,7 +16,7 @@ from engine.data.decoding.reading import MAX_TABLE_BYTES, Unfit, read_number, re
 from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.boxes import ANY_CLASS, Box, BoxedImage
 from engine.data.formats.tree import Tree, split_of_folder
-from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable
+from engine.data.splits import count_sentence, dataset_error, dataset_warning, printable, warn_about
 
 CLASSES = (
     "pedestrian",
@@ -105,9 +105,9 @@ def _frames(
             for row in rows.get(frame, ())
         ]
         marked.append(BoxedImage(tree.path(folder, name), boxes))
-    if missing := [str(frame) for frame in sorted(rows.keys() - numbers)]:
-        message = f"{count_sentence(missing, 'frame')} of {printable(video) or 'the video'} with boxes but no image: {first_names(missing)}."
-        problems.append(dataset_warning(message, "They are left out; add the images to img1."))
+    missing = [str(frame) for frame in sorted(rows.keys() - numbers)]
+    remedy = "They are left out; add the images to img1."
+    problems += warn_about(missing, "frame", f"of {printable(video) or 'the video'} with boxes but no image:", remedy)
     return marked
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 
-from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.format import Confidence, Detection, Format
 from engine.data.formats.shared.mask_sample import sample_masks
 from engine.data.formats.shared.name_pairs import pair_folders
 from engine.data.formats.tree import Tree
-from engine.data.splits import dataset_error
 
 LAYOUT = "MVTec AD has train/good, test with a folder for each defect, and ground_truth with their masks."
 REMEDY = (
@@ -39,9 +38,4 @@ def _masked(tree: Tree, base: str, truth: str, defect: str) -> list[tuple[str, s
     return pair_folders(tree, [images], masks, (".png",), ("_mask", "")).both
 
 
-def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the problem that such folders are not read."""
-    return Content((), {}, [dataset_error("Anomaly detection can't be trained.", REMEDY)])
-
-
-FORMAT = Format("mvtec", "anomaly detection (MVTec AD)", (), LAYOUT, detect, read)
+FORMAT = Format("mvtec", "anomaly detection (MVTec AD)", (), LAYOUT, detect)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 
 from engine.data.decoding.reading import MAX_TABLE_BYTES, read_text
-from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.format import Content, Detection, Format, certain_unless
 from engine.data.formats.shared.mask_sample import sample_masks
-from engine.data.formats.shared.name_pairs import Pairs, pair_folders
-from engine.data.formats.tree import Tree
-from engine.data.splits import MaskCode, MaskSplit
+from engine.data.formats.shared.name_pairs import Pairs, mask_splits, pair_folders
+from engine.data.formats.tree import Tree, stem
+from engine.data.splits import MaskCode
 
 LAYOUT = "Choose the folder of Oxford-IIIT Pet with images and annotations/trimaps."
 CLASSES = ("background", "pet")
@@ -29,13 +29,10 @@ def detect(tree: Tree) -> list[Detection]:
             continue
         pairs = pair_folders(tree, [images], trimaps, (".png",), ("",))
         sample = sample_masks(pairs.both)
-        values = {value for values in sample.numbers for value in values}
-        if not values or values - _VALUES or sample.has_zero:
+        if not sample.values or sample.values - _VALUES or sample.has_zero:
             return []
-        against = () if sample.fit else ("trimaps of other sizes than their images",)
-        confidence = Confidence.WEAK if against else Confidence.CERTAIN
         evidence = (f"{len(pairs.both):,} images with trimaps of the values 1, 2 and 3",)
-        return [Detection(("masks",), confidence, evidence, against, source=(base, pairs))]
+        return [Detection(("masks",), certain_unless(sample.doubts), evidence, sample.doubts, source=(base, pairs))]
     return []
 
 
@@ -43,18 +40,18 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     """Return the images with their trimaps by the lists of the splits."""
     base, pairs = detection.source
     problems = pairs.problems("a trimap", "trimaps")
-    splits: dict[str, MaskSplit] = {}
+    splits: dict[str, Pairs] = {}
     listed: set[str] = set()
     for split, files in _LISTS.items():
         names = next((names for file in files if (names := _listed(tree, base, file))), set())
-        both = [pair for pair in pairs.both if (stem := _stem(pair[0])) in names and stem not in listed]
+        both = [pair for pair in pairs.both if (name := stem(pair[0])) in names and name not in listed]
         listed |= names
         if both:
-            splits[split] = _split(both)
+            splits[split] = Pairs(both)
     if "train" not in splits:
-        return Content(CLASSES, {"": _split(pairs.both)}, problems, CODE)
-    rest = Pairs(alone=[image for image, _ in pairs.both if _stem(image) not in listed])
-    return Content(CLASSES, splits, problems + rest.problems("a split in annotations", "names"), CODE)
+        return Content(CLASSES, mask_splits({"": pairs}), problems, CODE)
+    rest = Pairs(alone=[image for image in pairs.images if stem(image) not in listed])
+    return Content(CLASSES, mask_splits(splits), problems + rest.problems("a split in annotations", "names"), CODE)
 
 
 def _listed(tree: Tree, base: str, name: str) -> set[str]:
@@ -64,14 +61,6 @@ def _listed(tree: Tree, base: str, name: str) -> set[str]:
     except OSError:
         return set()
     return {line.split()[0] for line in lines if line.strip() and not line.startswith("#")}
-
-
-def _split(both: list[tuple[str, str]]) -> MaskSplit:
-    return MaskSplit([image for image, _ in both], [mask for _, mask in both])
-
-
-def _stem(path: str) -> str:
-    return os.path.splitext(os.path.basename(path))[0]
 
 
 FORMAT = Format("pets", "Oxford-IIIT Pet", ("masks",), LAYOUT, detect, read)

@@ -89,48 +89,18 @@ def _accept(name: str, loaded: object) -> Format:
     return replace(loaded, id=name)
 
 
-_MODULES: tuple[Format, ...] = (
-    cityscapes.FORMAT,
-    mapillary.FORMAT,
-    ade20k.FORMAT,
-    pets.FORMAT,
-    loveda.FORMAT,
-    voc_masks.FORMAT,
-    arcgis_masks.FORMAT,
-    dsb2018.FORMAT,
-    *(each for task in task_declarations() for each in task.formats),
-    maskfolder.FORMAT,
-    change_detection.FORMAT,
-    mvtec.FORMAT,
-    depth.FORMAT,
-    coco.FORMAT,
-    coco_panoptic.FORMAT,
-    coco_stuff.FORMAT,
-    createml.FORMAT,
-    via.FORMAT,
-    voc.FORMAT,
-    cvat.FORMAT,
-    labelme.FORMAT,
-    label_studio.FORMAT,
-    supervisely.FORMAT,
-    kitti.FORMAT,
-    dota.FORMAT,
-    yolo.FORMAT,
-    mot.FORMAT,
-    wider_face.FORMAT,
-    bdd100k.FORMAT,
-    any_files.FORMAT,
-    idx.FORMAT,
-    vott.FORMAT,
-    csv_boxes.FORMAT,
-    huggingface.FORMAT,
-    webdataset.FORMAT,
-    arcgis_tiles.FORMAT,
-    labels_table.FORMAT,
-    imagefolder.FORMAT,
-    unsupported.FORMAT,
+_MASK_FORMATS = (cityscapes, mapillary, ade20k, pets, loveda, voc_masks, arcgis_masks, dsb2018)
+_OTHER_FORMATS = (
+    *(maskfolder, change_detection, mvtec, depth, coco, coco_panoptic, coco_stuff, createml, via, voc, cvat, labelme),
+    *(label_studio, supervisely, kitti, dota, yolo, mot, wider_face, bdd100k, any_files, idx, vott, csv_boxes),
+    *(huggingface, webdataset, arcgis_tiles, labels_table, imagefolder, unsupported),
 )
-FORMATS: Registry[Format] = Registry("footplate.formats", {each.id: each for each in _MODULES}, _accept)
+_BUILT_IN: tuple[Format, ...] = (
+    *(module.FORMAT for module in _MASK_FORMATS),
+    *(each for task in task_declarations() for each in task.formats),
+    *(module.FORMAT for module in _OTHER_FORMATS),
+)
+FORMATS: Registry[Format] = Registry("footplate.formats", {each.id: each for each in _BUILT_IN}, _accept)
 """Formats by id; of formats with equal evidence the first is preferred."""
 
 

@@ -168,11 +168,7 @@ def _rings(entry: dict[str, Any]) -> Iterator[list[Point]]:
     points = entry.get("points")
     points = points if isinstance(points, dict) else {}
     interior = points.get("interior")
-    for ring in [points.get("exterior"), *(interior if isinstance(interior, list) else [])]:
-        valid = as_points(ring)
-        if valid is None:
-            raise Unfit("its points are not pairs of numbers")
-        yield valid
+    yield from map(as_points, [points.get("exterior"), *(interior if isinstance(interior, list) else [])])
 
 
 def _polygon(label: str, entry: dict[str, Any], size: Any) -> Shape:
@@ -199,14 +195,11 @@ def _rectangle(label: str, entry: dict[str, Any], size: Any) -> Shape:
 def _bitmap(label: str, entry: dict[str, Any], size: tuple[int, int] | None) -> Shape:
     bitmap = entry.get("bitmap")
     bitmap = bitmap if isinstance(bitmap, dict) else {}
-    origin = as_points([bitmap.get("origin")])
-    if origin is None or size is None:
-        raise Unfit("its origin is missing" if origin is None else "the size of its image is unknown")
+    ((left, top),) = as_points([bitmap.get("origin")])
+    if size is None:
+        raise Unfit("the size of its image is unknown")
     inside = decode_png(bitmap.get("data"), size)
-    shape = patch_shape(label, inside, int(origin[0][0]), int(origin[0][1]), size)
-    if shape is None:
-        raise Unfit("it is empty")
-    return shape
+    return patch_shape(label, inside, int(left), int(top), size)
 
 
 _READERS: dict[str, Callable[[str, dict[str, Any], Any], Shape]] = {

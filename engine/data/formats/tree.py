@@ -184,6 +184,11 @@ class Tree:
         return self._entries[folder]
 
 
+def stem(path: str) -> str:
+    """Return the name of a file without its folders and its ending."""
+    return os.path.splitext(os.path.basename(path))[0]
+
+
 def suffix(name: str) -> str:
     """Return the ending of a file's name in lower case, with the dot; "" for none."""
     dot = name.rfind(".")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from engine.data.decoding.image_files import EXTENSIONS, is_image
-from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.format import Confidence, Detection, Format
 from engine.data.formats.shared.tables import find_tables, open_table
 from engine.data.formats.tree import Tree
 from engine.data.formats.webdataset import find_archives, samples
@@ -284,8 +284,4 @@ def _packed(tree: Tree, images: int) -> Iterator[Detection]:
             return
 
 
-def _read(tree: Tree, detection: Detection, kind: str) -> Content:
-    raise NotImplementedError("nothing of these formats is read")
-
-
-FORMAT = Format("unsupported", "data of an unsupported format", (), LAYOUT, _detect, _read)
+FORMAT = Format("unsupported", "data of an unsupported format", (), LAYOUT, _detect)

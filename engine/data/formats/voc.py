@@ -22,7 +22,7 @@ from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, files_endin
 from engine.data.formats.shared.shape_collection import ShapeCollection, as_number, as_size
 from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape
 from engine.data.formats.tree import Tree, split_of_path
-from engine.data.splits import count_sentence, dataset_warning, first_names, format_count, printable
+from engine.data.splits import format_count, printable, warn_about
 from engine.system.regular_files import UnusableFile, open_regular
 
 ANNOTATION_FOLDERS = ("annotations", "annotation", "labels", "label", "xmls", "xml")
@@ -172,16 +172,10 @@ def _assign_splits(tree: Tree, files: Sequence[_File], found: ShapeCollection) -
                     if split not in file.splits:
                         file.splits.append(split)
         unlisted += [file.path for file in of_base if not file.splits]
-    if missing:
-        message = (
-            f"{count_sentence(missing, 'image')} named in a list but without an annotation: {first_names(missing)}."
-        )
-        found.problems.append(
-            dataset_warning(message, "They are left out; annotate them, or remove them from the list.")
-        )
-    if unlisted:
-        message = f"{count_sentence(unlisted, 'annotation')} in no list of a split: {first_names(unlisted)}."
-        found.problems.append(dataset_warning(message, "They are left out; add them to a list in ImageSets/Main."))
+    remedy = "They are left out; annotate them, or remove them from the list."
+    found.problems += warn_about(missing, "image", "named in a list but without an annotation:", remedy)
+    remedy = "They are left out; add them to a list in ImageSets/Main."
+    found.problems += warn_about(unlisted, "annotation", "in no list of a split:", remedy)
 
 
 def _listed(tree: Tree, base: str, known: dict[str, list[_File]]) -> dict[str, list[tuple[str, list[_File]]]]:

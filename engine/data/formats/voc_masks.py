@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from engine.data.decoding.masks import learn_meaning
 from engine.data.decoding.reading import MAX_TABLE_BYTES, read_text, refuse_unusable
-from engine.data.formats.format import Confidence, Content, Detection, Format
+from engine.data.formats.format import Content, Detection, Format, certain_unless
 from engine.data.formats.shared.instances import ClassedMask, InstanceSplit
 from engine.data.formats.shared.mask_sample import sample_masks
-from engine.data.formats.shared.name_pairs import Pairs, pair_folders
-from engine.data.formats.tree import Tree, split_named
-from engine.data.splits import MaskCode, MaskSplit, dataset_error, printable
+from engine.data.formats.shared.name_pairs import Pairs, mask_splits, pair_folders
+from engine.data.formats.tree import Tree, split_named, stem
+from engine.data.splits import MaskCode, dataset_error, printable
 
 LAYOUT = "Choose a folder with JPEGImages, SegmentationClass and lists of names in ImageSets/Segmentation."
 CLASSES = (
@@ -60,18 +60,15 @@ def _detection(tree: Tree, base: str, variant: str) -> Detection | None:
     sample = sample_masks(masks.both)
     if not masks.both or (sample.readable and not sample.are_labels):
         return None
-    against = () if sample.fit else ("masks of other sizes than their images",)
-    named = sum(bool(_VOC_NAME.fullmatch(_stem(image))) for image, _ in masks.both)
-    values = {value for each in sample.numbers for value in each}
-    is_voc = 2 * named > len(masks.both) and not sample.colored and values <= {*CODE.values, *CODE.ignored}
+    named = sum(bool(_VOC_NAME.fullmatch(stem(image))) for image in masks.images)
+    is_voc = 2 * named > len(masks.both) and not sample.colored and sample.values <= {*CODE.values, *CODE.ignored}
     is_voc = is_voc and not _TABLES & set(tree.files(base))
     evidence = [f"{len(masks.both):,} images in JPEGImages with masks in SegmentationClass"]
     if objects.both:
         evidence.append(f"{len(objects.both):,} with numbered objects in SegmentationObject")
     kinds = ("instances", "masks") if objects.both else ("masks",)
-    confidence = Confidence.WEAK if against else Confidence.CERTAIN
     source = _Source(base, masks, objects, is_voc)
-    return Detection(kinds, confidence, tuple(evidence), against, variant, source=source)
+    return Detection(kinds, certain_unless(sample.doubts), tuple(evidence), sample.doubts, variant, source=source)
 
 
 def _first_pairs(tree: Tree, base: str, names: tuple[str, ...]) -> Pairs:
@@ -99,12 +96,10 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         pairs = Pairs(both, sorted([*pairs.alone, *without]), source.objects.spare)
     splits, problems = _by_lists(tree, source.base, pairs)
     if kind == "masks":
-        masks = {
-            split: MaskSplit([image for image, _ in each], [mask for _, mask in each]) for split, each in splits.items()
-        }
+        masks = mask_splits(splits)
         if source.is_voc:
             return Content(CLASSES, masks, problems.problems("a mask", "masks"), CODE)
-        folders = dict.fromkeys(os.path.dirname(mask) for _, mask in pairs.both)
+        folders = dict.fromkeys(map(os.path.dirname, pairs.files))
         tables = (tree.path(source.base), *folders)
         return Content((), masks, problems.problems("a mask", "masks"), table_folders=tables)
     found = problems.problems("a mask of objects", "masks")
@@ -118,8 +113,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
         background = 0
     instances = {
         split: InstanceSplit(
-            [image for image, _ in each],
-            [ClassedMask(objects[image], mask, code, background) for image, mask in each],
+            each.images, [ClassedMask(objects[image], mask, code, background) for image, mask in each.both]
         )
         for split, each in splits.items()
     }
@@ -130,22 +124,22 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 def _meaning(tree: Tree, source: _Source) -> tuple[tuple[str, ...], MaskCode | None, str]:
     if source.is_voc:
         return CLASSES, CODE, ""
-    meaning = learn_meaning(tree.path(source.base), [mask for _, mask in source.masks.both], [])
+    meaning = learn_meaning(tree.path(source.base), source.masks.files, [])
     return meaning.classes, meaning.code, meaning.failure
 
 
-def _by_lists(tree: Tree, base: str, pairs: Pairs) -> tuple[Mapping[str, list[tuple[str, str]]], Pairs]:
+def _by_lists(tree: Tree, base: str, pairs: Pairs) -> tuple[Mapping[str, Pairs], Pairs]:
     """Return the pairs by split, and the images and files without a counterpart."""
     lists = _read_lists(tree, os.path.join(base, _LISTS))
     if "train" not in lists:
-        return {"": pairs.both}, pairs
+        return {"": pairs}, pairs
     images = tree.path(base, "JPEGImages")
     by_name = {os.path.splitext(os.path.relpath(image, images))[0]: (image, mask) for image, mask in pairs.both}
     alone = {os.path.splitext(os.path.relpath(image, images))[0]: image for image in pairs.alone}
-    splits: dict[str, list[tuple[str, str]]] = {}
+    splits: dict[str, Pairs] = {}
     rest = Pairs(spare=[], several=pairs.several)
     for split, names in lists.items():
-        splits[split] = [by_name[name] for name in names if name in by_name]
+        splits[split] = Pairs([by_name[name] for name in names if name in by_name])
         rest.alone += [alone[name] for name in names if name in alone]
         rest.missing += [printable(name) for name in names if name not in by_name and name not in alone]
     return splits, rest
@@ -165,10 +159,6 @@ def _read_list(path: str) -> list[str]:
         lines = [line.strip() for line in read_text(path, MAX_TABLE_BYTES).splitlines()]
     names = (re.sub(r"\.(jpe?g|png|tif|bmp)$", "", line, flags=re.IGNORECASE) for line in lines if line)
     return list(dict.fromkeys(name.removeprefix("/").removeprefix("JPEGImages/") for name in names))
-
-
-def _stem(path: str) -> str:
-    return os.path.splitext(os.path.basename(path))[0]
 
 
 FORMAT = Format("voc_masks", "PASCAL VOC masks", ("instances", "masks"), LAYOUT, detect, read)

@@ -15,7 +15,7 @@ from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, convert, polygon_shape
 from engine.data.formats.shared.tables import HEAD_BYTES
 from engine.data.formats.tree import Tree, split_named
-from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable
+from engine.data.splits import dataset_error, printable, warn_about
 from engine.system.regular_files import UnusableFile, open_regular
 
 LAYOUT = "Choose a folder with images and VoTT's export: vott-json-export/NAME-export.json, or NAME-asset.json files."
@@ -77,14 +77,9 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
             for region in regions:
                 image.shapes += _shapes(region, file, faults)
             splits.setdefault(split, []).append(image)
-    if missing:
-        message = (
-            f"{count_sentence(missing, 'image')} named in VoTT's files but not in the folder: {first_names(missing)}."
-        )
-        problems.append(dataset_warning(message, "They are left out; copy the images into the folder."))
-    if faults:
-        message = f"{count_sentence(faults, 'region')} without a tag or corners, in {first_names(faults)}."
-        problems.append(dataset_warning(message, "They are left out; correct them in VoTT."))
+    remedy = "They are left out; copy the images into the folder."
+    problems += warn_about(missing, "image", "named in VoTT's files but not in the folder:", remedy)
+    problems += warn_about(faults, "region", "without a tag or corners, in", "They are left out; correct them in VoTT.")
     return convert(kind, splits, problems)
 
 

@@ -22,7 +22,7 @@ from engine.data.formats.shared.shapes import ShapedImage, convert
 from engine.data.formats.shared.tables import plain
 from engine.data.formats.shared.unpacking import file_name, unpacked
 from engine.data.formats.tree import Tree, split_of_table
-from engine.data.splits import count_sentence, dataset_warning, first_names, printable
+from engine.data.splits import printable, warn_about
 from engine.system.regular_files import UnusableFile, open_regular
 
 LAYOUT = "Choose a folder of tar files, each with images and their classes as KEY.jpg and KEY.cls or KEY.json."
@@ -154,14 +154,7 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
                 splits.setdefault(split, []).append(ShapedImage(str(folder / name), tags=tuple(dict.fromkeys(labels))))
             else:
                 without.append(shard)
-    problems = []
-    if without:
-        problems.append(
-            dataset_warning(
-                f"{count_sentence(without, 'sample')} without an image, in {first_names(without)}.",
-                "They are left out.",
-            )
-        )
+    problems = warn_about(without, "sample", "without an image, in", "They are left out.")
     classes = _name_numbers(tree, splits)
     return convert(kind, splits, problems, classes)
 

@@ -16,7 +16,7 @@ from engine.data.formats.format import Confidence, Content, Detection, Format
 from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.shapes import Shape, ShapedImage, box_shape, convert
 from engine.data.formats.tree import Tree, split_in
-from engine.data.splits import count_sentence, dataset_warning, first_names, printable
+from engine.data.splits import count_sentence, dataset_warning, printable, warn_about
 
 ENDING = "_bbx_gt.txt"
 CLASS = "face"
@@ -70,9 +70,8 @@ def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: li
             missing.append(name)
         else:
             yield ShapedImage(image, shapes)
-    if missing:
-        message = f"{count_sentence(missing, 'image')} named in {printable(path)} but not in the folder: {first_names(missing)}."
-        problems.append(dataset_warning(message, "They are left out; add them to the folder."))
+    remedy = "They are left out; add them to the folder."
+    problems += warn_about(missing, "image", f"named in {printable(path)} but not in the folder:", remedy)
     if faults:
         message = f"{count_sentence(faults, 'line')} that can't be read in {printable(path)}: {faults[0]}."
         problems.append(dataset_warning(message, "They are left out; correct the file."))

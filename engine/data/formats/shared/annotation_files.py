@@ -11,7 +11,7 @@ from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
 from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.tree import Tree, split_of_file
-from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names
+from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, warn_about
 
 _ORDER = ("train", "val", "test", "")
 
@@ -115,10 +115,8 @@ class ImageSplits(Generic[ImageT]):
 
     def problems(self) -> list[Problem]:
         """Return a warning about images that several files annotate."""
-        if not self._again:
-            return []
-        message = f"{count_sentence(self._again, 'image')} annotated in several files: {first_names(self._again)}."
-        return [dataset_warning(message, "The annotations of the first file are used; merge the files to use all.")]
+        remedy = "The annotations of the first file are used; merge the files to use all."
+        return warn_about(self._again, "image", "annotated in several files:", remedy)
 
 
 class NamedImages:

@@ -20,10 +20,8 @@ _MAX_PNG_BYTES = 64 << 20
 """Size of an embedded PNG: those of masks are far smaller than their pixels."""
 
 
-def patch_shape(
-    name: str, inside: Mask, left: int, top: int, size: tuple[int, int], *, ignored: bool = False
-) -> Shape | None:
-    """Return the pixels of a part of an image as a shape; None if there are none.
+def patch_shape(name: str, inside: Mask, left: int, top: int, size: tuple[int, int], *, ignored: bool = False) -> Shape:
+    """Return the pixels of a part of an image as a shape. Raises Unfit if there are none.
 
     Args:
         name: Its class.
@@ -38,7 +36,7 @@ def patch_shape(
     left, top = max(left, 0), max(top, 0)
     rows, columns = np.flatnonzero(inside.any(1)), np.flatnonzero(inside.any(0))
     if not len(rows):
-        return None
+        raise Unfit("it is empty")
     steps = np.diff(np.pad(inside.T, ((0, 0), (1, 1))).astype(np.int8), axis=1)
     starts, ends = ((left + column) * height + top + row for column, row in map(np.nonzero, (steps == 1, steps == -1)))
     edges = np.stack([starts, ends], 1).reshape(-1)

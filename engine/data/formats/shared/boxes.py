@@ -14,7 +14,7 @@ from PIL import Image
 from engine.contract.problems import Problem
 from engine.data.decoding.reading import MAX_PIXELS, check_size, silence_pillow
 from engine.data.decoding.tiff import open_to_show
-from engine.data.splits import Labels, count_sentence, dataset_warning, first_names
+from engine.data.splits import Labels, warn_about
 
 MAX_BOXES = 1000
 """Boxes of one image that are used; of more the largest. Every image's row of targets is as long as the longest."""
@@ -146,23 +146,12 @@ class BoxFaults:
 
     def problems(self) -> list[Problem]:
         found = []
-        if self.empty:
-            message = f"{count_sentence(self.empty, 'box', 'boxes')} without area, in {first_names(self.empty)}."
-            found.append(
-                dataset_warning(message, "They are left out; redraw them, or remove them from the annotations.")
-            )
-        if self.outside:
-            message = f"{count_sentence(self.outside, 'box', 'boxes')} extending beyond the image, in {first_names(self.outside)}."
-            found.append(
-                dataset_warning(
-                    message, "They are clipped at its edges; check that the annotations belong to these images."
-                )
-            )
-        if self.crowded:
-            message = f"{count_sentence(self.crowded, 'image')} with more than {MAX_BOXES:,} boxes: {first_names(self.crowded)}."
-            found.append(
-                dataset_warning(message, "The largest boxes are used; cut such images into tiles to learn from all.")
-            )
+        remedy = "They are left out; redraw them, or remove them from the annotations."
+        found += warn_about(self.empty, "box", "without area, in", remedy)
+        remedy = "They are clipped at its edges; check that the annotations belong to these images."
+        found += warn_about(self.outside, "box", "extending beyond the image, in", remedy)
+        remedy = "The largest boxes are used; cut such images into tiles to learn from all."
+        found += warn_about(self.crowded, "image", f"with more than {MAX_BOXES:,} boxes:", remedy)
         return found
 
 

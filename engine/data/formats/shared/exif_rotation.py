@@ -13,7 +13,7 @@ from engine.data.decoding.orientation import Rotation, rotations_of, upright, up
 from engine.data.decoding.outlines import Window
 from engine.data.formats.shared.boxes import TOLERANCE, Box, BoxedImage
 from engine.data.formats.shared.instances import Instance, InstanceSplit, Source
-from engine.data.splits import count_sentence, dataset_warning, first_names
+from engine.data.splits import warn_about
 
 Drawn = Literal["raw", "upright", "unknown", "other"]
 """The image that an annotation was drawn on: the pixels in the file, the upright image, either, or another image."""
@@ -29,22 +29,20 @@ class RotationReport:
     def problems(self, noun: str) -> list[Problem]:
         """Return a warning for each group; `noun` is the annotations' plural."""
         found = []
-        if self.raw:
-            message = (
-                f"{count_sentence(self.raw, 'image')} with an EXIF orientation whose {noun} were drawn on the unturned image: "
-                f"{first_names(self.raw)}."
-            )
-            found.append(dataset_warning(message, f"The {noun} are turned with the image; check them in the samples."))
-        if self.unknown:
-            message = (
-                f"{count_sentence(self.unknown, 'image')} with an EXIF orientation, of which nothing tells whether the {noun} "
-                f"were drawn on the turned image: {first_names(self.unknown)}."
-            )
-            remedy = (
-                f"They are used as drawn on the turned image. If the samples show {noun} in wrong places, save the "
-                f"images without the orientation."
-            )
-            found.append(dataset_warning(message, remedy))
+        remedy = f"The {noun} are turned with the image; check them in the samples."
+        found += warn_about(
+            self.raw, "image", f"with an EXIF orientation whose {noun} were drawn on the unturned image:", remedy
+        )
+        remedy = (
+            f"They are used as drawn on the turned image. If the samples show {noun} in wrong places, save the "
+            f"images without the orientation."
+        )
+        found += warn_about(
+            self.unknown,
+            "image",
+            f"with an EXIF orientation, of which nothing tells whether the {noun} were drawn on the turned image:",
+            remedy,
+        )
         return found
 
     def note(self, verdicts: Mapping[int, Drawn], paths: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -17,7 +17,7 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS, MaskValues, Values, class_plane, mask_size, read_values, values_in
 from engine.data.decoding.outlines import Points, Window, fill, read_outline
 from engine.data.decoding.reading import Unfit, read_image
-from engine.data.splits import MaskCode, count_sentence, dataset_warning, first_names, printable
+from engine.data.splits import MaskCode, printable, warn_about
 
 MAX_INSTANCES = 255
 """Instances of an image that are used, the largest first; a byte numbers them."""
@@ -83,15 +83,12 @@ class Outlines:
                 f"its outlines have a different size ({self._size[1]} x {self._size[0]} pixels, the image has "
                 f"{width} x {height})"
             )
-        found = []
-        painted = 0
-        for label, content, crowd in self._outlines:
-            window = read_outline(content).window(height, width)
-            if window is not None:
-                found.append(Instance(window, label, crowd))
-                painted += window.pixels.size
-                _check_painted(painted, (height, width))
-        return found
+        windows = (
+            (read_outline(content).window(height, width), label, crowd) for label, content, crowd in self._outlines
+        )
+        return _within_limit(
+            (Instance(window, label, crowd) for window, label, crowd in windows if window is not None), height, width
+        )
 
     def labels(self) -> list[int]:
         return [label for label, _, crowd in self._outlines if not crowd]
@@ -110,15 +107,10 @@ class Polygons:
         self._polygons = tuple(polygons)
 
     def instances(self, height: int, width: int) -> list[Instance]:
-        found = []
-        painted = 0
-        for label, points in self._polygons:
-            window = fill(points * (width, height), height, width)
-            if window is not None:
-                found.append(Instance(window, label))
-                painted += window.pixels.size
-                _check_painted(painted, (height, width))
-        return found
+        windows = ((fill(points * (width, height), height, width), label) for label, points in self._polygons)
+        return _within_limit(
+            (Instance(window, label) for window, label in windows if window is not None), height, width
+        )
 
     def labels(self) -> list[int]:
         return [label for label, _ in self._polygons]
@@ -289,17 +281,13 @@ class PanopticImage:
             raise Unfit(f"{printable(os.path.basename(self._path))} holds {len(ids):,} segments, which is too many")
         places = {number: index for index, number in enumerate(ids.tolist())}
         objects = find_objects(numbers)
-        found = []
-        painted = 0
-        for segment, label, crowd in self._segments:
-            place = places.get(segment)
-            if place is None:
-                continue
-            y, x = objects[place]
-            found.append(Instance(Window(y.start, x.start, numbers[y, x] == place + 1), label, crowd))
-            painted += found[-1].window.pixels.size
-            _check_painted(painted, (height, width))
-        return found
+        segments = ((places[segment], label, crowd) for segment, label, crowd in self._segments if segment in places)
+        found = (
+            Instance(Window(y.start, x.start, numbers[y, x] == place + 1), label, crowd)
+            for place, label, crowd in segments
+            for y, x in [objects[place]]
+        )
+        return _within_limit(found, height, width)
 
     def labels(self) -> list[int]:
         return [label for _, label, crowd in self._segments if not crowd]
@@ -343,19 +331,13 @@ class InstanceSplit:
 
 def too_many(crowded: Sequence[str]) -> list[Problem]:
     """Return a warning about images with more instances than are used."""
-    if not crowded:
-        return []
-    message = f"{count_sentence(crowded, 'image')} with more than {MAX_INSTANCES} instances: {first_names(crowded)}."
-    return [dataset_warning(message, "The largest are used; cut such images into tiles to learn from all.")]
+    remedy = "The largest are used; cut such images into tiles to learn from all."
+    return warn_about(crowded, "image", f"with more than {MAX_INSTANCES} instances:", remedy)
 
 
 def _sizes(paths: Sequence[str]) -> list[tuple[int, int]]:
     """Return heights and widths from the files' headers. Raises what a decoder raises."""
-    found = []
-    for path in paths:
-        width, height = mask_size(path)
-        found.append((height, width))
-    return found
+    return [(height, width) for width, height in map(mask_size, paths)]
 
 
 def _state(paths: Sequence[str]) -> bytes:
@@ -391,6 +373,17 @@ def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
         for number, found in enumerate(objects, 1)
         if found is not None
     ]
+
+
+def _within_limit(instances: Iterable[Instance], height: int, width: int) -> list[Instance]:
+    """Return the instances of an image of that size. Raises Unfit if the rectangles around them are too large."""
+    found: list[Instance] = []
+    painted = 0
+    for each in instances:
+        found.append(each)
+        painted += each.window.pixels.size
+        _check_painted(painted, (height, width))
+    return found
 
 
 def _check_painted(pixels: int, size: tuple[int, int]) -> None:

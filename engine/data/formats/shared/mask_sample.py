@@ -63,6 +63,16 @@ class MaskSample:
         return 2 * self.fitting > self.readable
 
     @property
+    def doubts(self) -> tuple[str, ...]:
+        """Evidence against the masks being those of their images."""
+        return () if self.fit else ("masks of other sizes than their images",)
+
+    @property
+    def values(self) -> set[int]:
+        """All values besides 0."""
+        return {value for values in self.numbers for value in values}
+
+    @property
     def max_numbers(self) -> int:
         """Largest number of different values in a mask, without 0."""
         return max(map(len, self.numbers), default=0)
@@ -71,9 +81,8 @@ class MaskSample:
     def are_classes(self) -> bool:
         """True if the values can't be a count in most masks, as those of classes are not."""
         gaps = sum(values != list(range(1, len(values) + 1)) for values in self.numbers)
-        different = {value for values in self.numbers for value in values}
-        repeated = len(different) < sum(map(len, self.numbers))
-        return 2 * gaps > len(self.numbers) > 1 and len(different) > 1 and repeated
+        repeated = len(self.values) < sum(map(len, self.numbers))
+        return 2 * gaps > len(self.numbers) > 1 and len(self.values) > 1 and repeated
 
 
 def sample_masks(pairs: Sequence[tuple[str, str]]) -> MaskSample:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
-from engine.data.formats.tree import Tree, split_in, suffix, unicode_key
-from engine.data.splits import count_sentence, dataset_warning, first_names
+from engine.data.formats.shared.instances import InstanceSplit, Source
+from engine.data.formats.tree import Tree, split_in, stem, suffix, unicode_key
+from engine.data.splits import MaskSplit, count_sentence, dataset_warning, first_names, warn_about
 
 _SEPARATORS = "_-. ()"
 
@@ -36,6 +37,14 @@ class Pairs:
     same_name: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
+    @classmethod
+    def joined(cls, several: Iterable[Pairs]) -> Pairs:
+        """Return the pairs of several folders."""
+        every = cls()
+        for each in several:
+            every.add(each)
+        return every
+
     def add(self, other: Pairs) -> None:
         """Append the pairs of another folder."""
         self.both += other.both
@@ -55,6 +64,16 @@ class Pairs:
         )
 
     @property
+    def images(self) -> list[str]:
+        """Images that have a file."""
+        return [image for image, _ in self.both]
+
+    @property
+    def files(self) -> list[str]:
+        """File about each of the images."""
+        return [file for _, file in self.both]
+
+    @property
     def file_count(self) -> int:
         """Number of files about images."""
         return len(self.both) + len(self.spare)
@@ -62,31 +81,29 @@ class Pairs:
     def problems(self, one: str, many: str) -> list[Problem]:
         """Return warnings of images and files without a counterpart, called `one` ("a mask") and `many` ("masks")."""
         found = []
-        if self.missing:
-            message = f"{count_sentence(self.missing, 'image')} named in a list but not in the folder: {first_names(self.missing)}."
-            found.append(
-                dataset_warning(message, "They are left out; add them to the folder, or remove them from the list.")
-            )
-        if self.alone:
-            message = f"{count_sentence(self.alone, 'image')} in {_folders(self.alone)} without {one}: {first_names(self.alone)}."
-            found.append(dataset_warning(message, f"They are left out; add their {many} under the same names."))
+        remedy = "They are left out; add them to the folder, or remove them from the list."
+        found += warn_about(self.missing, "image", "named in a list but not in the folder:", remedy)
+        remedy = f"They are left out; add their {many} under the same names."
+        found += warn_about(self.alone, "image", f"in {_folders(self.alone)} without {one}:", remedy)
         if self.spare:
             files = count_sentence(self.spare, f"file of {many}", f"files of {many}")
             message = f"{files} in {_folders(self.spare)} without an image: {first_names(self.spare)}."
             found.append(dataset_warning(message, f"They are not used; give image and {many} the same name."))
-        if self.several:
-            message = (
-                f"{count_sentence(self.several, 'image')} with several files of {many}: {first_names(self.several)}."
-            )
-            found.append(dataset_warning(message, f"They are left out; merge the {many} of an image into one file."))
-        if self.same_name:
-            message = (
-                f"{count_sentence(self.same_name, 'image')} of the same name as another: {first_names(self.same_name)}."
-            )
-            found.append(
-                dataset_warning(message, f"They are left out; give each image, with its {many}, a name of its own.")
-            )
+        remedy = f"They are left out; merge the {many} of an image into one file."
+        found += warn_about(self.several, "image", f"with several files of {many}:", remedy)
+        remedy = f"They are left out; give each image, with its {many}, a name of its own."
+        found += warn_about(self.same_name, "image", "of the same name as another:", remedy)
         return found
+
+
+def mask_splits(splits: Mapping[str, Pairs]) -> dict[str, MaskSplit]:
+    """Return pairs of images and masks as splits."""
+    return {name: MaskSplit(pairs.images, pairs.files) for name, pairs in splits.items()}
+
+
+def instance_splits(splits: Mapping[str, Pairs], source: Callable[[str], Source]) -> dict[str, InstanceSplit]:
+    """Return pairs of images and masks as splits; `source` makes the source of the instances from a mask's path."""
+    return {name: InstanceSplit(pairs.images, list(map(source, pairs.files))) for name, pairs in splits.items()}
 
 
 def pair_folders(
@@ -112,15 +129,15 @@ def pair_in_one_folder(tree: Tree, folder: str, endings: Sequence[str], chosen: 
     """
     behind = tuple(each.lower() for each in suffixes)
     names = [name for name in tree.files(folder) if suffix(name) in endings]
-    about = {_stem(name): name for name in names if _without_number(_stem(name)).lower().endswith(chosen.lower())}
-    others = [name for name in names if not _without_number(_stem(name)).lower().endswith(behind)]
+    about = {stem(name): name for name in names if _without_number(stem(name)).lower().endswith(chosen.lower())}
+    others = [name for name in names if not _without_number(stem(name)).lower().endswith(behind)]
     paths = [os.path.join(folder, name) for name in others if is_image(name)]
     files = dict(zip(_keys(list(about)), about.values(), strict=True))
     return _pair(tree, paths, folder, files, (chosen,))
 
 
 def _pair(tree: Tree, paths: Sequence[str], about: str, files: Mapping[str, str], suffixes: Sequence[str]) -> Pairs:
-    keys = _keys([_stem(path) for path in paths])
+    keys = _keys([stem(path) for path in paths])
     matches = match_names(keys, list(files), suffixes)
     pairs = Pairs()
     used: set[str] = set()
@@ -228,10 +245,6 @@ def _keys(stems: Sequence[str]) -> list[str]:
 def _without_number(stem: str) -> str:
     """Return a name without a number behind it: NAME_mask for NAME_mask_1."""
     return re.sub(r"[_\-. ]\d+$", "", stem)
-
-
-def _stem(path: str) -> str:
-    return os.path.splitext(os.path.basename(path))[0]
 
 
 def _folders(paths: Sequence[str]) -> str:

@@ -75,10 +75,7 @@ class Candidate:
     @property
     def pairs(self) -> Pairs:
         """Pairs of all splits."""
-        every = Pairs()
-        for each in self.splits.values():
-            every.add(each)
-        return every
+        return Pairs.joined(self.splits.values())
 
     def add(self, split: str, pairs: Pairs, folder: str) -> None:
         """Append the pairs of a folder of annotations."""

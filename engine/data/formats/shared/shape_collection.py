@@ -9,13 +9,13 @@ from typing import Any
 
 from engine.contract.problems import Problem
 from engine.data.decoding.image_files import is_image
-from engine.data.decoding.reading import MAX_PIXELS, describe_failure
+from engine.data.decoding.reading import MAX_PIXELS, Unfit, describe_failure
 from engine.data.formats.format import Content
 from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.json_files import MAX_FILES_SAMPLED, SAMPLED, sample, sample_json
 from engine.data.formats.shared.shapes import ShapedImage, convert
 from engine.data.formats.tree import Tree
-from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable
+from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable, warn_about
 
 _MAX_COORDINATE = 1e9
 """Larger than any image, and small enough to compute with."""
@@ -41,15 +41,13 @@ def as_size(height: Any, width: Any) -> tuple[int, int] | None:
     return size if min(size) > 0 and max(size) <= MAX_PIXELS else None
 
 
-def as_points(value: Any) -> list[tuple[float, float]] | None:
-    """Return the points of a list of [x, y]; None if one of them is not a pair of numbers."""
-    if not isinstance(value, list):
-        return None
+def as_points(value: Any) -> list[tuple[float, float]]:
+    """Return the points of a list of [x, y]. Raises Unfit if one of them is not a pair of numbers."""
     points = []
-    for each in value:
+    for each in value if isinstance(value, list) else (None,):
         x, y = map(as_number, each) if isinstance(each, list | tuple) and len(each) == 2 else (None, None)
         if x is None or y is None:
-            return None
+            raise Unfit("its points are not pairs of numbers")
         points.append((x, y))
     return points
 
@@ -238,27 +236,18 @@ class ShapeCollection:
             message = f"None of the {len(missing):,} annotated images is in the folder: {first_names(missing)}."
             yield dataset_error(message, "Put the images next to the annotations, or into a folder named images.")
             return
-        if missing:
-            message = f"{count_sentence(missing, 'annotation')} without an image: {first_names(missing)}."
-            yield dataset_warning(message, "They are not used; put the images next to the annotations, or into images.")
+        remedy = "They are not used; put the images next to the annotations, or into images."
+        yield from warn_about(missing, "annotation", "without an image:", remedy)
         if self._lookup.ambiguous:
             message = f"{count_sentence(self._lookup.ambiguous, 'image name')} of several images: "
             remedy = "They are left out; give each image a name of its own."
             yield dataset_warning(f"{message}{first_names(self._lookup.ambiguous)}.", remedy)
-        if self._twice:
-            message = f"{count_sentence(self._twice, 'annotation')} of an image that has one already: {first_names(self._twice)}."
-            yield dataset_warning(message, "The first is used; remove the others.")
-        if self._renamed:
-            message = (
-                f"{count_sentence(self._renamed, 'annotation')} that names another image: {first_names(self._renamed)}."
-            )
-            yield dataset_warning(
-                message, "The images with the names of the annotation files are used; check that they fit."
-            )
+        remedy = "The first is used; remove the others."
+        yield from warn_about(self._twice, "annotation", "of an image that has one already:", remedy)
+        remedy = "The images with the names of the annotation files are used; check that they fit."
+        yield from warn_about(self._renamed, "annotation", "that names another image:", remedy)
         alone = [*self._unannotated, *self._alone()]
-        if alone:
-            message = f"{count_sentence(alone, 'image')} without an annotation: {first_names(alone)}."
-            yield dataset_warning(message, "They are left out; annotate them to use them.")
+        yield from warn_about(alone, "image", "without an annotation:", "They are left out; annotate them to use them.")
 
     def _alone(self) -> Iterator[str]:
         """Yield the images in the folders of annotated images that nothing is known of."""

@@ -16,7 +16,12 @@ from engine.data.files import Files, files_of
 from engine.data.formats.format import Content
 from engine.data.formats.shared.boxes import Box, BoxedImage
 from engine.data.formats.shared.instances import MAX_INSTANCES, InstanceSplit, Outlines, too_many
-from engine.data.splits import FileSplit, LabelSplit, count_sentence, dataset_warning, first_names, printable
+from engine.data.splits import (
+    FileSplit,
+    LabelSplit,
+    printable,
+    warn_about,
+)
 
 Edges = tuple[float, float, float, float]
 
@@ -122,11 +127,8 @@ def _boxes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: 
 
 def _instances(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems: list[Problem]) -> InstanceSplit:
     boxed = [image.path for image in images for shape in image.shapes if shape.outline is None]
-    if boxed:
-        message = f"{count_sentence(boxed, 'object')} without an outline, in {first_names(boxed)}."
-        problems.append(
-            dataset_warning(message, "They are left out; draw outlines, or choose the task Object detection.")
-        )
+    remedy = "They are left out; draw outlines, or choose the task Object detection."
+    problems += warn_about(boxed, "object", "without an outline, in", remedy)
     crowded = [image.path for image in images if len(image.shapes) > MAX_INSTANCES]
     problems += too_many(crowded)
     sources = [
@@ -143,17 +145,9 @@ def _classes(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems
     one = [image for image in images if len(image.tags) == 1]
     none = [image.path for image in images if not image.tags]
     several = [image.path for image in images if len(image.tags) > 1]
-    if none:
-        problems.append(
-            dataset_warning(
-                f"{count_sentence(none, 'image')} without a class: {first_names(none)}.", "They are left out."
-            )
-        )
-    if several:
-        message = f"{count_sentence(several, 'image')} with several classes: {first_names(several)}."
-        problems.append(
-            dataset_warning(message, "They are left out; choose the task Multi-label classification to use them.")
-        )
+    problems += warn_about(none, "image", "without a class:", "They are left out.")
+    remedy = "They are left out; choose the task Multi-label classification to use them."
+    problems += warn_about(several, "image", "with several classes:", remedy)
     labels = np.array([numbers[image.tags[0]] for image in one], np.int64)
     return FileSplit(files_of([image.path for image in one]), labels, Files.of())
 

@@ -13,7 +13,7 @@ from engine.data.decoding.image_files import EXTENSIONS
 from engine.data.decoding.reading import Unfit, describe_failure, read_text, refuse_unusable
 from engine.data.formats.format import Confidence, Detection
 from engine.data.formats.tree import Tree, split_of_folder, unicode_key
-from engine.data.splits import count_sentence, dataset_warning, first_names, printable, spread_evenly
+from engine.data.splits import count_sentence, dataset_warning, first_names, printable, spread_evenly, warn_about
 from engine.system.regular_files import UnusableFile
 
 IMAGE_WORDS = frozenset({"images", "image", "imgs", "img", "jpegimages", "rgb", "inputs"})
@@ -196,13 +196,8 @@ def check_pairs(tree: Tree, splits: Mapping[str, Sequence[Pair]]) -> list[Proble
             elif pair.text is not None:
                 sharing.setdefault(pair.text, []).append(pair.image)
     problems = [*_unused(tree, in_split)]
-    if repeated:
-        message = f"{count_sentence(repeated, 'image')} in several splits: {first_names(repeated)}."
-        problems.append(
-            dataset_warning(
-                message, "Results on images that were trained on mean little; let each image be in one split only."
-            )
-        )
+    remedy = "Results on images that were trained on mean little; let each image be in one split only."
+    problems += warn_about(repeated, "image", "in several splits:", remedy)
     shared = {text: images for text, images in sharing.items() if len(set(images)) > 1}
     if shared:
         text, images = next(iter(shared.items()))
@@ -352,9 +347,8 @@ def read_texts(
         *_unreadable(left_out, "annotation", "Their images are left out; export the annotations again."),
         *_unreadable(faults, "line", "They are left out; correct the files."),
     ]
-    if repeated:
-        message = f"{count_sentence(repeated, 'line')} repeating another of the same file: {first_names(repeated)}."
-        problems.append(dataset_warning(message, "They are used once; remove the repetitions."))
+    remedy = "They are used once; remove the repetitions."
+    problems += warn_about(repeated, "line", "repeating another of the same file:", remedy)
     return read, problems
 
 
@@ -372,10 +366,8 @@ def check_spare(tree: Tree, folders: Mapping[str, Sequence[str]], used: Iterable
     spare = [
         path for folder, names in folders.items() for name in names if (path := tree.path(folder, name)) not in known
     ]
-    if not spare:
-        return []
-    message = f"{count_sentence(spare, 'annotation')} without an image: {first_names(spare)}."
-    return [dataset_warning(message, "They are not used; give image and annotation the same name.")]
+    remedy = "They are not used; give image and annotation the same name."
+    return warn_about(spare, "annotation", "without an image:", remedy)
 
 
 def _unused(tree: Tree, used: Mapping[str, str]) -> Iterator[Problem]:

@@ -39,7 +39,7 @@ from engine.data.formats.yolo.definition import (
 )
 from engine.data.formats.yolo.images import ImageSearch
 from engine.data.formats.yolo.labels import BOX, MARGIN, QUAD, Columns, Points, Row, meanings, read_lines
-from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable
+from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable, warn_about
 
 NOT_ANNOTATIONS = frozenset(
     {*NAME_FILES, "labels.txt", "notes.txt", "map.txt", "train.txt", "val.txt", "valid.txt", "test.txt", "readme.txt"}
@@ -92,9 +92,8 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
     by_image, unreadable = read_texts(splits, lambda path: _read_shapes(path, columns))
     names, of_names = class_names(tree, definition, folders)
     alone = [pair.image for pairs in splits.values() for pair in pairs if pair.text is None]
-    if alone:
-        message = f"{count_sentence(alone, 'image')} without a text file: {first_names(alone)}."
-        problems.append(dataset_warning(message, "They are kept as background; if they show objects, add their files."))
+    remedy = "They are kept as background; if they show objects, add their files."
+    problems += warn_about(alone, "image", "without a text file:", remedy)
     problems += [*unannotated, *check_spare(tree, folders, used), *of_names, *unreadable]
     highest = max((label for images in by_image.values() for _, shapes in images for label, _ in shapes), default=-1)
     if names is None:
@@ -271,20 +270,10 @@ def _instances(splits: ByImage, problems: list[Problem]) -> dict[str, InstanceSp
                 outside += [path] * bool(points.min() < -ROUNDING or points.max() > 1 + ROUNDING)
             sources.append(Polygons(polygons))
         converted[split] = InstanceSplit([path for path, _ in images], sources)
-    if boxed:
-        message = f"{count_sentence(boxed, 'object')} with a box instead of an outline, in {first_names(boxed)}."
-        problems.append(
-            dataset_warning(
-                message, "Their outlines are rectangles; draw outlines, or choose the task Object detection."
-            )
-        )
-    if outside:
-        message = f"{count_sentence(outside, 'outline')} extending beyond the image, in {first_names(outside)}."
-        problems.append(
-            dataset_warning(
-                message, "They are clipped at its edges; check that the annotations belong to these images."
-            )
-        )
+    remedy = "Their outlines are rectangles; draw outlines, or choose the task Object detection."
+    problems += warn_about(boxed, "object", "with a box instead of an outline, in", remedy)
+    remedy = "They are clipped at its edges; check that the annotations belong to these images."
+    problems += warn_about(outside, "outline", "extending beyond the image, in", remedy)
     return converted
 
 

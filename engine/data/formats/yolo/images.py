@@ -11,7 +11,7 @@ from engine.data.formats.shared.image_lookup import ImageLookup
 from engine.data.formats.shared.text_files import Pair, TextFiles, image_folders, pairs_by_folder
 from engine.data.formats.tree import Tree, split_named
 from engine.data.formats.yolo.definition import Definition, resolve
-from engine.data.splits import count_sentence, dataset_warning, first_names, printable
+from engine.data.splits import dataset_warning, printable, warn_about
 
 
 class ImageSearch:
@@ -83,10 +83,8 @@ class ImageSearch:
                 missing.append(name)
             else:
                 pairs.append(self._pair(image))
-        if missing:
-            message = f"{count_sentence(missing, 'image')} named in {printable(path)} but not in the folder: {first_names(missing)}."
-            remedy = "They are left out; add them to the folder, or remove them from the list."
-            self.problems.append(dataset_warning(message, remedy))
+        remedy = "They are left out; add them to the folder, or remove them from the list."
+        self.problems += warn_about(missing, "image", f"named in {printable(path)} but not in the folder:", remedy)
         return pairs
 
     def _pair(self, image: str) -> Pair:

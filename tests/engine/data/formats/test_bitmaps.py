@@ -57,10 +57,10 @@ def test_patch_shape_may_fill_the_image() -> None:
     assert pixels_of(np.ones((4, 6), bool), 0, 0, (4, 6)).all()
 
 
-def test_patch_shape_of_no_pixel_is_none() -> None:
-    assert patch_shape("cat", np.zeros((4, 4), bool), 0, 0, (9, 9)) is None
-    assert patch_shape("cat", np.ones((4, 4), bool), 9, 0, (9, 9)) is None
-    assert patch_shape("cat", np.ones((4, 4), bool), 0, -4, (9, 9)) is None
+@pytest.mark.parametrize(("value", "left", "top"), [(0, 0, 0), (1, 9, 0), (1, 0, -4)])
+def test_patch_shape_refuses_masks_without_pixels(value: int, left: int, top: int) -> None:
+    with pytest.raises(Unfit):
+        patch_shape("cat", np.full((4, 4), bool(value)), left, top, (9, 9))
 
 
 @pytest.mark.parametrize("pack", [bytes, zlib.compress], ids=["plain", "compressed"])

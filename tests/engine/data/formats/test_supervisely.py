@@ -50,7 +50,7 @@ content_of = partial(read_formats.content_of, FORMAT)
         (thing("polygon", [[1, 2], [3, 4], [5, None]]), "not pairs of numbers"),
         (thing("rectangle", [[1, 2]]), "it has 1 points"),
         (thing("bitmap", [], bitmap={"origin": [1, 2], "data": "eA=="}), "can't be decoded"),
-        (thing("bitmap", [], bitmap={"data": writer.bitmap(2, 2)}), "its origin is missing"),
+        (thing("bitmap", [], bitmap={"data": writer.bitmap(2, 2)}), "pairs of numbers"),
         (thing("bitmap", [], bitmap={"origin": [1, 2], "data": writer.bitmap(99, 2)}), "the image 80 x 60"),
         (thing("bitmap", [], bitmap={"origin": [90, 2], "data": writer.bitmap(2, 2)}), "it is empty"),
         ({**BOX, "classTitle": ""}, "without a class"),
