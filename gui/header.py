@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QTabBar, QToolButton, QWidget
+from PySide6.QtWidgets import QLabel, QTabBar, QToolButton, QWidget
 
 from gui.actions import PAGES, Action, Actions, bind
 from gui.translation import tr
+from gui.widgets.layouts import hbox
 
 
 class Header(QWidget):
@@ -35,13 +36,9 @@ class Header(QWidget):
         self.running = QLabel()
         self.running.setObjectName("muted")
         self.devices, self.job, self.help = map(_flat, (actions.devices_panel, actions.job_panel, actions.help))
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(8, 4, 10, 0)
-        layout.setSpacing(6)
-        layout.addWidget(self.tabs)
-        layout.addStretch(1)
-        for widget in (self.running, self.devices, self.job, self.help):
-            layout.addWidget(widget)
+        self.setLayout(
+            hbox(self.tabs, 1, self.running, self.devices, self.job, self.help, spacing=6, margins=(8, 4, 10, 0))
+        )
 
     def show_page(self, number: int) -> None:
         self._pages[number].trigger()

@@ -29,7 +29,6 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import (
     QDialog,
-    QHBoxLayout,
     QLabel,
     QLineEdit,
     QListWidget,
@@ -43,6 +42,7 @@ from PySide6.QtWidgets import (
 
 from gui.style import theme
 from gui.translation import tr
+from gui.widgets.layouts import hbox, vbox
 
 CONTENTS = "index.md"
 WIDEST = 84
@@ -124,19 +124,9 @@ class HelpWindow(QDialog):
         for widget in (self.search, self.found, self.list):
             widget.setFixedWidth(250)
             side.addWidget(widget)
-        row = QHBoxLayout()
-        row.addWidget(self.back)
-        row.addWidget(self.forward)
-        row.addStretch(1)
-        text = QVBoxLayout()
-        text.setSpacing(8)
-        text.addLayout(row)
-        text.addWidget(self.browser, 1)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(12, 12, 0, 0)
-        layout.setSpacing(12)
-        layout.addLayout(side)
-        layout.addLayout(text, 1)
+        row = hbox(self.back, self.forward, 1)
+        text = vbox(row, (self.browser, 1))
+        self.setLayout(hbox(side, (text, 1), spacing=12, margins=(12, 12, 0, 0)))
 
     def _button(self, text: str, keys: QKeySequence) -> QToolButton:
         button = QToolButton()

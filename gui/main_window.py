@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QPaintEvent
-from PySide6.QtWidgets import QDialog, QMainWindow, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QMainWindow, QSplitter, QStackedWidget, QWidget
 
 from engine.contract.devices import CPU, Snapshot
 from engine.contract.job import Job
@@ -27,6 +27,7 @@ from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
 from gui.translation import tr
 from gui.widgets.banner import Banner
+from gui.widgets.layouts import vbox
 from gui.widgets.run_drag import is_of_runs
 from gui.widgets.scroll_panel import PageScroll
 from gui.widgets.tab_order import tab
@@ -140,13 +141,7 @@ class MainWindow(QMainWindow):
         self.splitter.setChildrenCollapsible(False)
         central = QWidget()
         central.setObjectName("window")
-        layout = QVBoxLayout(central)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(5)
-        layout.addWidget(self.header)
-        layout.addWidget(self.splitter, 1)
-        layout.addWidget(self.message)
-        layout.addWidget(self.status)
+        central.setLayout(vbox(self.header, (self.splitter, 1), self.message, self.status, spacing=5))
         self.setCentralWidget(central)
         middle = PageScroll(self.pages)
         for widget in (self.devices_holder, middle, self.job_panel):

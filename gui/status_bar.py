@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent, QMouseEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QSizePolicy, QToolButton, QWidget
+from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QSizePolicy, QToolButton, QWidget
 
 from gui.actions import RUNS, TRAIN, Actions, bind, with_key
 from gui.format import localised
 from gui.titles import run_title
 from gui.translation import tr
+from gui.widgets.layouts import hbox
 
 if TYPE_CHECKING:
     from engine.runs.folder import RunSummary
@@ -65,13 +66,21 @@ class StatusBar(QWidget):
         self.left = QLabel()
         self.pause = bind(QPushButton(), actions.pause)
         self.stop = bind(QPushButton(), actions.stop)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(10, 3, 10, 3)
-        layout.setSpacing(12)
-        layout.addWidget(self.run)
-        layout.addWidget(self.status, 1)
-        for widget in (self.progress, self.share, self.speed, self.left, self.others, self.pause, self.stop):
-            layout.addWidget(widget)
+        self.setLayout(
+            hbox(
+                self.run,
+                (self.status, 1),
+                self.progress,
+                self.share,
+                self.speed,
+                self.left,
+                self.others,
+                self.pause,
+                self.stop,
+                spacing=12,
+                margins=(10, 3, 10, 3),
+            )
+        )
         self.show_others(())
         self.show_idle(tr("Idle · nothing is running"))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
 from engine.contract.advice import Advice
 from engine.contract.problems import Problem
@@ -17,6 +17,7 @@ from gui.format import lately, localised
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import FoldButton
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
 
 NO_PREDICTION = tr("The saved result has no multi-machine prediction. Measure again.")
@@ -90,22 +91,10 @@ class AnswerView(QWidget):
             QGuiApplication.clipboard().setText(words.as_text(self.answer, titles, rows))
 
     def _lay_out(self) -> None:
-        above = QHBoxLayout()
-        above.addWidget(self.count, 1)
-        above.addWidget(self.copy)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 8, 0)
-        layout.setSpacing(8)
+        above = hbox((self.count, 1), self.copy)
         head: tuple[QWidget, ...] = (self.saved, self.sentence, self.more, self.remarks)
         below: tuple[QWidget, ...] = (self.table, self.details, self.fitting, self.change, self.machines, self.how)
-        for widget in head:
-            layout.addWidget(widget)
-        layout.addLayout(above)
-        for widget in below:
-            layout.addWidget(widget)
-        layout.addWidget(self.fold)
-        layout.addWidget(self.left_out)
-        layout.addStretch(1)
+        self.setLayout(vbox(*head, above, *below, self.fold, self.left_out, 1, margins=(0, 0, 8, 0)))
 
 
 class _Section(QWidget):
@@ -117,11 +106,7 @@ class _Section(QWidget):
         self.heading.setObjectName("heading")
         self.body = _text()
         self.body.setAccessibleName(title or tr("Selected row"))
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 6, 0, 0)
-        layout.setSpacing(2)
-        layout.addWidget(self.heading)
-        layout.addWidget(self.body)
+        self.setLayout(vbox(self.heading, self.body, spacing=2, margins=(0, 6, 0, 0)))
 
     def say(self, sentences: Iterable[str]) -> None:
         self.body.setText("\n".join(sentences))

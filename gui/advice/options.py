@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QHBoxLayout, QLabel, QPushButton, QSpinBox, QWidget
+from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QLabel, QPushButton, QSpinBox, QWidget
 
 from engine.contract.advice import BUDGET_S, AdviceOrder, Network
 from engine.contract.job import Job
 from gui.format import locale
 from gui.translation import tr
 from gui.widgets.flow_layout import FlowLayout
+from gui.widgets.layouts import hbox
 
 TIMES = {30: "30 seconds", 60: "1 minute", 120: "2 minutes", 300: "5 minutes", 900: "15 minutes"}
 GIGABIT = 1e9
@@ -74,9 +75,5 @@ def _labelled(title: str, field: QWidget) -> QWidget:
     label = QLabel(title)
     label.setBuddy(field)
     field.setAccessibleName(title.replace("&", ""))
-    row = QHBoxLayout(pair)
-    row.setContentsMargins(0, 0, 0, 0)
-    row.setSpacing(6)
-    row.addWidget(label)
-    row.addWidget(field)
+    pair.setLayout(hbox(label, field, spacing=6))
     return pair

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QWidget
 
 from engine.contract.advice import Advice, AdviceOrder, AdviceProgress, Candidate, changed
 from engine.contract.job import FIELDS, Job
@@ -20,6 +20,7 @@ from gui.finders.page import EMPTY, WITHOUT_EFFECT, FinderChild, FinderPage, are
 from gui.format import localised
 from gui.titles import devices_words, model_title
 from gui.translation import tr
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.scroll_panel import scroll_panel
 
 NOTHING_YET = tr(
@@ -84,16 +85,9 @@ class AdvicePage(FinderPage):
         self.left.setObjectName("muted")
         self.partial = AdviceTable(tr("Candidates tried so far"))
         self.partial.setSelectionMode(AdviceTable.SelectionMode.NoSelection)
-        line = QHBoxLayout()
-        line.addWidget(self.what, 1)
-        line.addWidget(self.cancel)
+        line = hbox((self.what, 1), self.cancel, spacing=6)
         page = QWidget()
-        layout = QVBoxLayout(page)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addLayout(line)
-        for widget in (self.progress, self.left, self.partial):
-            layout.addWidget(widget)
-        layout.addStretch(1)
+        page.setLayout(vbox(line, self.progress, self.left, self.partial, 1, spacing=6))
         return page
 
     def results(self) -> QWidget:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QPushButton, QSizePolicy, QWidget
 
 from gui.alerts.rules import KINDS
 from gui.alerts.watcher import Alert, Alerts
@@ -12,6 +12,7 @@ from gui.style import theme
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.labels import IconLabel
+from gui.widgets.layouts import vbox
 
 
 class AlertCard(QFrame):
@@ -67,10 +68,8 @@ class AlertCards(QWidget):
         self._cards: dict[int, AlertCard] = {}
         self._none = _label("muted")
         self._none.setText(tr("No active alerts"))
-        self._layout = QVBoxLayout(self)
-        self._layout.setContentsMargins(0, 0, 0, 0)
-        self._layout.setSpacing(6)
-        self._layout.addWidget(self._none)
+        self._layout = vbox(self._none, spacing=6)
+        self.setLayout(self._layout)
         alerts.changed.connect(self._show_alerts)
         self._show_alerts()
 

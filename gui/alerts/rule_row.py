@@ -14,7 +14,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QSizePolicy,
     QToolButton,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -24,7 +23,7 @@ from gui.style import icons
 from gui.translation import tr
 from gui.widgets.editors import FloatEditor
 from gui.widgets.labels import ElidedLabel, muted_label
-from gui.widgets.layouts import hbox
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.tab_order import order_tabs
 
@@ -71,10 +70,8 @@ class RuleRow(QWidget):
         self.reset.setSizePolicy(policy)
         self.editors: RuleEditors | None = None
         head = hbox(self.fold, self.on, (self.summary, 1), self.reset, spacing=6)
-        self._layout = QVBoxLayout(self)
-        self._layout.setContentsMargins(0, 0, 0, 0)
-        self._layout.setSpacing(2)
-        self._layout.addLayout(head)
+        self._layout = vbox(head, spacing=2)
+        self.setLayout(self._layout)
         self._show()
 
     def show_rule(self, rule: Rule) -> None:
@@ -151,8 +148,7 @@ class RuleEditors(QWidget):
         self.all_devices = QCheckBox(tr("All devices"))
         self.all_devices.setAccessibleName(tr("All devices for {title}").format(title=kind.title))
         self.all_devices.toggled.connect(self._commit)
-        self._list = QVBoxLayout()
-        self._list.setSpacing(0)
+        self._list = vbox(spacing=0)
         if kind.id != "not_answering":  # that one is about hosts
             self._grid.addWidget(QLabel(tr("Devices")), 6, 0)
             self._grid.addWidget(self.all_devices, 6, 1, 1, 2)

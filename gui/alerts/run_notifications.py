@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy, QWidget
 
 from engine.contract.problems import Problem
 from engine.runs.notices import KINDS, SENDER, Notice, NoticeSent, NoticeSettings, load_notices
@@ -14,6 +14,7 @@ from engine.system.format import listed
 from gui.format import localised, significant
 from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.translation import tr
+from gui.widgets.layouts import vbox
 from gui.widgets.problem_label import ProblemLabel
 
 _TITLE = "night shift has completed"
@@ -70,15 +71,11 @@ class RunNotifications(QWidget):
         self.summary, self._result = QLabel(wordWrap=True), QLabel(wordWrap=True)
         self.summary.setObjectName("muted")
         self._problems, self._failed = ProblemLabel(), ProblemLabel()
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(4)
         for label in (self.summary, self._result):
             label.setTextFormat(Qt.TextFormat.PlainText)
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
             label.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
-        for widget in (self.summary, self._problems, self._result, self._failed):
-            layout.addWidget(widget)
+        self.setLayout(vbox(self.summary, self._problems, self._result, self._failed, spacing=4))
         self._result.hide()
         self.test.clicked.connect(self._start_test)
         self.trial.done.connect(self._show_sent)

@@ -10,7 +10,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QPushButton,
     QSizePolicy,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -115,9 +114,7 @@ class AlertsView(QWidget):
         inside = QWidget()
         inside.setLayout(self._halves)
         scroll = scroll_panel(inside)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(scroll)
+        self.setLayout(vbox(scroll))
 
     def recolor(self) -> None:
         widest = max(row.on.sizeHint().width() for row in self.rows.values())

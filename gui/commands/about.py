@@ -15,11 +15,11 @@ from PySide6.QtWidgets import (
     QSplitter,
     QTableWidget,
     QTableWidgetItem,
-    QVBoxLayout,
     QWidget,
 )
 
 from gui.translation import tr
+from gui.widgets.layouts import vbox
 
 _NAME = re.compile(r"[\w.-]+")
 _LICENCE_FILE = re.compile(r"(licen[cs]e|copying|notice)", re.IGNORECASE)
@@ -119,12 +119,7 @@ class AboutDialog(QDialog):
         parts.addWidget(self.table)
         parts.addWidget(self.text)
         parts.setSizes([300, 180])
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(14, 12, 14, 14)
-        layout.setSpacing(10)
-        for widget in (heading, about):
-            layout.addWidget(widget)
-        layout.addWidget(parts, 1)
+        self.setLayout(vbox(heading, about, (parts, 1), spacing=10, margins=(14, 12, 14, 14)))
         self.table.setCurrentCell(0, 0)
 
     def _show(self, row: int) -> None:

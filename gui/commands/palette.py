@@ -15,13 +15,13 @@ from PySide6.QtWidgets import (
     QListView,
     QStyledItemDelegate,
     QStyleOptionViewItem,
-    QVBoxLayout,
     QWidget,
 )
 
 from gui import format as window_format
 from gui.style import theme
 from gui.translation import tr
+from gui.widgets.layouts import vbox
 
 MOST_SHOWN = 100
 """Maximum number of listed entries."""
@@ -177,11 +177,7 @@ class Palette(QDialog):
         self.list.clicked.connect(self._run)
         self.hint = QLabel()
         self.hint.setObjectName("muted")
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(10, 10, 10, 8)
-        layout.setSpacing(8)
-        for widget in (self.field, self.list, self.hint):
-            layout.addWidget(widget)
+        self.setLayout(vbox(self.field, self.list, self.hint, margins=(10, 10, 10, 8)))
 
     def offer(self, entries: Sequence[Entry]) -> None:
         """Open the palette with `entries` and an empty search."""

@@ -12,13 +12,11 @@ from PySide6.QtCore import QProcess, Qt, QTimer
 from PySide6.QtGui import QFontDatabase, QHideEvent
 from PySide6.QtWidgets import (
     QDialog,
-    QHBoxLayout,
     QLabel,
     QListWidget,
     QPlainTextEdit,
     QPushButton,
     QSplitter,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -27,6 +25,7 @@ from engine.system import paths
 from gui.sources.background import describe_error
 from gui.translation import tr
 from gui.widgets.file_dialogs import choose_target
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
 
 _MAKING_S = 180
@@ -66,17 +65,8 @@ class ReportDialog(QDialog):
         parts.addWidget(self.files)
         parts.addWidget(self.text)
         parts.setSizes([200, 620])
-        row = QHBoxLayout()
-        row.addWidget(self.problem, 1)
-        row.addStretch(1)
-        row.addWidget(self.save)
-        row.addWidget(self.cancel)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(14, 12, 14, 14)
-        layout.setSpacing(10)
-        layout.addWidget(self.state)
-        layout.addWidget(parts, 1)
-        layout.addLayout(row)
+        row = hbox((self.problem, 1), 1, self.save, self.cancel, spacing=10)
+        self.setLayout(vbox(self.state, (parts, 1), row, spacing=10, margins=(14, 12, 14, 14)))
         self._archive = b""
         self._folder = tempfile.TemporaryDirectory(prefix="footplate-report-")
         self._file = Path(self._folder.name) / NAME

@@ -6,7 +6,6 @@ from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QKeyEvent, QKeySequence, QShowEvent
 from PySide6.QtWidgets import (
     QDialog,
-    QHBoxLayout,
     QHeaderView,
     QKeySequenceEdit,
     QLabel,
@@ -14,7 +13,6 @@ from PySide6.QtWidgets import (
     QPushButton,
     QTableWidget,
     QTableWidgetItem,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -22,6 +20,7 @@ from engine.contract.problems import Problem
 from gui.actions import Action
 from gui.commands.keymap import Keymap
 from gui.translation import tr
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
 
 _NATIVE = QKeySequence.SequenceFormat.NativeText
@@ -95,24 +94,13 @@ class ShortcutsDialog(QDialog):
     def _lay_out(self) -> None:
         label = QLabel("&Keys")
         label.setBuddy(self.keys)
-        row = QHBoxLayout()
-        row.addWidget(label)
-        row.addWidget(self.keys, 1)
-        for button in (self.assign, self.none, self.reset):
-            row.addWidget(button)
-        foot = QHBoxLayout()
+        row = hbox(label, (self.keys, 1), self.assign, self.none, self.reset, spacing=10)
         hint = QLabel(_STANDARD, wordWrap=True)
         hint.setObjectName("muted")
-        foot.addWidget(hint, 1)
-        foot.addWidget(self.reset_all)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(14, 12, 14, 14)
-        layout.setSpacing(10)
-        layout.addWidget(self.search)
-        layout.addWidget(self.table, 1)
-        layout.addLayout(row)
-        layout.addWidget(self.problem)
-        layout.addLayout(foot)
+        foot = hbox((hint, 1), self.reset_all, spacing=10)
+        self.setLayout(
+            vbox(self.search, (self.table, 1), row, self.problem, foot, spacing=10, margins=(14, 12, 14, 14))
+        )
 
     def _list(self) -> None:
         """List the commands that contain all words of the search."""

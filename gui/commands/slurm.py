@@ -11,12 +11,10 @@ from PySide6.QtGui import QFontDatabase, QShowEvent
 from PySide6.QtWidgets import (
     QDialog,
     QFormLayout,
-    QHBoxLayout,
     QLineEdit,
     QPlainTextEdit,
     QPushButton,
     QSpinBox,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -33,6 +31,7 @@ from gui.sources.background import Background, in_background
 from gui.sources.launcher import problem_of, resolved
 from gui.sources.settings import Settings
 from gui.translation import tr
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
 
 _KEY = "slurm"
@@ -114,21 +113,13 @@ class SlurmDialog(QDialog):
             self.numbers[name].setSpecialValueText(special)
             form.addRow(title, self.numbers[name])
         form.addRow("Set&up", self.setup)
-        buttons = QHBoxLayout()
-        buttons.addWidget(self.problem, 1)
-        buttons.addStretch()
+        buttons = hbox((self.problem, 1), 0, spacing=10)
         for button in (self.discard, self.submit, cancel := QPushButton(tr("Close"))):
             button.setAutoDefault(False)
             buttons.addWidget(button)
         cancel.clicked.connect(self.close)
-        above = QHBoxLayout()
-        above.addLayout(form, 2)
-        above.addWidget(self.script, 3)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(14, 12, 14, 14)
-        layout.setSpacing(10)
-        layout.addLayout(above, 1)
-        layout.addLayout(buttons)
+        above = hbox((form, 2), (self.script, 3), spacing=10)
+        self.setLayout(vbox((above, 1), buttons, spacing=10, margins=(14, 12, 14, 14)))
 
     def _fill(self) -> None:
         try:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QWidget
 
 from engine.runs.metrics import find_measure
 from gui.compare.compared_run import ComparedRun, Over
@@ -20,6 +20,7 @@ from gui.sources.run_data import Steps, Validations
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.labels import RichLabel, Span
+from gui.widgets.layouts import vbox
 
 _AXES: dict[Over, AxisKind] = {"step": "count", "epoch": "epochs", "time": "elapsed"}
 _VALIDATION = "validation/"
@@ -51,10 +52,8 @@ class CompareCurves(QWidget):
         self._names.hide()
         self._grid = QGridLayout()
         self._grid.setSpacing(6)
-        layout = self._layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self._names)
-        layout.addLayout(self._grid, 1)
+        self._layout = vbox(self._names, (self._grid, 1), spacing=6)
+        self.setLayout(self._layout)
         self._columns = 0
         for plot in self.plots.values():
             self._prepare(plot)

@@ -9,6 +9,7 @@ from engine.contract.dataset import DatasetReport, Reading
 from gui.dataset import dataset_format
 from gui.dataset.examples import ExampleList
 from gui.translation import tr
+from gui.widgets.layouts import vbox
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.wrapping_label import WrappingLabel
 
@@ -33,9 +34,8 @@ class ReadingChoices(QWidget):
         self._report: DatasetReport | None = None
         self._cards: list[QWidget] = []
         self.buttons: list[QPushButton] = []
-        self._column = QVBoxLayout(self)
-        self._column.setContentsMargins(0, 4, 0, 4)
-        self._column.setSpacing(16)
+        self._column = vbox(spacing=16, margins=(0, 4, 0, 4))
+        self.setLayout(self._column)
         self.setAccessibleName(tr("Ways to read the folder"))
         self.hide()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from engine.contract.devices import CPU, Gpu, Snapshot, device_key, host_of, is_gpu, local_device
 from gui.devices.cards import CpuCard, GpuCard
@@ -14,6 +14,7 @@ from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.labels import heading_label, muted_label
+from gui.widgets.layouts import vbox
 
 _NO_GPU = tr("No NVIDIA GPU is installed in {where}; training runs on the CPU.")
 
@@ -47,9 +48,8 @@ class MachineDevices(QWidget):
         if host:
             self._cpu.hide()
         self._cpu.toggled.connect(self._toggled)
-        self._list = QVBoxLayout(self)
-        self._list.setContentsMargins(0, 0, 0, 0)
-        self._list.setSpacing(8)
+        self._list = vbox()
+        self.setLayout(self._list)
         if host:
             heading = heading_label(host)
             heading.setTextFormat(Qt.TextFormat.PlainText)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from engine.contract.devices import CPU, Gpu, Snapshot
 from gui.devices.machine import MachineDevices
@@ -45,9 +45,7 @@ class DevicesPanel(QWidget):
         self._here.choose((CPU,))
         self._list.addStrut(260)
         scroll = scroll_panel(inside, min_content_width=_WIDEST)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(scroll)
+        self.setLayout(vbox(scroll))
         self._announced = self.selection()
 
     def set_hosts(self, names: Sequence[str]) -> None:

@@ -12,7 +12,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QTableWidget,
     QTableWidgetItem,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -23,6 +22,7 @@ from gui.finders.page import FinderChild, FinderPage
 from gui.format import localised, significant, size_of
 from gui.style import theme
 from gui.translation import tr
+from gui.widgets.layouts import vbox
 from gui.widgets.problem_label import ProblemLabel
 
 EMPTY = tr(
@@ -75,13 +75,7 @@ class BatchPage(FinderPage):
         self.rate.setObjectName("muted")
         theme.notifier.changed.connect(self.recolor)
         page = QWidget()
-        layout = QVBoxLayout(page)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self.why)
-        layout.addWidget(self.none)
-        layout.addWidget(self.table, 1)
-        layout.addWidget(self.plot, 1)
-        layout.addWidget(self.rate)
+        page.setLayout(vbox(self.why, self.none, (self.table, 1), (self.plot, 1), self.rate, spacing=6))
         return page
 
     def show_found(self, found: BatchFound) -> None:

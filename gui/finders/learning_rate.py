@@ -7,7 +7,7 @@ import math
 import pyqtgraph as pg
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QWidget
 
 from engine.contract.finders import FinderOrder, RateFound
 from engine.contract.job import Job
@@ -17,6 +17,7 @@ from gui.format import significant
 from gui.plots.themed import ThemedPlot
 from gui.style import theme
 from gui.translation import tr
+from gui.widgets.layouts import vbox
 from gui.widgets.problem_label import ProblemLabel
 
 EMPTY = tr(
@@ -129,13 +130,7 @@ class RatePage(FinderPage):
             row.addWidget(button)
         row.addStretch(1)
         page = QWidget()
-        layout = QVBoxLayout(page)
-        layout.setContentsMargins(0, 0, 0, 0)
-        for widget in (self.why, self.none):
-            layout.addWidget(widget)
-        layout.addWidget(self.plot, 1)
-        layout.addWidget(self.legend)
-        layout.addLayout(row)
+        page.setLayout(vbox(self.why, self.none, (self.plot, 1), self.legend, row, spacing=6))
         return page
 
     def show_found(self, found: RateFound) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QStackedWidget, QWidget
 
 from engine.checks.node_checks import here_only
 from engine.contract.advice import ADVISING, AdviceOrder
@@ -22,6 +22,7 @@ from gui.sources.json_lines import JsonLinesProcess
 from gui.titles import model_title, strategy_title
 from gui.translation import tr
 from gui.widgets.empty_state import EmptyState
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.page_layout import fault_page, lay_out_page, working_page
 from gui.widgets.problem_label import ProblemLabel
 
@@ -171,14 +172,8 @@ class FinderPage(QWidget):
 
     def _result_page(self) -> QWidget:
         page = QWidget()
-        layout = QVBoxLayout(page)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self.results(), 1)
-        buttons = QHBoxLayout()
-        buttons.addStretch(1)
-        buttons.addWidget(self.try_again)
-        buttons.addWidget(self.use)
-        layout.addLayout(buttons)
+        buttons = hbox(1, self.try_again, self.use, spacing=6)
+        page.setLayout(vbox((self.results(), 1), buttons, spacing=6))
         return page
 
     def _connect(self) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QToolButton, QWidget
 
 from gui.form.field_row import FieldRow
 from gui.translation import tr
 from gui.widgets.buttons import FoldButton
+from gui.widgets.layouts import hbox, vbox
 
 
 class CollapsibleSection(QWidget):
@@ -42,21 +43,9 @@ class CollapsibleSection(QWidget):
             self.set_open(True)
 
     def _lay_out(self) -> None:
-        head = QHBoxLayout()
-        head.setSpacing(4)
-        head.addWidget(self.button, 1)
-        head.addWidget(self.mark)
-        head.addWidget(self.reset)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(2)
-        layout.addLayout(head)
-        layout.addWidget(self.body)
-        inner = QVBoxLayout(self.body)
-        inner.setContentsMargins(6, 2, 0, 8)
-        inner.setSpacing(6)
-        for row in self.rows:
-            inner.addWidget(row)
+        head = hbox((self.button, 1), self.mark, self.reset, spacing=4)
+        self.setLayout(vbox(head, self.body, spacing=2))
+        self.body.setLayout(vbox(*self.rows, spacing=6, margins=(6, 2, 0, 8)))
 
     def _count(self) -> None:
         count = sum(row.changed for row in self.rows)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QFontDatabase
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout
+from PySide6.QtWidgets import QFrame, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout
 
 from engine.checks.disk import model_file_sha256
 from engine.runs.consent import agree
@@ -18,6 +18,7 @@ from engine.system.regular_files import UnusableFile, open_regular
 from gui.format import localised
 from gui.sources.background import in_background, reraise
 from gui.translation import tr
+from gui.widgets.layouts import hbox
 
 SHOWN_BYTES = 200_000
 _BLOCK_BYTES = 1 << 20
@@ -68,10 +69,7 @@ class ConsentBar(QFrame):
         self._cut.setWordWrap(True)
         self._cut.hide()
         self._text.hide()
-        buttons = QHBoxLayout()
-        buttons.addStretch(1)
-        buttons.addWidget(self._show)
-        buttons.addWidget(self._allow)
+        buttons = hbox(1, self._show, self._allow, spacing=6)
         layout = QVBoxLayout(self)
         layout.addWidget(self._question)
         layout.addLayout(buttons)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
     QFrame,
-    QHBoxLayout,
     QPlainTextEdit,
     QProgressBar,
     QPushButton,
     QScrollArea,
     QToolButton,
-    QVBoxLayout,
 )
 
 from engine.contract.dataset import DatasetReport, Example
@@ -22,6 +20,7 @@ from gui.dataset.reading_choices import ReadingChoices
 from gui.format import localised
 from gui.style import icons
 from gui.translation import tr
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.wrapping_label import WrappingLabel
 
 THUMBNAIL = 80
@@ -148,21 +147,19 @@ class DatasetCard(QFrame):
         self.strip.setVisible(bool(examples))
 
     def _lay_out(self) -> None:
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(10, 8, 10, 8)
-        layout.setSpacing(4)
-        row = QHBoxLayout()
-        row.addWidget(self._progress, 1)
-        row.addWidget(self._cancel)
-        layout.addWidget(self._summary)
-        layout.addWidget(self._detail)
-        layout.addLayout(row)
-        layout.addWidget(self.strip)
-        layout.addWidget(self.readings)
-        below = QHBoxLayout()
-        below.addWidget(self._more)
-        below.addStretch(1)
-        below.addWidget(self.open)
-        layout.addLayout(below)
-        layout.addWidget(self._bars_area)
-        layout.addWidget(self._listing)
+        row = hbox((self._progress, 1), self._cancel, spacing=4)
+        below = hbox(self._more, 1, self.open, spacing=4)
+        self.setLayout(
+            vbox(
+                self._summary,
+                self._detail,
+                row,
+                self.strip,
+                self.readings,
+                below,
+                self._bars_area,
+                self._listing,
+                spacing=4,
+                margins=(10, 8, 10, 8),
+            )
+        )

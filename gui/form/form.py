@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QAbstractSpinBox, QHBoxLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractSpinBox, QHBoxLayout, QLabel, QWidget
 
 from engine.checks.torch_build import installed_torch
 from engine.contract.catalogue import Catalogue
@@ -44,6 +44,7 @@ from gui.style import theme
 from gui.titles import model_title
 from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor, PathEditor
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_panel
 
@@ -323,40 +324,33 @@ class JobForm(QWidget):
     def _lay_out(self) -> None:
         column = QWidget()
         self._area = scroll_panel(column, min_content_width=_MAX_MIN_WIDTH)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(self._area)
-        layout = QVBoxLayout(column)
-        layout.setContentsMargins(14, 12, 14, 12)
-        layout.setSpacing(8)
-        for widget in (self.rows["dataset"], self.card, self.rows["task"], self.rows["model"], self.consent):
-            layout.addWidget(widget)
-        for name in ("encoder", "pretrained", "recipe", "strategy"):
-            layout.addWidget(self.rows[name])
-        layout.addWidget(self.options)
-        layout.addLayout(self._devices_line())
-        layout.addWidget(self.devices_problems)
-        stacked = QHBoxLayout()
-        stacked.setSpacing(8)
-        for name in STACKED_FIELDS:
-            stacked.addWidget(self.rows[name], 1)
-        layout.addLayout(stacked)
-        for name in STACKED_FIELDS:
-            layout.addWidget(self.rows[name].problem_label)
-        for section in self.sections:
-            layout.addWidget(section)
-        layout.addStretch(1)
+        self.setLayout(vbox(self._area))
+        stacked = hbox(*((self.rows[name], 1) for name in STACKED_FIELDS))
+        column.setLayout(
+            vbox(
+                self.rows["dataset"],
+                self.card,
+                self.rows["task"],
+                self.rows["model"],
+                self.consent,
+                *(self.rows[name] for name in ("encoder", "pretrained", "recipe", "strategy")),
+                self.options,
+                self._devices_line(),
+                self.devices_problems,
+                stacked,
+                *(self.rows[name].problem_label for name in STACKED_FIELDS),
+                *self.sections,
+                1,
+                margins=(14, 12, 14, 12),
+            )
+        )
 
     def _devices_line(self) -> QHBoxLayout:
         title = QLabel(tr("Devices"))
         title.setMinimumWidth(theme.scaled(LABEL_WIDTH))
         self.devices_label.setObjectName("muted")
         self.devices_label.setWordWrap(True)
-        line = QHBoxLayout()
-        line.setSpacing(4)
-        line.addWidget(title)
-        line.addWidget(self.devices_label, 1)
-        return line
+        return hbox(title, (self.devices_label, 1), spacing=4)
 
     def _connect(self) -> None:
         for row in self.rows.values():

@@ -10,12 +10,10 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QFrame,
-    QHBoxLayout,
     QLabel,
     QMessageBox,
     QPushButton,
     QStackedWidget,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -31,6 +29,7 @@ from gui.sources.prefill import Prefill
 from gui.sources.settings import Settings
 from gui.translation import tr
 from gui.widgets.labels import IconLabel
+from gui.widgets.layouts import hbox, vbox
 
 _RELAYED = (
     "changed",
@@ -84,12 +83,7 @@ class JobPanel(QWidget):
         self._escape.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
         self._escape.setEnabled(False)
         self._escape.activated.connect(self.cancel_prefill)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addWidget(self.banner)
-        layout.addWidget(self._stack, 1)
-        layout.addWidget(self.submit_bar)
+        self.setLayout(vbox(self.banner, (self._stack, 1), self.submit_bar, spacing=0))
         self.submit_bar.reason.chosen.connect(self.apply)
         self.submit_bar.steps.pressed.connect(self._focus_step)
         self.actions_of_window.train.on_trigger(self.start)
@@ -246,12 +240,14 @@ class JobPanel(QWidget):
         self.cancel.setAccessibleName(tr("Cancel and return to your own job"))
         self.cancel.setToolTip(tr("Restores the previous job in the form (Esc)"))
         self.cancel.clicked.connect(self.cancel_prefill)
-        row = QHBoxLayout(self.banner)
-        row.setContentsMargins(10, 6, 8, 6)
-        row.setSpacing(8)
-        row.addWidget(IconLabel("info", "accent", tr("Information")), 0, Qt.AlignmentFlag.AlignTop)
-        row.addWidget(self.banner_text, 1)
-        row.addWidget(self.cancel, 0, Qt.AlignmentFlag.AlignTop)
+        self.banner.setLayout(
+            hbox(
+                (IconLabel("info", "accent", tr("Information")), 0, Qt.AlignmentFlag.AlignTop),
+                (self.banner_text, 1),
+                (self.cancel, 0, Qt.AlignmentFlag.AlignTop),
+                margins=(10, 6, 8, 6),
+            )
+        )
         self.banner.hide()
 
     def _show_banner(self, text: str) -> None:

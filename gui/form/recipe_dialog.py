@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QDialog, QDialogButtonBox, QGridLayout, QLabel, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QGridLayout, QLabel, QLineEdit, QWidget
 
 from engine.contract.recipes import MAX_CHARACTERS, file_stem, recipe_path, title_problem
 from gui.translation import tr
+from gui.widgets.layouts import vbox
 
 Save = Callable[[str, str], None]
 """Saves a recipe under a title with a description; raises OSError, or ValueError for a wrong value of a field."""
@@ -48,12 +49,7 @@ class RecipeDialog(QDialog):
             label.setBuddy(line)
             fields.addWidget(label, row, 0)
             fields.addWidget(line, row, 1)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(14, 12, 14, 14)
-        layout.setSpacing(10)
-        layout.addLayout(fields)
-        layout.addWidget(self.problem)
-        layout.addWidget(self.buttons)
+        self.setLayout(vbox(fields, self.problem, self.buttons, spacing=10, margins=(14, 12, 14, 14)))
         self.setMinimumWidth(420)
 
     def _reset(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSizePolicy, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy, QToolButton, QWidget
 
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import CPU
@@ -21,6 +21,7 @@ from gui.sources.prefill import Prefill
 from gui.titles import device_title
 from gui.translation import tr
 from gui.widgets.labels import IconLabel
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
 
 _TIPS = {
@@ -99,22 +100,16 @@ class SubmitBar(QWidget):
         (self.copy if self._focus_train_when_enabled else self.train).setFocus()
 
     def _lay_out(self) -> None:
-        line = QHBoxLayout(self._queue_row)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.setSpacing(6)
-        line.addWidget(IconLabel("clock", "muted", tr("Queued")), 0, Qt.AlignmentFlag.AlignTop)
-        line.addWidget(self.queue, 1)
-        line.addWidget(self.at_once, 0, Qt.AlignmentFlag.AlignTop)
-        buttons = QHBoxLayout()
-        buttons.addWidget(self.train, 1)
-        buttons.addWidget(self.copy)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(14, 8, 14, 12)
-        layout.setSpacing(6)
-        layout.addWidget(self.steps)
-        layout.addWidget(self.reason)
-        layout.addWidget(self._queue_row)
-        layout.addLayout(buttons)
+        self._queue_row.setLayout(
+            hbox(
+                (IconLabel("clock", "muted", tr("Queued")), 0, Qt.AlignmentFlag.AlignTop),
+                (self.queue, 1),
+                (self.at_once, 0, Qt.AlignmentFlag.AlignTop),
+                spacing=6,
+            )
+        )
+        buttons = hbox((self.train, 1), self.copy, spacing=6)
+        self.setLayout(vbox(self.steps, self.reason, self._queue_row, buttons, spacing=6, margins=(14, 8, 14, 12)))
 
     def _enable(self, disabled_reason: str) -> None:
         """Enable or disable the actions, and give the keyboard back to Train unless the user moved it meanwhile."""

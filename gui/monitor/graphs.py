@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QCheckBox, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QWidget
 
 from engine.contract.devices import Gpu
 from engine.gpus.quantities import BY_ID, QUANTITIES, Quantity
@@ -63,9 +63,8 @@ class GraphsView(QWidget):
         self._row = QWidget()
         self._boxes = FlowLayout(self._row, spacing=12, line_spacing=2)
         inside = QWidget()
-        self._list = QVBoxLayout(inside)
-        self._list.setContentsMargins(0, 0, 0, 0)
-        self._list.setSpacing(6)
+        self._list = vbox(spacing=6)
+        inside.setLayout(self._list)
         scroll = scroll_panel(inside)
         self.setLayout(vbox(self._row, (scroll, 1)))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QLabel, QLineEdit, QPushButton, QWidget
 
 from engine.contract.devices import Snapshot
 from gui.format import counted
@@ -14,7 +14,7 @@ from gui.sources.devices.hosts import Hosts
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.labels import heading_label, muted_label
-from gui.widgets.layouts import vbox
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.scroll_panel import scroll_panel
 
 _HINT = tr(
@@ -47,15 +47,10 @@ class HostDialog(QDialog):
         hint = muted_label(_HINT, word_wrap=True)
         label = QLabel("&Host")
         label.setBuddy(self.name)
-        row = QHBoxLayout()
-        row.addWidget(label)
-        row.addWidget(self.name, 1)
-        row.addWidget(self.add)
+        row = hbox(label, (self.name, 1), self.add, spacing=10)
         inside = QWidget()
-        self._rows = QVBoxLayout(inside)
-        self._rows.setContentsMargins(0, 0, 0, 0)
-        self._rows.setSpacing(10)
-        self._rows.addStretch(1)
+        self._rows = vbox(1, spacing=10)
+        inside.setLayout(self._rows)
         scroll = scroll_panel(inside)
         self._states: dict[str, QLabel] = {}
         self._row_widgets: list[QWidget] = []
@@ -103,10 +98,7 @@ class HostDialog(QDialog):
         remove.clicked.connect(lambda: self._hosts.remove(name))
         texts = vbox(heading_label(name), state, spacing=2)
         row_widget = QWidget()
-        row = QHBoxLayout(row_widget)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.addLayout(texts, 1)
-        row.addWidget(remove, 0, Qt.AlignmentFlag.AlignTop)
+        row_widget.setLayout(hbox((texts, 1), (remove, 0, Qt.AlignmentFlag.AlignTop), spacing=6))
         return row_widget
 
     def _show_states(self) -> None:

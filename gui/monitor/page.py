@@ -7,7 +7,7 @@ from functools import partial
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from engine.contract.devices import SnapshotRequest
 from gui.alerts.cards import AlertBanner
@@ -29,6 +29,7 @@ from gui.style import theme
 from gui.titles import unread_words
 from gui.translation import tr
 from gui.widgets.banner import Banner
+from gui.widgets.layouts import vbox
 from gui.widgets.scroll_panel import FrontStack
 
 _NO_GPU = tr("No NVIDIA GPU is installed in this machine.")
@@ -80,12 +81,9 @@ class MonitorPage(QWidget):
         self._stack = FrontStack()
         for view in (self.gpus, self.graphs, *(QWidget() for _ in self._makers)):
             self._stack.addWidget(view)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(10, 6, 10, 8)
-        layout.setSpacing(6)
-        for widget in (self.bar, self.alert_banner, self.errors):
-            layout.addWidget(widget)
-        layout.addWidget(self._stack, 1)
+        self.setLayout(
+            vbox(self.bar, self.alert_banner, self.errors, (self._stack, 1), spacing=6, margins=(10, 6, 10, 8))
+        )
         self._connect()
         self._restore()
 

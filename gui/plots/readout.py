@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QFont, QFontMetrics, QResizeEvent
-from PySide6.QtWidgets import QAbstractButton, QHBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractButton, QWidget
 
 from gui.format import localised
 from gui.plots.axes import elapsed
@@ -16,6 +16,7 @@ from gui.plots.line import Line
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.labels import RichLabel, Span, heading_label, muted_label
+from gui.widgets.layouts import hbox
 
 _FIGURE_SPACE = "\u2007"
 _NO_BREAK_SPACE = "\u00a0"
@@ -43,11 +44,8 @@ class Readout(QWidget):
         self._values.setFont(theme.tabular(self._values.font()))
         self._values.setMinimumWidth(1)  # no name makes the page wider than the window
         self._values.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        self._row = QHBoxLayout(self)
-        self._row.setContentsMargins(0, 0, 10, 0)
-        self._row.addWidget(self._heading)
-        self._row.addWidget(units)
-        self._row.addWidget(self._values, 1)
+        self._row = hbox(self._heading, units, (self._values, 1), spacing=6, margins=(0, 0, 10, 0))
+        self.setLayout(self._row)
 
     @property
     def text(self) -> str:

@@ -10,6 +10,7 @@ from gui.preferences.declared import SETTINGS, sections
 from gui.preferences.rows import SettingRow
 from gui.preferences.store import Preferences
 from gui.translation import tr
+from gui.widgets.layouts import vbox
 from gui.widgets.scroll_panel import scroll_panel
 
 
@@ -64,14 +65,8 @@ class PreferencesDialog(QDialog):
         column.addWidget(self._no_match)
         column.addStretch(1)
         self._scroll = scroll_panel(inside)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 12, 0, 0)
-        layout.setSpacing(8)
-        top = QVBoxLayout()
-        top.setContentsMargins(14, 0, 14, 0)
-        top.addWidget(self.search)
-        layout.addLayout(top)
-        layout.addWidget(self._scroll, 1)
+        top = vbox(self.search, margins=(14, 0, 14, 0))
+        self.setLayout(vbox(top, (self._scroll, 1), margins=(0, 12, 0, 0)))
 
     def _search(self, text: str) -> None:
         words = text.lower().split()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QWidget
+from PySide6.QtWidgets import QFrame, QPushButton, QWidget
 
 from engine.checks.weights_checks import weights_choices
 from engine.contract.catalogue import load_catalogue
@@ -15,6 +15,7 @@ from gui.sources.run_data import RunData
 from gui.titles import changes_words
 from gui.translation import tr
 from gui.widgets.labels import ElidedLabel
+from gui.widgets.layouts import hbox
 
 
 class _Advice(NamedTuple):
@@ -42,10 +43,8 @@ class VerdictCard(QFrame):
         self.sentence.setObjectName("heading")
         self.sentence.setAccessibleName(tr("Advice after the run"))
         self.buttons: list[QPushButton] = []
-        self._row = QHBoxLayout(self)
-        self._row.setContentsMargins(8, 2, 2, 2)
-        self._row.setSpacing(8)
-        self._row.addWidget(self.sentence, 1)
+        self._row = hbox((self.sentence, 1), margins=(8, 2, 2, 2))
+        self.setLayout(self._row)
         self.hide()
 
     def show_data(self, data: RunData) -> None:

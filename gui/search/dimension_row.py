@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from PySide6.QtCore import QSize, Signal
-from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QLabel, QToolButton, QWidget
+from PySide6.QtWidgets import QCheckBox, QGridLayout, QLabel, QToolButton, QWidget
 
 from engine.contract.job import Field
 from engine.contract.problems import Problem
@@ -18,6 +18,7 @@ from gui.style import icons, theme
 from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor, TextEditor
 from gui.widgets.flow_layout import FlowLayout
+from gui.widgets.layouts import hbox
 from gui.widgets.problem_label import ProblemLabel
 
 NONE = "none"
@@ -130,9 +131,6 @@ class DimensionRow(QWidget):
                 box.toggled.connect(self.edited)
                 flow.addWidget(box)
             return inside
-        row = QHBoxLayout(inside)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(6)
         editors = (
             (self.scale, "scale"),
             (self.low, "from"),
@@ -145,10 +143,17 @@ class DimensionRow(QWidget):
             editor.edited.connect(self.edited)
         self.scale.edited.connect(self._show_scale)
         self._between = [QLabel("to"), QLabel("step")]
-        row.addWidget(self.scale)
-        for widget in (self.low, self._between[0], self.high, self._between[1], self.step):
-            row.addWidget(widget, int(isinstance(widget, TextEditor)))
-        row.addWidget(self.listed, 1)
+        inside.setLayout(
+            hbox(
+                self.scale,
+                *(
+                    (widget, int(isinstance(widget, TextEditor)))
+                    for widget in (self.low, self._between[0], self.high, self._between[1], self.step)
+                ),
+                (self.listed, 1),
+                spacing=6,
+            )
+        )
         self.scale.setVisible(self.field.kind in ("int", "float"))
         return inside
 

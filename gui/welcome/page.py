@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QPushButton, QSizePolicy, QWidget
 
 from engine.checks.machine_findings import (
     Finding,
@@ -23,6 +23,7 @@ from engine.contract.devices import Snapshot
 from gui.sources.background import in_background, reraise
 from gui.translation import tr
 from gui.welcome.finding_row import FindingRow
+from gui.widgets.layouts import vbox
 from gui.widgets.scroll_panel import scroll_column
 
 _WIDTH = 720
@@ -64,20 +65,14 @@ class WelcomePage(QWidget):
         self.watch.clicked.connect(self.monitor_requested)
         column = QWidget()
         column.setMaximumWidth(_WIDTH)
-        layout = QVBoxLayout(column)
-        layout.setContentsMargins(28, 24, 28, 24)
-        layout.setSpacing(6)
-        layout.addStretch(2)
-        layout.addWidget(title)
-        layout.addWidget(about)
+        layout = vbox(2, title, about, spacing=6, margins=(28, 24, 28, 24))
+        column.setLayout(layout)
         layout.addSpacing(16)
         layout.addLayout(self._choices_grid())
         layout.addSpacing(20)
         layout.addWidget(self._card())
         layout.addStretch(3)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(scroll_column(column))
+        self.setLayout(vbox(scroll_column(column)))
 
     @property
     def has_usable_gpu(self) -> bool:
@@ -132,15 +127,12 @@ class WelcomePage(QWidget):
     def _card(self) -> QFrame:
         card = QFrame()
         card.setObjectName("card")
-        self._list = QVBoxLayout(card)
-        self._list.setContentsMargins(16, 12, 16, 14)
-        self._list.setSpacing(9)
         heading = QLabel(tr("This machine"))
         heading.setObjectName("heading")
         self._checking_label = QLabel(_CHECKING)
         self._checking_label.setObjectName("muted")
-        self._list.addWidget(heading)
-        self._list.addWidget(self._checking_label)
+        self._list = vbox(heading, self._checking_label, spacing=9, margins=(16, 12, 16, 14))
+        card.setLayout(self._list)
         return card
 
     def _show_findings(self) -> None:

@@ -6,12 +6,13 @@ from typing import Literal
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QKeyEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QToolButton, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QToolButton, QWidget
 
 from engine.system.plain_text import shortened
 from gui.style import icons
 from gui.translation import tr
 from gui.widgets.labels import IconLabel
+from gui.widgets.layouts import hbox
 
 Severity = Literal["info", "ok", "warning", "error"]
 
@@ -43,13 +44,8 @@ class Banner(QFrame):
         self.setAccessibleName(name)
         self.label.setTextFormat(Qt.TextFormat.PlainText)
         self.label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(12, 4, 8, 4)
-        row.setSpacing(8)
-        row.addWidget(self._mark, 0, Qt.AlignmentFlag.AlignVCenter)
-        row.addWidget(self.label, 1)
-        for button in buttons:
-            row.addWidget(button)
+        row = hbox((self._mark, 0, Qt.AlignmentFlag.AlignVCenter), (self.label, 1), *buttons, margins=(12, 4, 8, 4))
+        self.setLayout(row)
         if close:
             row.addWidget(self._cross(close))
         self.hide()

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QLabel, QSlider, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLabel, QSlider, QWidget
 
 from gui.format import localised
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import labelled
+from gui.widgets.layouts import hbox
 
 _SMOOTHEST = 99
 """End of the slider, in hundredths; a weight of 1 would never move."""
@@ -62,12 +63,7 @@ class CurveControls(QWidget):
         flow.addWidget(labelled("&Over", self.axis, spacing=8))
         flow.addWidget(labelled("S&moothing", self.smoothing, self._weight, spacing=8))
         flow.addWidget(self.log_scale)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(8)
-        row.addWidget(inside, 1)
-        for widget in after:
-            row.addWidget(widget, 0, Qt.AlignmentFlag.AlignTop)
+        self.setLayout(hbox((inside, 1), *((widget, 0, Qt.AlignmentFlag.AlignTop) for widget in after)))
 
     def _smooth(self, hundredths: int) -> None:
         self._weight.setText(localised(hundredths / 100, 2))

@@ -11,7 +11,6 @@ from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
     QCompleter,
-    QHBoxLayout,
     QLineEdit,
     QSpinBox,
     QStyle,
@@ -26,6 +25,7 @@ from gui.format import number_in, significant
 from gui.style import icons
 from gui.translation import tr
 from gui.widgets import file_dialogs
+from gui.widgets.layouts import hbox
 
 
 class ComboBox(QComboBox):
@@ -66,10 +66,7 @@ class Editor(QWidget):
     def __init__(self, control: QWidget) -> None:
         super().__init__()
         self.control = control
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(4)
-        layout.addWidget(control, 1)
+        self.setLayout(hbox((control, 1), spacing=4))
         self.setFocusProxy(control)
 
     def value(self) -> Any:

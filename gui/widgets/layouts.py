@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import (
     QBoxLayout,
     QHBoxLayout,
@@ -22,7 +23,7 @@ from gui.translation import tr
 from gui.widgets.buttons import make_menu_button
 from gui.widgets.scroll_panel import scroll_panel
 
-Part = QWidget | QLayout | int | tuple[QWidget | QLayout, int]
+Part = QWidget | QLayout | int | tuple[QWidget | QLayout, int] | tuple[QWidget, int, Qt.AlignmentFlag]
 Margins = tuple[int, int, int, int]
 NO_MARGINS = (0, 0, 0, 0)
 _Box = TypeVar("_Box", bound=QBoxLayout)
@@ -36,7 +37,8 @@ def hbox(*parts: Part, spacing: int = 8, margins: Margins = NO_MARGINS) -> QHBox
 def vbox(*parts: Part, spacing: int = 8, margins: Margins = NO_MARGINS) -> QVBoxLayout:
     """Return a vertical layout with `margins` in pixels: left, top, right, bottom.
 
-    A part is a widget or a layout, alone or as a tuple with its stretch factor, or the stretch factor of an empty space.
+    A part is the stretch factor of an empty space, or a widget or a layout, alone or in a tuple with its stretch factor
+    and, for a widget, its alignment.
     """
     return _fill(QVBoxLayout(), parts, spacing, margins)
 
@@ -80,9 +82,9 @@ def _fill(layout: _Box, parts: Sequence[Part], spacing: int, margins: Margins) -
         if isinstance(part, int):
             layout.addStretch(part)
             continue
-        content, stretch = part if isinstance(part, tuple) else (part, 0)
+        content, stretch, *alignment = part if isinstance(part, tuple) else (part, 0)
         if isinstance(content, QWidget):
-            layout.addWidget(content, stretch)
+            layout.addWidget(content, stretch, *alignment)
         else:
             layout.addLayout(content, stretch)
     return layout

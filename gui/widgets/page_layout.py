@@ -5,23 +5,15 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
-from gui.widgets.layouts import vbox
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.scroll_panel import scroll_panel
 
 
 def lay_out_page(page: QWidget, back: QPushButton, title: QLabel, subtitle: QLabel, *below: QWidget) -> None:
     """Lay out `page`: back button and titles on top, then the widgets `below`; the last one stretches."""
     texts = vbox(title, subtitle, spacing=2)
-    head = QHBoxLayout()
-    head.setSpacing(12)
-    head.addWidget(back, 0, Qt.AlignmentFlag.AlignTop)
-    head.addLayout(texts, 1)
-    layout = QVBoxLayout(page)
-    layout.setContentsMargins(14, 10, 14, 10)
-    layout.setSpacing(8)
-    layout.addLayout(head)
-    for widget in below:
-        layout.addWidget(widget, int(widget is below[-1]))
+    head = hbox((back, 0, Qt.AlignmentFlag.AlignTop), (texts, 1), spacing=12)
+    page.setLayout(vbox(head, *((widget, int(widget is below[-1])) for widget in below), margins=(14, 10, 14, 10)))
 
 
 def working_page(what: QLabel, progress: QProgressBar, cancel: QPushButton, name: str) -> QWidget:

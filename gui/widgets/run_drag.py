@@ -7,9 +7,10 @@ from pathlib import Path
 
 from PySide6.QtCore import QMimeData, QUrl, Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QHBoxLayout, QWidget
+from PySide6.QtWidgets import QWidget
 
 from engine.runs.folder import RunSummary
+from gui.widgets.layouts import hbox
 
 _IDS = "application/x-footplate-runs"
 
@@ -48,9 +49,7 @@ class RunDrop(QWidget):
     def __init__(self, inside: QWidget) -> None:
         super().__init__()
         self.setAcceptDrops(True)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.addWidget(inside)
+        self.setLayout(hbox(inside))
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if run_ids_in(event.mimeData()):

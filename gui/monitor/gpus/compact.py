@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetricsF, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen
-from PySide6.QtWidgets import QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QScrollArea, QSizePolicy, QWidget
 
 from engine.contract.devices import Gpu
 from engine.gpus.quantities import BY_ID
@@ -16,6 +16,7 @@ from gui.monitor.gpus.watched_gpu import WatchedGpu
 from gui.sources.devices.device_format import joined
 from gui.style import fills, theme
 from gui.translation import tr
+from gui.widgets.layouts import vbox
 from gui.widgets.tab_order import order_tabs
 
 ROW = 40
@@ -235,11 +236,8 @@ class CompactView(QScrollArea):
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.rows: dict[str, CompactRow] = {}
         self._inside = QWidget()
-        self._list = QVBoxLayout(self._inside)
-        self._list.setContentsMargins(0, 0, 0, 0)
-        self._list.setSpacing(0)
-        self._list.addWidget(_Head())
-        self._list.addStretch(1)
+        self._list = vbox(_Head(), 1, spacing=0)
+        self._inside.setLayout(self._list)
         self.setWidget(self._inside)
 
     def show_gpus(self, gpus: Sequence[WatchedGpu]) -> None:

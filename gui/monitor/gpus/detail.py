@@ -16,7 +16,6 @@ from PySide6.QtWidgets import (
     QSizePolicy,
     QTableWidget,
     QTableWidgetItem,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -236,13 +235,10 @@ class GpuDetail(QWidget):
     def _lay_out(self) -> None:
         head = hbox(self.back, self._title, (self._chip, 1), self.reset, spacing=10)
         inside = QWidget()
-        body = QVBoxLayout(inside)
-        body.setContentsMargins(0, 0, 0, 0)
-        body.setSpacing(8)
-        body.addWidget(self.plot)
         self._grid = QGridLayout()
         self._grid.setSpacing(8)
-        body.addLayout(self._grid)
+        body = vbox(self.plot, self._grid)
+        inside.setLayout(body)
         for table in (self.processes, self.instances, self.links, self.xids):
             heading = heading_label(table.accessibleName())
             self._sections.append((table, heading))

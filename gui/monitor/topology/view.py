@@ -10,12 +10,10 @@ from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
     QGridLayout,
-    QHBoxLayout,
     QHeaderView,
     QLabel,
     QStackedWidget,
     QTableView,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -28,7 +26,7 @@ from gui.style import fills, theme
 from gui.translation import tr
 from gui.widgets.empty_state import EmptyState
 from gui.widgets.labels import heading_label, muted_label
-from gui.widgets.layouts import vbox
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.scroll_panel import scroll_panel
 
 _Index = QModelIndex | QPersistentModelIndex
@@ -187,17 +185,9 @@ class TopologyView(QWidget):
 
     def _lay_out(self) -> None:
         heading = heading_label(tr("GPU interconnect"))
-        top = QHBoxLayout()
-        top.addWidget(heading)
-        top.addStretch(1)
-        top.addWidget(self.host)
+        top = hbox(heading, 1, self.host)
         inside = QWidget()
-        column = QVBoxLayout(inside)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(12)
-        for widget in (self.advice, self.table, self._legend):
-            column.addWidget(widget)
-        column.addStretch(1)
+        inside.setLayout(vbox(self.advice, self.table, self._legend, 1, spacing=12))
         scroll = scroll_panel(inside)
         self._stack.addWidget(self._empty)
         self._stack.addWidget(scroll)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QAbstractItemView, QDialog, QLabel, QListWidget, QListWidgetItem, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QDialog, QLabel, QListWidget, QListWidgetItem, QWidget
 
 from gui.run.curves.plot_rows import PlotRows
 from gui.translation import tr
+from gui.widgets.layouts import vbox
 
 _NAME = Qt.ItemDataRole.UserRole
 
@@ -67,10 +68,7 @@ class PlotChooser(QDialog):
         self.list.chosen.connect(rows.choose)
         hint = QLabel(tr("Drag to reorder (Alt+Up, Alt+Down)"))
         hint.setObjectName("muted")
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(8, 8, 8, 8)
-        layout.addWidget(self.list)
-        layout.addWidget(hint)
+        self.setLayout(vbox(self.list, hint, spacing=6, margins=(8, 8, 8, 8)))
         self.adjustSize()
         corner = below.mapToGlobal(below.rect().bottomRight())
         self.move(corner.x() - self.width(), corner.y() + 2)

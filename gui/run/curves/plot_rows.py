@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QPushButton, QSplitter, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QPushButton, QSplitter, QToolButton, QWidget
 
 from gui.actions import back_action, bind
 from gui.plots.plot import LinePlot
@@ -152,9 +152,8 @@ class LargePlot(QWidget):
         self.leave = back_action(self, "leave_plot", tr("Back to all plots"))
         self.leave.on_trigger(self.closed.emit)
         self.back = bind(QPushButton(), self.leave, tr("Back to all plots"))
-        self._layout = QVBoxLayout(self)
-        self._layout.setContentsMargins(0, 0, 0, 0)
-        self._layout.addWidget(self.back, 0, Qt.AlignmentFlag.AlignLeft)
+        self._layout = vbox((self.back, 0, Qt.AlignmentFlag.AlignLeft), spacing=6)
+        self.setLayout(self._layout)
 
     def show_plot(self, plot: LinePlot) -> None:
         self._layout.addWidget(plot, 1)

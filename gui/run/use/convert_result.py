@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QFontDatabase, QGuiApplication
-from PySide6.QtWidgets import QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
 from engine.contract.inference.conversion import ComparedFile, Converted, NextCommand, read_converted
 from engine.contract.problems import Problem
@@ -47,7 +47,7 @@ class ConvertResult(QWidget):
             (tr("File"), tr("Largest difference"), tr("Time per image"), tr("Model in PyTorch")),
         )
         self.metrics = caption()
-        self.next = QVBoxLayout()
+        self.next = vbox(spacing=10)
         self.open = Action(
             self, "open_conversion", tr("Open folder"), tr("Opens the files' folder in the file manager")
         )
