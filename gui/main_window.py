@@ -17,8 +17,8 @@ from gui.actions import MONITOR, PAGES, RUNS, TRAIN, Action, Actions
 from gui.commands.commands import Commands
 from gui.context import AppContext
 from gui.form.form import JobForm
+from gui.form.format_choice import sample_job
 from gui.form.panel import JobPanel
-from gui.form.task_detection import sample_job
 from gui.header import Header
 from gui.sources.background import in_background, reraise
 from gui.sources.inspector import Inspector

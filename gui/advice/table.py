@@ -15,8 +15,7 @@ from engine.contract.advice import Candidate
 from gui.advice import advice_format as words
 from gui.style import icons
 from gui.translation import tr
-from gui.widgets.column_model import LEFT, RIGHT, ColumnModel, Index
-from gui.widgets.number_table import BAR, INTERVAL, PAD, VALUE, NumberRows, prepare
+from gui.widgets.column_model import BAR, INTERVAL, LEFT, PAD, RIGHT, VALUE, ColumnModel, Index, NumberRows, prepare
 
 
 @dataclass(frozen=True)

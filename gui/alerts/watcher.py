@@ -14,8 +14,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from engine.contract.devices import Gpu, Snapshot, device_key, gpu_title, host_of
 from engine.contract.problems import Severity
 from gui.alerts.detectors import Event, EventTracker, Finding, find
-from gui.alerts.rule_store import RuleStore
-from gui.alerts.rules import KINDS, KindId, Rule
+from gui.alerts.rules import KINDS, KindId, Rule, RuleStore
 from gui.translation import tr
 
 CALM_S = 10.0

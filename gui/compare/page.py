@@ -12,23 +12,22 @@ from PySide6.QtWidgets import QLabel, QPushButton, QSplitter, QStackedWidget, QT
 
 from engine.runs.folder import RunFolder
 from engine.system import paths
-from gui.actions import back_action, bind
-from gui.compare.compared_run import ComparedRun
+from gui.actions import Action, back_action, bind
+from gui.compare.compared_run import ComparedRun, Over
 from gui.compare.comparison import rows
-from gui.compare.controls import CompareControls
-from gui.compare.csv_tables import CurvesTable, RowsTable
 from gui.compare.curves import CompareCurves
 from gui.compare.legend import Legend
 from gui.compare.log_loader import LogLoader
-from gui.compare.table_model import CompareModel
+from gui.compare.table_model import CompareModel, CurvesTable, RowsTable
 from gui.format import as_in_files, localised
 from gui.sources.background import in_background
 from gui.sources.export import ExportError, Table, export_png, write_csv
 from gui.titles import unread_words
 from gui.translation import tr
-from gui.widgets.empty_state import EmptyState
+from gui.widgets.curve_controls import CurveControls
 from gui.widgets.file_dialogs import choose_target, timestamped
-from gui.widgets.layouts import hbox, vbox
+from gui.widgets.labels import EmptyState
+from gui.widgets.layouts import hbox, save_button, vbox
 from gui.widgets.run_drag import run_ids_in
 from gui.widgets.scroll_panel import scroll_panel
 from gui.widgets.tab_order import order_tabs
@@ -297,3 +296,34 @@ class ComparePage(QWidget):
 
     def _choose_file(self, name: str, save: Callable[[Path], None]) -> None:
         choose_target(self, tr("Save the comparison"), timestamped(name), save)
+
+
+_OVER: tuple[tuple[str, Over], ...] = ((tr("Steps"), "step"), (tr("Epochs"), "epoch"), (tr("Time"), "time"))
+
+
+class CompareControls(CurveControls):
+    """Controls of the curves. The page places `show_all` and `save`.
+
+    Attributes:
+        acts: Actions that save curves, table and image.
+    """
+
+    def __init__(self, curves: CompareCurves) -> None:
+        super().__init__(_OVER, of=" of the compared runs")
+        self.axis_chosen.connect(curves.set_over)
+        self.smoothed.connect(curves.set_smoothing)
+        self.log_toggled.connect(curves.set_log)
+        self._show_all = Action(self, "show_whole_runs", tr("Show full runs"), tr("Zooms out to the full runs (Home)"))
+        self._show_all.on_trigger(curves.group.follow)
+        self.show_all = bind(QPushButton(), self._show_all)
+        curves.group.following_changed.connect(self._follow)
+        self._follow(True)
+        self.acts = {
+            "curves": Action(self, "save_curves", tr("&Curves as CSV …")),
+            "table": Action(self, "save_table", tr("&Table as CSV …")),
+            "image": Action(self, "save_image", tr("&Image as PNG …")),
+        }
+        self.save = save_button(tr("Save the comparison"), tr("Saves curves or table"), self.acts.values())
+
+    def _follow(self, is_following: bool) -> None:
+        self._show_all.allow(tr("The full runs are shown") if is_following else "")

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import NamedTuple
+
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QHelpEvent, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtGui import (
+    QColor,
+    QFocusEvent,
+    QHelpEvent,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QResizeEvent,
+)
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from engine.contract.cut import Cut
-from engine.parallel.cut import Stage, moved, reachable
+from engine.contract.cut import Cut, Segment
+from engine.parallel.cut import Stage, moved, reachable, stages
 from gui.cut import cut_format
-from gui.cut.geometry import Bar, lay_out
-from gui.cut.handle import GRIP_HEIGHT, WIDTH, Handle
 from gui.format import milliseconds, significant, size
-from gui.plots.ticks import round_ticks
+from gui.plots.axes import round_ticks
 from gui.style import fills, theme
 from gui.translation import tr
 
@@ -257,3 +268,137 @@ class CutDiagram(QWidget):
             "After {last_module}, before {first_module}. {transfer} Left and Right move the cut by one "
             "position; Home resets it to the automatic cut."
         ).format(last_module=before.last_module, first_module=after.first_module, transfer=transfer)
+
+
+class Spot(NamedTuple):
+    """Possible position of a cut."""
+
+    split_point: str
+    position: float
+    segment: int
+
+
+class Bar(NamedTuple):
+    """Stages along the bar.
+
+    Attributes:
+        stages: The stages from the left.
+        edges: Their edges, one more than stages, from 0 to 1.
+        spots: Possible positions of cuts.
+        seconds: Time of all stages for one microbatch.
+    """
+
+    stages: tuple[Stage, ...]
+    edges: tuple[float, ...]
+    spots: tuple[Spot, ...]
+    seconds: float
+
+
+def lay_out(cut: Cut) -> Bar:
+    """Lay out `cut`. Raises ValueError as `stages` does.
+
+    A stage is as wide as its time; its segments are as wide as their compute time.
+    """
+    cut_stages = stages(cut)
+    total = sum(stage.seconds for stage in cut_stages)
+    shares = [stage.seconds / total if total else 1 / len(cut_stages) for stage in cut_stages]
+    edges = (0.0, *itertools.accumulate(shares[:-1]), 1.0)
+    numbers = {segment.split_point: number for number, segment in enumerate(cut.segments[:-1])}
+    ends = [-1, *(numbers[split_point] for split_point in cut.cuts), len(cut.segments) - 1]
+    spots = []
+    for number, stage in enumerate(cut_stages):
+        inside = range(ends[number] + 1, ends[number + 1] + 1)
+        weights = [_compute_seconds(cut, cut.segments[index], stage.group_rank) for index in inside]
+        total_weight = sum(weights)
+        done = 0.0
+        for index, weight in zip(inside, weights, strict=True):
+            done += weight / total_weight if total_weight else 1 / len(weights)
+            position = edges[number] + (edges[number + 1] - edges[number]) * min(1.0, done)
+            if index < len(cut.segments) - 1:
+                spots.append(Spot(cut.segments[index].split_point, position, index))
+    return Bar(cut_stages, edges, tuple(spots), total)
+
+
+def _compute_seconds(cut: Cut, segment: Segment, group_rank: int) -> float:
+    return (2 if cut.recomputed else 1) * segment.forward_s[group_rank] + segment.backward_s[group_rank]
+
+
+WIDTH, GRIP_HEIGHT = 18, 22
+
+
+class Handle(QWidget):
+    """Handle over the bar at a cut.
+
+    Signals:
+        stepped(int): move to the next split point, 1 right or -1 left.
+        dragged(float): x position of the mouse in the parent, in pixels.
+        automatic_requested(): reset to the automatic cut.
+        active_changed(): focus or mouse grab has changed.
+    """
+
+    stepped = Signal(int)
+    dragged = Signal(float)
+    automatic_requested = Signal()
+    active_changed = Signal()
+
+    def __init__(self, number: int, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.number = number
+        self.is_grabbed = False
+        self.setFixedWidth(WIDTH)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setCursor(Qt.CursorShape.SplitHCursor)
+
+    @property
+    def is_active(self) -> bool:
+        """True while this cut is being moved."""
+        return self.is_grabbed or self.hasFocus()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        match event.key():
+            case Qt.Key.Key_Left:
+                self.stepped.emit(-1)
+            case Qt.Key.Key_Right:
+                self.stepped.emit(1)
+            case Qt.Key.Key_Home:
+                self.automatic_requested.emit()
+            case _:
+                super().keyPressEvent(event)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if event.button() == Qt.MouseButton.LeftButton:
+            self._set_grabbed(True)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        if self.is_grabbed:
+            self.dragged.emit(self.mapToParent(event.position()).x())
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        self._set_grabbed(False)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        self.active_changed.emit()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self.active_changed.emit()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        scheme = theme.colors()
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        middle = WIDTH / 2
+        painter.setPen(QPen(QColor(scheme.accent if self.is_active else scheme.text), 3 if self.is_active else 2))
+        painter.drawLine(QPointF(middle, GRIP_HEIGHT), QPointF(middle, self.height()))
+        painter.setPen(QPen(QColor(scheme.accent if self.is_active else scheme.muted), 2 if self.is_active else 1))
+        painter.setBrush(QColor(scheme.raised))
+        painter.drawRoundedRect(QRectF(1.5, 1.5, WIDTH - 3, GRIP_HEIGHT - 2), 4, 4)
+        painter.setPen(QPen(QColor(scheme.accent if self.is_active else scheme.muted), 1.5))
+        for x in (middle - 2.5, middle + 2.5):
+            painter.drawLine(QPointF(x, 7), QPointF(x, GRIP_HEIGHT - 6))
+
+    def _set_grabbed(self, is_grabbed: bool) -> None:
+        self.is_grabbed = is_grabbed
+        self.update()
+        self.active_changed.emit()

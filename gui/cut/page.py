@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import msgspec
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QStackedWidget, QWidget
 
 from engine.checks.node_checks import here_only
 from engine.contract.catalogue import load_catalogue
-from engine.contract.cut import Cut
+from engine.contract.cut import PLANNING, Cut
 from engine.contract.job import Job
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.parallel.cut import CannotCut, automatic, stages
 from gui.actions import back_action, bind
-from gui.cut.planner import Planner
 from gui.cut.view import CutView
+from gui.sources.json_lines import JsonLinesProcess
 from gui.titles import SCHEDULES, model_title, rank_titles, strategy_title
 from gui.translation import tr
-from gui.widgets.empty_state import EmptyState
-from gui.widgets.page_layout import fault_page, lay_out_page, working_page
+from gui.widgets.labels import EmptyState
+from gui.widgets.layouts import fault_page, lay_out_page, working_page
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_panel
 
@@ -252,3 +252,26 @@ class CutPage(QWidget):
             else:
                 return with_cuts
         return cut if cut.chosen else automatic(cut)
+
+
+_LINE_LIMIT_BYTES = 16 << 20
+
+
+class Planner(JsonLinesProcess):
+    """Measurement of one job's model at a time.
+
+    Its progress is a Progress and its result a Cut.
+    """
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(
+            "engine.advisor.planning",
+            tr("Measuring the model"),
+            PLANNING.decode,
+            parent,
+            line_limit_bytes=_LINE_LIMIT_BYTES,
+        )
+
+    def start(self, job: Job) -> None:
+        """Measure the model of `job` on its devices."""
+        self.run(stdin=msgspec.json.encode(job), first=Progress(0.0, tr("Starting to measure")))

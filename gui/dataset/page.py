@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
+import msgspec
+from PySide6.QtCore import QObject, QSignalBlocker, Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import (
-    QComboBox,
-    QFrame,
-    QLabel,
-    QPushButton,
-    QScrollArea,
-    QSplitter,
-    QStackedWidget,
-    QWidget,
-)
+from PySide6.QtWidgets import QComboBox, QFrame, QLabel, QPushButton, QScrollArea, QSplitter, QStackedWidget, QWidget
 
 from engine.contract import augmentation
 from engine.contract.dataset import DatasetReport, Example
 from engine.contract.job import Job
-from engine.contract.preview import EPOCHS, PreviewImage
+from engine.contract.preview import EPOCHS, PREVIEW, PreviewImage, PreviewOrder
 from engine.contract.problems import Problem
 from gui.actions import back_action, bind
 from gui.dataset import dataset_format
 from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
 from gui.dataset.reading_choices import FolderQuestion
-from gui.dataset.renderer import Renderer
+from gui.sources.json_lines import JsonLinesProcess
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.editors import ComboBox
-from gui.widgets.empty_state import EmptyState
-from gui.widgets.labels import field_label, muted_label
+from gui.widgets.labels import EmptyState, WrappingLabel, field_label, muted_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_panel
-from gui.widgets.wrapping_label import WrappingLabel
 
 EMPTY = tr("No dataset to show yet.\n\nChoose a folder in the form to see its images and classes here.")
 SIDE = 144
@@ -347,3 +338,26 @@ def _is_rendered(example: Example) -> bool:
 def _classes_of(example: Example) -> set[str]:
     """Return the class of an example, or all of its classes."""
     return {example.class_name, *example.class_name.split(", ")} - {""}
+
+
+_LINE_LIMIT_BYTES = 8 << 20
+
+
+class Renderer(JsonLinesProcess):
+    """Rendering of one job's images at a time.
+
+    Its progress is a PreviewImage and its result tells if images may be mirrored.
+    """
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(
+            "engine.training.preview",
+            tr("Rendering the images"),
+            PREVIEW.decode,
+            parent,
+            line_limit_bytes=_LINE_LIMIT_BYTES,
+        )
+
+    def start(self, job: Job, samples: Sequence[int]) -> None:
+        """Render the given samples of the training split."""
+        self.run(stdin=msgspec.json.encode(PreviewOrder(job, tuple(samples))))

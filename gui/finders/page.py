@@ -21,9 +21,8 @@ from gui.format import localised, significant
 from gui.sources.json_lines import JsonLinesProcess
 from gui.titles import model_title, strategy_title
 from gui.translation import tr
-from gui.widgets.empty_state import EmptyState
-from gui.widgets.layouts import hbox, vbox
-from gui.widgets.page_layout import fault_page, lay_out_page, working_page
+from gui.widgets.labels import EmptyState
+from gui.widgets.layouts import fault_page, hbox, lay_out_page, vbox, working_page
 from gui.widgets.problem_label import ProblemLabel
 
 WITHOUT_EFFECT = frozenset(

@@ -20,8 +20,8 @@ from gui.dataset.reading_choices import ReadingChoices
 from gui.format import localised
 from gui.style import icons
 from gui.translation import tr
+from gui.widgets.labels import WrappingLabel
 from gui.widgets.layouts import hbox, vbox
-from gui.widgets.wrapping_label import WrappingLabel
 
 THUMBNAIL = 80
 _BARS_HEIGHT = 190

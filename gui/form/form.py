@@ -23,21 +23,18 @@ from gui.actions import with_key
 from gui.dataset import dataset_format
 from gui.form.cached_disk import CachedDisk
 from gui.form.choices import FieldChoices
-from gui.form.collapsible_section import CollapsibleSection
 from gui.form.consent import ConsentBar
 from gui.form.cuts_editor import CutsEditor
 from gui.form.dataset_card import DatasetCard
 from gui.form.environment import JobEnvironment, QueuedRuns, devices_text
 from gui.form.field_factory import FINDER_TIPS, FindButton, make_row
-from gui.form.field_row import LABEL_WIDTH, FieldRow
-from gui.form.format_choice import FormatChoice
+from gui.form.field_row import LABEL_WIDTH, CollapsibleSection, FieldRow
+from gui.form.format_choice import FormatChoice, TaskDetection
 from gui.form.inspection import Inspection
-from gui.form.label_check import LabelCheck
 from gui.form.model_follower import ModelFollower
 from gui.form.option_rows import PREFIX, OptionRows
 from gui.form.recipes import RecipeFollower
-from gui.form.submit import Submission, SubmitBar, queue_message
-from gui.form.task_detection import TaskDetection
+from gui.form.submit import LabelCheck, Submission, SubmitBar, queue_message
 from gui.form.validator import JobValidator
 from gui.sources.prefill import Prefill
 from gui.style import theme

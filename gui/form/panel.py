@@ -23,8 +23,7 @@ from engine.contract.problems import Choice, Problem
 from gui.actions import Actions
 from gui.form.environment import JobEnvironment
 from gui.form.form import JobForm
-from gui.form.label_check import LabelCheck
-from gui.form.submit import SubmitBar
+from gui.form.submit import LabelCheck, SubmitBar
 from gui.sources.prefill import Prefill
 from gui.sources.settings import Settings
 from gui.translation import tr

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
 
-from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy, QToolButton, QWidget
+import msgspec
+from PySide6.QtCore import QElapsedTimer, QObject, Qt, Signal
+from PySide6.QtWidgets import QApplication, QGridLayout, QLabel, QPushButton, QSizePolicy, QToolButton, QWidget
 
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import CPU
-from engine.contract.job import Job
+from engine.contract.job import FIELDS, Job, fields_with
 from engine.contract.problems import Problem
+from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import listed
 from gui.actions import Actions, bind
 from gui.form.environment import QueuedRuns
-from gui.form.label_check import LabelCheck
-from gui.form.steps import StepList
 from gui.sources.prefill import Prefill
+from gui.sources.settings import Settings
+from gui.style import icons
 from gui.titles import device_title
 from gui.translation import tr
 from gui.widgets.labels import IconLabel
@@ -169,3 +173,137 @@ class Submission(QObject):
             self.resume_requested.emit(run, prefill.changes(values) | extra)
         else:
             self.train_requested.emit(job.with_fields(**extra))
+
+
+StepState = Literal["done", "attention", "working"]
+STEPS = (tr("Data"), tr("Recipe"), tr("Devices"))
+_ICONS: dict[StepState, tuple[str, str]] = {
+    "done": ("ok", "ok"),
+    "attention": ("warning", "warning"),
+    "working": ("clock", "accent"),
+}
+_SPOKEN: dict[StepState, str] = {"done": "done", "attention": "needs attention", "working": "working"}
+_DATA_FIELDS = {"dataset", *fields_with("report")}
+_DEVICE_FIELDS = {name for name, field in FIELDS.items() if field.group == "parallel"} | {"devices", "strategy"}
+
+
+def step_of(problem: Problem) -> str:
+    """Return the step that the problem's field belongs to."""
+    if problem.field in _DATA_FIELDS:
+        return tr("Data")
+    return tr("Devices") if problem.field in _DEVICE_FIELDS else tr("Recipe")
+
+
+class StepList(QWidget):
+    """Line for each step with its state as an icon and in words.
+
+    Signals:
+        pressed(str, Problem | None): The user pressed a step; its first problem.
+    """
+
+    pressed = Signal(str, object)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setAccessibleName(tr("Steps to training"))
+        self.lines: dict[str, QToolButton] = {}
+        self.states: dict[str, StepState] = {}
+        self._problems: dict[str, list[Problem]] = {}
+        layout = QGridLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setVerticalSpacing(0)
+        for row, step in enumerate(STEPS):
+            line = self.lines[step] = QToolButton()
+            line.setObjectName("flat")
+            line.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+            line.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+            line.setStyleSheet("min-height: 16px; padding: 0;")
+            line.setAccessibleName(step)
+            line.clicked.connect(partial(self._on_clicked, step))
+            layout.addWidget(line, row, 0, Qt.AlignmentFlag.AlignLeft)
+
+    def show_steps(self, problems: Sequence[Problem], done: dict[str, str], working: dict[str, str]) -> None:
+        """Show the state of each step.
+
+        Args:
+            problems: Problems of the job; a step with problems needs attention.
+            done: Choice made in each step.
+            working: Activity of the steps that are in progress.
+        """
+        self._problems = {step: [] for step in STEPS}
+        for problem in problems:
+            self._problems[step_of(problem)].append(problem)
+        for step, line in self.lines.items():
+            wrong = self._problems[step]
+            state: StepState = "working" if step in working else "attention" if wrong else "done"
+            text = working.get(step) or (_labels(wrong) if wrong else done[step])
+            if state != self.states.get(step):
+                self.states[step] = state
+                line.setIcon(icons.icon(*_ICONS[state]))
+            room = max(120, self.width() - 40)
+            elided = line.fontMetrics().elidedText(f"{step}: {text}", Qt.TextElideMode.ElideRight, room)
+            if elided != line.text():
+                line.setText(elided)
+            line.setToolTip("\n".join(map(str, wrong)) or text)
+            line.setAccessibleDescription(f"{_SPOKEN[state]}: {text}")
+
+    def _on_clicked(self, step: str, _checked: bool = False) -> None:
+        self.pressed.emit(step, next(iter(self._problems.get(step, ())), None))
+
+
+def _labels(problems: Iterable[Problem]) -> str:
+    labels = dict.fromkeys(FIELDS[each.field].label if each.field in FIELDS else "the run" for each in problems)
+    return f"check {', '.join(labels)}"
+
+
+_KEY = "labels_seen"
+_REMEMBERED = 500
+
+
+class LabelCheck:
+    """Holds the first training back on a folder that was not recognized with certainty, once for each format.
+
+    Datasets are remembered in the settings, if there are any.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._settings = settings
+        self._seen = _load(settings)
+        self._pressed = QElapsedTimer()
+
+    def holds_back(self, folder: str, report: DatasetReport | None) -> bool:
+        """Return True if the labels are to be shown instead of starting; they count as seen then.
+
+        Without examples there are none to show. Presses that follow within the time of a double click count as one.
+        """
+        if report is None or not report.format or report.certain or not report.examples:
+            return False
+        dataset = (os.path.abspath(os.path.expanduser(folder)), report.format)
+        if dataset not in self._seen:
+            self._remember(dataset)
+            self._pressed.start()
+            return True
+        if self.is_pausing:
+            self._pressed.start()
+            return True
+        return False
+
+    @property
+    def is_pausing(self) -> bool:
+        """Return True shortly after the labels were shown."""
+        return self._pressed.isValid() and self._pressed.elapsed() < QApplication.doubleClickInterval()
+
+    def _remember(self, dataset: tuple[str, str]) -> None:
+        self._seen = [*_load(self._settings), *self._seen]  # other windows may have added some
+        self._seen = [*dict.fromkeys((*self._seen, dataset))][-_REMEMBERED:]
+        if self._settings is not None:
+            self._settings.set(_KEY, msgspec.json.encode(self._seen).decode())
+
+
+def _load(settings: Settings | None) -> list[tuple[str, str]]:
+    """Return the remembered datasets; none if they can't be read."""
+    try:
+        text = settings.text(_KEY, "[]") if settings is not None else "[]"
+        return msgspec.json.decode(text, type=list[tuple[str, str]])
+    except NOT_DECODED:
+        return []

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QFileDialog, QWidget
 
 from engine.contract.devices import SnapshotRequest
+from engine.gpus.quantities import QUANTITIES
 from gui.alerts.cards import AlertBanner
 from gui.alerts.view import AlertsView
 from gui.alerts.watcher import Alerts
@@ -18,17 +21,19 @@ from gui.monitor.gpus.watched_gpu import LastSnapshots, watched_gpus
 from gui.monitor.graphs import ACTIVITY, GraphsView
 from gui.monitor.hosts import HostDialog, host_errors
 from gui.monitor.processes.view import ProcessesView
-from gui.monitor.saving import Saving
 from gui.monitor.toolbar import ALERTS, GPUS, GRAPHS, PROCESSES, SPANS, TOPOLOGY, Bar
 from gui.monitor.topology.view import TopologyView
 from gui.plots.group import Mark, PlotGroup
+from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.hosts import Hosts
+from gui.sources.export import ExportError, export_csv, export_png
 from gui.sources.run_intervals import RunInterval, RunIntervals
 from gui.sources.settings import Settings
 from gui.style import theme
 from gui.titles import unread_words
 from gui.translation import tr
 from gui.widgets.banner import Banner
+from gui.widgets.file_dialogs import choose_target
 from gui.widgets.layouts import vbox
 from gui.widgets.scroll_panel import FrontStack
 
@@ -275,3 +280,56 @@ def _accent() -> str:
 
 def _muted() -> str:
     return theme.colors().muted
+
+
+class Saving(QObject):
+    """Dialogs and messages of the export.
+
+    Signals:
+        message(str, str): the result, and "info" or "warning".
+    """
+
+    message = Signal(str, str)
+
+    def __init__(self, history: DeviceHistory, page: QWidget) -> None:
+        super().__init__(page)
+        self._history = history
+        self._page = page
+
+    def ask_csv(
+        self, keys: Sequence[str], low: float, high: float, quantities: Sequence[str] | None = None
+    ) -> QFileDialog:
+        """Ask for a file and write the readings from `low` to `high` (seconds since the epoch)."""
+        chosen = [quantity.id for quantity in QUANTITIES] if quantities is None else list(quantities)
+        return self._ask(tr("Save numbers"), "csv", lambda path: self.save_csv(path, keys, chosen, low, high))
+
+    def ask_png(self, widget: QWidget) -> QFileDialog:
+        """Ask for a file and write an image of `widget`."""
+        return self._ask(tr("Save image"), "png", lambda path: self.save_png(path, widget))
+
+    def save_csv(self, path: Path, keys: Sequence[str], quantities: Sequence[str], low: float, high: float) -> None:
+        export_csv(
+            path,
+            self._history,
+            [key for key in keys if key in self._history.titles],
+            quantities,
+            low=low,
+            high=high,
+            parent=self,
+            done=lambda written: self.message.emit(
+                tr("The displayed values were saved to {written}.").format(written=written), "info"
+            ),
+            failed=lambda why: self.message.emit(why, "warning"),
+        )
+
+    def save_png(self, path: Path, widget: QWidget) -> None:
+        try:
+            export_png(path, widget.grab())
+        except ExportError as error:
+            self.message.emit(str(error), "warning")
+        else:
+            self.message.emit(tr("The image was saved to {path}.").format(path=path), "info")
+
+    def _ask(self, title: str, suffix: str, chosen: Callable[[Path], None]) -> QFileDialog:
+        name = f"footplate-{time.strftime('%Y-%m-%d-%H%M%S')}.{suffix}"
+        return choose_target(self._page, title, name, chosen)

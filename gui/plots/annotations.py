@@ -11,8 +11,7 @@ from PySide6.QtGui import QColor, QFont, QFontInfo, QFontMetricsF, QPainter, QPe
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
 from gui.plots.group import Mark
-from gui.plots.text import laid_out
-from gui.plots.view_box import ViewBox
+from gui.plots.view_box import ViewBox, laid_out
 from gui.style import theme
 
 _FONT_SHARE = 0.85

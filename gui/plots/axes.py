@@ -13,9 +13,7 @@ from PySide6.QtWidgets import QGraphicsSceneWheelEvent, QGraphicsWidget, QStyleO
 
 from gui.format import localised, significant
 from gui.plots.group import PlotGroup
-from gui.plots.text import laid_out
-from gui.plots.ticks import round_step
-from gui.plots.view_box import Range, ViewBox
+from gui.plots.view_box import Range, ViewBox, laid_out
 from gui.style import theme
 
 _TIME_STEPS_S = (
@@ -294,3 +292,19 @@ class LeftAxis(Axis):
     def _corner(self, metrics: QFontMetrics, pixel: float, text: str) -> Iterator[QPointF]:
         right = self.rect().right() - _TEXT_GAP
         yield QPointF(round(right - metrics.horizontalAdvance(text)), round(pixel - metrics.height() / 2))
+
+
+def round_step(min_step: float) -> float:
+    """Return the least of 1, 2, 5 times a power of ten that is not below `min_step`."""
+    if min_step <= 0 or not math.isfinite(min_step):
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(min_step))
+    return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= min_step * 0.999)
+
+
+def round_ticks(highest: float, max_ticks: int) -> list[float]:
+    """Return about `max_ticks` equally spaced round numbers from 0 up to `highest`."""
+    if highest <= 0 or not math.isfinite(highest):
+        return [0.0]
+    step = round_step(highest / max(1, max_ticks))
+    return [round(step * number, 12) for number in range(int(highest / step * (1 + 1e-9)) + 1)]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from math import isfinite
+
+import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, QSize, Qt, Signal
-from PySide6.QtGui import QMouseEvent, QResizeEvent
-from PySide6.QtWidgets import QGraphicsGridLayout, QGraphicsWidget
+from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPen, QPolygonF, QResizeEvent
+from PySide6.QtWidgets import QGraphicsGridLayout, QGraphicsItem, QGraphicsWidget, QStyleOptionGraphicsItem, QWidget
 
 from gui.plots.annotations import Annotations
 from gui.plots.axes import BottomAxis, LeftAxis
-from gui.plots.curves import Curves
 from gui.plots.group import PlotGroup
 from gui.plots.view_box import ViewBox
+from gui.sources.columns import Floats
 from gui.style import theme
 
 
@@ -72,3 +76,109 @@ class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self.resized.emit()
+
+
+_ANTIALIASED_UP_TO = 400
+"""Largest number of points for antialiasing, which is slow and invisible on longer curves."""
+_DOT = 7
+_FAR = 1e6
+"""Pixels beyond which coordinates are clipped."""
+
+_Mapping = tuple[float, float, float, float, float, float]
+"""Edges of both axes, and the box's width and height in pixels."""
+
+
+@dataclass(eq=False)
+class Curve:
+    """Series in axis units: `x` rises, `y` breaks the line at NaN. `dots` draws a dot per point instead of the line."""
+
+    pen: QPen = field(default_factory=QPen)
+    dots: bool = False
+    x: Floats = field(default_factory=lambda: np.empty(0))
+    y: Floats = field(default_factory=lambda: np.empty(0))
+    _span: tuple[float, float] | None = None
+    _is_finite: bool = True
+    _pieces: list[QPolygonF] = field(default_factory=list)
+    _mapped: _Mapping | None = None
+
+    def set_color(self, color: QColor, style: Qt.PenStyle = Qt.PenStyle.SolidLine) -> None:
+        self.pen = QPen(color, _DOT, style, Qt.PenCapStyle.RoundCap) if self.dots else QPen(color, 1, style)
+
+    def set_data(self, x: Floats, y: Floats) -> tuple[float, float] | None:
+        """Set the points without copying; return the lowest and highest of `y`, None without any."""
+        self.x, self.y = x, y
+        self._mapped = None
+        span = _span(y)  # which is finite where all is, and need not be looked for again then
+        self._is_finite = span is None or all(map(isfinite, span))
+        self._span = span if self._is_finite else _span(y[np.isfinite(y)])
+        return self._span
+
+    def paint(self, painter: QPainter, mapping: _Mapping) -> None:
+        if mapping != self._mapped:
+            self._mapped = mapping
+            self._pieces = self._map(mapping)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, self.dots or len(self.x) <= _ANTIALIASED_UP_TO)
+        painter.setPen(self.pen)
+        for piece in self._pieces:
+            if self.dots:
+                painter.drawPoints(piece)
+            else:
+                painter.drawPolyline(piece)
+
+    def _map(self, mapping: _Mapping) -> list[QPolygonF]:
+        """Return the points in pixels, in pieces without gaps."""
+        if self._span is None:
+            return []
+        left, right, low, high, width, height = mapping
+        x_scale, y_scale = width / (right - left), height / (high - low)
+        x, y = (self.x - left) * x_scale, (high - self.y) * y_scale
+        lowest, highest = self._span
+        if (
+            not self._is_finite
+            or max(abs(x[0]), abs(x[-1]), abs(high - lowest) * y_scale, abs(high - highest) * y_scale) > _FAR
+        ):
+            x, y = np.clip(x, -_FAR, _FAR), np.clip(y, -_FAR, _FAR)
+        if self._is_finite:
+            return [pg.functions.arrayToQPolygonF(x, y)]
+        edges = np.flatnonzero(np.diff(np.isfinite(y), prepend=False, append=False))
+        return [_piece(x[first:end], y[first:end]) for first, end in edges.reshape(-1, 2)]
+
+
+def _span(y: Floats) -> tuple[float, float] | None:
+    return (float(y.min()), float(y.max())) if len(y) else None
+
+
+def _piece(x: Floats, y: Floats) -> QPolygonF:
+    """Return a piece between gaps; a single point becomes a pixel wide."""
+    if len(x) == 1:
+        x, y = np.append(x, x + 1), np.append(y, y)
+    return pg.functions.arrayToQPolygonF(x, y)
+
+
+class Curves(QGraphicsItem):
+    """All curves of a box, drawn in the order of their addition."""
+
+    def __init__(self, box: ViewBox) -> None:
+        super().__init__(box)
+        self._box = box
+        self._curves: list[Curve] = []
+        box.geometryChanged.connect(self.prepareGeometryChange)
+        box.x_range_changed.connect(self.update)
+        box.y_range_changed.connect(self.update)
+
+    def add(self, dots: bool = False) -> Curve:
+        curve = Curve(dots=dots)
+        self._curves.append(curve)
+        return curve
+
+    def remove(self, curve: Curve) -> None:
+        self._curves.remove(curve)
+        self.update()
+
+    def boundingRect(self) -> QRectF:
+        return self._box.rect()
+
+    def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
+        mapping = (*self._box.x_range, *self._box.y_range, self._box.width, self._box.height)
+        for curve in self._curves:
+            curve.paint(painter, mapping)

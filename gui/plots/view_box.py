@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QPainterPath
+from PySide6.QtGui import QPainterPath, QStaticText
 from PySide6.QtWidgets import QGraphicsSceneWheelEvent, QGraphicsWidget, QSizePolicy
 
 Range = tuple[float, float]
@@ -105,3 +106,11 @@ class ViewBox(QGraphicsWidget):
         low, high = self.x_range
         self.set_x_range(to(low), to(high))
         self.moved_by_mouse.emit()
+
+
+@lru_cache(maxsize=1024)
+def laid_out(text: str) -> QStaticText:
+    """Return `text` laid out once, since that is most of the cost of drawing it."""
+    static_text = QStaticText(text)
+    static_text.setTextFormat(Qt.TextFormat.PlainText)
+    return static_text

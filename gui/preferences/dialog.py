@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
-from PySide6.QtWidgets import QDialog, QLabel, QLineEdit, QVBoxLayout, QWidget
+from functools import partial
+from typing import Any
 
-from gui.preferences.declared import SETTINGS, sections
-from gui.preferences.rows import SettingRow
+from PySide6.QtCore import QSignalBlocker, Qt, QTimer
+from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
+from PySide6.QtWidgets import (
+    QDialog,
+    QGridLayout,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QSizePolicy,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from engine.contract.problems import Problem
+from gui.format import significant
+from gui.preferences.declared import SETTINGS, Setting, Value, sections
 from gui.preferences.store import Preferences
+from gui.sources.background import in_background, reraise
+from gui.style import icons, theme
 from gui.translation import tr
+from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, PathEditor, TextEditor
 from gui.widgets.layouts import vbox
+from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_panel
 
 
@@ -81,3 +99,168 @@ class PreferencesDialog(QDialog):
     def _focus_search(self) -> None:
         self.search.setFocus()
         self.search.selectAll()
+
+
+TITLE_WIDTH = 210
+_NUMBER_WIDTH = 110
+_TYPING_MS = 250
+"""Pause in typing after which a folder is checked."""
+
+
+class SettingRow(QWidget):
+    """Editor of one setting.
+
+    Choices are saved at once, typed values when Enter is pressed or the field is left. Wrong values are not saved.
+    """
+
+    def __init__(self, setting: Setting, preferences: Preferences) -> None:
+        super().__init__()
+        self.setting, self._preferences = setting, preferences
+        self.editor = _editor(setting)
+        control = self.editor.control
+        control.setAccessibleName(setting.title)
+        self.label = QLabel(setting.title)
+        self.label.setWordWrap(True)
+        self.label.setFixedWidth(theme.scaled(TITLE_WIDTH))
+        self.label.setContentsMargins(0, 6, 0, 0)
+        self.label.setBuddy(control)
+        self.reset = QToolButton()
+        self.reset.setObjectName("flat")
+        self.reset.setIcon(icons.icon("reset", "accent"))
+        self.reset.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.reset.setAccessibleName(tr("Reset {title}").format(title=setting.title))
+        self.reset.clicked.connect(self._reset)
+        policy = self.reset.sizePolicy()
+        policy.setRetainSizeWhenHidden(True)
+        self.reset.setSizePolicy(policy)
+        self.help = QLabel(setting.help)
+        self.help.setWordWrap(True)
+        self.help.setObjectName("muted")
+        self.help.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
+        self.problem = ProblemLabel()
+        self._lay_out()
+        self.show_value()
+        self._check_timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
+        self._check_timer.timeout.connect(self._check_folder)
+        if isinstance(self.editor, TextEditor):
+            self.editor.line.editingFinished.connect(self.commit)
+            self.editor.edited.connect(self._check)
+            if isinstance(self.editor, PathEditor):
+                self.editor.edited.connect(self._on_path_edited)
+        else:
+            self.editor.edited.connect(self.commit)
+
+    def matches(self, words: list[str]) -> bool:
+        """Return True if the row contains all of these lower-case words."""
+        hay = f"{self.setting.section} {self.setting.title} {self.setting.help}".lower()
+        hay += " ".join(self.setting.offered().values()).lower()
+        return all(word in hay for word in words)
+
+    def show_value(self) -> None:
+        """Show the current value."""
+        value = self._preferences.value(self.setting.key)
+        with QSignalBlocker(self.editor):
+            if self.editor.value() != value:
+                self.editor.set_value(value)
+        overridden = self.setting.overridden()
+        self.editor.setEnabled(not overridden)
+        self.editor.control.setAccessibleDescription(overridden or self.setting.help)
+        self._show_problem(overridden, "warning")
+        standard = self._preferences.is_standard(self.setting.key)
+        self.label.setObjectName("" if standard else "heading")
+        self.label.style().polish(self.label)
+        self.reset.setVisible(not standard and not overridden)
+        self.reset.setToolTip(
+            tr("Reset to the default ({standard})").format(standard=self._value_text(self.setting.standard))
+        )
+
+    def commit(self) -> None:
+        """Save the value of the editor, or show its problem."""
+        problem = self._preferences.set(self.setting.key, self._typed())
+        if problem:
+            self._show_problem(problem, "error")
+        else:
+            self.show_value()
+
+    def _typed(self) -> Value:
+        value: Any = self.editor.value()
+        if self.setting.kind == "whole" and isinstance(value, float) and value.is_integer():
+            return int(value)
+        return value
+
+    def _check(self) -> None:
+        """Show the problem of the typed value; folders are checked in the background once typing pauses."""
+        if self.setting.kind == "folder":
+            self._check_timer.start()
+        else:
+            self._show_problem(self.setting.problem(self._typed()), "error")
+
+    def _check_folder(self) -> None:
+        typed = self._typed()
+        in_background(partial(self.setting.problem, typed), self, partial(self._on_checked, typed), reraise)
+
+    def _on_checked(self, checked: Value, problem: str) -> None:
+        if checked == self._typed() and not self.setting.overridden():
+            self._show_problem(problem, "error")
+
+    def _on_path_edited(self) -> None:
+        if not self.editor.control.hasFocus():
+            self.commit()
+
+    def _reset(self) -> None:
+        self.editor.set_value(self.setting.standard)
+        self.commit()
+        self.editor.control.setFocus()
+
+    def _show_problem(self, text: str, severity: str) -> None:
+        message, _, remedy = text.partition(". ")
+        found = (Problem(self.setting.key, message.rstrip(".") + ".", remedy, severity),) if text else ()  # type: ignore[arg-type]
+        self.problem.show_problems(found)
+        control = self.editor.control
+        if control.property("severity") != (severity if text else ""):
+            control.setProperty("severity", severity if text else "")
+            control.style().unpolish(control)
+            control.style().polish(control)
+
+    def _value_text(self, value: Value) -> str:
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        if isinstance(value, str):
+            return self.setting.offered().get(value, value) or "empty"
+        return f"{significant(value)} {self.setting.unit}".strip()
+
+    def _lay_out(self) -> None:
+        line = QHBoxLayout()
+        line.setSpacing(6)
+        if self.setting.kind in ("number", "whole"):
+            self.editor.setFixedWidth(theme.scaled(_NUMBER_WIDTH))
+            line.addWidget(self.editor)
+            line.addWidget(QLabel(self.setting.unit))
+            line.addStretch(1)
+        else:
+            line.addWidget(self.editor, 1)
+        line.addWidget(self.reset)
+        grid = QGridLayout(self)
+        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setHorizontalSpacing(12)
+        grid.setVerticalSpacing(3)
+        grid.setColumnStretch(1, 1)
+        grid.addWidget(self.label, 0, 0, Qt.AlignmentFlag.AlignTop)
+        grid.addLayout(line, 0, 1)
+        grid.addWidget(self.help, 1, 1)
+        grid.addWidget(self.problem, 2, 1)
+
+
+def _editor(setting: Setting) -> Editor:
+    match setting.kind:
+        case "switch":
+            return BoolEditor()
+        case "choice":
+            return ChoiceEditor([(value, title, "") for value, title in setting.offered().items()])
+        case "number" | "whole":
+            return FloatEditor()
+        case "folder":
+            return PathEditor(f"the {setting.title[:1].lower()}{setting.title[1:]}", True, "the default folder")
+    editor = TextEditor("none")
+    assert isinstance(editor.line, QLineEdit)
+    return editor

@@ -13,7 +13,7 @@ from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from gui.sources.inference_child import InferenceChild, progress_words
 from gui.translation import tr
-from gui.widgets.page_layout import fault_page, working_page
+from gui.widgets.layouts import fault_page, working_page
 from gui.widgets.problem_label import ProblemLabel
 
 FORM, WORKING, FAILURE, RESULT, READING = range(5)

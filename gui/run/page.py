@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QScrollArea, QSplitter, QStackedWidget, QWidget
 
@@ -17,7 +17,6 @@ from gui.run.classes.view import ClassesView
 from gui.run.curves.charts import RunCharts, device_titles
 from gui.run.curves.plot_rows import LargePlot
 from gui.run.curves.time_spent import TimeSpentView
-from gui.run.exporter import Exporter
 from gui.run.header import CURVES, MODEL, USE, VIEW_KEYS, RunHeader
 from gui.run.log_view import LogView
 from gui.run.model.view import ModelView
@@ -25,6 +24,7 @@ from gui.run.predictions.view import PredictionsView
 from gui.run.strategy.view import StrategyView
 from gui.run.use.view import UseView
 from gui.run.verdict_card import VerdictCard
+from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.sources.run_session import RunSession
 from gui.sources.settings import Settings
 from gui.style import theme
@@ -281,3 +281,23 @@ class RunPage(QWidget):
         self.header.recolor()
         if self.log.recolor(self.store.data.lines):
             self.store.request_update()
+
+
+class Exporter(JsonLinesProcess):
+    """Export of one run at a time, in a process since it inspects the machine for seconds.
+
+    Its result is the path of the zip file.
+    """
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__("footplate", tr("Exporting the run"), bytes, parent)
+        self._target = Path()
+
+    def start(self, run: RunFolder, target: Path) -> None:
+        """Write `run` to `target`, replacing an existing file."""
+        self._target = target
+        self.run(["export", run.run_id, "--zip", str(target), "--replace"])
+
+    def answer_at_exit(self, code: int) -> Answer | None:
+        """Accept the export if the command succeeded."""
+        return None if code else Answer(str(self._target))

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QComboBox, QLineEdit, QToolButton, QWidget
 
 from engine.runs.folder import RunSummary
 from gui.format import localised
-from gui.runs.model import RunFilter
+from gui.runs.table import RunFilter
 from gui.titles import model_title, strategy_title
 from gui.translation import tr
 from gui.widgets.editors import ComboBox

@@ -19,10 +19,9 @@ from gui.runs.deleting import DeletingBar
 from gui.runs.details import Details
 from gui.runs.filter_bar import FilterBar
 from gui.runs.interrupted import InterruptedRuns
-from gui.runs.model import RunFilter, RunsModel
 from gui.runs.orphans import Orphans
 from gui.runs.queue_view import QueueView
-from gui.runs.table import RunsTable
+from gui.runs.table import RunFilter, RunsModel, RunsTable
 from gui.sources.active_runs import ask_to_pause
 from gui.sources.background import in_background
 from gui.sources.notes_writer import NotesWriter
@@ -32,9 +31,8 @@ from gui.sources.run_list import RunList, RunsRead
 from gui.titles import unread_words
 from gui.translation import tr
 from gui.widgets.banner import Banner
-from gui.widgets.empty_state import EmptyState
 from gui.widgets.file_dialogs import reveal
-from gui.widgets.labels import muted_label
+from gui.widgets.labels import EmptyState, muted_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.run_drag import RunDrop
 

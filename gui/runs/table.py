@@ -2,18 +2,202 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import ceil
+from pathlib import Path
+from typing import Any
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QMimeData, QModelIndex, QObject, Qt, Signal
 from PySide6.QtGui import QFocusEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QLineEdit
 
 from engine.runs.folder import RunSummary
-from gui.runs.model import DEVICES, MODEL, NAME, STARTED, STRATEGY, RunsModel
+from engine.runs.metrics import best_measure, best_words
+from engine.system.format import NOT_KNOWN, duration
+from engine.system.plain_text import shortened
+from gui.format import localised, moment
+from gui.runs.deleting import ACTIVE_STATES
+from gui.style.icons import icon
+from gui.titles import devices_words, model_title, run_title, strategy_title
 from gui.translation import tr
-from gui.widgets.row_model import RowTable
+from gui.widgets.column_model import Index
+from gui.widgets.row_model import Column, RowModel, RowTable
+from gui.widgets.run_drag import dragged_runs
+
+_ICONS = {
+    "completed": ("ok", "ok"),
+    "failed": ("error", "error"),
+    "unsaved": ("error", "error"),
+    "interrupted": ("warning", "warning"),
+    "paused": ("pause", "text"),
+    "stopped": ("stop", "muted"),
+    "waiting": ("clock", "accent"),
+    "running": ("right", "accent"),
+    "starting": ("right", "accent"),
+}
+
+
+@dataclass(frozen=True)
+class RunFilter:
+    """Filter of the run list; empty fields don't filter.
+
+    Attributes:
+        text: Words that must all occur in the name, model, dataset, strategy, state, tags, notes or id.
+        since: Earliest start in seconds since the epoch.
+    """
+
+    text: str = ""
+    state: str = ""
+    model: str = ""
+    strategy: str = ""
+    tag: str = ""
+    favourites: bool = False
+    since: float | None = None
+
+    def matches(self, run: RunSummary) -> bool:
+        if (
+            (self.state and run.state != self.state)
+            or (self.model and run.model != self.model)
+            or (self.strategy and run.strategy != self.strategy)
+            or (self.tag and self.tag not in run.tags)
+            or (self.favourites and not run.favourite)
+            or (self.since is not None and run.started < self.since)
+        ):
+            return False
+        if not self.text:
+            return True
+        text = _searched_text(run)
+        return all(word in text for word in self.text.lower().split())
+
+
+def _searched_text(run: RunSummary) -> str:
+    parts = (
+        run_title(run),
+        model_title(run.model),
+        run.model,
+        Path(run.dataset).name,
+        strategy_title(run.strategy),
+        run.state,
+        *run.tags,
+        run.notes,
+        run.run_id,
+    )
+    return "\n".join(parts).lower()
+
+
+def _best_key(run: RunSummary) -> float:
+    best = best_measure(run)
+    return best[1] if best is not None else float("-inf")
+
+
+def state_words(run: RunSummary) -> str:
+    """Return the state, such as "Completed" or "Waiting in SLURM"."""
+    return f"{run.state.capitalize()} in SLURM" if run.slurm and run.state in ACTIVE_STATES else run.state.capitalize()
+
+
+COLUMNS: tuple[Column[RunSummary], ...] = (
+    Column(tr("Name"), run_title, lambda run: run_title(run).lower()),
+    Column(tr("State"), state_words, lambda run: run.state),
+    Column(tr("Best"), lambda run: best_words(run, localised), _best_key, number=True),
+    Column(tr("Model"), lambda run: model_title(run.model), lambda run: model_title(run.model).lower()),
+    Column(tr("Strategy"), lambda run: strategy_title(run.strategy), lambda run: strategy_title(run.strategy)),
+    Column(tr("Devices"), lambda run: devices_words(run.devices), lambda run: devices_words(run.devices)),
+    Column(
+        tr("Duration"),
+        lambda run: duration(run.seconds) if run.seconds is not None else NOT_KNOWN,
+        lambda run: run.seconds if run.seconds is not None else -1.0,
+        number=True,
+    ),
+    Column(tr("Started"), lambda run: moment(run.started), lambda run: run.started),
+    Column(tr("Tags"), lambda run: ", ".join(run.tags), lambda run: ", ".join(run.tags).lower()),
+)
+NAME, STATE, MODEL, STRATEGY, DEVICES, STARTED = 0, 1, 3, 4, 5, 7
+
+
+class RunsModel(RowModel[RunSummary]):
+    """Model of the runs that pass the filter.
+
+    Signals:
+        renamed(str, str): the user gave the run of that id a new name, which is shown once it is on the disk.
+    """
+
+    renamed = Signal(str, str)
+    columns = COLUMNS
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._all: dict[str, RunSummary] = {}
+        self._filter = RunFilter()
+        self.sort_column, self.sort_order = STARTED, Qt.SortOrder.DescendingOrder
+
+    @property
+    def runs(self) -> Collection[RunSummary]:
+        """All runs, including those that the filter hides."""
+        return self._all.values()
+
+    def key_of(self, row: RunSummary) -> str:
+        return row.run_id
+
+    def find(self, run_id: str) -> RunSummary | None:
+        """Return the run of an id, shown or not."""
+        return self._all.get(run_id)
+
+    def merge(self, runs: Iterable[RunSummary]) -> None:
+        """Add new runs and update changed ones."""
+        changed = {run.run_id: run for run in runs if self._all.get(run.run_id) != run}
+        if changed:
+            self._all |= changed
+            self._update_rows()
+
+    def keep_only(self, run_ids: Iterable[str]) -> None:
+        """Remove the runs that are not among `run_ids`."""
+        remaining = set(run_ids)
+        if not self._all.keys() <= remaining:
+            self._all = {run_id: run for run_id, run in self._all.items() if run_id in remaining}
+            self._update_rows()
+
+    def set_filter(self, run_filter: RunFilter) -> None:
+        self._filter = run_filter
+        self._update_rows()
+
+    def flags(self, index: Index) -> Qt.ItemFlag:
+        flags = super().flags(index)
+        if index.isValid():
+            flags |= Qt.ItemFlag.ItemIsDragEnabled
+            if index.column() == NAME:
+                flags |= Qt.ItemFlag.ItemIsEditable
+        return flags
+
+    def mimeData(self, indexes: Sequence[QModelIndex]) -> QMimeData:
+        return dragged_runs(self.rows[row] for row in sorted({index.row() for index in indexes}))
+
+    def cell_data(self, row: RunSummary, column: int, role: int) -> Any:
+        if role == Qt.ItemDataRole.EditRole:
+            return row.name if column == NAME else COLUMNS[column].text(row)
+        if role == Qt.ItemDataRole.ToolTipRole:
+            facts = (row.cause, row.slurm, row.notes, shortened(row.dataset), ", ".join(row.devices), row.folder)
+            return "\n".join(filter(None, facts))
+        if role == Qt.ItemDataRole.AccessibleTextRole and column == NAME and row.favourite:
+            return f"{run_title(row)}, favourite"
+        if role == Qt.ItemDataRole.DecorationRole and column == STATE:
+            return icon(*_ICONS[row.state])
+        if role == Qt.ItemDataRole.DecorationRole and column == NAME and row.favourite:
+            return icon("star", "warning")
+        return None
+
+    def setData(self, index: Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
+        if role != Qt.ItemDataRole.EditRole or not index.isValid() or index.column() != NAME:
+            return False
+        run = self.rows[index.row()]
+        if str(value) != run.name:
+            self.renamed.emit(run.run_id, str(value))
+        return True
+
+    def _update_rows(self) -> None:
+        self.set_rows(self.sorted_rows(run for run in self._all.values() if self._filter.matches(run)))
+
 
 _MAX_COLUMN_WIDTH = 400
 _MIN_WIDTHS = {NAME: 130, MODEL: 96, STRATEGY: 96, DEVICES: 96}

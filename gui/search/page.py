@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QHeaderView, QLabel, QPushButton, QStackedWidget, QWidget
 
-from engine.contract.search import Search
+from engine.contract.search import Search, Status
 from engine.runs.folder import RunFolder
 from engine.runs.searches import SearchFolder, create_search, start_driver, stop_driver
 from engine.system import paths
+from engine.system.format import NOT_KNOWN, duration
 from gui.actions import Action, back_action, bind
+from gui.format import localised, moment
 from gui.search.search_form import SearchForm
-from gui.search.search_list import SearchesModel
-from gui.search.search_view import SearchView
+from gui.search.search_view import STATUS, SearchView
 from gui.sources.background import describe_error, in_background
-from gui.sources.search_data import SearchData
+from gui.sources.search_data import SearchData, goal_words
 from gui.sources.searches import Searches, SearchLine
+from gui.style.icons import icon
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.labels import muted_label
 from gui.widgets.layouts import hbox, vbox
-from gui.widgets.row_model import RowTable
+from gui.widgets.row_model import Column, RowModel, RowTable
 
 _EMPTY = tr(
     "No searches yet.\n\nA search trains the job in the form many times\nwith different settings, and finds the best."
@@ -214,3 +217,59 @@ class SearchPage(QWidget):
             self.run_chosen.emit(run)
         else:
             self.notice.say(tr("The run {run_id} is gone: its folder was moved or deleted.").format(run_id=run_id))
+
+
+_ICONS: dict[Status, tuple[str, str]] = {
+    "running": ("right", "accent"),
+    "completed": ("ok", "ok"),
+    "stopped": ("pause", "text"),
+    "failed": ("error", "error"),
+    "interrupted": ("warning", "warning"),
+}
+_STATE = 1
+
+
+def _trials(line: SearchLine) -> str:
+    ended, total = line.state.originals_ended, line.state.originals_total
+    return f"{localised(ended)} / {localised(total)}" if total else localised(ended)
+
+
+def _best(line: SearchLine) -> str:
+    if line.search is None or len(line.state.front) > 1:
+        return NOT_KNOWN
+    return goal_words(line.search.goals[0], line.state.reached)
+
+
+def _time_left(line: SearchLine) -> str:
+    return duration(line.state.seconds_left) if line.status == "running" else NOT_KNOWN
+
+
+COLUMNS: tuple[Column[SearchLine], ...] = (
+    Column(tr("Search"), lambda line: line.name),
+    Column(tr("State"), lambda line: STATUS[line.status] if line.search is not None else tr("Can't be read")),
+    Column(tr("Trials"), _trials, number=True),
+    Column(
+        tr("Best"), _best, number=True, help=tr("Result of the best trial: its mean over other seeds, once confirmed")
+    ),
+    Column(
+        tr("Goal"), lambda line: " and ".join(goal.title for goal in line.search.goals) if line.search else NOT_KNOWN
+    ),
+    Column(tr("Time left"), _time_left, number=True),
+    Column(tr("Changed"), lambda line: moment(line.changed)),
+)
+
+
+class SearchesModel(RowModel[SearchLine]):
+    """Model of all searches, newest first."""
+
+    columns = COLUMNS
+
+    def key_of(self, row: SearchLine) -> str:
+        return row.name
+
+    def cell_data(self, row: SearchLine, column: int, role: int) -> Any:
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return row.why or row.state.cause or str(row.folder.path)
+        if role == Qt.ItemDataRole.DecorationRole and column == _STATE:
+            return icon(*_ICONS[row.status]) if row.search is not None else icon("error", "error")
+        return None

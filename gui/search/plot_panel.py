@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QTimer, Signal
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import QRectF, QSignalBlocker, QTimer, Signal
 from PySide6.QtGui import QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
+from PySide6.QtWidgets import QComboBox, QGridLayout, QLabel, QWidget
 
-from gui.search.field_plots import ParallelCoordinates, TwoFields
-from gui.search.plots import HistoryPlot, ImportancePlot, ParetoPlot, TrialCurves, TrialPlot, describe
-from gui.sources.search_data import SearchData
+from gui.format import localised, significant
+from gui.plots.themed import ThemedPlot
+from gui.search.plots import (
+    BEST_WIDTH,
+    HistoryPlot,
+    ImportancePlot,
+    ParetoPlot,
+    TrialCurves,
+    TrialPlot,
+    axis_range,
+    describe,
+    goodness,
+    shade,
+)
+from gui.sources.columns import Floats
+from gui.sources.search_data import Axis, SearchData
+from gui.style import theme
 from gui.translation import tr
+from gui.widgets.editors import ComboBox
 from gui.widgets.layouts import hbox, vbox
 
 _MIN_PLOT_WIDTH = 330
@@ -107,3 +124,170 @@ class SearchPlots(QWidget):
             self._grid.addWidget(panel, number // columns, column, 1, span)
         for column in range(_MAX_COLUMNS):
             self._grid.setColumnStretch(column, int(column < columns))
+
+
+_SHADES, _FAINTEST = 8, -0.1
+_GRID = 80
+"""Cells of the contour plot in each direction."""
+_BANDS = 8
+_MIN_CONTOUR_TRIALS = 10
+_MIN_WEIGHT = 0.135
+"""Kernel weight at two standard deviations from a trial; the contour plot ends there."""
+_MAX_TICKS = 6
+_MAX_TICK_LENGTH = 14
+
+
+class ParallelCoordinates(TrialPlot):
+    """Line of each trial through its values of all fields to its result, stronger for better trials."""
+
+    title = tr("Parallel coordinates")
+
+    def draw_trials(self, data: SearchData) -> bool:
+        ranks = goodness(data)
+        if not np.isfinite(ranks).any():
+            return False
+        heights = self._heights(data)
+        ranked = np.argsort(ranks)[: np.isfinite(ranks).sum()]
+        for band, rows in enumerate(np.array_split(ranked, _SHADES)):
+            if len(rows):
+                color = shade(_FAINTEST + (1 - _FAINTEST) * (band / (_SHADES - 1)) ** 3)
+                self.line(("band", band), *_joined(heights[rows]), color)
+        if data.best is not None:
+            row = data.trials.index(data.best)
+            self.line("best", *_joined(heights[[row]]), theme.colors().accent, BEST_WIDTH)
+        self._draw_axes(data)
+        return True
+
+    def locate(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:
+        x, y = _joined(self._heights(data)[rows])
+        return x, y, True
+
+    def draw(self) -> None:
+        super().draw()
+        self.getAxis("left").hide()
+        self.showGrid(x=False, y=False)
+
+    def _draw_axes(self, data: SearchData) -> None:
+        colors, goal = theme.colors(), data.search.goals[0]
+        low, high = axis_range(data.values[:, 0], goal)
+        goal_ticks = [
+            (height, f"{localised(value, 1)} %" if goal.percent else significant(value, 4))
+            for height, value in ((0.0, low), (1.0, high))
+        ]
+        ticks = [[(float(_fraction(axis, at)), text) for at, text in axis.ticks()][:_MAX_TICKS] for axis in data.axes]
+        for x, axis_ticks in enumerate([*ticks, goal_ticks]):
+            self.line(("axis", x), np.array([x, x]), np.array([0, 1]), colors.muted)
+            for height, text in axis_ticks:
+                self.text((x, height), _elide(text), x, height, (0.5, height))
+        titles = [*(axis.label for axis in data.axes), goal.title]
+        self.getAxis("bottom").setTicks([list(enumerate(titles))])
+        self.setXRange(-0.35, len(titles) - 0.65, padding=0)
+        self.setYRange(-0.12, 1.12, padding=0)
+
+    def _heights(self, data: SearchData) -> Floats:
+        """Return [trials, fields and goal] positions from 0 to 1."""
+        low, high = axis_range(data.values[:, 0], data.search.goals[0])
+        goal = np.clip((data.values[:, :1] - low) / (high - low), 0, 1)
+        fields = [_fraction(axis, data.positions[:, index]) for index, axis in enumerate(data.axes)]
+        return np.column_stack([*fields, goal])
+
+
+class TwoFields(TrialPlot):
+    """Trials by two selected fields; if both are numeric, with contours of the smoothed goal.
+
+    Attributes:
+        x: Choice of the horizontal field.
+        y: Choice of the vertical field.
+    """
+
+    title = tr("Two fields")
+
+    def __init__(self) -> None:
+        self.x, self.y = ComboBox(), ComboBox()
+        for box, name in ((self.x, tr("Horizontal field")), (self.y, tr("Vertical field"))):
+            box.setAccessibleName(name)
+            box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+            box.currentIndexChanged.connect(lambda _index: self.recolor())
+        super().__init__(tr("Two fields"))
+
+    def show_data(self, data: SearchData) -> None:
+        names = [axis.name for axis in data.axes]
+        if [self.x.itemData(index) for index in range(self.x.count())] != names:
+            ranked = [*data.state.importance, *names]
+            for box, field in ((self.x, ranked[0]), (self.y, next((n for n in ranked if n != ranked[0]), ranked[0]))):
+                with QSignalBlocker(box):
+                    box.clear()
+                    for axis in data.axes:
+                        box.addItem(axis.label, axis.name)
+                    box.setCurrentIndex(names.index(field))
+        super().show_data(data)
+
+    def draw_trials(self, data: SearchData) -> bool:
+        ranks, axes = goodness(data), self._axes(data)
+        if not np.isfinite(ranks).any() or axes is None:
+            return False
+        x_axis, y_axis = axes
+        x, y = data.positions[:, data.axes.index(x_axis)], data.positions[:, data.axes.index(y_axis)]
+        known = np.isfinite(x) & np.isfinite(y) & np.isfinite(ranks)
+        is_numeric = x_axis is not y_axis and not x_axis.choices and not y_axis.choices
+        if known.sum() >= _MIN_CONTOUR_TRIALS and is_numeric:
+            self._draw_contours(x_axis, y_axis, x[known], y[known], ranks[known])
+        self.points(x, y, data)
+        _fit_axis(self, "bottom", x_axis)
+        _fit_axis(self, "left", y_axis)
+        return True
+
+    def locate(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:
+        axes = self._axes(data)
+        if axes is None:
+            return np.empty(0), np.empty(0), False
+        x, y = (data.positions[rows, data.axes.index(axis)] for axis in axes)
+        return x, y, False
+
+    def _axes(self, data: SearchData) -> tuple[Axis, Axis] | None:
+        by_name = {axis.name: axis for axis in data.axes}
+        x, y = by_name.get(self.x.currentData()), by_name.get(self.y.currentData())
+        return (x, y) if x is not None and y is not None else None
+
+    def _draw_contours(self, x_axis: Axis, y_axis: Axis, x: Floats, y: Floats, ranks: Floats) -> None:
+        """Draw bands of the trials' average, weighted by a Gaussian of Scott's width (1992) for uniform points."""
+        width = 0.29 * len(x) ** (-1 / 6)
+        cells = (np.arange(_GRID, dtype=np.float32) + 0.5) / _GRID
+        near_x = np.exp(-0.5 * ((cells[:, None] - _fraction(x_axis, x)[None]) / width) ** 2)
+        near_y = np.exp(-0.5 * ((cells[:, None] - _fraction(y_axis, y)[None]) / width) ** 2)
+        # Without BLAS, whose threads would wait for each other while trials use all cores.
+        weights = np.einsum("ik,jk->ij", near_x, near_y)
+        average = np.einsum("ik,jk->ij", near_x * ranks, near_y) / np.maximum(weights, 1e-12)
+        low, high = float(average.min()), float(average.max())
+        bands = np.floor((average - low) / max(high - low, 1e-9) * _BANDS).clip(0, _BANDS - 1).astype(int)
+        colors = np.array([shade(band / _BANDS * 0.5).getRgb() for band in range(_BANDS)], np.uint8)
+        image = colors[bands]
+        image[weights < _MIN_WEIGHT, 3] = 0
+        item = self.put("contour", lambda: pg.ImageItem(axisOrder="col-major"))
+        item.setImage(image, levels=None)
+        item.setRect(QRectF(x_axis.low, y_axis.low, x_axis.high - x_axis.low, y_axis.high - y_axis.low))
+
+
+def _fit_axis(plot: ThemedPlot, side: str, axis: Axis) -> None:
+    shown = plot.getAxis(side)
+    shown.setLogMode(**{"x" if side == "bottom" else "y": axis.log})
+    shown.setTicks([axis.ticks()] if axis.choices else None)
+    plot.label(side, axis.label)
+    set_range = plot.setXRange if side == "bottom" else plot.setYRange
+    set_range(axis.low, axis.high, padding=0.25 if axis.choices else 0.03)
+
+
+def _fraction(axis: Axis, position: Floats | float) -> Floats:
+    """Return the position as a fraction of the axis, from 0 to 1."""
+    return np.clip((np.asarray(position) - axis.low) / (axis.high - axis.low or 1), 0, 1)
+
+
+def _joined(heights: Floats) -> tuple[Floats, Floats]:
+    """Return [lines, axes] heights as one line with gaps."""
+    lines, axes = heights.shape
+    x = np.tile(np.append(np.arange(axes, dtype=np.float64), np.nan), lines)
+    return x, np.column_stack([heights, np.full(lines, np.nan)]).ravel()
+
+
+def _elide(text: str) -> str:
+    return text if len(text) <= _MAX_TICK_LENGTH else text[: _MAX_TICK_LENGTH - 1] + "…"

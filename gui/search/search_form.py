@@ -18,9 +18,8 @@ from engine.contract.search import OPTION, SEARCHABLE, Search
 from gui.actions import Action, bind
 from gui.form.environment import devices_text
 from gui.format import counted
-from gui.search.dimension_row import DimensionRow
+from gui.search.dimension_row import NO_GOAL, OTHER_GOALS, DimensionRow, make_rows
 from gui.search.search_file import ValidationRequest, read_space, values_of, write_space
-from gui.search.settings import NO_GOAL, OTHER_GOALS, make_rows
 from gui.sources.background import SingleFlight, describe_error, in_background, reraise
 from gui.titles import model_title
 from gui.translation import tr

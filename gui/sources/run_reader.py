@@ -16,7 +16,7 @@ from engine.runs.interruptions import why_interrupted
 from engine.runs.slurm import supervised_elsewhere
 from engine.runs.slurm_job import FILE, SlurmJob, read_slurm
 from engine.system.decode_errors import NOT_DECODED
-from gui.sources.queue_position import run_name
+from gui.sources.run_queue import run_name
 
 _CHUNK_BYTES = 1 << 16
 """Bytes that are decoded at once, in a third of a millisecond. Their events are still in the processor's cache when

@@ -18,8 +18,8 @@ from engine.runs.slurm import no_pause, send
 from engine.runs.slurm_job import SlurmJob
 from engine.system.plain_text import encodable
 from gui.sources.background import Background, SingleFlight, ignore_os_error, in_background
-from gui.sources.queue_position import queue_message
 from gui.sources.run_data import Asked, RunData
+from gui.sources.run_queue import queue_message
 from gui.sources.run_reader import Poll, RunReader, Stamp
 from gui.sources.run_status import RunStatus, status_of
 from gui.translation import tr

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from html import escape
 from typing import NamedTuple
 
 from PySide6.QtCore import QEvent, QSize, Qt
-from PySide6.QtGui import QIcon, QPainter, QPaintEvent
-from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
+from PySide6.QtGui import (
+    QAction,
+    QContextMenuEvent,
+    QGuiApplication,
+    QIcon,
+    QKeyEvent,
+    QKeySequence,
+    QPainter,
+    QPaintEvent,
+)
+from PySide6.QtWidgets import QFrame, QLabel, QMenu, QScrollArea, QSizePolicy, QWidget
 
 from gui.style import icons
 from gui.widgets.layouts import hbox
@@ -125,3 +135,91 @@ def _marked_up(span: Span) -> str:
     if span.color:
         text = f'<span style="color:{escape(span.color)}">{text}</span>'
     return f"<b>{text}</b>" if span.bold else text
+
+
+_MARGIN = 16
+
+
+class EmptyState(QScrollArea):
+    """Muted message in the middle of its room, which wraps, and scrolls if it is too high."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(widgetResizable=True)
+        self._label = muted_label(text, word_wrap=True)
+        self._label.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._label.setTextFormat(Qt.TextFormat.PlainText)
+        self._label.setContentsMargins(_MARGIN, _MARGIN, _MARGIN, _MARGIN)
+        self.setObjectName("panel")
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setWidget(self._label)
+
+    def text(self) -> str:
+        return self._label.text()
+
+    def setText(self, text: str) -> None:
+        self._label.setText(text)
+
+
+_BREAK = "\u200b"
+_LONGEST = 20
+"""Characters of a word, or of a piece between separators, that stay on one line."""
+
+
+class WrappingLabel(QLabel):
+    """Plain text that wraps; QLabel clips words that are longer than a line, such as names of files.
+
+    Long words get invisible breaks, which are not copied.
+    """
+
+    def __init__(self, text: str = "", name: str = "") -> None:
+        """Create a label; the style sheet uses its object name `name`."""
+        super().__init__(wordWrap=True)
+        self._text = ""
+        self.setObjectName(name)
+        self.setTextFormat(Qt.TextFormat.PlainText)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
+        self.setText(text)
+
+    def setText(self, text: str) -> None:
+        self._text = text
+        broken = breakable(text)
+        super().setText(broken)
+        self.setAccessibleName(text if broken != text else "")
+
+    def text(self) -> str:
+        return self._text
+
+    def selectedText(self) -> str:
+        return super().selectedText().replace(_BREAK, "")
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.matches(QKeySequence.StandardKey.Copy) and self.hasSelectedText():
+            self._copy()
+        else:
+            super().keyPressEvent(event)
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        if not self.hasSelectedText():
+            event.ignore()
+            return
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        copy = QAction("&Copy", menu)
+        copy.triggered.connect(self._copy)
+        menu.addAction(copy)
+        menu.popup(event.globalPos())
+
+    def _copy(self) -> None:
+        QGuiApplication.clipboard().setText(self.selectedText())
+
+
+def breakable(text: str) -> str:
+    """Return `text` with breaks in long words: behind separators, and anywhere in pieces without them."""
+    return re.sub(rf"\S{{{_LONGEST + 1},}}", lambda found: _broken(found[0]), text)
+
+
+def _broken(word: str) -> str:
+    pieces = re.findall(r"[^/\\_.,;-]*[/\\_.,;-]|[^/\\_.,;-]+", word)
+    return _BREAK.join(piece if len(piece) <= _LONGEST else _BREAK.join(piece) for piece in pieces)

@@ -8,8 +8,7 @@ from PySide6.QtWidgets import QGridLayout, QPushButton, QWidget
 from engine.contract.problems import Problem
 from engine.system.plain_text import shortened
 from gui.widgets.flow_layout import FlowLayout
-from gui.widgets.labels import IconLabel
-from gui.widgets.wrapping_label import WrappingLabel
+from gui.widgets.labels import IconLabel, WrappingLabel
 
 
 class ProblemLabel(QWidget):

@@ -18,7 +18,7 @@ from engine.cli.gpus import csv_lines
 from engine.contract.devices import GpuProcess
 from engine.system.csv_writer import CsvWriter
 from gui.compare.comparison import rows
-from gui.compare.csv_tables import CurvesTable, RowsTable
+from gui.compare.table_model import CurvesTable, RowsTable
 from gui.monitor.processes.view import ProcessesView
 from gui.run.classes.table import ConfusionCsv
 from gui.sources.devices.history import DeviceHistory

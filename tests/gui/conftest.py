@@ -21,8 +21,8 @@ from gui import format as window_format
 from gui.actions import TRAIN
 from gui.form import cached_disk
 from gui.form.form import JobForm
+from gui.form.format_choice import sample_job
 from gui.form.panel import JobPanel
-from gui.form.task_detection import sample_job
 from gui.main_window import MainWindow
 from gui.sources.inspector import Inspector
 from gui.sources.launcher import Launcher

@@ -33,7 +33,7 @@ from gui.preferences.store import Preferences
 from gui.run.header import CURVES
 from gui.sources.settings import Settings
 from gui.style import theme
-from gui.welcome.finding_row import FindingRow
+from gui.welcome.page import FindingRow
 from gui.widgets.problem_label import ProblemLabel
 from tests.gui.cut_off import at_rest
 from tests.gui.sources.written_runs import a_run

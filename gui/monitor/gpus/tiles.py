@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QGridLayout, QScrollArea, QWidget
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
+from PySide6.QtGui import (
+    QColor,
+    QContextMenuEvent,
+    QEnterEvent,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPainterPath,
+    QPaintEvent,
+    QResizeEvent,
+)
+from PySide6.QtWidgets import QAbstractButton, QFrame, QGridLayout, QMenu, QScrollArea, QWidget
 
-from gui.monitor.gpus.tile import MIN_HEIGHT, MIN_WIDTH, Tile
+from gui.monitor.gpus.gpu_fields import at_time, now, tile_figures
+from gui.monitor.gpus.gpu_plot import GpuPlot
+from gui.monitor.gpus.value_grid import ValueGrid
 from gui.monitor.gpus.watched_gpu import EnergyCounters, WatchedGpu
 from gui.plots.group import PlotGroup
+from gui.sources.devices.device_format import joined
 from gui.sources.devices.history import DeviceHistory
+from gui.style import icons, theme
+from gui.translation import tr
+from gui.widgets.labels import ElidedLabel, heading_label
+from gui.widgets.layouts import hbox, vbox
 from gui.widgets.tab_order import order_tabs
 
 GAP = 8
@@ -107,3 +124,162 @@ class TilesView(QScrollArea):
             return
         for key, each in self._gpus.items():
             self.tiles[key].show_figures(each, self._history)
+
+
+MIN_WIDTH = 300
+MIN_HEIGHT = 140
+_STRIPE = 4
+_RADIUS = 6
+_PLOT_SHARE = 0.5
+"""Least fraction of a tile's height for its graph, if that is more than the least pixels."""
+_MIN_PLOT = 62
+_MAX_ROWS = 4
+
+
+class Tile(QFrame):
+    """Tile of a GPU with its values, at the crosshair while there is one, and a graph.
+
+    Enter or a double click opens the detail. The stripe at the left has the device's color.
+
+    Signals:
+        opened(str): the user wants the detail of the GPU of this key.
+        reset_energy(str): the user wants to reset its energy counter.
+    """
+
+    opened = Signal(str)
+    reset_energy = Signal(str)
+
+    def __init__(
+        self, each: WatchedGpu, group: PlotGroup, energy: EnergyCounters, parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        self.setObjectName("card")
+        self.key = each.key
+        self._group = group
+        self._energy = energy
+        self.title = heading_label()
+        self.title.setTextFormat(Qt.TextFormat.PlainText)
+        self.chip = ElidedLabel()
+        self.chip.setObjectName("muted")
+        self.who = ElidedLabel()
+        self.who.hide()
+        self.who.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self.state = ElidedLabel()
+        self.figures = ValueGrid(max_rows=1)
+        self.plot = GpuPlot(each.title, group, dense=True)
+        self.setFocusProxy(self.plot)
+        self._more = _Arrow()
+        self._more.clicked.connect(lambda: self.opened.emit(self.key))
+        self._lay_out()
+
+    def show_gpu(self, each: WatchedGpu, history: DeviceHistory) -> None:
+        """Show the GPU's current state, and its values at the crosshair if there is one."""
+        self._show_names(each)
+        self._show_states(each)
+        self.show_figures(each, history)
+        self.plot.show_gpu(each, history)
+
+    def show_figures(self, each: WatchedGpu, history: DeviceHistory) -> None:
+        cursor = self._group.cursor
+        read = now(each.gpu) if cursor is None else at_time(history, self.key, cursor)
+        self.figures.show_figures(tile_figures(each, read, self._energy.used(each)), each.faded)
+        self.setAccessibleDescription(
+            ", ".join(filter(None, (self.state.text(), self.figures.words(), self.who.text())))
+        )
+
+    def sizeHint(self) -> QSize:
+        return QSize(MIN_WIDTH, MIN_HEIGHT)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(MIN_WIDTH, MIN_HEIGHT)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        head = self.title.sizeHint().height() + self.state.sizeHint().height() + 16
+        plot = max(_MIN_PLOT, int(_PLOT_SHARE * self.height()))
+        rows = (self.height() - head - plot) // self.figures.row_height
+        self.figures.set_max_rows(min(_MAX_ROWS, max(1, rows)))
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            self.opened.emit(self.key)
+        else:
+            super().keyPressEvent(event)
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        self.opened.emit(self.key)
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.addAction(tr("Details")).triggered.connect(lambda: self.opened.emit(self.key))
+        reset = menu.addAction(tr("Reset its energy counter"))
+        reset.setEnabled(any(figure.id == "energy" for figure in self.figures.figures))
+        reset.triggered.connect(lambda: self.reset_energy.emit(self.key))
+        menu.popup(event.globalPos())
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        outline = QPainterPath()
+        outline.addRoundedRect(0, 0, self.width(), self.height(), _RADIUS, _RADIUS)
+        painter.setClipPath(outline)
+        painter.fillRect(0, 0, _STRIPE, self.height(), QColor(theme.device_color(self.key)))
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.FontChange:
+            self.updateGeometry()
+
+    def _show_names(self, each: WatchedGpu) -> None:
+        self.title.setText(each.title)
+        self.chip.setText(each.gpu.name)
+        self.chip.setToolTip(each.gpu.name)
+        name = f"{each.title}, {each.gpu.name}"
+        if name != self.accessibleName():
+            self.setAccessibleName(name)
+            self.plot.setAccessibleName(name)
+            self._more.setAccessibleName(tr("Details of {title}").format(title=each.title))
+            self._more.setToolTip(tr("Details of {title} (Enter)").format(title=each.title))
+
+    def _show_states(self, each: WatchedGpu) -> None:
+        found = each.states
+        text = joined(found)
+        self.state.setText(text)
+        self.state.setToolTip(text)
+        theme.set_kind(self.state, "warning" if any(state.alarming for state in found) else "muted")
+        self.who.setText(each.who)
+        self.who.setToolTip(each.who)
+        self.who.setVisible(bool(each.who))
+        theme.set_kind(self.who, "warning" if each.shared else "")
+        for label in (self.state, self.who):
+            self._below.setStretchFactor(label, 1 + len(label.text()))
+
+    def _lay_out(self) -> None:
+        head = hbox(self.title, (self.chip, 1), self._more)
+        self._below = hbox(self.state, self.who)
+        self.setLayout(vbox(head, self._below, self.figures, (self.plot, 1), spacing=2, margins=(_STRIPE + 8, 5, 8, 4)))
+
+
+class _Arrow(QAbstractButton):
+    """Small arrow that opens the detail; the keyboard has Enter for that."""
+
+    SIDE = 16
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setFixedSize(self.SIDE, self.SIDE)
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        icons.icon("right", "text" if self.underMouse() else "muted").paint(QPainter(self), self.rect())
+
+    def enterEvent(self, event: QEnterEvent) -> None:
+        super().enterEvent(event)
+        self.update()
+
+    def leaveEvent(self, event: QEvent) -> None:
+        super().leaveEvent(event)
+        self.update()

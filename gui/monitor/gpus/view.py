@@ -14,7 +14,7 @@ from gui.monitor.gpus.tiles import TilesView
 from gui.monitor.gpus.watched_gpu import EnergyCounters, LoadOrder, WatchedGpu
 from gui.plots.group import PlotGroup
 from gui.sources.devices.history import DeviceHistory
-from gui.widgets.empty_state import EmptyState
+from gui.widgets.labels import EmptyState
 
 
 class GpusView(QStackedWidget):

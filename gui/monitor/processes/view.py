@@ -45,8 +45,7 @@ from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunIntervals
 from gui.translation import tr
 from gui.widgets.banner import Banner
-from gui.widgets.empty_state import EmptyState
-from gui.widgets.labels import ElidedLabel, heading_label
+from gui.widgets.labels import ElidedLabel, EmptyState, heading_label
 from gui.widgets.layouts import hbox, vbox
 
 ASKING_S = 5.0

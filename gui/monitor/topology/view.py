@@ -24,8 +24,7 @@ from gui.sources.devices.device_format import card_order
 from gui.sources.devices.hosts import Hosts
 from gui.style import fills, theme
 from gui.translation import tr
-from gui.widgets.empty_state import EmptyState
-from gui.widgets.labels import heading_label, muted_label
+from gui.widgets.labels import EmptyState, heading_label, muted_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.scroll_panel import scroll_panel
 

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QHeaderView, QTableView, QWidget
 from gui.format import localised
 from gui.sources.run_series import ClassFigures
 from gui.translation import tr
-from gui.widgets.number_table import BAR, INTERVAL, PAD, VALUE, Index, NumberRows, prepare
+from gui.widgets.column_model import BAR, INTERVAL, PAD, VALUE, Index, NumberRows, prepare
 
 _COUNT = tr("Count")
 _MAX_NAME_WIDTH = 240

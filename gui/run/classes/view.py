@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Signal
-from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QStackedWidget, QWidget
+import math
+from collections.abc import Callable
+from pathlib import Path
 
-from gui.run.classes.figures_view import ClassFiguresView
+from PySide6.QtCore import QItemSelection, Qt, Signal
+from PySide6.QtGui import QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QLineEdit, QSplitter, QStackedWidget, QWidget
+
+from gui.actions import Action
+from gui.format import localised
+from gui.run.classes.confusion_matrix import ConfusionMatrix
+from gui.run.classes.table import ClassTable, ConfusionCsv, MetricsPerClassCsv
 from gui.run.validation_slider import ValidationSlider
+from gui.sources.background import in_background
+from gui.sources.export import Table, write_csv
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
 from gui.translation import tr
-from gui.widgets.empty_state import EmptyState
-from gui.widgets.layouts import vbox
+from gui.widgets.file_dialogs import choose_target, timestamped
+from gui.widgets.labels import ElidedLabel, EmptyState, field_label
+from gui.widgets.layouts import hbox, save_button, vbox
+from gui.widgets.scroll_panel import scroll_panel
 
 
 class ClassesView(QWidget):
@@ -90,3 +101,156 @@ def _empty_text(data: RunData, is_active: bool) -> str:
     if data.validations.step.values.size:
         return tr("This run has no per-class metrics.\n\nIts task may not compute any.")
     return tr("This run ended before its first validation, so it has no per-class metrics.")
+
+
+_FILTERED_FROM = 12
+"""Smallest number of classes with a filter."""
+_SIDE_BY_SIDE = 1000
+"""Smallest width, in pixels, with the matrix next to the table."""
+_WORST_COUNT = 3
+
+
+class ClassFiguresView(QWidget):
+    """Metrics of each class at one time; the selected class and cell stay.
+
+    Signals:
+        message(str, str): outcome of saving; "info" or "warning".
+    """
+
+    message = Signal(str, str)
+
+    def __init__(self, name: str, *parts: QWidget, parent: QWidget | None = None) -> None:
+        """Create the view; `name` makes its command ids unique, `parts` are placed above the matrix."""
+        super().__init__(parent)
+        self._classes: tuple[str, ...] = ()
+        self._figures: ClassFigures | None = None
+        self.headline = ElidedLabel()
+        self.headline.setObjectName("heading")
+        self.filter = QLineEdit(clearButtonEnabled=True)
+        self.filter.setAccessibleName(tr("Filter classes"))
+        self.filter.setMaximumWidth(150)
+        self._filter_label = field_label(tr("Filter"), self.filter)
+        self.table = ClassTable()
+        self.matrix = ConfusionMatrix()
+        self.cell = ElidedLabel()
+        self.cell.setObjectName("muted")
+        metrics = Action(self, f"save_{name}_measures", tr("Metrics per class as CSV …"))
+        metrics.on_trigger(lambda: self._choose_file("classes", self.save_metrics))
+        self._confusion_action = Action(self, f"save_{name}_confusion", tr("Confusion matrix as CSV …"))
+        self._confusion_action.on_trigger(lambda: self._choose_file("confusion", self.save_confusion))
+        self.save = save_button(tr("Save"), tr("Saves the displayed data as CSV"), (metrics, self._confusion_action))
+        self._splitter = QSplitter(Qt.Orientation.Vertical)
+        self._lay_out(parts)
+        self.filter.textChanged.connect(self._on_filter_changed)
+        self.table.selectionModel().selectionChanged.connect(self._on_class_chosen)
+        self.matrix.cell_chosen.connect(self._on_cell_chosen)
+
+    def restart(self) -> None:
+        """Reset the filter and the selection for another run or evaluation."""
+        self._classes, self._figures = (), None
+        self.matrix.cell = None
+        self.filter.clear()
+        self.cell.setText("")
+
+    def show_figures(self, classes: tuple[str, ...], figures: ClassFigures | None) -> None:
+        """Show `figures`, None for none."""
+        self._classes, self._figures = classes, figures
+        self.table.show_figures(classes, figures)
+        confusion = figures.confusion if figures is not None else None
+        self.matrix.show_counts(classes, confusion)
+        self._matrix_area.setVisible(confusion is not None)
+        self._confusion_action.allow("" if confusion is not None else tr("No confusion matrix"))
+        for widget in (self._filter_label, self.filter):
+            widget.setVisible(len(self.table.model_.names) >= _FILTERED_FROM)
+        text = _headline(classes, figures)
+        self.headline.setText(text)
+        self.headline.setToolTip(text)
+        self._show_cell()
+
+    def figures(self) -> ClassFigures | None:
+        """Return the figures on screen."""
+        return self._figures
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        is_wide = self.width() >= _SIDE_BY_SIDE
+        self._splitter.setOrientation(Qt.Orientation.Horizontal if is_wide else Qt.Orientation.Vertical)
+
+    def _show_cell(self) -> None:
+        cell = self.matrix.cell
+        worst = self.matrix.most_confused() if cell is None else None
+        text = (
+            tr("Confused most often: {describe_cell}").format(describe_cell=self.matrix.describe_cell(*worst))
+            if worst is not None
+            else ""
+        )
+        if cell is not None:
+            text = self.matrix.describe_cell(*cell)
+        self.cell.setText(text)
+        self.cell.setToolTip(text)
+
+    def _on_class_chosen(self, chosen: QItemSelection, _before: QItemSelection) -> None:
+        position = self.table.chosen()
+        if chosen.isEmpty() or position is None:
+            return
+        if self.matrix.cell is None or self.matrix.cell[0] != position:
+            self.matrix.choose(position, position)
+
+    def _on_cell_chosen(self, row: int, _column: int, _text: str) -> None:
+        self.table.choose(row)
+        self._show_cell()
+
+    def _on_filter_changed(self, text: str) -> None:
+        self.table.rows.setFilterFixedString(text.strip())
+
+    # Saving
+
+    def save_metrics(self, path: Path) -> None:
+        """Write the metrics on screen as CSV."""
+        if self._figures is not None:
+            self._write(path, MetricsPerClassCsv(self._classes, self._figures))
+
+    def save_confusion(self, path: Path) -> None:
+        """Write the confusion matrix on screen as CSV."""
+        if self._figures is not None:
+            self._write(path, ConfusionCsv(self._classes, self._figures))
+
+    def _write(self, path: Path, table: Table) -> None:
+        in_background(
+            lambda: write_csv(path, table),
+            self,
+            lambda written: self.message.emit(tr("The table was saved to {written}.").format(written=written), "info"),
+            lambda error: self.message.emit(str(error), "warning"),
+        )
+
+    def _choose_file(self, content: str, save: Callable[[Path], None]) -> None:
+        choose_target(self, tr("Save as CSV"), timestamped(f"{content}.csv"), save)
+
+    def _lay_out(self, parts: tuple[QWidget, ...]) -> None:
+        self._matrix_area = QWidget()
+        below = vbox(*parts, self.cell, (scroll_panel(self.matrix), 1), spacing=4)
+        below.setContentsMargins(6, 6, 0, 0)
+        self._matrix_area.setLayout(below)
+        self._matrix_area.setMinimumHeight(150)
+        self._splitter.setChildrenCollapsible(False)
+        self._splitter.addWidget(self.table)
+        self._splitter.addWidget(self._matrix_area)
+        self._splitter.setStretchFactor(0, 2)
+        self._splitter.setStretchFactor(1, 3)
+        top = hbox((self.headline, 1), self._filter_label, self.filter, self.save)
+        self.setLayout(vbox(top, (self._splitter, 1)))
+
+
+def _headline(classes: tuple[str, ...], figures: ClassFigures | None) -> str:
+    """Return the worst classes by the first metric, such as "Lowest IoU: sign 12.0 %, pole 20.1 %"."""
+    if figures is None or not figures.measures:
+        return ""
+    title, values = next(iter(figures.measures.items()))
+    ranked = sorted((value, position) for position, value in enumerate(values.tolist()) if not math.isnan(value))
+    if not ranked:
+        return tr("No class has a value for {title}").format(title=title)
+    named = [
+        f"{classes[p] if p < len(classes) else f'class {p}'} {localised(100 * v, 1)} %"
+        for v, p in ranked[:_WORST_COUNT]
+    ]
+    return tr("Lowest {title}: {named}").format(title=title, named=", ".join(named))

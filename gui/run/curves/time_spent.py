@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QPushButton, QToolButton, QWidget
+from typing import NamedTuple, get_args
 
-from engine.contract.events import Advice
+from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QBrush, QColor, QFontMetrics, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtWidgets import QPushButton, QSizePolicy, QToolButton, QToolTip, QWidget
+
+from engine.contract.events import Advice, Part, TimeSpent
 from engine.contract.job import FIELDS
-from gui.run.curves.time_bar import TimeBar
+from gui.format import localised, milliseconds
 from gui.sources.run_data import RunData
-from gui.style import icons
+from gui.style import fills, icons, theme
 from gui.translation import tr
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox, vbox
@@ -109,3 +112,209 @@ class TimeSpentView(QWidget):
 
 def _change_of(advice: Advice) -> tuple[str, int | str]:
     return advice.field, advice.value
+
+
+ORDER: tuple[Part, ...] = get_args(Part)
+TITLES: dict[Part, str] = {
+    "data": tr("Data wait"),
+    "transfer": tr("To the device"),
+    "augment": tr("Augment"),
+    "forward": tr("Forward"),
+    "backward": tr("Backward"),
+    "communication": tr("Communication"),
+    "optimizer": tr("Optimizer"),
+    "logging": tr("Logging"),
+    "other": tr("Other"),
+}
+MEANINGS: dict[Part, str] = {
+    "data": tr("Waiting for the next batch of images"),
+    "transfer": tr("Copying images to the device"),
+    "augment": tr("Augmenting and normalising images on the device"),
+    "forward": tr("The model's forward pass and the loss"),
+    "backward": tr("The backward pass"),
+    "communication": tr(
+        "Reducing gradients, sending activations and waiting for other ranks, not overlapped with compute"
+    ),
+    "optimizer": tr("The optimizer's step"),
+    "logging": tr("Logging metrics"),
+    "other": tr("Unattributed"),
+}
+MIN_FRACTION = 0.0005
+"""Smallest displayed fraction of a step; less would read 0.0 %."""
+
+BAR_HEIGHT, LINE_HEIGHT, GAP = 18, 20, 6
+SWATCH, PAD = 13, 12
+
+
+class _Entry(NamedTuple):
+    """Item of the legend; the last one, without a part, is the entire step."""
+
+    part: Part | None
+    rect: QRectF
+
+
+def format_percent(fraction: float) -> str:
+    """Format a fraction, such as "46 %" or "2.4 %"."""
+    return f"{100 * fraction:.0f} %" if fraction >= 0.0995 else f"{localised(100 * fraction, 1)} %"
+
+
+def describe_part(spent: TimeSpent, part: Part) -> str:
+    """Describe a part, such as "Forward 3.1 ms, 38 % of each step"."""
+    seconds = spent.parts.get(part, 0.0)
+    return f"{TITLES[part]} {milliseconds(seconds)}, {format_percent(_fraction(spent, part))} of each step"
+
+
+def describe_time(spent: TimeSpent) -> str:
+    """Describe the bar for screen readers, the largest part first."""
+    parts = sorted((p for p in ORDER if _fraction(spent, p) >= MIN_FRACTION), key=lambda p: -spent.parts[p])
+    return (
+        tr("A step takes {step_s}. ").format(step_s=milliseconds(spent.step_s))
+        + ". ".join(describe_part(spent, part) for part in parts)
+        + "."
+    )
+
+
+class TimeBar(QWidget):
+    """Bar with a piece per part of a step.
+
+    Each part has a pattern in addition to its color. Parts seen once stay in the legend, so that it does not jump.
+    """
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._spent: TimeSpent | None = None
+        self._known_parts: set[Part] = set()
+        self._pointed: Part | None = None
+        self.setAccessibleName(tr("Time of a step"))
+        self.setMouseTracking(True)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+
+    def restart(self) -> None:
+        """Prepare for another run."""
+        self._spent, self._known_parts, self._pointed = None, set(), None
+
+    def show_time(self, spent: TimeSpent) -> None:
+        if spent is self._spent:
+            return
+        self._spent = spent
+        self._known_parts |= {part for part in ORDER if _fraction(spent, part) >= MIN_FRACTION}
+        self.setAccessibleDescription(describe_time(spent))
+        self._fit_height()
+        self.update()
+
+    def piece(self, part: Part) -> QRectF:
+        """Return the rectangle of a part's piece."""
+        before = sum(_fraction(self._spent, other) for other in ORDER[: ORDER.index(part)]) if self._spent else 0.0
+        fraction = _fraction(self._spent, part) if self._spent else 0.0
+        return QRectF(before * self.width(), 0, fraction * self.width(), BAR_HEIGHT)
+
+    def entries(self) -> list[_Entry]:
+        """Return the items of the legend with their rectangles, in as many columns as fit."""
+        advance = QFontMetrics(theme.tabular(self.font())).horizontalAdvance
+        is_slow = self._spent is not None and self._spent.step_s >= 1
+        number_width = SWATCH + 6 + 8 + advance("00,000 ms  0.0 %" if is_slow else "00.0 ms  0.0 %")
+        parts = [*(part for part in ORDER if part in self._known_parts), None]
+        needed = [number_width + advance(_title(part)) for part in parts]
+        widths: list[int] = []
+        for columns in range(len(parts), 0, -1):
+            widths = [max(needed[column::columns]) for column in range(columns)]
+            if sum(widths) + PAD * (columns - 1) <= self.width():
+                break
+        entries = []
+        for number, part in enumerate(parts):
+            row, column = divmod(number, len(widths))
+            left = sum(widths[:column]) + PAD * column
+            entries.append(
+                _Entry(part, QRectF(left, BAR_HEIGHT + GAP + row * LINE_HEIGHT, widths[column], LINE_HEIGHT))
+            )
+        return entries
+
+    def part_at(self, point: QPoint) -> Part | None:
+        """Return the part whose piece or legend item is at `point`."""
+        position = QPointF(point)
+        pieces = (part for part in ORDER if self.piece(part).contains(position))
+        return next(pieces, None) or next(
+            (entry.part for entry in self.entries() if entry.rect.contains(position)), None
+        )
+
+    def sizeHint(self) -> QSize:
+        return QSize(320, int(self.entries()[-1].rect.bottom()))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit_height()
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        self._set_pointed(self.part_at(event.position().toPoint()))
+        if self._spent is not None and self._pointed is not None:
+            text = f"{describe_part(self._spent, self._pointed)}\n{MEANINGS[self._pointed]}"
+            QToolTip.showText(event.globalPosition().toPoint(), text, self)
+        else:
+            QToolTip.hideText()
+
+    def leaveEvent(self, event: QEvent) -> None:
+        self._set_pointed(None)
+        QToolTip.hideText()
+        super().leaveEvent(event)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self._spent is None:
+            return
+        scheme = theme.colors()
+        painter = QPainter(self)
+        painter.setFont(theme.tabular(self.font()))
+        painter.fillRect(QRectF(0, 0, self.width(), BAR_HEIGHT), QColor(scheme.raised))
+        for part in ORDER:
+            piece = self.piece(part)
+            _fill(painter, piece, part)
+            if piece.width() > 3:  # a line between neighbours
+                painter.fillRect(QRectF(piece.right() - 1, 0, 1, BAR_HEIGHT), QColor(scheme.panel))
+        for entry in self.entries():
+            self._draw_entry(painter, self._spent, entry)
+        if self._pointed is not None:
+            painter.setPen(QPen(QColor(scheme.text), 2))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawRect(self.piece(self._pointed).adjusted(1, 1, -1, -1))
+
+    def _draw_entry(self, painter: QPainter, spent: TimeSpent, entry: _Entry) -> None:
+        scheme = theme.colors()
+        rect, middle = entry.rect, Qt.AlignmentFlag.AlignVCenter
+        numbers = milliseconds(spent.step_s)
+        if entry.part is not None:
+            swatch = QRectF(rect.left(), rect.top() + (LINE_HEIGHT - SWATCH) / 2, SWATCH, SWATCH)
+            _fill(painter, swatch, entry.part)
+            painter.setPen(QColor(scheme.border))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawRect(swatch)
+            numbers = (
+                f"{milliseconds(spent.parts.get(entry.part, 0.0))}  {format_percent(_fraction(spent, entry.part))}"
+            )
+        painter.setPen(QColor(scheme.text if entry.part and entry.part == self._pointed else scheme.muted))
+        painter.drawText(rect.adjusted(SWATCH + 6, 0, 0, 0), middle, _title(entry.part))
+        painter.setPen(QColor(scheme.text))
+        painter.drawText(rect, middle | Qt.AlignmentFlag.AlignRight, numbers)
+
+    def _set_pointed(self, part: Part | None) -> None:
+        if part != self._pointed:
+            self._pointed = part
+            self.update()
+
+    def _fit_height(self) -> None:
+        height = self.sizeHint().height()
+        if height != self.height():
+            self.setFixedHeight(height)
+
+
+def _title(part: Part | None) -> str:
+    return TITLES[part] if part is not None else tr("Step")
+
+
+def _fill(painter: QPainter, rect: QRectF, part: Part) -> None:
+    ground, pattern = fills.part_fill(part)
+    painter.fillRect(rect, ground)
+    if pattern.style() != Qt.BrushStyle.NoBrush:
+        painter.fillRect(rect, QBrush(pattern))
+
+
+def _fraction(spent: TimeSpent, part: Part) -> float:
+    return spent.parts.get(part, 0.0) / spent.step_s if spent.step_s > 0 else 0.0

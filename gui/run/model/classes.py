@@ -1,21 +1,28 @@
-"""Metrics of each class with intervals, and the confusion matrix above a confidence."""
+"""Classes, errors of boxes and calibration of an evaluation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QWidget
+import pyqtgraph as pg
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QLabel, QWidget
 
-from engine.contract.inference.evaluation import Evaluation, Interval
-from gui.run.classes.figures_view import ClassFiguresView
+from engine.contract.inference.evaluation import BoxErrors, Calibration, Evaluation, Interval
+from gui.format import localised
+from gui.run.classes.view import ClassFiguresView
+from gui.run.model.evaluation_format import format_interval, format_with_interval
+from gui.run.model.plain_table import PlainTable
+from gui.run.model.plot import UnitPlot
 from gui.run.model.threshold import ThresholdRow
 from gui.sources.columns import Floats
 from gui.sources.evaluations import OpenedEvaluation, confusion_at
 from gui.sources.run_series import ClassFigures
+from gui.style import fills, theme
 from gui.translation import tr
-from gui.widgets.layouts import vbox
+from gui.widgets.labels import caption
+from gui.widgets.layouts import scrolling, vbox
 from gui.widgets.tab_order import order_tabs
 
 
@@ -86,3 +93,177 @@ def _bounds(column: Sequence[Interval | None]) -> Floats:
         for each in column
     ]
     return np.array(rows, np.float64).reshape(-1, 2)
+
+
+KINDS = {
+    "classification": (tr("Wrong class"), tr("Correct box, wrong class")),
+    "localisation": (tr("Poor box"), tr("Correct class, but too little overlap with the object")),
+    "both": (tr("Wrong class and poor box"), tr("Too little overlap with an object of another class")),
+    "duplicate": (tr("Duplicate"), tr("Another detection of the object has a higher score")),
+    "background": (tr("Background"), tr("Overlaps no object")),
+    "missed": (tr("Missed"), tr("An object without a detection")),
+}
+SIZES = {"small": tr("Small (up to 32²)"), "medium": tr("Medium (up to 96²)"), "large": tr("Large")}
+_BAR_HEIGHT = 30
+"""Pixels per kind of error."""
+
+
+class BoxErrorsPage(QWidget):
+    """Error kinds as bars, and average precision by object size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._errors: tuple[BoxErrors, ...] = ()
+        self.title = QLabel(tr("Cost of each kind of error"))
+        self.title.setObjectName("heading")
+        self.plot = _make_plot()
+        self.explanation = caption(
+            tr("AP50 gain if all errors of a kind were fixed (TIDE), with their number in parentheses.")
+        )
+        self.sizes_title = QLabel(tr("By object size"))
+        self.sizes_title.setObjectName("heading")
+        self.sizes = PlainTable(
+            tr("Average precision by size"), (tr("Object area in pixels"), tr("Count"), "AP", "AP50")
+        )
+        content = vbox(self.title, self.plot, self.explanation, self.sizes_title, self.sizes, 1)
+        self.setLayout(vbox(scrolling(content)))
+        theme.notifier.changed.connect(self.recolor)
+
+    def show_evaluation(self, opened: OpenedEvaluation) -> None:
+        evaluation = opened.evaluation
+        self._errors = tuple(sorted(evaluation.box_errors, key=lambda each: each.ap_loss))
+        for widget in (self.title, self.plot, self.explanation):
+            widget.setVisible(bool(self._errors))
+        self.plot.setFixedHeight(_BAR_HEIGHT * len(self._errors) + 50)
+        self.plot.setAccessibleDescription("; ".join(map(describe_errors, reversed(self._errors))))
+        self.plot.setToolTip("\n".join(f"{KINDS[e.kind][0]}: {KINDS[e.kind][1]}" for e in reversed(self._errors)))
+        self.sizes.show_rows(
+            [
+                (
+                    SIZES[each.size],
+                    localised(each.objects),
+                    format_with_interval(each.ap),
+                    format_with_interval(each.ap50),
+                )
+                for each in evaluation.sizes
+            ]
+        )
+        self.sizes_title.setVisible(bool(evaluation.sizes))
+        self.recolor()
+
+    def recolor(self) -> None:
+        colors = theme.colors()
+        self.plot.setBackground(colors.panel)
+        self.plot.showGrid(x=True, y=False, alpha=0.15)
+        for side in ("bottom", "left"):
+            self.plot.getAxis(side).setPen(colors.border)
+            self.plot.getAxis(side).setTextPen(colors.muted if side == "bottom" else colors.text)
+        self.plot.clear()
+        losses = [100 * each.ap_loss for each in self._errors]
+        self.plot.addItem(
+            pg.BarGraphItem(x0=0, y=list(range(len(losses))), width=losses, height=0.62, brush=colors.accent, pen=None)
+        )
+        ticks = [(index, f"{KINDS[each.kind][0]} ({localised(each.count)})") for index, each in enumerate(self._errors)]
+        self.plot.getAxis("left").setTicks([ticks])
+        self.plot.setXRange(0, max([*losses, 1.0]) * 1.05, padding=0)
+        self.plot.setYRange(-0.5, max(0.5, len(losses) - 0.5), padding=0)
+
+
+def describe_errors(errors: BoxErrors) -> str:
+    """Format errors such as "Missed: 34, 12.0 points of AP50"."""
+    return f"{KINDS[errors.kind][0]}: {localised(errors.count)}, {localised(100 * errors.ap_loss, 1)} points of AP50"
+
+
+def has_box_errors(evaluation: Evaluation) -> bool:
+    """Return True if the evaluation has errors by kind or metrics by size."""
+    return bool(evaluation.box_errors or evaluation.sizes)
+
+
+def _make_plot() -> pg.PlotWidget:
+    plot = pg.PlotWidget()
+    plot.setAccessibleName(tr("Kinds of errors"))
+    plot.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    plot.setMaximumWidth(720)
+    plot.setMenuEnabled(False)
+    plot.hideButtons()
+    plot.setMouseEnabled(False, False)
+    plot.setLabel("bottom", tr("Points of AP50"))
+    plot.getAxis("bottom").enableAutoSIPrefix(False)
+    plot.getAxis("left").setStyle(tickLength=0)
+    return plot
+
+
+class CalibrationPage(QWidget):
+    """Reliability diagram with the calibration error and the best temperature."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calibration: Calibration | None = None
+        self.error = caption(style="heading")
+        self.plot = UnitPlot(tr("Reliability diagram"))
+        self.plot.setLabel("bottom", tr("Confidence"))
+        self.plot.setLabel("left", tr("Accuracy"))
+        self.explanation = caption(
+            tr(
+                "Bars: accuracy of the predictions with that confidence, paler for fewer predictions. The dashed line is perfect "
+                "calibration; below it the model is overconfident."
+            )
+        )
+        self.temperature = caption(style="")
+        self.setLayout(vbox(self.error, (self.plot, 100), self.explanation, self.temperature, 1))
+        self.plot.set_drawing(self._draw)
+
+    def show_evaluation(self, opened: OpenedEvaluation) -> None:
+        self._calibration = calibration = opened.evaluation.calibration
+        if calibration is None:
+            return
+        interval = format_interval(calibration.ece)
+        self.error.setText(
+            f"Expected calibration error {localised(100 * calibration.ece.value, 1)} %"
+            + (f" ({interval})" if interval else "")
+        )
+        self.temperature.setText(describe_temperature(calibration))
+        self.plot.setAccessibleDescription(_describe_bins(calibration))
+        self.plot.recolor()
+
+    def _draw(self) -> None:
+        calibration = self._calibration
+        if calibration is None:
+            return
+        colors = theme.colors()
+        max_count = max((each.count for each in calibration.bins), default=0)
+        for each in calibration.bins:
+            if each.count and each.accuracy is not None:
+                fill = fills.blend(colors.accent, colors.panel, 0.35 + 0.65 * (each.count / max_count) ** 0.5)
+                bar = pg.BarGraphItem(
+                    x0=[each.low], x1=[each.high], height=[each.accuracy], brush=fill, pen=pg.mkPen(colors.accent)
+                )
+                self.plot.addItem(bar)
+        self.plot.draw_diagonal()
+
+
+def describe_temperature(calibration: Calibration) -> str:
+    """Describe the effect of dividing the logits by the best temperature."""
+    temperature, before, after = calibration.temperature, calibration.ece_before, calibration.ece_after
+    if temperature is None or before is None or after is None:
+        return tr("There are too few samples to fit a temperature.")
+    gain = f"lowers the error from {localised(100 * before, 1)} to {localised(100 * after, 1)} %"
+    if after >= before:
+        return (
+            f"Dividing the logits by a temperature wouldn't help: the best one, {localised(temperature, 2)}, leaves the error at "
+            f"{localised(100 * after, 1)} % on held-out samples."
+        )
+    verdict = "overconfident" if temperature > 1 else "underconfident"
+    return tr(
+        "The model is {verdict}: dividing its logits by a temperature of {temperature} {gain} on held-out "
+        "samples. Predictions stay the same."
+    ).format(verdict=verdict, temperature=localised(temperature, 2), gain=gain)
+
+
+def _describe_bins(calibration: Calibration) -> str:
+    parts = [
+        f"confidence {localised(each.low, 2)} to {localised(each.high, 2)}: {100 * each.accuracy:.0f} % of {localised(each.count)} correct"
+        for each in calibration.bins
+        if each.accuracy is not None
+    ]
+    return "; ".join(parts)

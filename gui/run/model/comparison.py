@@ -20,8 +20,7 @@ from gui.sources.evaluations import ComparableEvaluation, OpenedEvaluation, comp
 from gui.titles import short_title
 from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor
-from gui.widgets.empty_state import EmptyState
-from gui.widgets.labels import caption, field_label
+from gui.widgets.labels import EmptyState, caption, field_label
 from gui.widgets.layouts import hbox, scrolling, vbox
 from gui.widgets.problem_label import ProblemLabel
 

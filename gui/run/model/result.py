@@ -6,18 +6,23 @@ from functools import cached_property
 from typing import TypeVar
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QStackedWidget, QWidget
+from PySide6.QtWidgets import QLabel, QStackedWidget, QWidget
 
-from gui.run.model.box_errors import BoxErrorsPage, has_box_errors
-from gui.run.model.calibration import CalibrationPage
-from gui.run.model.classes import ClassesPage, has_classes
+from engine.contract.inference.evaluation import Evaluation
+from engine.contract.problems import Problem
+from engine.system.plain_text import shortened
+from gui.format import counted, localised
+from gui.run.model.classes import BoxErrorsPage, CalibrationPage, ClassesPage, has_box_errors, has_classes
 from gui.run.model.comparison import ComparisonPage
 from gui.run.model.curves import CurvesPage, has_curves
+from gui.run.model.evaluation_format import describe_samples, format_interval, format_value, list_metrics
+from gui.run.model.plain_table import PlainTable
 from gui.run.model.samples.page import SamplesPage
-from gui.run.model.summary import SummaryPage
 from gui.sources.evaluations import OpenedEvaluation
 from gui.translation import tr
-from gui.widgets.layouts import tab_bar, vbox
+from gui.widgets.labels import caption
+from gui.widgets.layouts import scrolling, tab_bar, vbox
+from gui.widgets.problem_label import ProblemLabel
 
 TITLES = (tr("Metrics"), tr("Classes"), tr("Curves"), tr("Calibration"), tr("Errors"), tr("Samples"), tr("Compare"))
 METRICS, CLASSES, CURVES, CALIBRATION, ERRORS, SAMPLES, COMPARE = range(len(TITLES))
@@ -144,3 +149,58 @@ class ResultView(QWidget):
     def _show_cell(self, true: int, predicted: int) -> None:
         self.tabs.setCurrentIndex(SAMPLES)
         self.samples.show_cell(true, predicted)
+
+
+_MAX_SKIPPED_NAMES = 5
+
+
+class SummaryPage(QWidget):
+    """Metrics of an evaluation with its warnings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.about = caption()
+        self.metrics = PlainTable(tr("Metrics"), (tr("Metric"), tr("Value"), "95 % interval"))
+        self.no_intervals = caption(tr("Too few samples for intervals."))
+        self.warnings = ProblemLabel()
+        self.confident = QLabel(tr("Confident predictions only"))
+        self.confident.setObjectName("heading")
+        self.thresholds = PlainTable(
+            tr("Confident predictions only"),
+            (tr("Minimum confidence"), tr("Predicted"), tr("Precision"), tr("Recall"), "F1"),
+        )
+        content = vbox(self.about, self.warnings, self.metrics, self.no_intervals, self.confident, self.thresholds, 1)
+        self.setLayout(vbox(scrolling(content)))
+
+    def show_evaluation(self, opened: OpenedEvaluation) -> None:
+        evaluation = opened.evaluation
+        self.about.setText(shortened(f"{describe_samples(evaluation)}, with {evaluation.checkpoint}"))
+        rows = [
+            (entry.title, format_value(each.value, entry.percent), format_interval(each, entry.percent))
+            for entry, each in list_metrics(evaluation)
+        ]
+        self.metrics.show_rows(rows)
+        self.no_intervals.setVisible(not any(row[2] for row in rows))
+        self.warnings.show_problems(tuple(_warnings(evaluation)))
+        self.thresholds.show_rows(
+            [
+                (localised(row.threshold, 2), *map(format_value, (row.share, row.precision, row.recall, row.f1)))
+                for row in evaluation.thresholds
+            ]
+        )
+        self.confident.setVisible(bool(evaluation.thresholds))
+
+
+def _warnings(evaluation: Evaluation) -> list[Problem]:
+    """Return the warnings of the evaluation and the files that it skipped."""
+    texts = list(evaluation.warnings)
+    if evaluation.skipped:
+        named = "; ".join(f"{each.path}: {each.reason}" for each in evaluation.skipped[:_MAX_SKIPPED_NAMES])
+        more = len(evaluation.skipped) - _MAX_SKIPPED_NAMES
+        rest = f"; and {localised(more)} more" if more > 0 else ""
+        texts.append(
+            tr("Skipped {counted}: {named}{rest}.").format(
+                counted=counted(len(evaluation.skipped), "unreadable file"), named=named, rest=rest
+            )
+        )
+    return [Problem("", text, severity="warning") for text in texts]

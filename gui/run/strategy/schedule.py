@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from engine.contract.events import Action, ScheduleTraced
 from gui.format import localised, milliseconds, significant
-from gui.plots.ticks import round_ticks
+from gui.plots.axes import round_ticks
 from gui.style import fills, theme
 from gui.titles import SCHEDULES
 from gui.translation import tr

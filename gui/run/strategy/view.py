@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from PySide6.QtWidgets import QFrame, QWidget
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt
+from PySide6.QtGui import QBrush, QColor, QFont, QFontMetrics, QPainter, QPaintEvent
+from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
-from engine.contract.events import Planned
+from engine.contract.events import Planned, RanksTimed, RankTimes
 from engine.parallel.cut import stages
 from gui.cut import cut_format
 from gui.cut.diagram import CutDiagram
 from gui.format import localised
-from gui.run.strategy import rank_bars, schedule
-from gui.run.strategy.rank_bars import RankBars
+from gui.run.strategy import schedule
 from gui.run.strategy.schedule import ScheduleDiagram
 from gui.sources.run_data import RunData
+from gui.style import fills, theme
 from gui.titles import rank_titles
 from gui.translation import tr
 from gui.widgets.labels import ElidedLabel
@@ -90,7 +92,7 @@ class StrategyView(QWidget):
         titles = rank_titles(devices, names)
         self.ranks.show_times(data.rank_times, devices, titles)
         self._parts["ranks"].set_headline(
-            f"{rank_bars.headline(data.rank_times, titles)}, step {localised(data.rank_times.step)}"
+            f"{ranks_headline(data.rank_times, titles)}, step {localised(data.rank_times.step)}"
         )
 
 
@@ -112,3 +114,184 @@ class _Part(QFrame):
 
 def _devices(data: RunData) -> tuple[str, ...]:
     return data.started.job.parallel.devices if data.started is not None else ()
+
+
+PARTS = ("compute", "communication", "waiting")
+ROW, GAP, HEAD = 22, 5, 24
+SWATCH, PAD = 14, 14
+MIN_WIDTH_WITH_NUMBERS = 560
+"""Width, in pixels, below which the columns of numbers are hidden."""
+
+
+def ranks_headline(timed: RanksTimed, titles: Sequence[str]) -> str:
+    """Return a ranks_headline such as "Rank 1 (GPU 2) is the slowest: the others wait 23 % of each step for it"."""
+    if timed.straggler is None or not 0 <= timed.straggler < len(timed.ranks):
+        return tr("The ranks are balanced")
+    others = [times for rank, times in enumerate(timed.ranks) if rank != timed.straggler]
+    shares = [times.waiting_s / total for times in others if (total := _total(times)) > 0]
+    share = sum(shares) / len(shares) if shares else 0.0
+    device = f" ({titles[timed.straggler]})" if timed.straggler < len(titles) else ""
+    waiting = "the other waits" if len(others) == 1 else "the others wait"
+    return f"Rank {timed.straggler}{device} is the slowest: {waiting} {100 * share:.0f} % of each step for it"
+
+
+def describe(timed: RanksTimed, titles: Sequence[str]) -> str:
+    """Describe the bars for screen readers."""
+    ranks = [
+        f"{_title(rank, titles)}: "
+        + ", ".join(f"{part} {_ms(seconds)} ms" for part, seconds in zip(PARTS, _parts(times), strict=True))
+        for rank, times in enumerate(timed.ranks)
+    ]
+    return f"{ranks_headline(timed, titles)}. Step {localised(timed.step)}. " + ". ".join(ranks) + "."
+
+
+class RankBars(QWidget):
+    """Bar per rank on one scale: computing solid, communication hatched, waiting empty."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._timed: RanksTimed | None = None
+        self._devices: tuple[str, ...] = ()
+        self._titles: tuple[str, ...] = ()
+        self.setAccessibleName(tr("Time of each rank"))
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+
+    def show_times(self, timed: RanksTimed, devices: tuple[str, ...], titles: tuple[str, ...]) -> None:
+        """Show `timed`; `devices` and their `titles` belong to the ranks."""
+        if timed is self._timed and titles == self._titles:
+            return
+        self._timed, self._devices, self._titles = timed, devices, titles
+        text = describe(timed, titles)
+        self.setAccessibleDescription(text)
+        self.setToolTip(text.replace(". ", ".\n"))
+        self.setFixedHeight(self.sizeHint().height())
+        self.update()
+
+    def bar(self, rank: int) -> tuple[QRectF, QRectF, QRectF]:
+        """Return the rectangles of the three parts of a rank's bar."""
+        plot = self._plot()
+        ranks = self._timed.ranks if self._timed is not None else ()
+        longest = max(map(_total, ranks), default=0.0) or 1.0
+        x = plot.left()
+        rects = []
+        for seconds in _parts(ranks[rank]):
+            width = plot.width() * seconds / longest
+            rects.append(QRectF(x, HEAD + rank * (ROW + GAP), width, ROW))
+            x += width
+        return rects[0], rects[1], rects[2]
+
+    def sizeHint(self) -> QSize:
+        count = len(self._timed.ranks) if self._timed is not None else 0
+        return QSize(400, HEAD + count * (ROW + GAP))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self._timed is None:
+            return
+        painter = QPainter(self)
+        painter.setFont(theme.tabular(self.font()))
+        plot = self._plot()
+        columns = self._columns()
+        self._draw_head(painter, plot, columns)
+        for rank, times in enumerate(self._timed.ranks):
+            self._draw_rank(painter, rank, times, plot, columns)
+
+    def _columns(self) -> list[int]:
+        """Return the widths of the columns of numbers; none in a narrow widget."""
+        if self.width() < MIN_WIDTH_WITH_NUMBERS:
+            return []
+        metrics = self.fontMetrics()
+        return [max(metrics.horizontalAdvance(part) + SWATCH + 6, 64) + PAD for part in PARTS]
+
+    def _plot(self) -> QRectF:
+        bold = QFont(self.font())
+        bold.setBold(True)  # like the title of the slowest rank
+        advance = QFontMetrics(bold).horizontalAdvance
+        count = len(self._timed.ranks) if self._timed is not None else 0
+        left = max((advance(_title(rank, self._titles)) for rank in range(count)), default=0) + 10
+        left = min(left, self.width() // 3)
+        return QRectF(left, 0, max(1, self.width() - left - sum(self._columns()) - 2), self.height())
+
+    def _draw_head(self, painter: QPainter, plot: QRectF, columns: list[int]) -> None:
+        """Draw the legend, which heads the columns of numbers if there are any."""
+        scheme = theme.colors()
+        metrics = painter.fontMetrics()
+        x = plot.right() if columns else plot.left()
+        for index, part in enumerate(PARTS):
+            width = metrics.horizontalAdvance(part) + SWATCH + 6
+            left = x + columns[index] - width if columns else x
+            swatch = QRectF(left, (HEAD - SWATCH) / 2 - 1, SWATCH, SWATCH)
+            self._fill(painter, swatch, index, self._color(0))
+            painter.setPen(QColor(scheme.muted))
+            painter.drawText(QPointF(left + SWATCH + 6, swatch.bottom() - 2), part)
+            x += columns[index] if columns else width + PAD
+        if columns:
+            painter.drawText(QRectF(0, 0, plot.left(), HEAD - 3), Qt.AlignmentFlag.AlignVCenter, "ms per step")
+
+    def _draw_rank(self, painter: QPainter, rank: int, times: RankTimes, plot: QRectF, columns: list[int]) -> None:
+        scheme = theme.colors()
+        color = self._color(rank)
+        metrics = painter.fontMetrics()
+        for index, (rect, seconds) in enumerate(zip(self.bar(rank), _parts(times), strict=True)):
+            text_color = self._fill(painter, rect, index, color)
+            text = _ms(seconds)
+            if not columns and rect.width() > metrics.horizontalAdvance(text) + 8:
+                painter.setPen(text_color)
+                painter.drawText(rect, Qt.AlignmentFlag.AlignCenter, text)
+        y = HEAD + rank * (ROW + GAP)
+        is_slowest = self._timed is not None and self._timed.straggler == rank
+        font = painter.font()
+        font.setBold(is_slowest)
+        painter.setFont(font)
+        painter.setPen(QColor(scheme.text))
+        title_width = plot.left() - 8
+        title = painter.fontMetrics().elidedText(
+            _title(rank, self._titles), Qt.TextElideMode.ElideRight, int(title_width)
+        )
+        painter.drawText(QRectF(0, y, title_width, ROW), Qt.AlignmentFlag.AlignVCenter, title)
+        x = plot.right()
+        for width, seconds in zip(columns, _parts(times), strict=False):
+            right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+            painter.drawText(QRectF(x, y, width, ROW), right, _ms(seconds))
+            x += width
+        font.setBold(False)
+        painter.setFont(font)
+
+    def _fill(self, painter: QPainter, rect: QRectF, part: int, color: str) -> QColor:
+        """Paint a part of a bar and return a readable color for a number on it."""
+        scheme = theme.colors()
+        if part == 0:
+            painter.fillRect(rect, QColor(color))
+            return fills.text_on(QColor(color))
+        if part == 1:
+            painter.fillRect(rect, fills.blend(color, scheme.panel, 0.2))
+            painter.fillRect(rect, QBrush(fills.blend(color, scheme.panel, 0.75), Qt.BrushStyle.BDiagPattern))
+        else:
+            painter.fillRect(rect, QColor(scheme.raised))
+            if rect.width() > 2:
+                painter.setPen(QColor(scheme.border))
+                painter.setBrush(Qt.BrushStyle.NoBrush)
+                painter.drawRect(rect.adjusted(0, 0, -1, -1))
+        return QColor(scheme.text)
+
+    def _color(self, rank: int) -> str:
+        return theme.device_color(self._devices[rank]) if rank < len(self._devices) else theme.colors().accent
+
+
+def _parts(times: RankTimes) -> tuple[float, float, float]:
+    return times.compute_s, times.communication_s, times.waiting_s
+
+
+def _total(times: RankTimes) -> float:
+    return sum(_parts(times))
+
+
+def _title(rank: int, titles: Sequence[str]) -> str:
+    return (
+        tr("Rank {rank} · {titles}").format(rank=rank, titles=titles[rank])
+        if rank < len(titles)
+        else tr("Rank {rank}").format(rank=rank)
+    )
+
+
+def _ms(seconds: float) -> str:
+    return localised(1000 * seconds, 1) if seconds < 0.1 else localised(1000 * seconds)

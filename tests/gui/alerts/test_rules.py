@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gui.alerts.rule_store import RuleStore
-from gui.alerts.rules import DEFAULTS, KINDS, KindId, Rule, length, problems, summary
+from gui.alerts.rules import DEFAULTS, KINDS, KindId, Rule, RuleStore, length, problems, summary
 
 
 def test_default_rules_are_valid() -> None:

@@ -12,8 +12,7 @@ from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunSummary
-from gui.commands.entries import of_runs
-from gui.commands.palette import MOST_SHOWN, Entry, EntryModel, Palette, find
+from gui.commands.palette import MOST_SHOWN, Entry, EntryModel, Palette, find, of_runs
 from gui.main_window import MainWindow
 from gui.preferences.dialog import PreferencesDialog
 from tests.support.widgets import ShowWidget

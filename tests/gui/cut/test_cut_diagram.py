@@ -10,10 +10,8 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.cut import Cut
 from engine.parallel.cut import automatic, reachable
-from gui.cut.diagram import CutDiagram
-from gui.cut.geometry import lay_out
-from gui.cut.table import COLUMNS, StageTable
-from gui.cut.view import CutView
+from gui.cut.diagram import CutDiagram, lay_out
+from gui.cut.view import COLUMNS, CutView, StageTable
 from tests.gui.cut.example import a_cut
 from tests.support.widgets import ShowWidget
 

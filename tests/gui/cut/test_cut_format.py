@@ -7,7 +7,7 @@ from PySide6.QtGui import QColor
 
 from engine.parallel.cut import stages
 from gui.cut import cut_format
-from gui.cut.geometry import lay_out
+from gui.cut.diagram import lay_out
 from gui.style import fills, theme
 from tests.gui.cut.example import a_cut
 from tests.gui.sources.devices.snapshots import UUIDS

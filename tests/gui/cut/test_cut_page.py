@@ -15,8 +15,7 @@ from engine.contract.job import Job
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.system import paths
-from gui.cut.page import CutPage
-from gui.cut.planner import Planner
+from gui.cut.page import CutPage, Planner
 from gui.main_window import MainWindow
 from tests.gui.cut.example import a_cut
 from tests.support.widgets import OpenWindow, ShowWidget, visible_text

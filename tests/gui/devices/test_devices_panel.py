@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication, QCheckBox, QLabel, QSpinBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU, Gpu, GpuProcess, Mig, Snapshot
-from gui.devices.meters import MemoryBar
+from gui.devices.cards import MemoryBar
 from gui.devices.panel import DevicesPanel
 from gui.devices.sparkline import Sparkline
 from gui.sources.devices import device_format

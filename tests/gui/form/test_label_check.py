@@ -13,8 +13,8 @@ from pytestqt.qtbot import QtBot
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
 from gui.form.form import JobForm
-from gui.form.label_check import LabelCheck
 from gui.form.panel import JobPanel
+from gui.form.submit import LabelCheck
 from gui.sources.prefill import Prefill
 from gui.sources.settings import Settings
 from tests.gui.form.test_form import REPORT

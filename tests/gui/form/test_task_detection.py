@@ -11,8 +11,8 @@ from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
 from engine.data.inspection.inspector import inspect
 from gui.form.form import JobForm
+from gui.form.format_choice import sample_job
 from gui.form.panel import JobPanel
-from gui.form.task_detection import sample_job
 from gui.sources.prefill import Prefill
 from tests.support.masks import make_masked
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from gui.monitor.gpus.tile import Tile
+from gui.monitor.gpus.tiles import Tile
 from tests.gui.monitor.watching import Watching
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub, gpu_profile, instance_uuid_of, uuid_of, why_not

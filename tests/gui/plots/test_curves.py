@@ -7,7 +7,7 @@ import pytest
 from PySide6.QtGui import QColor, QImage, QPainter
 from PySide6.QtWidgets import QApplication
 
-from gui.plots.curves import Curve
+from gui.plots.view import Curve
 from gui.sources.columns import Floats
 
 RED = QColor("#ff0000")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gui.plots.smoothing import Smoother
+from gui.plots.line import Smoother
 
 
 def slow(values: list[float], weight: float) -> list[float]:

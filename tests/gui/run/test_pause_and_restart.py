@@ -24,7 +24,7 @@ from engine.contract.events import (
     Warned,
 )
 from gui.format import clock
-from gui.run.notes import notes
+from gui.run.header import notes
 from gui.sources.run_data import RunData
 from gui.sources.run_status import status_of
 from tests.gui.run.strategy.steps import timed, trace

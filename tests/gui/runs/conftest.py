@@ -10,8 +10,8 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunFolder
-from gui.runs.model import COLUMNS
 from gui.runs.page import RunsPage
+from gui.runs.table import COLUMNS
 from tests.gui.sources.written_runs import a_run
 from tests.support.widgets import ShowWidget
 

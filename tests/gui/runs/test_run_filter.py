@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gui.runs.filter_bar import FilterBar
-from gui.runs.model import RunFilter
+from gui.runs.table import RunFilter
 from tests.gui.runs.test_run_actions import runs
 
 

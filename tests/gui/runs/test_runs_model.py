@@ -12,7 +12,7 @@ from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
 from engine.runs.folder import RunSummary
-from gui.runs.model import COLUMNS, NAME, RunFilter, RunsModel
+from gui.runs.table import COLUMNS, NAME, RunFilter, RunsModel
 from tests.gui.sources.written_runs import a_run
 
 

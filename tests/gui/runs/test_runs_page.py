@@ -15,8 +15,8 @@ from engine.contract.job import job_to_toml
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes, read_notes
 from engine.system import paths
-from gui.runs.model import COLUMNS, NAME
 from gui.runs.page import RunsPage
+from gui.runs.table import COLUMNS, NAME
 from gui.titles import unread_words
 from tests.gui.runs.conftest import Refresh, column, interrupted, select
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP, a_run, job

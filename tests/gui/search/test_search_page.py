@@ -16,8 +16,7 @@ from engine.contract.job import Job
 from engine.runs.folder import create_run
 from engine.runs.searches import SearchFolder, create_search, searches_folder
 from engine.system import paths
-from gui.search.page import FORM, LIST, NONE, ONE, SearchPage
-from gui.search.search_list import COLUMNS
+from gui.search.page import COLUMNS, FORM, LIST, NONE, ONE, SearchPage
 from gui.sources.search_data import data_of
 from tests.gui.test_app_names import reachable, spoken_name
 from tests.support.made_searches import SPACE, a_search, a_state, make_search

@@ -7,7 +7,7 @@ import pytest
 from engine.contract.events import Waiting
 from engine.runs.folder import create_run
 from engine.runs.notes import change_notes
-from gui.sources.queue_position import queue_message, run_name
+from gui.sources.run_queue import queue_message, run_name
 from tests.gui.sources.devices.snapshots import UUIDS
 from tests.gui.sources.written_runs import job
 

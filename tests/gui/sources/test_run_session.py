@@ -18,7 +18,7 @@ from engine.contract.events import ENCODE, StepMetrics
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder, SupervisorFile, create_run
 from engine.runs.slurm_job import SlurmJob, write_slurm
-from gui.runs.model import state_words
+from gui.runs.table import state_words
 from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import Supervised, wait_until
 from tests.gui.sources.written_runs import a_run, job, story, write

@@ -8,7 +8,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
-from gui.widgets.wrapping_label import WrappingLabel, breakable
+from gui.widgets.labels import WrappingLabel, breakable
 
 NAME = "train/0123456789abcdef0123456789abcdef/masks/aachen_000001_000019_gtFine_labelIds.png"
 

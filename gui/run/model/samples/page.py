@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from PySide6.QtCore import QSignalBlocker, Signal
-from PySide6.QtWidgets import QCheckBox, QStackedWidget, QWidget
+from PySide6.QtWidgets import QCheckBox, QPushButton, QStackedWidget, QWidget
 
 from gui.format import counted, localised
 from gui.run.model.samples.captions import short_caption
 from gui.run.model.samples.detail import SampleDetail
-from gui.run.model.samples.marked_button import MarkedButton
-from gui.run.model.samples.marks import read_marks, sample_file, write_marks
+from gui.run.model.samples.marks import MarkedCsv, marks_of, read_marks, sample_file, write_marks
 from gui.run.model.samples.ranking import MAX_SHOWN, SORTS, Choice, Sort, rank_samples, supported_sorts
 from gui.run.model.samples.review import ReviewBar
 from gui.run.model.samples.wall import SampleWall
 from gui.sources.background import describe_error, in_background, reraise
 from gui.sources.evaluations import NO_CLASS, OpenedEvaluation
+from gui.sources.export import write_csv
 from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor
+from gui.widgets.file_dialogs import choose_target, timestamped
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import caption, labelled
 from gui.widgets.layouts import vbox
@@ -243,3 +245,47 @@ def _summary(found: int, shown: int, total: int) -> str:
             shown=localised(shown), found=localised(found), total=localised(total)
         )
     return f"{counted(found, 'sample')} of {localised(total)}"
+
+
+class MarkedButton(QPushButton):
+    """Button that exports the marked samples as CSV.
+
+    Signals:
+        message(str, str): outcome; "info" or "warning".
+    """
+
+    message = Signal(str, str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._opened: OpenedEvaluation | None = None
+        self._rows: tuple[int, ...] = ()
+        self._suggested: Mapping[int, str] = {}
+        self.setAccessibleName(tr("Save marked samples"))
+        self.clicked.connect(self._choose_file)
+
+    def show_marked(self, opened: OpenedEvaluation, rows: set[int], suggestions: Mapping[int, str]) -> None:
+        """Show the number of marked rows; `suggestions` holds labels for some of them."""
+        self._opened, self._rows, self._suggested = opened, tuple(sorted(rows)), suggestions
+        self.setText(f"Save {localised(len(rows))} marked …" if rows else tr("Save marked …"))
+        self.setEnabled(bool(rows))
+        self.setToolTip(tr("Saves the marked samples as CSV") if rows else tr("Mark samples with Space first"))
+
+    def save_list(self, path: Path) -> None:
+        """Write the marked samples as CSV."""
+        if self._opened is not None:
+            table = MarkedCsv(marks_of(self._opened, self._rows, self._suggested))
+            in_background(
+                partial(write_csv, path, table),
+                self,
+                lambda written: self.message.emit(
+                    tr("{counted} saved to {written}.").format(
+                        counted=counted(len(table.marks), "marked sample"), written=written
+                    ),
+                    "info",
+                ),
+                lambda error: self.message.emit(str(error), "warning"),
+            )
+
+    def _choose_file(self) -> None:
+        choose_target(self, tr("Save the marked samples"), timestamped("marked.csv"), self.save_list)

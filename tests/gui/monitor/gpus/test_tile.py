@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from engine.contract.devices import Gpu
 from gui.format import clock, energy
 from gui.monitor.gpus.gpu_fields import line_scale, lines_of
-from gui.monitor.gpus.tile import Tile
+from gui.monitor.gpus.tiles import Tile
 from gui.monitor.gpus.watched_gpu import EnergyCounters, WatchedGpu, watched_gpus
 from gui.plots.group import PlotGroup
 from gui.sources.devices import device_format

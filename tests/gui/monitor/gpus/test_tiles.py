@@ -8,8 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Gpu
 from gui.monitor.gpus.compact import COLUMNS
-from gui.monitor.gpus.tile import MIN_HEIGHT, MIN_WIDTH
-from gui.monitor.gpus.tiles import columns_for
+from gui.monitor.gpus.tiles import MIN_HEIGHT, MIN_WIDTH, columns_for
 from tests.gui.monitor.watching import Watching, full_gpu, plain_gpu
 
 

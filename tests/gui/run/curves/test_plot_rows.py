@@ -5,8 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QPoint, Qt
 from pytestqt.qtbot import QtBot
 
-from gui.run.curves.plot_chooser import PlotList
-from gui.run.curves.plot_rows import PlotRows
+from gui.run.curves.plot_rows import PlotList, PlotRows
 from tests.gui.sources.written_runs import a_run
 from tests.support.widgets import OpenWindow
 

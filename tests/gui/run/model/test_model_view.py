@@ -15,7 +15,7 @@ from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.runs.evaluations import evaluations_of
 from engine.runs.folder import RunFolder
-from gui.run.model.csv_tables import ClassesCsv, MatrixCsv, MetricsCsv, SamplesCsv
+from gui.run.model.bar import ClassesCsv, MatrixCsv, MetricsCsv, SamplesCsv
 from gui.run.model.result import CALIBRATION, CLASSES, COMPARE, CURVES, ERRORS, SAMPLES
 from gui.run.model.view import ModelView
 from gui.run.order_pages import FAILURE, FORM, RESULT, WORKING
