@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from engine.advisor.batch_search import Probe
-from engine.advisor.memory import MainMemory, driven_gpus, gpu_peaks
+from engine.advisor.memory import MainMemory, gpu_peaks
 from engine.advisor.trial_batches import repeated_batches, reserve_prefetched
 from engine.contract.devices import CPU
 from engine.contract.worker import WorkerDone, WorkerSpec
@@ -46,7 +46,7 @@ def _time_steps(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     step_s = _step_seconds(prepared, reporter, batches, on_cpu=on_cpu)
     del prefetched
     slowest = strategy.collectives.all_reduce_max([round(1e6 * step_s)])[0] / 1e6
-    used = memory.peak() if memory is not None else gpu_peaks(driven_gpus(spec, strategy.device))
+    used = memory.peak() if memory is not None else gpu_peaks(strategy.gpus)
     result = Probe(spec.job.training.batch_size / slowest, used, len(prepared.splits.train))
     Path(spec.run_folder, f"probe-{spec.rank}.msgpack").write_bytes(msgspec.msgpack.encode(result))
     strategy.teardown()

@@ -9,8 +9,6 @@ from pathlib import Path
 import psutil
 import torch
 
-from engine.contract.worker import WorkerSpec
-
 _CGROUPS = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
@@ -61,13 +59,6 @@ def gpu_peaks(devices: list[torch.device]) -> dict[str, tuple[int, int]]:
         limit = free + torch.cuda.memory_reserved(device)
         peaks[f"GPU {device.index}"] = (torch.cuda.max_memory_reserved(device), limit)
     return peaks
-
-
-def driven_gpus(spec: WorkerSpec, device: torch.device) -> list[torch.device]:
-    """Return the GPUs that this worker computes on; `device` is its first."""
-    if len(spec.devices) == spec.world_size:
-        return [device]
-    return [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
 
 
 def _process_bytes(field: str) -> int:

@@ -121,6 +121,15 @@ class Strategy(ABC):
         self.remarks: list[Warned | LogLine] = []
         """Messages to the user about the model's placement, on rank 0 after `wrap`."""
 
+    @property
+    def gpus(self) -> list[torch.device]:
+        """GPUs on which this process computes."""
+        if self.device.type != "cuda":
+            return []
+        if self.entry.process_per_device:
+            return [self.device]
+        return [torch.device("cuda", index) for index in range(len(self.spec.local_devices))]
+
     def setup(self) -> None:
         """Connect to the other ranks. Raises StrategyError if the job can't run."""
         if self.device.type == "cuda":
@@ -233,9 +242,7 @@ def device_without_bf16(strategy: Strategy) -> str:
     """Return the name of the first device of this process that does not support bf16 natively; "" if all do."""
     if strategy.device.type != "cuda":
         return "the CPU"
-    alone = [strategy.device.index]
-    indices = alone if strategy.entry.process_per_device else range(len(strategy.spec.local_devices))
-    slow = (index for index in indices if torch.cuda.get_device_capability(index) < NATIVE_BF16)
+    slow = (gpu for gpu in strategy.gpus if torch.cuda.get_device_capability(gpu) < NATIVE_BF16)
     return next(map(torch.cuda.get_device_name, slow), "")
 
 

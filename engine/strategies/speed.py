@@ -48,9 +48,12 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
     strategy.shares = tuple(speed / sum(measured) for speed in measured)
     slowest = measured.index(min(measured))
     ratio = statistics.median(measured[:slowest] + measured[slowest + 1 :]) / measured[slowest]
-    if ratio > STRAGGLES and strategy.spec.rank == 0:
+    if ratio <= STRAGGLES:
+        return
+    devices = strategy.collectives.gather_objects(_device(strategy))
+    if devices is not None:
         message = (
-            f"Rank {slowest} on {_device(strategy, slowest)} takes {ratio:.1f} times as long as the others. "
+            f"Rank {slowest} on {devices[slowest]} takes {ratio:.1f} times as long as the others. "
             f"It gets {100 * strategy.shares[slowest]:.0f} % of every batch, so that no rank waits for it."
         )
         strategy.remarks.append(Warned(code="straggler", message=message, rank=slowest))
@@ -113,7 +116,7 @@ def images_per_second(
     return rehearsal.images / statistics.median(seconds[WARM_UP:])
 
 
-def _device(strategy: Strategy, rank: int) -> str:
+def _device(strategy: Strategy) -> str:
     if strategy.device.type == "cpu":
         return "the CPU"
-    return f"GPU {rank} of the run ({torch.cuda.get_device_name(rank)})"
+    return f"GPU {strategy.spec.rank} of the run ({torch.cuda.get_device_name(strategy.device)})"

@@ -53,7 +53,7 @@ class ResilientStep:
         self._saved = saved
         self._is_alone = strategy.spec.world_size == 1
         job = strategy.job
-        self._streams = SavedStreams(strategy.device, untrusted_model=job.model_is_file)
+        self._streams = SavedStreams(strategy.gpus, untrusted_model=job.model_is_file)
         self._buffers = SavedBuffers(strategy.model) if self._is_alone or job.faults.on_not_finite == "skip" else None
         self._skipped = 0
 

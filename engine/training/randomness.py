@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,35 +21,35 @@ def seed(number: int) -> None:
     torch.manual_seed(number)
 
 
-def random_state(device: torch.device) -> dict[str, Any]:
-    """Return the states of this process's generators as plain values and CPU tensors; of GPUs only if `device` is one."""
+def random_state(gpus: Sequence[torch.device]) -> dict[str, Any]:
+    """Return the states of this process's generators, including those of its `gpus`, as plain values and CPU tensors."""
     numpy: Any = np.random.get_state(legacy=False)
     return {
         "python": random.getstate(),
         "numpy": (numpy["state"]["key"].tolist(), numpy["state"]["pos"], numpy["has_gauss"], numpy["gauss"]),
         "cpu": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if device.type == "cuda" else [],
+        "cuda": [torch.cuda.get_rng_state(gpu) for gpu in gpus],
     }
 
 
-def set_random_state(state: dict[str, Any]) -> None:
-    """Restore what `random_state` returned, on the same number of GPUs."""
+def set_random_state(state: dict[str, Any], gpus: Sequence[torch.device]) -> None:
+    """Restore what `random_state` returned, also if that was on other devices than this process's `gpus`."""
     random.setstate(state["python"])
     key, *rest = state["numpy"]
     np.random.set_state(("MT19937", np.array(key, np.uint32), *rest))
     torch.set_rng_state(state["cpu"])
-    if state["cuda"]:
-        torch.cuda.set_rng_state_all(state["cuda"])
+    for gpu, gpu_state in zip(gpus, state["cuda"], strict=False):
+        torch.cuda.set_rng_state(gpu_state, gpu)
 
 
 @contextmanager
-def preserve_rng(device: torch.device) -> Iterator[None]:
+def preserve_rng(gpus: Sequence[torch.device]) -> Iterator[None]:
     """Restore the states of the generators at the end of the context."""
-    state = random_state(device)
+    state = random_state(gpus)
     try:
         yield
     finally:
-        set_random_state(state)
+        set_random_state(state, gpus)
 
 
 class SavedStreams:
@@ -59,19 +59,19 @@ class SavedStreams:
     only from torch.
     """
 
-    def __init__(self, device: torch.device, *, untrusted_model: bool) -> None:
-        self._on_gpu = device.type == "cuda"
+    def __init__(self, gpus: Sequence[torch.device], *, untrusted_model: bool) -> None:
+        self._gpus = gpus
         self._untrusted_model = untrusted_model
 
     def save(self) -> None:
         self._cpu = torch.get_rng_state()
-        self._cuda = torch.cuda.get_rng_state_all() if self._on_gpu else []
+        self._cuda = [torch.cuda.get_rng_state(gpu) for gpu in self._gpus]
         self._others = (random.getstate(), np.random.get_state()) if self._untrusted_model else None
 
     def restore(self) -> None:
         torch.set_rng_state(self._cpu)
-        if self._cuda:
-            torch.cuda.set_rng_state_all(self._cuda)
+        for gpu, state in zip(self._gpus, self._cuda, strict=True):
+            torch.cuda.set_rng_state(state, gpu)
         if self._others is not None:
             python, numpy = self._others
             random.setstate(python)

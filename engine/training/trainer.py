@@ -175,7 +175,7 @@ class Trainer:
         self.metric.reset()
         for callback in self.callbacks:
             callback.on_validation_start()
-        with self.optimizer_step.averaged(), preserve_rng(self.strategy.device):
+        with self.optimizer_step.averaged(), preserve_rng(self.strategy.gpus):
             if not self.strategy.evaluate(self.val.epoch(epoch), self.metric, self._is_stopped):
                 self.reporter.set_phase(self.reporter.ending, "during validation")
                 return None, None

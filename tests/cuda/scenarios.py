@@ -13,10 +13,16 @@ import numpy as np
 import torch
 from torch import nn
 
+from engine.contract.events import Warned
 from engine.contract.job import Job
+from engine.contract.worker import WorkerSpec
 from engine.data.loading.staging import DeviceSlot
 from engine.optim.optimizer_step import OptimizerStep
-from engine.strategies.base import on_cpu
+from engine.strategies import STRATEGIES, speed
+from engine.strategies.base import ResolvedJob, Strategy, on_cpu
+from engine.strategies.collectives import Collectives
+from engine.training.randomness import random_state, set_random_state
+from tests.support.dataset_infos import class_of_image
 
 
 def visible_machine() -> dict[str, Any]:
@@ -122,3 +128,43 @@ def step_of_offloaded_shards(optimizer: str) -> list[float]:
     weights.grad = torch.full((4,), float("inf"))
     optimizer_step.step()
     return weights.tolist()
+
+
+class _SlowPeer(Collectives):
+    """Collectives of rank 0 with a rank 1 that is half as fast."""
+
+    def all_reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([values[0], values[0] / 2])
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        return [value, "GPU 1 of the run (Tesla T4)"]
+
+
+def _rank(rank: int, devices: list[str]) -> Strategy:
+    job = Job.from_fields(dataset="", model="resnet18", devices=devices, strategy="ddp", precision="fp32", batch_size=4)
+    job = job.with_fields(memory_format="contiguous")
+    spec = WorkerSpec(run_folder="", job=job, rank=rank, world_size=2, devices=tuple(devices), rendezvous="", threads=1)
+    return STRATEGIES["ddp"](spec)
+
+
+def straggler_on_another_machine(devices: list[str]) -> list[str]:
+    """Return rank 0's remarks after shares were measured with a slow GPU of another machine."""
+    strategy = _rank(0, devices)
+    strategy.resolved, strategy.collectives = ResolvedJob(strategy.spec.job), _SlowPeer()
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 2)).to(strategy.device)
+    speed.balance(strategy, model, class_of_image(), (3, 2, 2))
+    return [remark.message for remark in strategy.remarks if isinstance(remark, Warned)]
+
+
+def state_of_rank_1(devices: list[str], file: str) -> int:
+    """Save the random state of rank 1; return the number of GPUs in it."""
+    state = random_state(_rank(1, devices).gpus)
+    torch.save(state, file)
+    return len(state["cuda"])
+
+
+def restored_by_rank_1(devices: list[str], file: str) -> bool:
+    """Restore a random state; return True if rank 1's GPU then has it."""
+    gpus, state = _rank(1, devices).gpus, torch.load(file)
+    set_random_state(state, gpus)
+    return torch.equal(torch.cuda.get_rng_state(gpus[0]), state["cuda"][0])

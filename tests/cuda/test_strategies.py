@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from engine.contract.events import Chosen
 from engine.contract.job import Job
+from tests.cuda import scenarios
 from tests.gpu.hooks import seen
+from tests.support.cuda_stub import CudaStub
 
 from .conftest import Machine, Start
 
@@ -63,3 +66,16 @@ def test_split_is_resident_from_the_second_epoch(machine: Machine, job: Make, st
     host = machine()
     group = start(host, job(host, epochs=3, picture_cache="memory")).completed()
     assert "device" in [event.choice for event in group.of(Chosen)]
+
+
+def test_random_state_moves_to_a_machine_with_fewer_gpus(cuda_stub: CudaStub, tmp_path: Path) -> None:
+    two, one = (cuda_stub.machine(tmp_path / str(gpus), gpus) for gpus in (2, 1))
+    file = str(tmp_path / "random.pt")
+    assert two.call(scenarios.state_of_rank_1, list(two.uuids), file) == 1
+    assert one.call(scenarios.restored_by_rank_1, [f"first:{two.uuids[1]}", f"second:{one.uuids[0]}"], file)
+
+
+def test_straggler_of_another_machine_is_named(machine: Machine) -> None:
+    host = machine()
+    (message,) = host.call(scenarios.straggler_on_another_machine, [*host.uuids, f"elsewhere:{host.uuids[0]}"])
+    assert "Tesla T4" in message

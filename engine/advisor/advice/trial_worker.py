@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from engine.advisor.advice.trial_files import Link, Measured, Rehearsal, TrialOrder, read_order, write_result
-from engine.advisor.memory import MainMemory, driven_gpus, gpu_peaks
+from engine.advisor.memory import MainMemory, gpu_peaks
 from engine.advisor.trial_batches import repeated_batches, reserve_prefetched
 from engine.contract.devices import CPU, is_gpu
 from engine.contract.worker import WorkerDone, WorkerSpec
@@ -119,7 +119,7 @@ def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     reporter.set_phase("training")
     steps, watts = _time_steps(trial, spec, batches, warm_up=WARM_UP if on_cpu else WARM_UP_GPU)
     del prefetched
-    used = memory.peak() if memory is not None else gpu_peaks(driven_gpus(spec, strategy.device))
+    used = memory.peak() if memory is not None else gpu_peaks(strategy.gpus)
     smaller = max(2 * len(spec.devices), batch_size // SMALLER_DIVISOR)
     can_shrink = order.smaller and steps and smaller < batch_size
     smaller_step_s = _time_smaller(trial, smaller) if can_shrink else None

@@ -183,7 +183,7 @@ class Checkpointer:
         """Return the content of a last.pt on rank 0, None elsewhere. All ranks call it together."""
         strategy = self._strategy
         optimizer = optimizer_state(strategy, self._optimizer_step)
-        random = strategy.collectives.gather_objects(random_state(strategy.device))
+        random = strategy.collectives.gather_objects(random_state(strategy.gpus))
         if not self._leads:
             return None
         return {

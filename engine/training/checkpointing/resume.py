@@ -172,7 +172,7 @@ class Checkpoint:
         job, before = self._job, self.job
         alike = all(before[name] == job.value(name) for name in ("strategy", "seed"))
         if alike and len(before["devices"]) == len(job.parallel.devices):
-            set_random_state(content["random"][strategy.spec.rank])
+            set_random_state(content["random"][strategy.spec.rank], strategy.gpus)
 
     def _copy_best(self, target: Path) -> bool:
         source = self.path.with_name("best.pt")

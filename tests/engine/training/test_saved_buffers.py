@@ -64,7 +64,7 @@ def test_saved_buffers_restore_changed_and_replaced_buffers() -> None:
 
 @pytest.mark.parametrize("untrusted_model", [True, False])
 def test_saved_streams_restore_generators(untrusted_model: bool) -> None:
-    streams = SavedStreams(torch.device("cpu"), untrusted_model=untrusted_model)
+    streams = SavedStreams((), untrusted_model=untrusted_model)
     streams.save()
     drawn = torch.rand(1), np.random.rand(), random.random()
     streams.restore()
