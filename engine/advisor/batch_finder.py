@@ -23,6 +23,7 @@ from engine.parallel.layout import layout
 from engine.processes.orders import OrderError
 from engine.supervisor.environment import usable_cores
 from engine.supervisor.restart_policy import world_size
+from engine.system.files import MAX_RESULT_BYTES, read_file
 
 WORKER = "engine.advisor.batch_worker:run"
 PREPARED = 0.05
@@ -136,7 +137,7 @@ def _merge_probes(folder: Path) -> Probe:
     """Combine the measurements of all ranks."""
     probes = []
     for file in sorted(folder.glob("probe-*.msgpack")):
-        probes.append(msgspec.msgpack.decode(file.read_bytes(), type=Probe))
+        probes.append(msgspec.msgpack.decode(read_file(file, MAX_RESULT_BYTES), type=Probe))
         file.unlink()
     memory = {
         f"{name} of rank {rank}": used for rank, probe in enumerate(probes) for name, used in probe.memory.items()

@@ -20,6 +20,7 @@ from engine.contract.job import Job
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.processes.orders import OrderError
+from engine.system.files import MAX_RESULT_BYTES, read_file
 
 WORKER = "engine.advisor.rate_worker:run"
 PREPARED = 0.1
@@ -47,7 +48,7 @@ def find_rate(job: Job, emit: OnProgress) -> RateFound:
         failure = run_workers(_trial_job(job), WORKER, Path(folder), progress.on_event)
         if failure is not None:
             raise OrderError(Problem("batch_size" if failure.kind == "out_of_memory" else "", failure.cause))
-        curve = msgspec.msgpack.decode(Path(folder, CURVE_FILE).read_bytes(), type=Curve)
+        curve = msgspec.msgpack.decode(read_file(Path(folder, CURVE_FILE), MAX_RESULT_BYTES), type=Curve)
     return read_curve(curve)
 
 

@@ -7,6 +7,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import NamedTuple
 
+from engine.system.files import read_file
+
 _VERSION = re.compile(r"^__version__ = ['\"](.+)['\"]", re.MULTILINE)
 _CUDA = re.compile(r"^cuda\b[^=\n]*= ['\"](.+)['\"]", re.MULTILINE)
 _ARCHITECTURES = re.compile(r"\bcode=(\w+)")
@@ -43,6 +45,6 @@ def installed_torch() -> TorchBuild | None:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return read_file(file).decode()
     except OSError:
         return ""

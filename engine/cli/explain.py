@@ -12,6 +12,7 @@ from engine.cli import inference
 from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.terminal import say
 from engine.contract.inference.explanation import ExplainedImage, ExplainOrder, Explanation, Method, decode_explanation
+from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import counted
 
 
@@ -53,7 +54,7 @@ def explain(options: argparse.Namespace) -> int:
     file = inference.run_order(order)
     if isinstance(file, int):
         return file
-    explanation = decode_explanation(file.read_bytes())
+    explanation = decode_explanation(read_file(file, MAX_RESULT_BYTES))
     if options.json:
         say(msgspec.json.encode(explanation).decode())
         return COMPLETED

@@ -19,6 +19,7 @@ from engine.runs.index import RunIndex
 from engine.runs.metrics import best_words
 from engine.runs.slurm import refresh
 from engine.system import paths
+from engine.system.files import read_file
 from engine.system.format import duration
 
 
@@ -105,5 +106,5 @@ def show_recipe(options: argparse.Namespace) -> int:
             fail(str(problem))
         return BAD_REQUEST
     path = Path(recipe.path or str(files("resources").joinpath("recipes", f"{recipe.id}.toml")))
-    say(f"# {path}", *path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
+    say(f"# {path}", *read_file(path).decode().removesuffix("\n").split("\n"))
     return COMPLETED

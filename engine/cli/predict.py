@@ -12,6 +12,7 @@ from engine.cli.inference import add_model, model_values, run_order
 from engine.cli.terminal import report, say
 from engine.contract.inference.prediction import CAMERA, PREDICTED, Format, Predicted, PredictOrder
 from engine.contract.problems import Problem
+from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import counted
 
 MAX_ROWS, MAX_SKIPPED = 10, 5
@@ -88,9 +89,9 @@ def predict(options: argparse.Namespace) -> int:
     if isinstance(path, int):
         return path
     if options.json:
-        say(path.read_text(encoding="utf-8").strip())
+        say(read_file(path, MAX_RESULT_BYTES).decode().strip())
     else:
-        _print(PREDICTED.decode(path.read_bytes()))
+        _print(PREDICTED.decode(read_file(path, MAX_RESULT_BYTES)))
     return COMPLETED
 
 

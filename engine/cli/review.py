@@ -22,6 +22,7 @@ from engine.contract.problems import Problem
 from engine.runs.evaluations import FOLDER, evaluations_of
 from engine.runs.folder import RunFolder, create_run, list_runs
 from engine.runs.launch import start_supervisor
+from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import counted
 
 MAX_ROWS = 20
@@ -94,7 +95,7 @@ def _review(options: argparse.Namespace, values: dict[str, Any]) -> Review | int
         **values,
     )
     path = inference.run_order(order)
-    return path if isinstance(path, int) else decode_review(path.read_bytes())
+    return path if isinstance(path, int) else decode_review(read_file(path, MAX_RESULT_BYTES))
 
 
 def _lines(found: Review, options: argparse.Namespace) -> Iterator[str]:

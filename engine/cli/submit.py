@@ -17,6 +17,7 @@ from engine.contract.slurm import SlurmOptions, script_problems
 from engine.contract.torchrun import torchrun_lines, torchrun_text
 from engine.runs.slurm import submit_new
 from engine.runs.slurm_job import SCRIPT, read_slurm
+from engine.system.files import read_file
 from engine.system.slurm import SlurmFailed
 
 
@@ -115,7 +116,7 @@ def _script(file: str | None, found: list[Problem]) -> str:
     if file is None:
         return ""
     try:
-        text = Path(file).read_text(encoding="utf-8")
+        text = read_file(Path(file)).decode()
     except (OSError, ValueError) as error:
         found.append(Problem("--script", f"{file} can't be read: {error}.", "Give a text file."))
         return ""

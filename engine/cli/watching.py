@@ -25,6 +25,7 @@ from engine.runs.interruptions import why_interrupted
 from engine.runs.resume import last_execution
 from engine.runs.slurm import POLL_S, refresh, send, supervised_elsewhere
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import complete_lines, open_file
 
 _TICK_S = 0.5
 _START_TIMEOUT_S = 30.0
@@ -169,13 +170,9 @@ class Watcher:
     def _read_log(self) -> None:
         """Read the remaining events from the log."""
         self._from_n = self._next_n
-        try:
-            with self._run.events_file.open("rb") as stream:
-                for line in stream:
-                    if line.endswith(b"\n"):
-                        self._on_event_line(line[:-1])
-        except OSError:
-            return  # the run has not started
+        with suppress(OSError), open_file(self._run.events_file) as stream:  # the run may not have started
+            for line in complete_lines(stream):
+                self._on_event_line(line[:-1])
 
     def _on_event_line(self, line: bytes) -> None:
         try:

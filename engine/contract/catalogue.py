@@ -19,6 +19,7 @@ from engine.contract.job import TIMM, Field, Job
 from engine.contract.problems import Problem
 from engine.contract.weights import TIMM_ENCODER, Weights
 from engine.system import paths, plugins
+from engine.system.files import read_file
 
 DROPOUT_FIELDS = ("dropout", "stochastic_depth")
 """Fields of the job with probabilities of dropping units or layers in training."""
@@ -385,7 +386,7 @@ def load_supplement() -> Supplement | None:
     """Return the additions of installed plug-ins; None if there are none or the engine has not seen them."""
     file = supplement_file()
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Supplement) if file is not None else None
+        return msgspec.json.decode(read_file(file), type=Supplement) if file is not None else None
     except (OSError, msgspec.DecodeError):
         return None
 

@@ -17,6 +17,7 @@ from msgspec import Meta
 from engine.contract.problems import Problem
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import read_file
 from engine.system.ssh import host_name_problem
 
 SLURM = "slurm:"
@@ -91,7 +92,7 @@ def read_hosts() -> tuple[tuple[Host, ...], Problem | None]:
     """Read the list of machines; return it, or a problem if it can't be read."""
     file = paths.home() / "hosts.toml"
     try:
-        values: Any = tomllib.loads(file.read_text(encoding="utf-8"))
+        values: Any = tomllib.loads(read_file(file).decode())
         found = msgspec.convert(values, _File).host
     except FileNotFoundError:
         return (), None

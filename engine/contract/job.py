@@ -21,6 +21,7 @@ from msgspec import Meta
 from engine.contract.job_fields import ABOUT, Field, Group, Trait, describe, wrong_value
 from engine.contract.problems import Problem
 from engine.system import paths
+from engine.system.files import read_file
 
 JOB_VERSION: Final = 1
 
@@ -353,7 +354,7 @@ def load_values(path: Path, field: str) -> tuple[dict[str, Any], list[Problem]]:
 def read_toml(path: Path, field: str) -> tuple[dict[str, Any], Problem | None]:
     """Return the content of a TOML file; empty if it can't be read, which is a problem of `field`."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8")), None
+        return tomllib.loads(read_file(path).decode()), None
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         return {}, Problem(field, f"{path} can't be read: {why}.", "Check the path and its permissions.")

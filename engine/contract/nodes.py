@@ -19,6 +19,7 @@ import msgspec
 from engine.contract.devices import DeviceSample
 from engine.contract.protocol import Command, Message
 from engine.contract.worker import WorkerSpec
+from engine.system.files import open_file
 
 NODE_PROTOCOL = 1
 CHUNK_BYTES = 1 << 19
@@ -253,7 +254,7 @@ FROM_NODE = msgspec.json.Decoder(FromNode)
 def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file, "" if it can't be read."""
     try:
-        with path.open("rb") as stream:
+        with open_file(path) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError:
         return ""

@@ -48,6 +48,7 @@ from engine.contract.job import FIELDS, Job, fields_with, job_from_values, read_
 from engine.contract.problems import Problem
 from engine.contract.weights import WeightsDisk, is_available
 from engine.system import paths
+from engine.system.files import read_file
 
 Family = Literal["cnn", "transformer"]
 MAX_CHARACTERS = 200
@@ -524,7 +525,7 @@ def rename_recipe(recipe: Recipe, title: str) -> str:
     """Change the title and file name of a user's recipe, and return its new id. Raises OSError."""
     old, new = Path(recipe.path), recipe_path(file_stem(title))
     line = tomli_w.dumps({"title": title.strip()}).strip()
-    text = re.sub(r"(?m)^title\s*=.*$", lambda _match: line, old.read_text(encoding="utf-8"), count=1)
+    text = re.sub(r"(?m)^title\s*=.*$", lambda _match: line, read_file(old).decode(), count=1)
     _write(new, text)
     if new != old:
         old.unlink()

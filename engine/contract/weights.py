@@ -12,6 +12,7 @@ from urllib.parse import urlparse
 
 import msgspec
 
+from engine.system.files import read_file
 from engine.system.format import listed
 
 HUB = "https://huggingface.co"
@@ -198,7 +199,7 @@ def _paths(weights: Weights) -> list[Path]:
         return [cached_path(weights)]
     snapshots = _repository(weights) / "snapshots"
     try:
-        commit = (_repository(weights) / "refs" / weights.revision).read_text().strip()
+        commit = read_file(_repository(weights) / "refs" / weights.revision).decode().strip()
     except (OSError, ValueError):
         commit = ""
     return [snapshots / each / file for each in (commit, weights.revision) if each for file in weights.files]

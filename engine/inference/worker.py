@@ -19,6 +19,7 @@ from engine.inference.sweep import Partition
 from engine.inference.trained_model import TrainedModel, load
 from engine.runs.folder import RunFolder
 from engine.system import linux
+from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.training import worker
 from engine.training.report import Reporter
 
@@ -88,7 +89,7 @@ def serve(
 
     def do(reporter: Reporter) -> WorkerDone:
         reporter.set_phase("preparing")
-        order = msgspec.json.decode((Path(spec.run_folder) / ORDER_FILE).read_bytes(), type=kind)
+        order = msgspec.json.decode(read_file(Path(spec.run_folder) / ORDER_FILE, MAX_RESULT_BYTES), type=kind)
         torch.set_num_threads(spec.threads)
         if CPU in spec.devices:
             linux.keep_freed_memory()

@@ -24,6 +24,7 @@ from engine.machines.files import is_inside
 from engine.runs.index import find_run, mirror_folder
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import open_file
 from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 
 _CHUNK = 1 << 20
@@ -59,7 +60,7 @@ def send_file(name: str, path: str) -> int:
     try:
         if run is None or not is_inside(path):
             raise FileNotFoundError(f"there is no {path} of a run “{name}”")
-        with (run.path / path).open("rb") as stream:
+        with open_file(run.path / path) as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
             described = RunFile(run_id=run.run_id, path=path, size_bytes=stream.tell(), sha256=digest)
             sys.stdout.buffer.write(ENCODE.encode(described) + b"\n")

@@ -21,6 +21,7 @@ from engine.contract.nodes import CHUNK_BYTES, FileChunk, FileDigest, FileReques
 from engine.machines.link import NodeLink
 from engine.runs.folder import RunFolder, older_checkpoints
 from engine.system import file_locks, paths
+from engine.system.files import open_file
 
 RESUME, BEST, LAST = "resume.pt", "checkpoints/best.pt", "checkpoints/last.pt"
 OnFetched = Callable[[str], None]
@@ -50,7 +51,7 @@ def required_files(run: RunFolder, job: Job, *, has_rank_0: bool) -> tuple[FileD
 def file_parts(path: str, file: Path, last_bytes: int | None = None) -> Iterator[FileChunk]:
     """Yield `file` as frames under the name `path`, or only its `last_bytes`. Raises OSError."""
     digest = hashlib.sha256()
-    with file.open("rb") as stream:
+    with open_file(file) as stream:
         if last_bytes is not None:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - last_bytes))
         while data := stream.read(CHUNK_BYTES):
@@ -267,7 +268,7 @@ def _take_over(folder: Path) -> None:
         TimeoutError: That node does not end.
     """
     path = folder / _LOCK
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = file_locks.open_file(path, os.O_CREAT)
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while not file_locks.try_lock(descriptor):
         if time.monotonic() > deadline:
@@ -296,7 +297,7 @@ def _remove_abandoned() -> None:
     for lock in (paths.home() / "nodes").glob(f"*/{platform.node()}/{_LOCK}"):
         with suppress(OSError):
             if lock.stat().st_mtime < time.time() - _ABANDONED_S:
-                descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+                descriptor = file_locks.open_file(lock)
                 try:
                     if file_locks.try_lock(descriptor):
                         _remove(lock.parent)

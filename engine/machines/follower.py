@@ -130,7 +130,7 @@ class Follower:
                 return
             paths.private_folder(self._run.path)
             paths.private_folder(self._run.checkpoints)
-            self._lock = os.open(self._run.path / "follower.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = file_locks.open_file(self._run.path / "follower.lock", os.O_CREAT)
         if not self._acquire_lock():
             self._link.kill()
             self._link = None

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 from engine.contract.hosts import Host
+from engine.system.files import open_file
 from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 
 FOLDER = ".local/share/footplate/venv"
@@ -31,7 +32,7 @@ def install(host: Host, wheel: Path) -> None:
         raise InstallFailed(f"{wheel} is not a wheel of Footplate.")
     script = _INSTALL.format(parent=str(Path(FOLDER).parent), folder=FOLDER, wheel=name)
     try:
-        with wheel.open("rb") as content:
+        with open_file(wheel) as content:
             done = subprocess.run(
                 ssh_command(host.reached_by, ["sh", "-c", script]),
                 stdin=content,

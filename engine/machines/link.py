@@ -19,6 +19,7 @@ import msgspec
 from engine.contract.nodes import FROM_NODE, KEEP_ALIVE_S, SILENCE_S, TO_NODE, FromNode, KeepAlive, ToNode
 from engine.contract.protocol import ENCODE, FrameError, Frames
 from engine.system import linux, paths
+from engine.system.files import open_file
 from engine.system.ssh import english_environment
 
 _CHUNK = 1 << 18
@@ -97,7 +98,7 @@ class NodeLink:
 
     def exit_status(self) -> tuple[int, str]:
         """Wait for the command and return its exit code and the end of its standard error."""
-        with suppress(OSError), self._log.open("rb") as stream:
+        with suppress(OSError), open_file(self._log) as stream:
             stream.seek(max(self._log_start, os.fstat(stream.fileno()).st_size - 4096))
             return self._process.wait(), stream.read().decode(errors="replace")
         return self._process.wait(), ""

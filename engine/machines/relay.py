@@ -18,12 +18,13 @@ from typing import IO
 import msgspec
 
 from engine.contract.nodes import LogChunk, LogRequest, NodeFailed, RunCommand, RunFound, RunLiveness
-from engine.contract.protocol import FrameError
+from engine.contract.protocol import MAX_FRAME_BYTES, FrameError
 from engine.machines.link import SupervisorLink
 from engine.runs.connection import NotAnswering, NotRunning, send
 from engine.runs.folder import RunFolder
 from engine.runs.index import find_run
 from engine.system import linux
+from engine.system.files import open_file, read_file
 
 _LOG_POLL_S = 0.02
 _STATE_POLL_S = 0.5
@@ -40,7 +41,9 @@ def relay(name: str) -> int:
     try:
         if run is None:
             raise FileNotFoundError(f"there is no run “{name}”")
-        found = RunFound(run_id=run.run_id, job=run.job_file.read_bytes(), written=run.job_file.stat().st_mtime)
+        found = RunFound(
+            run_id=run.run_id, job=read_file(run.job_file, MAX_FRAME_BYTES // 2), written=run.job_file.stat().st_mtime
+        )
     except OSError as error:
         link.send(NodeFailed(cause=str(error)))
         return 1
@@ -90,7 +93,7 @@ class _Relay:
     def _open_log(self, request: LogRequest) -> None:
         """Open the log behind the follower's copy, or at its start if the copy is of another log."""
         with suppress(OSError):
-            self._log = self._run.events_file.open("rb")
+            self._log = open_file(self._run.events_file)
             digest = hashlib.sha256(self._log.read(request.offset))
             is_same = self._log.tell() == request.offset and digest.hexdigest() == request.sha256
             self._offset = request.offset if is_same else 0
@@ -100,7 +103,7 @@ class _Relay:
         """Send what has been added to the log, or a new log that has replaced it. Raises OSError."""
         info = self._run.events_file.stat()
         if self._log is None or info.st_size < self._offset or not os.path.samestat(info, os.fstat(self._log.fileno())):
-            self._log, self._offset = self._run.events_file.open("rb"), 0
+            self._log, self._offset = open_file(self._run.events_file), 0
         while data := self._log.read(_PART_BYTES):
             self._link.send(LogChunk(offset=self._offset, data=data))
             self._offset += len(data)

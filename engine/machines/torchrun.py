@@ -36,6 +36,7 @@ from engine.supervisor.environment import usable_cores
 from engine.supervisor.execution import supervise
 from engine.supervisor.restart_policy import RestartPolicy, world_size
 from engine.system import linux, paths, stdio
+from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.plain_text import escaped
 
 _POLL_S = 0.05
@@ -174,7 +175,7 @@ def _receive_spec(process: TorchrunProcess) -> WorkerSpec:
     path = process.spec_file(process.rank)
     while not path.exists():
         time.sleep(_POLL_S)
-    spec = msgspec.json.decode(path.read_bytes(), type=WorkerSpec)
+    spec = msgspec.json.decode(read_file(path, MAX_RESULT_BYTES), type=WorkerSpec)
     path.unlink()
     return spec
 

@@ -27,6 +27,7 @@ import msgspec
 from engine.contract.events import ENCODE, Failed, Fetching
 from engine.contract.weights import Weights, cached_path, find, offline, ways_out
 from engine.system import linux
+from engine.system.files import open_file
 
 PROGRESS_INTERVAL_S = 0.5
 """Seconds between reports of progress."""
@@ -224,7 +225,7 @@ def _hash_in_name(path: Path) -> str:
 def _differs_from(path: Path, sha256: str) -> bool:
     if not sha256:
         return False
-    with path.open("rb") as stream:
+    with open_file(path) as stream:
         return not hashlib.file_digest(stream, "sha256").hexdigest().startswith(sha256)
 
 

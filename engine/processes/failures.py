@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.contract.events import Failed
+from engine.system.files import read_end
 from engine.system.format import exit_words
 
 TAIL_LINES = 5
@@ -43,10 +44,7 @@ def death(rank: int, exit_code: int, log: Path) -> Failed:
 def log_tail(log: Path) -> str:
     """Return the last lines of a worker's log."""
     try:
-        with log.open("rb") as stream:
-            size = stream.seek(0, 2)
-            stream.seek(max(0, size - _TAIL_BYTES))
-            lines = stream.read().decode(errors="replace").split("\n")
+        lines = read_end(log, _TAIL_BYTES).decode(errors="replace").split("\n")
     except OSError:
         return ""
     return "\n".join([line for line in lines if line.strip()][-TAIL_LINES:])

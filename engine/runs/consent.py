@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from engine.system import paths
+from engine.system.files import read_file
 
 
 def agree(path: str, sha256: str) -> None:
@@ -21,7 +22,7 @@ def is_agreed(path: str, sha256: str) -> bool:
     """Return True if the user has agreed; a note that somebody else may have written is ignored."""
     note, line = _note(path, sha256)
     try:
-        return paths.is_only_writable_by_user(note) and note.read_bytes() == line
+        return paths.is_only_writable_by_user(note) and read_file(note) == line
     except OSError:
         return False
 

@@ -19,6 +19,7 @@ from engine.contract.inference.evaluation import (
     Samples,
 )
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import MAX_RESULT_BYTES, read_file
 
 FOLDER = "evaluations"
 
@@ -58,7 +59,7 @@ def read_evaluation(folder: Path) -> KeptEvaluation:
     """Read the evaluation in `folder`. Raises DamagedEvaluation."""
     file = folder / EVALUATION_FILE
     try:
-        return KeptEvaluation(folder, msgspec.json.decode(file.read_bytes(), type=Evaluation))
+        return KeptEvaluation(folder, msgspec.json.decode(read_file(file), type=Evaluation))
     except (OSError, *NOT_DECODED) as error:
         raise _damaged(file, error) from error
 
@@ -76,7 +77,7 @@ def evaluations_of(run_folder: Path) -> list[KeptEvaluation]:
 
 def _decoded(file: Path, kind: type[_Struct]) -> _Struct:
     try:
-        return msgspec.msgpack.decode(file.read_bytes(), type=kind)
+        return msgspec.msgpack.decode(read_file(file, MAX_RESULT_BYTES), type=kind)
     except (OSError, *NOT_DECODED) as error:
         raise _damaged(file, error) from error
 

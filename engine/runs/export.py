@@ -18,6 +18,7 @@ from typing import IO
 from engine.contract.inference.evaluation import EVALUATION_FILE
 from engine.runs.evaluations import FOLDER
 from engine.runs.folder import RunFolder
+from engine.system.files import open_file
 
 _TEXTS = (".toml", ".json", ".jsonl", ".log")
 _BLOCK_BYTES = 1 << 20
@@ -50,7 +51,7 @@ def export_folder(run: RunFolder, target: Path, texts: Mapping[str, str], *, che
         for path in _files(run, checkpoints):
             copied = temporary / path.relative_to(run.path)
             copied.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("rb") as source, copied.open("wb") as stream:
+            with open_file(path) as source, copied.open("wb") as stream:
                 _copy(source, stream, path)
         for name, text in texts.items():
             (temporary / name).write_bytes(without_home(text.encode()))
@@ -79,7 +80,7 @@ def export_zip(
                 about = zipfile.ZipInfo.from_file(path, name, strict_timestamps=False)
                 # Weights don't get smaller.
                 about.compress_type = zipfile.ZIP_DEFLATED if path.suffix in _TEXTS else zipfile.ZIP_STORED
-                with path.open("rb") as source, archive.open(about, "w", force_zip64=True) as stream:
+                with open_file(path) as source, archive.open(about, "w", force_zip64=True) as stream:
                     _copy(source, stream, path)
             for name, text in texts.items():
                 archive.writestr(f"{run.run_id}/{name}", without_home(text.encode()))

@@ -46,6 +46,7 @@ from engine.runs.notes import read_notes
 from engine.runs.slurm_job import read_slurm
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import complete_lines, open_file, read_end, read_file
 from engine.system.plain_text import shortened
 
 State = Literal["starting", "waiting", "running", "completed", "paused", "stopped", "failed", "unsaved", "interrupted"]
@@ -197,14 +198,14 @@ class RunFolder:
     def _readable_job(self) -> Job:
         job, problems = load_job(self.job_file)
         if job is None:
-            self.job_file.open("rb").close()  # raises OSError where it is gone, or not ours to read
+            open_file(self.job_file).close()  # raises OSError where it is gone, or not ours to read
             raise UnreadableJob(problems[0].message.removesuffix("."))
         return job
 
     def supervisor(self) -> SupervisorFile | None:
         """Read the supervisor file; None if there is none, or it is invalid."""
         try:
-            return msgspec.json.decode(self.supervisor_file.read_bytes(), type=SupervisorFile)
+            return msgspec.json.decode(read_file(self.supervisor_file), type=SupervisorFile)
         except (OSError, *NOT_DECODED):
             return None
 
@@ -217,25 +218,15 @@ class RunFolder:
 
     def events(self) -> Iterator[AnyEvent]:
         """Yield the events on disk in order, without a torn last line and invalid ones."""
-        try:
-            stream = self.events_file.open("rb")
-        except OSError:
-            return
-        with stream:
-            for line in stream:
-                if not line.endswith(b"\n"):
-                    return
-                try:
-                    yield EVENT.decode(line)
-                except NOT_DECODED:
-                    continue
+        with suppress(OSError), open_file(self.events_file) as stream:
+            yield from filter(None, map(_decoded, complete_lines(stream)))
 
     def planned(self) -> Planned | None:
         """Return the plan of the last execution that started to train, None if the log has none."""
         mark, found = b'{"type":"planned"', None
-        with suppress(OSError), self.events_file.open("rb") as stream:
-            for line in stream:
-                if line.startswith(mark) and line.endswith(b"\n"):
+        with suppress(OSError), open_file(self.events_file) as stream:
+            for line in complete_lines(stream):
+                if line.startswith(mark):
                     event = _decoded(line)
                     found = event if isinstance(event, Planned) else found
         return found
@@ -327,8 +318,8 @@ class RunFolder:
 
     def _first_event(self) -> RunStarted | None:
         try:
-            with self.events_file.open("rb") as stream:
-                event = _decoded(stream.readline())
+            with open_file(self.events_file) as stream:
+                event = _decoded(next(complete_lines(stream), b""))
         except OSError:
             return None
         return event if isinstance(event, RunStarted) else None
@@ -360,9 +351,7 @@ def _progress(tail: bytes) -> _Progress:
 def _tail(file: Path, count: int) -> bytes:
     """Return at most the last `count` bytes of a file; none if it can't be read."""
     try:
-        with file.open("rb") as stream:
-            stream.seek(max(0, stream.seek(0, os.SEEK_END) - count))
-            return stream.read()
+        return read_end(file, count)
     except OSError:
         return b""
 

@@ -21,6 +21,7 @@ import msgspec
 from engine.runs.folder import ENDED, RunFolder, RunSummary, list_runs, run_names
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import MAX_RESULT_BYTES, read_file
 
 _FORM = 1
 """Increase it when the meaning of a summary's field changes."""
@@ -91,7 +92,7 @@ class RunIndex:
 
     def _load(self) -> dict[str, tuple[_Stamp, RunSummary]]:
         try:
-            data = self.file().read_bytes()
+            data = read_file(self.file(), MAX_RESULT_BYTES)
             if zlib.crc32(data[4:]) != int.from_bytes(data[:4], "little"):
                 return {}
             content = msgspec.msgpack.decode(data[4:], type=_Content)

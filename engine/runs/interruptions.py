@@ -13,6 +13,7 @@ from engine.contract.slurm import LOG
 from engine.runs.folder import RunFolder, started_before_this_boot
 from engine.runs.index import machine_of
 from engine.runs.slurm_job import read_slurm
+from engine.system.files import read_end
 from engine.system.format import exit_words
 
 REPORTED_SIGNALS = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGILL, getattr(signal, "SIGBUS", 0))
@@ -67,9 +68,7 @@ def _is_older(file: Path, other: Path) -> bool:
 def last_words(log: Path) -> str:
     """Return the last lines of a process's output on one line; of faulthandler's dump, those up to the fatal error."""
     try:
-        with log.open("rb") as stream:
-            stream.seek(max(0, stream.seek(0, 2) - _TAIL_BYTES))
-            text = stream.read().decode(errors="replace")
+        text = read_end(log, _TAIL_BYTES).decode(errors="replace")
     except OSError:
         return ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -12,6 +12,7 @@ import msgspec
 
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import read_file
 
 FILE = "notes.json"
 _MAX_NAME = 120
@@ -36,7 +37,7 @@ def tags_of(text: str) -> tuple[str, ...]:
 def read_notes(folder: Path) -> RunNotes:
     """Read the notes in a run's folder; empty if there are none, or they are invalid."""
     try:
-        notes = msgspec.json.decode((folder / FILE).read_bytes(), type=RunNotes)
+        notes = msgspec.json.decode(read_file(folder / FILE), type=RunNotes)
     except (OSError, *NOT_DECODED):
         return RunNotes()
     name = None if notes.name is None else notes.name[:_MAX_NAME]

@@ -33,6 +33,7 @@ from msgspec import Meta
 
 from engine.contract.problems import Problem
 from engine.system import paths
+from engine.system.files import read_file
 
 FILE = "notices.toml"
 SENDER = "engine.supervisor.notices.sending"
@@ -146,7 +147,7 @@ def load_notices(folder: Path | None = None) -> tuple[NoticeSettings, list[Probl
         if not paths.is_only_writable_by_user(path):
             message = f"{path} is writable by others, whose command would run as yours."
             return NoticeSettings(), [_wrong("", message, "The defaults apply until only you can write to it.")]
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(read_file(path).decode())
     except FileNotFoundError:
         return NoticeSettings(), []
     except (OSError, UnicodeDecodeError) as error:

@@ -20,6 +20,7 @@ from engine.runs.folder import RunFolder, run_names
 from engine.runs.notes import read_notes
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import read_end
 from engine.system.redaction import Redactor
 
 MAX_RUNS = 3
@@ -100,10 +101,8 @@ def _end(file: Path) -> str:
     try:
         if file.is_symlink():
             return ""
-        with file.open("rb") as stream:
-            size = stream.seek(0, io.SEEK_END)
-            stream.seek(max(0, size - MAX_LOG_BYTES))
-            text = stream.read().decode(errors="replace")
+        end = read_end(file, MAX_LOG_BYTES)
     except OSError:
         return ""
-    return text if size <= MAX_LOG_BYTES else text.partition("\n")[2]
+    text = end.decode(errors="replace")
+    return text if len(end) < MAX_LOG_BYTES else text.partition("\n")[2]

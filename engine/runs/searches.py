@@ -30,6 +30,7 @@ from engine.runs.folder import RunFolder, create_run, process_alive
 from engine.runs.launch import start_detached, start_supervisor
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import counted
 
 _START_S = 30.0
@@ -195,7 +196,7 @@ def confirmed_words(state: SearchState, written: Callable[[float], str]) -> str:
 
 def _read(file: Path, kind: type[_Struct]) -> _Struct | None:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
+        return msgspec.json.decode(read_file(file, MAX_RESULT_BYTES), type=kind)
     except (OSError, *NOT_DECODED):
         return None
 

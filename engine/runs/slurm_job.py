@@ -8,6 +8,7 @@ import msgspec
 
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import read_file
 
 FILE, SCRIPT = "slurm.json", "slurm.sh"
 _PENDING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
@@ -52,7 +53,7 @@ class SlurmJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 def read_slurm(folder: Path) -> SlurmJob | None:
     """Read a run's SLURM job; None if it has none, or the file is invalid."""
     try:
-        return msgspec.json.decode((folder / FILE).read_bytes(), type=SlurmJob)
+        return msgspec.json.decode(read_file(folder / FILE), type=SlurmJob)
     except (OSError, *NOT_DECODED):
         return None
 

@@ -8,12 +8,13 @@ from engine.contract.search import TRIAL_FILE, Trial
 from engine.runs.folder import RunFolder, list_runs
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import read_file
 
 
 def trial_of(run: RunFolder) -> Trial | None:
     """Read the trial of a run, None if it is none."""
     try:
-        return msgspec.json.decode((run.path / TRIAL_FILE).read_bytes(), type=Trial)
+        return msgspec.json.decode(read_file(run.path / TRIAL_FILE), type=Trial)
     except (OSError, *NOT_DECODED):
         return None
 

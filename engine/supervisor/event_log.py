@@ -15,6 +15,7 @@ from pathlib import Path
 
 from engine.contract.events import DROPPABLE, ENCODE, AnyEvent, EventsLost, RunFinished, Warned
 from engine.system import paths
+from engine.system.files import MAX_LINE_BYTES, complete_lines
 
 MEMORY_LIMIT_BYTES = 32 << 20
 """Unwritten bytes beyond which step metrics and device samples are dropped before they get a number."""
@@ -39,10 +40,17 @@ _CHANGED = (
 )
 
 
+class DamagedLog(ValueError):  # noqa: N818 - it is the file's fault
+    """A log holds more than a torn line after its last complete one, which no run writes."""
+
+
 class EventLog:
     """Numbered events in the file at `path`, after those of earlier executions.
 
     Offsets count the bytes of the stream: the lines in the file, then those that wait to be written.
+
+    Raises:
+        DamagedLog: No run has written the file.
     """
 
     def __init__(self, path: Path, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> None:
@@ -226,15 +234,15 @@ class EventLog:
             fd = self._open()
             offset = count = 0
             with open(fd, "rb", closefd=False) as stream:
-                for line in stream:
-                    if not line.endswith(b"\n"):
-                        os.ftruncate(fd, offset)
-                        break
+                for line in complete_lines(stream):
                     number = _number(line)
                     if number is not None:
                         self._index_line(number, offset)
                     offset += len(line)
                     count += 1
+                if stream.seek(0, os.SEEK_END) > offset + MAX_LINE_BYTES:
+                    raise DamagedLog(f"{self._path} has no valid line after byte {offset:,}; move it away")
+                os.ftruncate(fd, offset)
             self._written = self.recent_offset = offset
             self.next_n = max(self.next_n, count + 1)
         except OSError as error:

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from engine.system import paths
+from engine.system.files import read_file
 
 LIMIT_VARIABLE = "FOOTPLATE_CACHE_LIMIT_GIB"
 GIB = 1 << 30
@@ -37,7 +38,7 @@ def limit_bytes() -> int:
         except (ValueError, OverflowError):
             raise ValueError(f"{LIMIT_VARIABLE} is “{text}”, not a number of GiB") from None
     try:
-        return int(limit_file().read_text())
+        return int(read_file(limit_file()).decode())
     except (OSError, ValueError):
         return default_limit_bytes()
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from engine.system.files import read_file
+
 PACKAGES = Path(__file__).resolve().parents[2]
 """Folder of the package `engine`: working directory of child interpreters, which import it from there."""
 FOLDERS = "folders.toml"
@@ -36,7 +38,7 @@ def chosen_folders() -> dict[str, str]:
     """
     file = home() / FOLDERS
     try:
-        text = file.read_text(encoding="utf-8") if is_only_writable_by_user(file) else ""
+        text = read_file(file).decode() if is_only_writable_by_user(file) else ""
         import tomllib
 
         values = tomllib.loads(text)
@@ -141,9 +143,10 @@ def trusted_folder(folder: Path) -> Path:
 def open_private(path: str, flags: int) -> int:
     """Open a file as an `opener` of `open`: new files are private whatever the umask is, and links are not followed.
 
-    A folder from elsewhere may contain a link to any file of the user. Raises OSError.
+    A folder from elsewhere may contain a link to any file of the user, or a FIFO that nobody reads, which is an error
+    instead of a wait. Raises OSError.
     """
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o600)
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:

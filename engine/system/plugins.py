@@ -14,6 +14,8 @@ from contextlib import suppress
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
 
+from engine.system.files import read_file
+
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
@@ -55,8 +57,7 @@ def fingerprint() -> str:
 def _entry_points_of(package: str) -> list[tuple[str, int, bytes]]:
     file = os.path.join(package, "entry_points.txt")
     try:
-        with open(file, "rb") as stream:
-            text = stream.read()
+        text = read_file(file)
     except OSError:
         return []
     return [(os.path.basename(package), os.stat(file).st_mtime_ns, text)] if b"[footplate." in text else []

@@ -77,10 +77,11 @@ def kind_of(mode: int) -> str:
     return _KINDS.get(stat.S_IFMT(mode), "a file of an unknown kind")
 
 
-def open_descriptor(path: str | os.PathLike[str], flags: int = _READ) -> int:
+def open_descriptor(path: str | os.PathLike[str], flags: int = _READ, *, may_grow: bool = False) -> int:
     """Open a regular file or a folder as a descriptor. Raises UnusableFile, OSError.
 
     A file that reports size 0 reads as empty: one in /proc or /sys may be endless, or block (proc(5): kmsg, pagemap).
+    With `may_grow`, the caller reads what is added to it, and has limits for such files.
     """
     LAST_OPENED.note(path)
     try:
@@ -92,7 +93,7 @@ def open_descriptor(path: str | os.PathLike[str], flags: int = _READ) -> int:
             raise UnusableFile(path, "is in use by another program", "Wait for that program, or close it.") from None
         raise
     info = os.fstat(descriptor)
-    if stat.S_ISDIR(info.st_mode) or (stat.S_ISREG(info.st_mode) and info.st_size):
+    if stat.S_ISDIR(info.st_mode) or (stat.S_ISREG(info.st_mode) and (info.st_size or may_grow)):
         return descriptor
     os.close(descriptor)
     if stat.S_ISREG(info.st_mode):

@@ -15,6 +15,7 @@ from engine.contract.devices import Gpu
 from engine.contract.problems import Problem, Severity
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import read_file
 from gui.format import counted, localised, significant
 from gui.translation import tr
 
@@ -241,7 +242,7 @@ class RuleStore:
         """
         rules = dict(DEFAULTS)
         try:
-            saved = msgspec.json.decode(self.path.read_bytes(), type=_File).rules
+            saved = msgspec.json.decode(read_file(self.path), type=_File).rules
         except FileNotFoundError:
             return rules, ""
         except OSError as error:

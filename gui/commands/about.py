@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from engine.system.files import read_file
 from gui.translation import tr
 from gui.widgets.layouts import vbox
 
@@ -73,7 +74,7 @@ def licence_text(name: str) -> str:
     files = [
         file for file in dist.files or () if _LICENCE_FILE.search(file.name) and file.suffix not in (".py", ".pyc")
     ]
-    texts = [text for file in files if (text := file.read_text())]
+    texts = [text for file in files if (text := read_file(str(file.locate())).decode())]
     return "\n\n".join(texts) or str(dist.metadata.json.get("license") or tr("This package contains no license text."))
 
 

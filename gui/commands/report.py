@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 
 from engine.contract.problems import Problem
 from engine.system import paths
+from engine.system.files import MAX_RESULT_BYTES, read_file
 from gui.sources.background import describe_error
 from gui.translation import tr
 from gui.widgets.file_dialogs import choose_target
@@ -88,7 +89,7 @@ class ReportDialog(QDialog):
 
     def _on_finished(self) -> None:
         try:
-            self._show_report(self._file.read_bytes())
+            self._show_report(read_file(self._file, MAX_RESULT_BYTES))
         except (OSError, zipfile.BadZipFile):
             lines = bytes(self._process.readAllStandardError().data()).decode(errors="replace").strip().splitlines()
             self._show_failure(lines[-1].rstrip(".") if lines else tr("The command failed"))

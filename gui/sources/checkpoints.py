@@ -9,6 +9,7 @@ from pathlib import Path
 from engine.contract.events import EVENT, CheckpointSaved
 from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import read_end
 from gui.format import lately, localised, size
 
 BEST = "best.pt"
@@ -90,9 +91,7 @@ def _is_one(name: str) -> bool:
 def _logged_positions(log: Path) -> dict[str, tuple[int | None, int | None]]:
     """Read the epoch and step of the newest last.pt and best.pt from the end of the log."""
     try:
-        with log.open("rb") as stream:
-            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            tail = stream.read()
+        tail = read_end(log, _TAIL_BYTES)
     except OSError:
         return {}
     positions: dict[str, tuple[int | None, int | None]] = {}

@@ -14,6 +14,7 @@ from engine.contract.inference.evaluation import SAMPLES_FILE, ClassCurves, Curv
 from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, evaluations_of
 from engine.runs.folder import RunFolder, list_runs
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import MAX_RESULT_BYTES, read_file
 from gui.sources.columns import Floats
 from gui.titles import title_of
 
@@ -70,7 +71,7 @@ def read_samples(kept: KeptEvaluation) -> SampleTable:
     """
     file = kept.folder / SAMPLES_FILE
     try:
-        raw = msgspec.msgpack.decode(file.read_bytes(), type=dict[str, msgspec.Raw])
+        raw = msgspec.msgpack.decode(read_file(file, MAX_RESULT_BYTES), type=dict[str, msgspec.Raw])
         columns: dict[str, Any] = {}
         for name, kind in _COLUMNS.items():
             columns[name] = msgspec.msgpack.decode(raw[name], type=kind) if name in raw else None

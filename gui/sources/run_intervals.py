@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO
 
@@ -26,6 +25,7 @@ from engine.contract.events import (
 )
 from engine.runs.folder import ENDED, RunFolder, RunSummary, State
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import MAX_LINE_BYTES, complete_lines, open_file
 from gui.sources.background import describe_error
 from gui.titles import run_title
 
@@ -194,7 +194,7 @@ class Execution:
 def executions(run: RunFolder) -> list[Execution]:
     """Return all executions in order, none without a log. Raises OSError."""
     try:
-        log = run.events_file.open("rb")
+        log = open_file(run.events_file)
     except FileNotFoundError:
         return []
     with log:
@@ -218,18 +218,22 @@ def _has_several(run: RunFolder) -> bool:
 
 def _offsets(log: IO[bytes]) -> list[int]:
     """Find the offsets at which executions begin."""
-    with mmap.mmap(log.fileno(), 0, access=mmap.ACCESS_READ) as view:
-        offsets, at = [0], view.find(_BEGINNING)
+    offsets, start, rest = [0], 0, b""
+    while b"\n" in (chunk := log.read(MAX_LINE_BYTES)):  # or the log is damaged
+        text = rest + chunk
+        at = text.find(_BEGINNING)
         while at >= 0:
-            offsets.append(at + 1)
-            at = view.find(_BEGINNING, at + 1)
+            offsets.append(start + at + 1)
+            at = text.find(_BEGINNING, at + 1)
+        rest = text[1 - len(_BEGINNING) :]
+        start += len(text) - len(rest)
     return offsets
 
 
 def _execution(log: IO[bytes], offset: int) -> Execution | None:
     """Parse the execution at `offset`; return None if none starts there."""
     log.seek(offset)
-    events = _events(log)
+    events = _events(complete_lines(log))
     started = next(events, None)
     if not isinstance(started, RunStarted):
         return None
@@ -265,7 +269,7 @@ def _last_before(log: IO[bytes], offset: int) -> AnyEvent | None:
     return next(_events([line]), None)
 
 
-def _events(lines: IO[bytes] | list[bytes]) -> Iterator[AnyEvent]:
+def _events(lines: Iterable[bytes]) -> Iterator[AnyEvent]:
     """Decode the lines, skipping damaged ones."""
     for line in lines:
         try:

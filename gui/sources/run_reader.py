@@ -16,6 +16,7 @@ from engine.runs.interruptions import why_interrupted
 from engine.runs.slurm import supervised_elsewhere
 from engine.runs.slurm_job import FILE, SlurmJob, read_slurm
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import open_file
 from gui.sources.run_queue import run_name
 
 _CHUNK_BYTES = 1 << 16
@@ -155,11 +156,14 @@ class LogReader:
     def read(self) -> list[AnyEvent] | None:
         """Return the next events, None at the end of the log or if it can't be read.
 
-        A torn last line waits for its end. Damaged lines and those of a newer Footplate are skipped.
+        A torn last line waits for its end. Damaged lines and those of a newer Footplate are skipped; one that is too
+        long ends the log.
         """
         try:
+            if len(self._rest) > MAX_FRAME_BYTES:
+                return None
             if self._file is None:
-                self._file = self._path.open("rb")
+                self._file = open_file(self._path)
                 self._file.seek(self._offset)
             chunk = self._file.read(_CHUNK_BYTES)
         except OSError:
@@ -169,7 +173,7 @@ class LogReader:
             return None
         end = chunk.rfind(b"\n") + 1
         if not end:
-            self._rest = (self._rest + chunk)[:MAX_FRAME_BYTES]  # a longer line is damaged in any case
+            self._rest += chunk
             return []
         lines, self._rest = self._rest + chunk[:end], chunk[end:]
         events = _in_order(_decode_lines(lines), self.last_n)

@@ -13,6 +13,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from engine.contract.search import SEARCH_FILE, Search, SearchState, Status
 from engine.runs.searches import SearchFolder, list_searches
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import MAX_RESULT_BYTES, read_file
 from gui.sources.background import SingleFlight
 from gui.sources.search_data import SearchData, data_of
 from gui.translation import tr
@@ -169,7 +170,7 @@ def _signature(file: Path) -> _Signature | None:
 def _why(file: Path) -> str:
     """Return a message about a search file that can't be read."""
     try:
-        msgspec.json.decode(file.read_bytes(), type=Search)
+        msgspec.json.decode(read_file(file, MAX_RESULT_BYTES), type=Search)
     except OSError as error:
         return tr("{file} can't be read: {strerror}. Check its permissions.").format(file=file, strerror=error.strerror)
     except msgspec.ValidationError as error:

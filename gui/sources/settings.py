@@ -11,6 +11,7 @@ from PySide6.QtCore import QByteArray
 from engine.contract.job import Job, load_job, save_job
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import read_file
 
 
 class Settings:
@@ -72,6 +73,6 @@ class Settings:
 
     def _read(self) -> dict[str, bool | float | str]:
         try:
-            return msgspec.json.decode(self._file.read_bytes(), type=dict[str, bool | float | str])
+            return msgspec.json.decode(read_file(self._file), type=dict[str, bool | float | str])
         except (OSError, *NOT_DECODED):
             return {}

@@ -13,6 +13,7 @@ from engine.contract.advice import Advice, AdviceOrder
 from engine.contract.job import FIELDS
 from engine.supervisor.environment import describe
 from engine.system import paths
+from engine.system.files import read_file
 
 _IRRELEVANT = {
     "name", "recipe", "epochs", "learning_rate", "best_by", "class_weights", "label_smoothing", "clip_norm", "seed",
@@ -46,7 +47,7 @@ class CachedAdvice(msgspec.Struct, frozen=True):
 def load(order: AdviceOrder) -> CachedAdvice | None:
     """Return the cached answer; None if there is none, or it ran out of time and `order` allows more."""
     try:
-        cached = msgspec.json.decode(_file(order).read_bytes(), type=CachedAdvice)
+        cached = msgspec.json.decode(read_file(_file(order)), type=CachedAdvice)
     except (OSError, msgspec.DecodeError):
         return None
     return cached if cached.answer.ended_by == "settled" or order.seconds <= cached.seconds else None

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from engine.system.files import MAX_RESULT_BYTES, read_file
+
 _ORDER = "order.msgpack"
 
 
@@ -114,7 +116,7 @@ def write_order(folder: Path, order: TrialOrder) -> None:
 
 
 def read_order(folder: str) -> TrialOrder:
-    return msgspec.msgpack.decode(Path(folder, _ORDER).read_bytes(), type=TrialOrder)
+    return msgspec.msgpack.decode(read_file(Path(folder, _ORDER), MAX_RESULT_BYTES), type=TrialOrder)
 
 
 def write_result(folder: str, rank: int, result: Measured | Footprint) -> None:
@@ -124,7 +126,7 @@ def write_result(folder: str, rank: int, result: Measured | Footprint) -> None:
 def take_footprint(folder: Path) -> Footprint:
     """Read and delete the footprint that rank 0 has written."""
     file = folder / "found-0.msgpack"
-    footprint = msgspec.msgpack.decode(file.read_bytes(), type=Footprint)
+    footprint = msgspec.msgpack.decode(read_file(file, MAX_RESULT_BYTES), type=Footprint)
     file.unlink()
     return footprint
 
@@ -133,6 +135,6 @@ def take_measurements(folder: Path) -> list[Measured]:
     """Read and delete the measurements of all ranks, sorted by rank."""
     measurements = []
     for file in sorted(folder.glob("found-*.msgpack"), key=lambda path: int(path.stem.partition("-")[2])):
-        measurements.append(msgspec.msgpack.decode(file.read_bytes(), type=Measured))
+        measurements.append(msgspec.msgpack.decode(read_file(file, MAX_RESULT_BYTES), type=Measured))
         file.unlink()
     return measurements

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import isfinite
 
 import msgspec
@@ -21,6 +22,7 @@ from engine.contract.events import (
 from engine.contract.search import PARAMETERS, SECONDS, Goal, Trial, TrialRow, TrialState
 from engine.runs.folder import RunFolder
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import complete_lines, open_file
 
 _RELEVANT = (RunStarted, Waiting, PhaseChanged, Planned, Validation, Failed, Restarting, RunFinished)
 _PREFIXES = tuple(f'{{"type":"{kind.__struct_config__.tag}"'.encode() for kind in _RELEVANT)
@@ -46,21 +48,15 @@ class TrialLog:
 
     def read(self) -> bool:
         """Read new events; return True if there are any."""
-        try:
-            with self._run.events_file.open("rb") as stream:
-                stream.seek(self._offset)
-                data = stream.read()
-        except OSError:
-            return False
-        data = data[: data.rfind(b"\n") + 1]
-        self._offset += len(data)
-        for line in data.splitlines():
-            if line.startswith(_PREFIXES):
-                try:
-                    self._add(EVENT.decode(line))
-                except NOT_DECODED:
-                    continue
-        return bool(data)
+        start = self._offset
+        with suppress(OSError), open_file(self._run.events_file) as stream:
+            stream.seek(self._offset)
+            for line in complete_lines(stream):
+                self._offset += len(line)
+                if line.startswith(_PREFIXES):
+                    with suppress(*NOT_DECODED):
+                        self._add(EVENT.decode(line))
+        return self._offset > start
 
     def row(self, trial: Trial, alive: bool) -> TrialRow:
         """Return the trial's row; `alive` is True if its run's supervisor is alive or may be starting."""

@@ -9,6 +9,7 @@ import msgspec
 
 from engine.contract.inference.messages import Order
 from engine.contract.problems import Problem
+from engine.system.files import read_file
 
 Target = Literal["onnx", "safetensors"]
 CONVERTED_FILE = "conversion.json"
@@ -124,4 +125,4 @@ class Converted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 def read_converted(file: Path) -> Converted:
     """Read a conversion's file. Raises OSError, and msgspec.DecodeError for other content."""
-    return msgspec.json.decode(file.read_bytes(), type=Converted)
+    return msgspec.json.decode(read_file(file), type=Converted)

@@ -18,6 +18,7 @@ import msgspec
 
 from engine.system import cache_limit, paths
 from engine.system.cache_limit import GIB, images_folder, limit_file
+from engine.system.files import read_file
 
 if sys.platform != "win32":
     import fcntl
@@ -93,7 +94,7 @@ def list_sets() -> list[CachedSet]:
     for about in root().glob(f"*/{ABOUT}"):
         try:
             index, pixels = (about.with_name(name).stat() for name in (INDEX, PIXELS))
-            info = msgspec.json.decode(about.read_bytes(), type=CacheInfo)
+            info = msgspec.json.decode(read_file(about), type=CacheInfo)
         except (OSError, msgspec.MsgspecError):
             continue  # removed at this moment, or not ours
         size = (index.st_size + pixels.st_size, 512 * (index.st_blocks + pixels.st_blocks))

@@ -28,6 +28,7 @@ from engine.data.formats.shared.tables import METADATA, is_metadata, plain
 from engine.data.formats.shared.unpacking import file_name, unpacked
 from engine.data.formats.tree import Tree, split_of_table, suffix
 from engine.data.splits import printable, warn_about
+from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.regular_files import UnusableFile
 
 LAYOUT = (
@@ -153,7 +154,7 @@ def _class_names(feature: Any) -> list[str] | None:
 
 def _read_shards(tree: Tree, source: _Shards, kind: str) -> Content:
     folder = unpacked(source.files, lambda target: _unpack(source, target))
-    images = msgspec.json.decode((folder / _INDEX).read_bytes(), type=list[list[str]])
+    images = msgspec.json.decode(read_file(folder / _INDEX, MAX_RESULT_BYTES), type=list[list[str]])
     names = _names(tree, source)
     splits: dict[str, list[ShapedImage]] = {}
     without: list[str] = []

@@ -23,6 +23,7 @@ from engine.data.formats.shared.tables import plain
 from engine.data.formats.shared.unpacking import file_name, unpacked
 from engine.data.formats.tree import Tree, split_of_table
 from engine.data.splits import printable, warn_about
+from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.regular_files import UnusableFile, open_regular
 
 LAYOUT = "Choose a folder of tar files, each with images and their classes as KEY.jpg and KEY.cls or KEY.json."
@@ -144,7 +145,7 @@ def _detect(tree: Tree) -> list[Detection]:
 def _read(tree: Tree, detection: Detection, kind: str) -> Content:
     shards: Sequence[str] = detection.source
     folder = unpacked([tree.path(shard) for shard in shards], lambda target: _unpack(tree, shards, target))
-    index = msgspec.json.decode((folder / _INDEX).read_bytes(), type=list[list[tuple[str, list[str]]]])
+    index = msgspec.json.decode(read_file(folder / _INDEX, MAX_RESULT_BYTES), type=list[list[tuple[str, list[str]]]])
     splits: dict[str, list[ShapedImage]] = {}
     without: list[str] = []
     for shard, images in zip(shards, index, strict=True):

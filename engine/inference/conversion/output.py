@@ -12,6 +12,7 @@ from pathlib import Path
 
 from engine.contract.inference.conversion import WrittenFile
 from engine.system import paths
+from engine.system.files import open_file
 
 _BLOCK_BYTES = 1 << 20
 _STORED = (".onnx", ".data", ".safetensors", ".png", ".npy")
@@ -58,7 +59,7 @@ def written_file(path: Path, what: str) -> WrittenFile:
     """Make a file private, and return its description. Raises OSError."""
     path.chmod(0o600)
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
+    with open_file(path) as stream:
         while block := stream.read(_BLOCK_BYTES):
             digest.update(block)
     return WrittenFile(name=path.name, what=what, size_bytes=path.stat().st_size, sha256=digest.hexdigest())

@@ -20,6 +20,7 @@ from engine.inference.conversion.failure import CannotConvert, first_line, suppr
 from engine.inference.trained_model import TrainedModel
 from engine.models import detection_models, segmentation_models, timm_models, torchvision_models
 from engine.system import paths
+from engine.system.files import read_file
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 TORCHVISION, TIMM_LIBRARY, SMP = "torchvision", "timm", "segmentation_models_pytorch"
@@ -138,7 +139,7 @@ def _timm_config(model: TrainedModel) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, suppress_output():
         file = Path(folder, CONFIG)
         save_config_for_hf(model.module, str(file), model_config={"pretrained_cfg": given}, model_args=sized)
-        config: dict[str, Any] = json.loads(file.read_bytes())
+        config: dict[str, Any] = json.loads(read_file(file))
     return {**config, "architecture": name}
 
 
@@ -173,7 +174,7 @@ def _load_smp(folder: Path) -> nn.Module:
 def _load_torchvision(folder: Path) -> nn.Module:
     from torchvision import models
 
-    config = json.loads((folder / CONFIG).read_bytes())
+    config = json.loads(read_file(folder / CONFIG))
     model: nn.Module = models.get_model(config["architecture"], **config["arguments"])
     model.load_state_dict(load_file(folder / WEIGHTS))
     return model

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.system import paths
+from engine.system.files import open_file
 
 WORK_FOLDER = ".footplate"
 """Folder for journals in the output folder while the work is unfinished."""
@@ -139,7 +140,7 @@ class Done:
         """Journal of each sample, and the offset of its first entry."""
         for number, file in enumerate(self._files):
             first_offsets: dict[int, int] = {}
-            with file.open("rb") as stream:
+            with open_file(file) as stream:
                 offset = 0
                 for line in stream:
                     entry, at, offset = _entry(line), offset, offset + len(line)
@@ -161,7 +162,7 @@ class Done:
 
     def entries(self) -> Iterator[Entry]:
         """Yield all entries in the order of samples and frames."""
-        streams = [file.open("rb") for file in self._files]
+        streams = [open_file(file) for file in self._files]
         try:
             for sample, (number, offset) in enumerate(self._positions.tolist()):
                 if number < 0:

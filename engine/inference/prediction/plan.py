@@ -14,6 +14,7 @@ from engine.data.files import Files, Listing
 from engine.data.splits import Labels
 from engine.inference.prediction.sources import Kind, Sources
 from engine.system import paths
+from engine.system.files import MAX_RESULT_BYTES, open_file, read_file
 
 _PLAN, _MODEL, _STATE = "plan.json", "model.json", "state.json"
 LOCK = "lock"
@@ -65,14 +66,14 @@ class PlanFolder:
         paths.write_atomically(self.folder / _PLAN, msgspec.json.encode(plan))
 
     def plan(self) -> Plan:
-        return msgspec.json.decode((self.folder / _PLAN).read_bytes(), type=Plan)
+        return msgspec.json.decode(read_file(self.folder / _PLAN, MAX_RESULT_BYTES), type=Plan)
 
     def sources(self) -> Sources:
         return Sources(self.plan().kind, *(self._names(name) for name in (_FILES, _NAMES)))
 
     def todo(self) -> Labels:
         """Return the numbers of the unfinished samples, int64 [n]."""
-        with (self.folder / _TODO).open("rb") as stream:
+        with open_file(self.folder / _TODO) as stream:
             todo: Labels = np.load(stream)
         return todo
 
@@ -80,7 +81,7 @@ class PlanFolder:
         paths.write_atomically(self.folder / _MODEL, msgspec.json.encode(facts))
 
     def model(self) -> ModelFacts:
-        return msgspec.json.decode((self.folder / _MODEL).read_bytes(), type=ModelFacts)
+        return msgspec.json.decode(read_file(self.folder / _MODEL, MAX_RESULT_BYTES), type=ModelFacts)
 
     @property
     def has_model(self) -> bool:
@@ -93,7 +94,7 @@ class PlanFolder:
     def state(self) -> State | None:
         """Return the state; None for a new folder or an unreadable state."""
         try:
-            return msgspec.json.decode((self.folder / _STATE).read_bytes(), type=State)
+            return msgspec.json.decode(read_file(self.folder / _STATE, MAX_RESULT_BYTES), type=State)
         except (OSError, msgspec.DecodeError):
             return None
 
@@ -104,5 +105,5 @@ class PlanFolder:
                 path.unlink(missing_ok=True)
 
     def _names(self, name: str) -> Files:
-        content = (self.folder / name).read_bytes()
+        content = read_file(self.folder / name, MAX_RESULT_BYTES)
         return Files.of([Listing("", content, content.count(b"\0"))])

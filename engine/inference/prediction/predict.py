@@ -40,6 +40,7 @@ from engine.inference.trained_model import CannotLoad, checkpoint_path
 from engine.inference.video import is_video
 from engine.runs.folder import RunFolder
 from engine.system import file_locks, paths
+from engine.system.files import MAX_RESULT_BYTES, open_file, read_file
 from engine.tasks.registry import TASKS
 
 MAX_OVERLAP = 0.9
@@ -63,7 +64,7 @@ def predict(order: PredictOrder, on_progress: OnProgress) -> Path:
     if problems:
         raise CannotLoad(*problems)
     try:
-        with checkpoint.open("rb") as stream:
+        with open_file(checkpoint) as stream:
             state = State.of(order, hashlib.file_digest(stream, "sha256").hexdigest(), sources)
     except OSError as error:
         raise CannotLoad(
@@ -84,7 +85,7 @@ def _predict(
     result = Path(order.out, PREDICTIONS_FILE)
     if folder.state() == state and result.is_file():
         with suppress(OSError, msgspec.DecodeError):
-            PREDICTED.decode(result.read_bytes())
+            PREDICTED.decode(read_file(result, MAX_RESULT_BYTES))
             return result
     folder.put_state(state)
     started, rate = time.monotonic(), _Rate(on_progress)

@@ -25,6 +25,7 @@ from engine.contract.devices import CPU
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.file_locks import LOCKS_UNSUPPORTED, locked, open_file, try_lock
+from engine.system.files import read_file
 
 LOCK_TIMEOUT_S = 5.0
 """Seconds to wait for others that read the queue, each of which takes about a millisecond."""
@@ -236,7 +237,7 @@ def _read_ticket(path: Path) -> Ticket | None:
 
 def _read_order(folder: Path) -> _Order:
     try:
-        return msgspec.json.decode((folder / "order.json").read_bytes(), type=_Order)
+        return msgspec.json.decode(read_file(folder / "order.json"), type=_Order)
     except (OSError, *NOT_DECODED):
         return _Order()
 

@@ -22,6 +22,7 @@ import torch
 
 from engine.runs.folder import older_checkpoints
 from engine.system import paths
+from engine.system.files import open_file
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_COMMENT = bytes(2)
@@ -86,7 +87,7 @@ def copy_checkpoint(source: Path, target: Path) -> None:
     paths.make_folder(target.parent)
     temporary = _partial_path(target)
     _drop_link(temporary)
-    with source.open("rb") as stream, open(temporary, "wb", opener=paths.open_private) as copy:
+    with open_file(source) as stream, open(temporary, "wb", opener=paths.open_private) as copy:
         shutil.copyfileobj(stream, copy)
         copy.flush()
         os.fsync(copy.fileno())
@@ -96,7 +97,7 @@ def copy_checkpoint(source: Path, target: Path) -> None:
 
 def read_checkpoint(path: Path) -> tuple[Any, str]:
     """Return the content of `path`, on the CPU, and its SHA-256. Raises OSError, or DamagedCheckpoint."""
-    with path.open("rb") as stream:
+    with open_file(path) as stream:
         sha256 = _verify(stream)
         stream.seek(0)
         try:
@@ -111,7 +112,7 @@ def read_checkpoint(path: Path) -> tuple[Any, str]:
 
 def verify_checkpoint(path: Path) -> str:
     """Return the SHA-256 of a complete checkpoint. Raises OSError, or DamagedCheckpoint."""
-    with path.open("rb") as stream:
+    with open_file(path) as stream:
         return _verify(stream)
 
 

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QPushButton, QWidget
 
 from engine.contract.inference.evaluation import EVALUATION_FILE
 from engine.runs.evaluations import KeptEvaluation
+from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.paths import write_atomically
 from gui.actions import Action, bind
 from gui.run.classes.table import class_names, format_number
@@ -141,7 +142,7 @@ class EvaluationBar(QWidget):
 
 
 def _copy(source: Path, target: Path) -> Path:
-    write_atomically(target, source.read_bytes())
+    write_atomically(target, read_file(source, MAX_RESULT_BYTES))
     return target
 
 

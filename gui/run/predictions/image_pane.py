@@ -23,6 +23,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QApplication, QSizePolicy, QWidget
 
+from engine.system.files import MAX_RESULT_BYTES, read_file
 from gui.format import size
 from gui.style import theme
 from gui.translation import tr
@@ -44,7 +45,7 @@ def read_image(folder: Path, name: str) -> QImage | str:
     if not path.is_file():
         return f"{name} is missing."
     try:
-        content = path.read_bytes()
+        content = read_file(path, MAX_RESULT_BYTES)
     except OSError as error:
         return tr("Couldn't read {name}: {strerror}.").format(name=name, strerror=error.strerror)
     problem = _find_damage(content)

@@ -17,6 +17,7 @@ from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.plain_text import shortened
 from gui.actions import Action, bind
 from gui.format import localised
@@ -186,7 +187,7 @@ class LiveView(QWidget):
 def _read_frame(file: Path) -> tuple[LiveFrame, QImage] | None:
     """Read the newest frame; None without one."""
     try:
-        frame = decode_frame(file.read_bytes())
+        frame = decode_frame(read_file(file, MAX_RESULT_BYTES))
     except (OSError, *NOT_DECODED):
         return None
     return frame, QImage.fromData(frame.jpeg)

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QLabel, QListWidget, QPushButton, QSplitter, QWidg
 from engine.contract.inference.prediction import PREDICTED, Predicted, PredictedRow
 from engine.contract.problems import Problem
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import duration
 from engine.system.plain_text import shortened
 from gui.actions import Action, bind
@@ -126,7 +127,7 @@ class PredictResult(QWidget):
 
 def _read(file: Path) -> Predicted:
     try:
-        return PREDICTED.decode(file.read_bytes())
+        return PREDICTED.decode(read_file(file, MAX_RESULT_BYTES))
     except NOT_DECODED as error:
         raise OSError(f"{file} is damaged: {error}") from error
 

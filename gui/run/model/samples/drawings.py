@@ -16,6 +16,7 @@ from engine.contract.images import LegendEntry
 from engine.contract.inference.showing import SampleDrawing, SampleDrawings, ShowOrder, decode_drawings
 from engine.contract.problems import Problem
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import MAX_RESULT_BYTES, read_file
 from gui.sources.background import describe_error, in_background
 from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation
@@ -151,7 +152,7 @@ class Drawings(QObject):
 
 def _read_shown(path: Path) -> SampleDrawings:
     try:
-        return decode_drawings(path.read_bytes())
+        return decode_drawings(read_file(path, MAX_RESULT_BYTES))
     except NOT_DECODED as error:
         raise OSError(f"{path.name} is damaged: {error}") from error
 

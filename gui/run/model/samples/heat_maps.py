@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QCheckBox, QWidget
 from engine.contract.inference.explanation import EXPLANATION_FILE, ExplainOrder, HeatMap, decode_explanation
 from engine.contract.problems import Problem
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import MAX_RESULT_BYTES, read_file
 from gui.format import localised
 from gui.run.model.samples.progress_line import ProgressLine
 from gui.sources.background import in_background, reraise
@@ -157,7 +158,7 @@ class HeatMaps(QWidget):
 def _read_maps(path: Path) -> tuple[Maps, list[str]] | str:
     """Return the maps of the image and remarks on them, or the reason why they are unreadable."""
     try:
-        explanation = decode_explanation(path.read_bytes())
+        explanation = decode_explanation(read_file(path, MAX_RESULT_BYTES))
     except (OSError, *NOT_DECODED) as error:
         return f"Couldn't read {EXPLANATION_FILE}: {error}."
     if not explanation.images:

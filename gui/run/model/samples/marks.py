@@ -12,6 +12,7 @@ from engine.contract.inference.review import Mark
 from engine.runs.evaluations import KeptEvaluation
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import MAX_RESULT_BYTES, read_file
 from gui.run.model.evaluation_format import format_classes
 from gui.sources.evaluations import OpenedEvaluation
 
@@ -22,7 +23,7 @@ MARKS_FILE = "marked.json"
 def read_marks(saved: KeptEvaluation) -> set[int]:
     """Return the numbers of the marked samples; none if the file is missing or damaged."""
     try:
-        return set(msgspec.json.decode((saved.folder / MARKS_FILE).read_bytes(), type=list[int]))
+        return set(msgspec.json.decode(read_file(saved.folder / MARKS_FILE, MAX_RESULT_BYTES), type=list[int]))
     except (OSError, *NOT_DECODED):
         return set()
 

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QPushButton, QWidget
 
 from engine.contract.inference.review import Review, ReviewedSample, ReviewOrder, decode_review
 from engine.system.decode_errors import NOT_DECODED
+from engine.system.files import MAX_RESULT_BYTES, read_file
 from gui.actions import Action, bind
 from gui.format import counted, localised
 from gui.run.model.samples.progress_line import ProgressLine
@@ -168,7 +169,7 @@ class ReviewBar(QWidget):
 def _load(opened: OpenedEvaluation, path: Path) -> _LoadedReview | None:
     """Return the review in `path`, None if it is damaged."""
     try:
-        review = decode_review(path.read_bytes())
+        review = decode_review(read_file(path, MAX_RESULT_BYTES))
     except NOT_DECODED:
         return None
     samples = opened.samples
