@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from engine.contract.catalogue import Measure
 from engine.contract.cut import Cut
 from engine.contract.devices import DeviceSample
 from engine.contract.images import LegendEntry, Preprocessing
@@ -112,6 +113,8 @@ class Planned(Event, tag="planned", kw_only=True):
     """Fraction of every batch per rank, summing to 1; empty if all are equal."""
     preprocessing: Preprocessing | None = None
     """Preprocessing of the model's inputs."""
+    metrics: tuple[Measure, ...] = ()
+    """Metrics of the task, also those of a user's file and of plug-ins, which the catalogue doesn't have."""
 
 
 class EpochStarted(Event, tag="epoch_started", kw_only=True):

@@ -299,6 +299,7 @@ def _report_plan(
             cut=strategy.cut,
             shares=strategy.shares,
             preprocessing=preprocessing(job, context.task, splits),
+            metrics=strategy.objective.entry.metrics,
         )
     )
     for remark in strategy.remarks:

@@ -9,7 +9,6 @@ import numpy as np
 
 from engine.contract.job import Job
 from engine.runs.folder import RunSummary
-from engine.runs.metrics import find_measure
 from gui.sources.columns import Floats
 from gui.sources.run_data import RunData
 from gui.sources.run_series import Steps, Validations
@@ -64,7 +63,7 @@ class ComparedRun:
         column = self.data.validations.measures.get(measure)
         if column is None or not np.isfinite(column.values).any():
             return None
-        known = find_measure(self.job.task if self.job is not None else "", measure)
+        known = self.data.find_measure(measure)
         is_higher_better = known is not None and known.higher_is_better
         index = int(np.nanargmax(column.values) if is_higher_better else np.nanargmin(column.values))
         return float(column.values[index]), int(self.data.validations.epoch.values[index])

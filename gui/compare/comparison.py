@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from engine.contract.job import FIELDS, Job
-from engine.runs.metrics import find_measure
 from engine.system.format import NOT_KNOWN, duration
 from gui.compare.compared_run import ComparedRun
 from gui.format import localised, significant
@@ -127,7 +126,7 @@ def measures(runs: Sequence[ComparedRun]) -> list[str]:
 
 
 def measure_title(runs: Sequence[ComparedRun], name: str) -> str:
-    known = next((m for run in runs if (m := find_measure(_task(run), name)) is not None), None)
+    known = next((m for run in runs if (m := run.data.find_measure(name)) is not None), None)
     return known.title if known is not None else name
 
 
@@ -164,7 +163,7 @@ def _format_plain(value: bool | int | float | str) -> str:
 
 
 def _metric_row(runs: Sequence[ComparedRun], name: str) -> Row:
-    known = find_measure(_task(runs[0]), name)
+    known = runs[0].data.find_measure(name)
     is_percent, is_higher_better = (known.percent, known.higher_is_better) if known is not None else (False, False)
     found = [run.best(name) for run in runs]
     epochs = [best[1] if best is not None else 0 for best in found]
@@ -204,10 +203,6 @@ def _steps(run: ComparedRun) -> str:
     if not len(steps):
         return NOT_KNOWN
     return localised(steps.last) + (f" of {localised(plan.epochs * plan.steps_per_epoch)}" if plan is not None else "")
-
-
-def _task(run: ComparedRun) -> str:
-    return run.job.task if run.job is not None else ""
 
 
 def _lower_first(title: str) -> str:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QWidget
 
-from engine.runs.metrics import find_measure
 from gui.compare.compared_run import ComparedRun, Over
 from gui.compare.comparison import measure_title, measures
 from gui.format import localised, significant
@@ -142,7 +141,7 @@ class CompareCurves(QWidget):
             key = f"{_VALIDATION}{name}"
             if key in self.plots:
                 continue
-            known = next((m for run in runs if run.job and (m := find_measure(run.job.task, name))), None)
+            known = next((m for run in runs if (m := run.data.find_measure(name))), None)
             heading = _title(measure_title(runs, name))
             plot = _percent_plot(heading, self.group) if known and known.percent else LinePlot(heading, self.group)
             self.plots[key] = plot

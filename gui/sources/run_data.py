@@ -8,6 +8,7 @@ from typing import Literal
 
 from msgspec import structs
 
+from engine.contract.catalogue import Measure
 from engine.contract.devices import DeviceSample
 from engine.contract.events import (
     AnyEvent,
@@ -145,6 +146,11 @@ class RunData:
         """Id of the task, "" before the run has logged its job."""
         return self.started.job.task if self.started is not None else ""
 
+    def find_measure(self, name: str) -> Measure | None:
+        """Return the description of a metric: the run's own, else the catalogue's; None if neither has it."""
+        described = self.plan.metrics if self.plan is not None else ()
+        return next((measure for measure in described if measure.id == name), None) or find_measure(self.task, name)
+
     def seconds(self, event: AnyEvent) -> float:
         """Return the run's time at `event`, the newest one."""
         return event.time - self._origin
@@ -215,7 +221,7 @@ class RunData:
                 self._add_line(event, "info", event.text)
             case Validation():
                 self.validations.append(self.seconds(event), event)
-                self._add_line(event, "info", _validation_words(event, self.task))
+                self._add_line(event, "info", self._validation_words(event))
             case ClassMeasures():
                 self.validation_details.add_classes(event)
             case Predicted():
@@ -331,6 +337,14 @@ class RunData:
         if plan.shares:
             self._add_line(plan, "info", shares_words(plan.shares))
 
+    def _validation_words(self, event: Validation) -> str:
+        measures = ", ".join(f"{name} {self._format_metric(name, value)}" for name, value in event.measures.items())
+        return tr("Validation after epoch {epoch}: {measures}").format(epoch=event.epoch, measures=measures)
+
+    def _format_metric(self, name: str, value: float) -> str:
+        measure = self.find_measure(name)
+        return f"{localised(100 * value, 2)} %" if measure is not None and measure.percent else localised(value, 4)
+
     def _enter_phase(self, event: PhaseChanged) -> None:
         """Note the phase. It is logged once, since every epoch validates and saves, unless it has details."""
         self.phase, self.phase_detail, self.fetching = event.phase, event.detail, ()
@@ -371,13 +385,3 @@ def _waiting_words(event: Waiting) -> str:
 
 def _workers(world_size: int) -> str:
     return "one worker" if world_size == 1 else f"{world_size} workers"
-
-
-def _validation_words(event: Validation, task: str) -> str:
-    measures = ", ".join(f"{name} {_written(task, name, value)}" for name, value in event.measures.items())
-    return tr("Validation after epoch {epoch}: {measures}").format(epoch=event.epoch, measures=measures)
-
-
-def _written(task: str, name: str, value: float) -> str:
-    measure = find_measure(task, name)
-    return f"{localised(100 * value, 2)} %" if measure is not None and measure.percent else localised(value, 4)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.contract.catalogue import load_catalogue
+from engine.contract.catalogue import Measure
 from engine.contract.events import (
     AnyEvent,
     CheckpointSaved,
@@ -35,6 +35,7 @@ from engine.contract.events import (
 )
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
+from engine.runs.metrics import find_measure
 from engine.runs.notes import read_notes
 from engine.runs.notices import SENDER, Notice, NoticeKind, NoticeSent, NoticeSettings, load_notices
 from engine.supervisor.notices import desktop
@@ -81,6 +82,7 @@ class Notices:
         self._clock = clock
         self._began = self._progress_at = self._poll_at = clock()
         self._phase = ""
+        self._metrics: tuple[Measure, ...] = ()
         self._step: StepMetrics | None = None
         self._usual_step_s = 0.0
         self._watchdog_warning = ""
@@ -100,6 +102,8 @@ class Notices:
                 weight = _NEWEST_WEIGHT if self._step is not None else 1.0
                 self._usual_step_s += weight * (seconds - self._usual_step_s)
                 self._step = event
+            case Planned():
+                self._metrics = event.metrics
             case PhaseChanged(phase=phase):
                 if phase == "training" and not self._phase:
                     self._load_settings()  # reports mistakes in them early
@@ -155,11 +159,10 @@ class Notices:
 
     def _result(self, event: RunFinished) -> str:
         """Return the best metrics and the duration as text."""
-        task = load_catalogue().task(self._job.task)
-        measures = {measure.id: measure for measure in task.metrics} if task is not None else {}
+        described = {measure.id: measure for measure in self._metrics}
         values = []
         for name, value in event.best.items():
-            measure = measures.get(name)
+            measure = described.get(name) or find_measure(self._job.task, name)
             title = measure.title if measure is not None else name
             is_percent = measure is not None and measure.percent
             values.append(f"{title} {100 * value:.1f} %" if is_percent else f"{title} {value:.4f}")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine.contract.catalogue import Measure
 from engine.contract.devices import CPU, DeviceSample
-from engine.contract.events import ENCODE, AnyEvent, DevicesSampled
+from engine.contract.events import ENCODE, AnyEvent, DevicesSampled, Planned, Validation
 from gui import titles
 from gui.compare.comparison import Row, rows
 from tests.engine.contract.test_options import catalogue
-from tests.gui.compare.runs import at_speed, drawing, load_run, run_of, validating
+from tests.gui.compare.runs import Change, at_speed, drawing, load_run, run_of, validating
 
 
 def row(table: list[Row], title: str) -> Row:
@@ -71,6 +72,23 @@ def test_rows_mark_best_values() -> None:
     assert row(table, "Best top-1 accuracy").texts[1] == "80.00 %  (epoch 3)"
     assert row(table, "Best validation loss").best == {1, 2}
     assert row(table, "Images per second").best == frozenset()
+
+
+@pytest.mark.parametrize(("is_higher_better", "best"), [(True, {1}), (False, {0})])
+def test_rows_mark_best_by_direction_of_custom_metrics(is_higher_better: bool, best: set[int]) -> None:
+    def change(value: float) -> Change:
+        def apply(event: AnyEvent) -> None:
+            if isinstance(event, Planned):
+                event.metrics = (Measure("recall_5", "Recall at 5", is_higher_better, percent=True),)
+            elif isinstance(event, Validation):
+                event.measures = {"recall_5": value * event.epoch}
+
+        return apply
+
+    runs = [load_run(run_of(task="custom", change=change(value)), index) for index, value in enumerate((0.1, 0.2))]
+    found = row(rows(runs), "Best recall at 5")
+    assert found.best == best
+    assert found.texts[0] == ("40.00 %  (epoch 4)" if is_higher_better else "10.00 %  (epoch 1)")
 
 
 def test_rows_compare_duration_of_completed_runs_only() -> None:

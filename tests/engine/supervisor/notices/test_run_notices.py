@@ -10,15 +10,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import psutil
 import pytest
 
+from engine.contract.catalogue import Measure
 from engine.contract.events import (
     AnyEvent,
     EpochStarted,
+    Outcome,
     PhaseChanged,
+    Planned,
     Restarting,
     RunFinished,
     StepMetrics,
@@ -40,6 +43,11 @@ ALL = dict.fromkeys(KINDS, True)
 TRAINING = PhaseChanged(phase="training")
 STUCK = Warned(code="stuck", message="No progress for 30 s: rank 0 has been computing step 8. Stop ends the run.")
 DONE = RunFinished(outcome="completed", best={"top1": 0.9412, "loss": 0.2}, best_epoch=7, seconds=3723.0)
+PLAN = Planned(
+    epochs=9, steps_per_epoch=4, train_images=32, val_images=8, classes=("a", "b"), image_size=28, parameters=9,
+    trainable_parameters=9, metrics=(Measure("top1", "Top-1 accuracy", True, percent=True),
+    Measure("loss", "Validation loss", False)),
+)  # fmt: skip
 FAILED = RunFinished(outcome="failed", cause="It broke.")
 
 
@@ -137,6 +145,10 @@ def sending(command: str = COMMAND, **settings: Any) -> NotifiedRun:
             "restarted: night is restarting / Rank 1 is gone. Resuming from the last checkpoint, if there is one "
             "(restart 2 of 3 without a new checkpoint).",
         ),
+        (
+            RunFinished(outcome="unsaved", cause="The disk is full."),
+            "failed: night has failed / The disk is full.",
+        ),
         (RunFinished(outcome="stopped"), None),
         (RunFinished(outcome="paused"), None),
         (Waiting(position=2), None),
@@ -145,8 +157,13 @@ def sending(command: str = COMMAND, **settings: Any) -> NotifiedRun:
 )
 def test_notices_describe_events(event: AnyEvent, expected: str | None) -> None:
     run = recording()
-    run.emit(TRAINING, step(1), event)
+    run.emit(PLAN, TRAINING, step(1), event)
     assert run.recorded == ([expected] if expected else [])
+
+
+def test_notices_have_a_case_for_each_outcome() -> None:
+    (cases,) = (mark.args[1] for mark in test_notices_describe_events.pytestmark)  # type: ignore[attr-defined]
+    assert {event.outcome for event, _ in cases if isinstance(event, RunFinished)} == set(get_args(Outcome))
 
 
 @pytest.mark.parametrize("kind", ["ended", "failed", "restarted"])

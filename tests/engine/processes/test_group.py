@@ -1,0 +1,120 @@
+"""Groups of scripted workers: order of messages, end of stream and exit."""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.contract.events import AnyEvent, Failed, LogLine
+from engine.contract.protocol import Command
+from engine.contract.worker import WorkerDone
+from engine.processes import group as group_module
+from engine.processes.group import Group
+from engine.processes.watchdog import LIMITS
+from engine.processes.worker_process import FromWorker
+
+
+class ScriptedWorker:
+    """Worker that delivers `messages` one per `receive`, then the end of the stream."""
+
+    pid = 0
+    because_of_another = False
+
+    def __init__(self, rank: int, *messages: FromWorker) -> None:
+        self.rank = rank
+        self.log = Path(f"worker-{rank}.log")
+        self.exit_code: int | None = None
+        self.done: WorkerDone | None = None
+        self.messages = list(messages)
+        self.channel: object | None = object()
+        self.commands: list[Command] = []
+        self.signals: list[bool] = []
+
+    def listen(self, selector: selectors.BaseSelector, on_readable: Callable[[], None]) -> None:
+        self.on_readable = on_readable
+
+    def poll(self) -> int | None:
+        return self.exit_code
+
+    def receive(self) -> list[FromWorker]:
+        if self.messages:
+            return [self.messages.pop(0)]
+        self.channel = None
+        return []
+
+    def send(self, message: Command) -> None:
+        self.commands.append(message)
+
+    def kill(self, *, hard: bool) -> None:
+        self.signals.append(hard)
+
+    def close(self) -> None:
+        self.channel = None
+
+    def read_all(self) -> None:
+        while self.channel is not None:
+            self.on_readable()
+
+
+DONE = WorkerDone(stopped=False)
+
+
+@pytest.fixture
+def events() -> list[AnyEvent]:
+    return []
+
+
+def group_of(events: list[AnyEvent], *workers: ScriptedWorker) -> Group:
+    group = Group(events.append, selectors.DefaultSelector(), len(workers), LIMITS)
+    group.adopt(workers)
+    return group
+
+
+def test_group_waits_for_messages_after_the_exit(events: list[AnyEvent]) -> None:
+    worker = ScriptedWorker(0, LogLine(text="last words"), DONE)
+    group = group_of(events, worker)
+    worker.exit_code = 0
+    assert not group.is_gone
+    group.watch()
+    assert group.is_gone
+    assert group.is_completed
+    assert [event.text for event in events if isinstance(event, LogLine)] == ["last words"]
+
+
+def test_group_waits_for_exit_after_the_last_message(events: list[AnyEvent]) -> None:
+    worker = ScriptedWorker(0, DONE)
+    group = group_of(events, worker)
+    worker.read_all()
+    assert not group.is_gone
+    worker.exit_code = 0
+    group.watch()
+    assert group.is_gone
+    assert group.failure is None
+
+
+def test_group_reports_the_cause_a_dead_worker_sent(events: list[AnyEvent], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_module, "SETTLE_S", -1.0)
+    dead, other = ScriptedWorker(0, Failed(cause="It broke.", rank=0)), ScriptedWorker(1)
+    group = group_of(events, dead, other)
+    dead.exit_code = 1
+    group.watch()
+    assert group.failure is not None
+    assert group.failure.cause == "It broke."
+    assert other.commands, "the other rank is asked to end"
+
+
+def test_group_keeps_working_ranks_when_one_has_finished(
+    events: list[AnyEvent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_module, "LINGER_S", -1.0)
+    finished, working = ScriptedWorker(0, DONE), ScriptedWorker(1, DONE)
+    group = group_of(events, finished, working)
+    finished.read_all()
+    group.watch()
+    assert group.ending_since is None
+    working.read_all()
+    group.watch()
+    assert group.ending_since is not None, "both have finished and linger"
