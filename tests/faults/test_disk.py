@@ -1,4 +1,4 @@
-"""Full, read-only and deleted run folders: training continues if possible, and no saved state is lost."""
+"""Full disks and deleted run folders: training continues if possible, and no saved state is lost."""
 
 from __future__ import annotations
 
@@ -6,39 +6,21 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from engine.contract.events import RunFinished, Warned
 from engine.contract.protocol import Adjust
 from engine.runs.connection import RunConnection
 from tests.faults.conftest import EPOCHS, Started, Uninterrupted
-from tests.faults.damage import Gate, delete, fill, limit_files, listening, move_away, read_only
+from tests.faults.damage import Gate, delete, fill, listening, move_away
 from tests.faults.real_runs import RealRun, assert_same_end
 from tests.support.cases import some
 
 pytestmark = pytest.mark.faults
 
 
-@pytest.fixture
-def assert_as_uninterrupted(uninterrupted: Uninterrupted) -> Callable[[RealRun], None]:
-    """Return a check that all events are in the log and the training equals one without a fault."""
-
-    def check(run: RealRun) -> None:
-        assert_all_reported(run)
-        asked = run.folder.job()
-        assert asked is not None
-        assert_same_end(run.end, uninterrupted(asked))
-
-    return check
-
-
-def assert_all_reported(run: RealRun) -> None:
-    assert [event.n for event in run.logged] == list(range(1, len(run.logged) + 1))
-
-
 def test_full_disk_costs_only_checkpoints(
-    small_disk: Path, started: Started, gate: Gate, assert_as_uninterrupted: Callable[[RealRun], None]
+    small_disk: Path, started: Started, gate: Gate, uninterrupted: Uninterrupted
 ) -> None:
     run = started(EPOCHS)
     with listening(run) as client:
@@ -60,61 +42,10 @@ def test_full_disk_costs_only_checkpoints(
     run.completed()
     assert {"checkpoint_failed", "log_unwritable", "log_delayed"} <= {event.code for event in run.all(Warned)}
     assert not run.partial_file().exists()
-    assert_as_uninterrupted(run)
-
-
-@pytest.mark.long
-def test_disk_that_stays_full_loses_only_later_events(
-    small_disk: Path, started: Started, gate: Gate, assert_as_uninterrupted: Callable[[RealRun], None]
-) -> None:
-    run = started(EPOCHS, save_again_s=0.2)
-    with listening(run) as client:
-        filler = fill(small_disk)
-        gate.open()
-        assert client.wait_for(RunFinished).outcome == "unsaved"
-    run.wait_for_processes_to_end()
-    assert run.all(RunFinished) == []
-    assert run.folder.state() == "interrupted"
-    filler.unlink()
-    before = run.last_n
-    run.resume().completed(since=before)
-    assert_as_uninterrupted(run)
-
-
-def test_file_size_limit_acts_like_a_full_disk(
-    started: Started, gate: Gate, assert_as_uninterrupted: Callable[[RealRun], None]
-) -> None:
-    """Limit the file size, like a quota; this needs no permissions."""
-    run = started(EPOCHS)
-    (worker,), supervisor = run.workers().values(), psutil.Process(run.pid)
-    with listening(run) as client:
-        limit_files(worker, 50_000)
-        limit_files(supervisor, run.folder.events_file.stat().st_size + 50)
-        gate.up_to(14, run, saved=False)
-        assert "could not be saved: the disk (or the quota)" in client.wait_for_warning("checkpoint_failed").message
-        assert "File too large" in client.wait_for_warning("log_unwritable").message
-        limit_files(worker, None)
-        limit_files(supervisor, None)
-        gate.open()
-        client.wait_for_warning("log_delayed")
-    run.completed()
-    assert_as_uninterrupted(run)
-
-
-@pytest.mark.parametrize("what", some(["checkpoints", "run"], everyday=["checkpoints"]))
-def test_read_only_folder_costs_only_checkpoints(
-    started: Started, gate: Gate, assert_as_uninterrupted: Callable[[RealRun], None], what: str
-) -> None:
-    run = started(EPOCHS)
-    with listening(run) as client, read_only(run.folder.checkpoints if what == "checkpoints" else run.folder.path):
-        gate.up_to(14, run, saved=False)
-        unsaved = client.wait_for_warning("checkpoint_failed")
-        assert "last.pt could not be saved in" in unsaved.message
-        assert "Training continues, and the last good checkpoint is kept." in unsaved.message
-    assert run.saved == 4
-    gate.open()
-    run.completed()
-    assert_as_uninterrupted(run)
+    assert [event.n for event in run.logged] == list(range(1, len(run.logged) + 1))
+    asked = run.folder.job()
+    assert asked is not None
+    assert_same_end(run.end, uninterrupted(asked))
 
 
 def replace_log(run: RealRun) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -14,10 +15,37 @@ from engine.contract.protocol import Stop
 from engine.processes.shutdown import STOP_S, TERM_S
 from engine.processes.watchdog import LIMITS, Limits
 from tests.engine.supervisor.supervised import wait_until
-from tests.faults.conftest import Make, StartRun, Uninterrupted
+from tests.faults.conftest import Allowed, Make, StartRun, Uninterrupted
 from tests.faults.real_runs import Hold, assert_same_end, is_alive
+from tests.support.cases import some
 
 pytestmark = pytest.mark.faults
+
+HANGS = """
+import os
+import time
+import torch
+from torch import nn
+
+@torch.fx.wrap
+def maybe_hang(values):
+    if os.path.exists(__file__ + ".hang") and torch.distributed.get_rank() == 1:
+        time.sleep(3600)
+    return values * 1
+
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Flatten(), nn.Linear(784, 256), nn.ReLU())
+        self.head = nn.Sequential(nn.Linear(256, 32), nn.ReLU(), nn.Linear(32, classes))
+
+    def forward(self, images):
+        return maybe_hang(self.head(self.stem(images)))
+
+def build_model(num_classes):
+    return Net(num_classes)
+"""
+"""Network whose rank 1 hangs as soon as a file next to its own exists."""
 
 QUICK = Limits(silent=2.5, silent_preparing=20.0, silent_warning=3.0, stuck=20.0)
 FORCED = "Rank 0 did not exit when asked and was killed."
@@ -53,6 +81,23 @@ def test_briefly_stopped_rank_is_not_reported(
     run.completed()
     assert run.all(Restarting) == run.all(Failed) == run.all(Warned) == []
     assert_same_end(run.end, uninterrupted(job("ddp", 2)))
+
+
+@pytest.mark.parametrize("strategy", some(("ddp", "fsdp", "pipeline"), everyday=("pipeline",)))
+def test_hanging_rank_is_reported_with_its_location(
+    job: Make, start_run: StartRun, allowed: Allowed, *, strategy: str
+) -> None:
+    fields = {"epochs": 100_000, "checkpoint_steps": 0, "restarts": 0, **allowed(HANGS)}
+    fields |= {"microbatches": 4} if strategy == "pipeline" else {}
+    run = start_run(job(strategy, 2, **fields), limits=Limits(4.0, 4.0, stuck=6.0))
+    run.wait_for_step(20)
+    Path(f"{fields['model']}.hang").touch()
+    assert run.finished().outcome == "failed"
+    (failed,) = run.all(Failed)
+    assert failed.rank == 1
+    assert failed.step is not None
+    assert "Rank 1 blocks the run" in failed.cause
+    assert ", in maybe_hang (other_net.py, line 10), while rank 0 waits" in failed.cause
 
 
 @pytest.mark.long
@@ -175,16 +220,3 @@ def test_deaf_worker_ends_within_default_deadlines(job: Make, start_run: StartRu
     assert (finished.outcome, finished.cause) == ("stopped", FORCED)
     assert STOP_S + TERM_S <= finished.time - started < STOP_S + TERM_S + 5
     assert not run.all(StepMetrics)
-
-
-@pytest.mark.long
-def test_second_stop_does_not_wait_for_the_step(job: Make, start_run: StartRun, hold: Hold) -> None:
-    hold.ask("training", what="block")
-    run = start_run(job())
-    hold.wait_until_reached()
-    started = time.time()
-    for _ in range(2):
-        run.send(Stop())
-    finished = run.finished()
-    assert (finished.outcome, finished.cause) == ("stopped", FORCED)
-    assert finished.time - started < TERM_S + 3

@@ -63,6 +63,18 @@ class Served:
         self.poll_until_true(lambda: _peeked(client).count(b"\n"))
         return SERVER_MESSAGE.decode(_peeked(client).partition(b"\n")[0])
 
+    def receive(self, client: socket.socket, until: Callable[[bytes], object]) -> bytes:
+        """Read for the client until its bytes satisfy a condition, and return them."""
+        received = b""
+
+        def is_done() -> bool:
+            nonlocal received
+            received += taken(client)
+            return bool(until(received))
+
+        self.poll_until_true(is_done)
+        return received
+
     def close(self) -> None:
         self._stack.close()
         self.server.close()

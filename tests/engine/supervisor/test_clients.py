@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from engine.contract.events import LogLine, RunFinished, StepMetrics
-from engine.contract.protocol import ENCODE, MAX_COMMAND_BYTES, Goodbye, Hello, Stop, Welcome
+from engine.contract.protocol import ENCODE, MAX_COMMAND_BYTES, SERVER_MESSAGE, Goodbye, Hello, Stop, Welcome
 from engine.runs.connection import NotRunning, RunConnection
 from engine.supervisor.server import THIN_BYTES
 from tests.engine.supervisor.supervised import PATIENCE_S, Start, Supervised, events, messages, wait_until
 from tests.engine.supervisor.tiny_worker import step_metrics
-from tests.support.served import Served, taken
+from tests.support.served import Served
 
 
 def raw_client(supervised: Supervised) -> socket.socket:
@@ -133,6 +134,13 @@ def test_client_that_never_reads_does_not_delay_the_end(start: Start) -> None:
 HELLO = ENCODE.encode(Hello()) + b"\n"
 
 
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    one = Served(tmp_path, ())
+    yield one
+    one.close()
+
+
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
@@ -150,34 +158,23 @@ HELLO = ENCODE.encode(Hello()) + b"\n"
     ],
     ids=lambda value: str(value[:40]),  # a test's name is in its environment, which may not be of any length
 )
-def test_invalid_client_gets_the_reason(start: Start, message: bytes, reason: str) -> None:
-    supervised = start("forever")
-    with supervised.connect() as good, raw_client(supervised) as bad:
-        stream = events(good)
-        next(stream)
-        bad.sendall(message)
-        answer = last_line(bad)
-        assert answer["type"] == "goodbye"
-        assert reason in str(answer["reason"])
-        last_n = next(stream).n
-        assert next(stream).n == last_n + 1
-    stop(supervised)
-
-
-def test_loopback_requires_the_token(start: Start) -> None:
-    supervised = start("forever", 1, "tcp")
-    with raw_client(supervised) as bad:
-        bad.sendall(HELLO)
-        assert last_line(bad) == {"type": "goodbye", "reason": "wrong token"}
-    stop(supervised)
+def test_invalid_client_gets_the_reason(served: Served, message: bytes, reason: str) -> None:
+    good, _ = served.greet()
+    bad = served.client(message)
+    received = served.receive(bad, lambda data: b'"goodbye"' in data)
+    answer = SERVER_MESSAGE.decode(received.splitlines()[-1])
+    assert isinstance(answer, Goodbye)
+    assert reason in answer.reason
+    served.log.append(LogLine(text="still here"))
+    served.receive(good, lambda data: b"still here" in data)
 
 
 def test_goodbye_sets_the_reason_of_the_connection(start: Start) -> None:
     supervised = start("forever")
     with supervised.connect() as connection:
-        connection._socket.sendall(b"nonsense\n")
+        connection.send(Hello())
         assert any(isinstance(message, Goodbye) for message in messages(connection))
-        assert "invalid message" in connection.reason
+        assert "second hello" in connection.reason
     stop(supervised)
 
 
@@ -191,20 +188,11 @@ def test_connecting_to_an_ended_run_fails(start: Start, tmp_path: Path) -> None:
         RunConnection(supervised.run)
 
 
-def test_late_client_gets_the_complete_history(tmp_path: Path) -> None:
+def test_late_client_gets_the_complete_history(served: Served, tmp_path: Path) -> None:
     """Use a history of droppable events that is much longer than `THIN_BYTES`."""
-    served = Served(tmp_path, (step_metrics(number) for number in range(1, 4001)))
-    try:
-        assert served.log.end > 2 * THIN_BYTES
-        client = served.client(ENCODE.encode(Hello()) + b"\n")
-        lines: list[bytes] = []
-
-        def has_all() -> bool:
-            lines.append(taken(client))
-            return b"".join(lines).count(b"\n") == 1 + 4000
-
-        served.poll_until_true(has_all)
-        history = (tmp_path / "events.jsonl").read_bytes()
-        assert b"".join(lines).partition(b"\n")[2] == history
-    finally:
-        served.close()
+    for number in range(1, 4001):
+        served.log.append(step_metrics(number))
+    assert served.log.end > 2 * THIN_BYTES
+    client = served.client(HELLO)
+    received = served.receive(client, lambda data: data.count(b"\n") == 1 + 4000)
+    assert received.partition(b"\n")[2] == (tmp_path / "events.jsonl").read_bytes()

@@ -10,16 +10,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
-from engine.contract.events import CheckpointSaved, Failed, PhaseChanged, Planned, Restarting, RunFinished, StepMetrics
+from engine.contract.events import PhaseChanged, StepMetrics
 from engine.contract.job import Job
-from engine.contract.protocol import Pause, Stop
+from engine.contract.protocol import Stop
 from engine.runs.connection import NotRunning, RunConnection
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.launch import Preloader, start_supervisor
-from engine.runs.resume import job_to_resume, last_execution, save_next_job
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, events, has_exited, make_images, wait_until
 
 LONG = 100_000
@@ -47,42 +45,6 @@ def connect(run: RunFolder) -> RunConnection:
     return RunConnection(run)
 
 
-@pytest.mark.long
-def test_real_run_completes_with_checkpoints(images: Path) -> None:
-    run = create_run(job(images))
-    pid = start_supervisor(run)
-    with connect(run) as connection:
-        logged = list(events(connection))
-    finished = logged[-1]
-    assert isinstance(finished, RunFinished)
-    assert finished.outcome == "completed", finished
-    assert set(finished.checkpoints) == {"checkpoints/best.pt", "checkpoints/last.pt"}
-    assert all((run.path / path).stat().st_size > 0 for path in finished.checkpoints)
-    assert any(isinstance(event, StepMetrics) for event in logged)
-    assert run.state() == "completed"
-    wait_until(lambda: has_exited(pid), "the supervisor to go")
-
-
-@pytest.mark.long
-def test_stop_saves_the_last_state_on_all_ranks(images: Path) -> None:
-    run = create_run(job(images, epochs=LONG, workers=2))
-    pid = start_supervisor(run)
-    with connect(run) as connection:
-        stream = events(connection)
-        next(event for event in stream if isinstance(event, StepMetrics))
-        asked = time.monotonic()
-        connection.send(Stop())
-        rest = list(stream)
-        took = time.monotonic() - asked
-    finished = rest[-1]
-    assert isinstance(finished, RunFinished)
-    assert finished.outcome == "stopped", finished
-    assert finished.cause == ""
-    assert any(isinstance(event, CheckpointSaved) and event.kind == "last" for event in run.events())
-    assert took < 20
-    wait_until(lambda: has_exited(pid), "the supervisor to go")
-
-
 def test_stop_during_imports_ends_the_run(images: Path) -> None:
     run = create_run(job(images, epochs=LONG))
     pid = start_supervisor(run)
@@ -94,48 +56,6 @@ def test_stop_during_imports_ends_the_run(images: Path) -> None:
     assert kinds == ["CommandReceived", "PhaseChanged", "DevicesFree", "RunFinished"]
     assert run.state() == "stopped"
     wait_until(lambda: has_exited(pid), "the supervisor to go")
-
-
-@pytest.mark.long
-def test_killed_rank_restarts_and_the_run_resumes_later(preloader: Preloader, images: Path) -> None:
-    run = create_run(job(images, epochs=LONG, workers=2).with_fields(checkpoint_steps=5))
-    with preloaded(preloader, run) as connection:
-        stream = events(connection)
-        saved = next(event for event in stream if isinstance(event, CheckpointSaved) and event.kind == "last")
-        preloader.poll()
-        pid = preloader.pids[str(run.path)]
-        workers = [child for child in psutil.Process(pid).children() if child.name().startswith("footplate-w")]
-        assert len(workers) == 2
-        next(worker for worker in workers if worker.name() == "footplate-w1").kill()
-        killed_at = time.time()
-        restarting = next(event for event in stream if isinstance(event, Restarting))
-        assert (restarting.rank, restarting.kind, restarting.attempt) == (1, "fault", 1)
-        assert "SIGKILL" in restarting.cause
-        planned = next(event for event in stream if isinstance(event, Planned))
-        again = next(event for event in stream if isinstance(event, StepMetrics))
-        assert saved.step <= planned.from_step < again.step
-        assert again.time - killed_at < 10, "2 s are measured by the benchmark, on a machine with nothing else to do"
-        assert not any(worker.is_running() for worker in workers)
-        connection.send(Pause())
-        rest = list(stream)
-    assert [event for event in rest if isinstance(event, Failed)] == []
-    assert run.state() == "paused"
-    last = next(event for event in reversed(rest) if isinstance(event, CheckpointSaved) and event.kind == "last")
-
-    changed, problems = job_to_resume(run, {"devices": ["cpu"], "strategy": "single"})
-    assert changed is not None, problems
-    save_next_job(run, changed)
-    preloader.start_run(run)
-    wait_until(lambda: last_execution(run) == 2, "the next execution")
-    with RunConnection(run, rest[-1].n + 1) as connection:
-        stream = events(connection)
-        planned = next(event for event in stream if isinstance(event, Planned))
-        assert planned.from_step == last.step
-        connection.send(Stop())
-        list(stream)
-    assert run.state() == "stopped"
-    preloader.poll()
-    wait_until(lambda: has_exited(preloader.pids[str(run.path)]), "the supervisor to go")
 
 
 @pytest.mark.long

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import signal
 from pathlib import Path
 
@@ -174,18 +173,6 @@ def test_failed_worker_fails_the_run_with_a_cause(start: Start, behaviour: str, 
     assert logged[-1].cause == failed[0].cause
 
 
-def test_killed_worker_ends_the_others(start: Start) -> None:
-    supervised = start("forever", 2)
-    workers = workers_of(supervised, 2)
-    victim = next(worker for worker in workers if worker.name() == "footplate-w1")
-    victim.kill()
-    logged = supervised.wait()
-    failed = next(event for event in logged if isinstance(event, Failed))
-    assert failed.rank == 1
-    assert "SIGKILL" in failed.cause
-    assert not any(worker.is_running() for worker in workers)
-
-
 def test_lingering_worker_is_killed(start: Start) -> None:
     supervised = start("linger", 2, "quick")
     logged = supervised.wait()
@@ -218,29 +205,6 @@ def test_no_worker_survives_a_killed_supervisor(start: Start, arguments: tuple[s
     stale = next(paths.runtime_folder().glob("*.sock"))
     remove_stale_sockets()
     assert not stale.exists()
-
-
-def test_full_disk_delays_neither_training_nor_clients(start: Start) -> None:
-    supervised = start("forever")
-    with supervised.connect() as connection:
-        stream = events(connection)
-        next(event for event in stream if isinstance(event, StepMetrics))
-        size = supervised.run.events_file.stat().st_size
-        limits = resource.prlimit(supervised.process.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(supervised.process.pid, resource.RLIMIT_FSIZE, (size + 50, limits[1]))
-        warned = next(event for event in stream if isinstance(event, Warned))
-        assert warned.code == "log_unwritable"
-        assert "Free some space" in warned.message
-        live = [event.n for event, _ in zip(stream, range(50), strict=False)]
-        assert live == list(range(warned.n + 1, warned.n + 51))
-        assert supervised.run.events_file.stat().st_size <= size + 50
-        resource.prlimit(supervised.process.pid, resource.RLIMIT_FSIZE, limits)
-        assert next(event for event in stream if isinstance(event, Warned)).code == "log_delayed"
-        connection.send(Stop())
-        list(stream)
-    logged = supervised.wait()
-    assert [event.n for event in logged] == list(range(1, len(logged) + 1))
-    assert supervised.run.state() == "stopped"
 
 
 def test_unreadable_job_fails_the_run() -> None:
