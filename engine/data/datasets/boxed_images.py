@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,16 +10,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.contract.images import Framing
-from engine.data.datasets.images import ImageSet
+from engine.data.datasets.images import LetterboxedImages
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.images import decode_letterboxed
-from engine.data.decoding.letterbox import box_plane
 from engine.data.decoding.masks import NO_CLASS
-from engine.data.decoding.reading import Unfit, read_image
+from engine.data.decoding.reading import Unfit
+from engine.data.decoding.view import box_plane
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.formats.shared.instances import MAX_INSTANCES, InstanceSplit, paint
-from engine.data.splits import Labels, printable
+from engine.data.splits import Labels
 from engine.data.transforms.device_transforms import Placement
 
 PADDING = -1
@@ -33,30 +29,7 @@ Ultralytics drops boxes below a tenth (`box_candidates`), after mosaics that cut
 """
 
 
-class _LetterboxedImages(ImageSet):
-    """Images as files, completely within a square."""
-
-    mirror = True
-    framing: Framing = "whole"
-
-    def __init__(self, files: Sequence[str], folder: str) -> None:
-        self.folder = folder
-        self.files = files
-
-    def path(self, index: int) -> str:
-        return printable(os.path.relpath(self.files[index], self.folder))
-
-    def load(self, index: int, size: int, channels: int) -> Tensor:
-        with self._errors_of(index):
-            image, sides = decode_letterboxed(read_image(self.files[index]), channels, size, self.bands)
-            return torch.from_numpy(self._add_planes(index, image, sides))
-
-    @abstractmethod
-    def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
-        """Return `image`, uint8 [C, size, size], with its planes; `sides` are the file's height and width."""
-
-
-class BoxedImages(_LetterboxedImages):
+class BoxedImages(LetterboxedImages):
     """Images with boxes.
 
     `targets_of` returns rows of x1, y1, x2, y2 in fractions of the square, the class, and 1 for ignored boxes: float32
@@ -66,7 +39,7 @@ class BoxedImages(_LetterboxedImages):
     kind = "whole"
 
     def __init__(self, split: BoxSplit, folder: str) -> None:
-        super().__init__(split.files, folder)
+        self.folder, self.files = folder, split.files
         self._sizes = split.sizes
         self._counted = torch.from_numpy(split.labels[~split.ignored])
         self._rows, self._bounds = _rows(split), split.bounds
@@ -119,7 +92,7 @@ class BoxedImages(_LetterboxedImages):
         return image
 
 
-class InstanceImages(_LetterboxedImages):
+class InstanceImages(LetterboxedImages):
     """Images with outlined objects.
 
     Two planes follow the channels: the number of the object at each pixel, 0 for background, and its class, NO_CLASS
@@ -131,7 +104,7 @@ class InstanceImages(_LetterboxedImages):
     outside = (0, NO_CLASS)
 
     def __init__(self, split: InstanceSplit, folder: str) -> None:
-        super().__init__(split.files, folder)
+        self.folder, self.files = folder, split.files
         self.targets = torch.zeros(len(split.files), dtype=torch.int64)
         self.kind = split.state()
         self._sources = split.sources

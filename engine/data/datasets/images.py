@@ -18,11 +18,12 @@ from engine.contract.images import Framing
 from engine.contract.problems import Problem
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.images import decode, decode_letterboxed, decode_stretched, fit
-from engine.data.decoding.letterbox import box_plane
+from engine.data.decoding.limits import require_size
 from engine.data.decoding.masks import NO_CLASS, SAMPLED_MASKS, class_plane, read_values
 from engine.data.decoding.orientation import rotated_with
-from engine.data.decoding.reading import Unfit, describe_failure, read_image
+from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.decoding.tiff import Bands
+from engine.data.decoding.view import box_plane
 from engine.data.files import Files
 from engine.data.formats.shared.unpacking import stable_root
 from engine.data.splits import (
@@ -90,9 +91,9 @@ class ImageSet(ABC):
     def __len__(self) -> int:
         return len(self.targets)
 
-    @abstractmethod
     def path(self, index: int) -> str:
         """Return the image's name in messages."""
+        return printable(os.path.relpath(self.files[index], self.folder))
 
     @abstractmethod
     def load(self, index: int, size: int, channels: int) -> Tensor:
@@ -187,9 +188,6 @@ class FileImages(ImageSet):
         self.folder = folder
         self.files = split.files
 
-    def path(self, index: int) -> str:
-        return printable(os.path.relpath(self.files[index], self.folder))
-
     def load(self, index: int, size: int, channels: int) -> Tensor:
         with self._errors_of(index):
             return torch.from_numpy(decode(read_image(self.files[index]), size, channels, self.bands))
@@ -214,11 +212,25 @@ class LabeledImages(FileImages):
         return counts
 
 
-class MaskedImages(ImageSet):
-    """Images with a mask each, completely within a square; a plane after the channels holds each pixel's class."""
+class LetterboxedImages(ImageSet):
+    """Images as files, completely within a square."""
 
     mirror = True
     framing: Framing = "whole"
+
+    def load(self, index: int, size: int, channels: int) -> Tensor:
+        with self._errors_of(index):
+            image, sides = decode_letterboxed(read_image(self.files[index]), channels, size, self.bands)
+            return torch.from_numpy(self._add_planes(index, image, sides))
+
+    @abstractmethod
+    def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
+        """Return `image`, uint8 [C, size, size], with its planes; `sides` are the file's height and width."""
+
+
+class MaskedImages(LetterboxedImages):
+    """Images with a mask each; a plane after the channels holds each pixel's class."""
+
     planes = 1
     outside = (NO_CLASS,)
 
@@ -250,17 +262,11 @@ class MaskedImages(ImageSet):
             counts += np.bincount(plane.ravel(), minlength=NO_CLASS + 1)
         return counts[:classes].tolist()
 
-    def path(self, index: int) -> str:
-        return printable(os.path.relpath(self.files[index], self.folder))
-
-    def load(self, index: int, size: int, channels: int) -> Tensor:
-        with self._errors_of(index):
-            image, sides = decode_letterboxed(read_image(self.files[index]), channels, size, self.bands)
-            plane = rotated_with(self.class_plane(index), self.files[index], sides)
-            if plane.shape != sides:
-                mask = f"{plane.shape[1]} x {plane.shape[0]}"
-                raise Unfit(f"its mask has a different size ({mask} pixels, the image has {sides[1]} x {sides[0]})")
-            return torch.from_numpy(np.concatenate([image, box_plane(plane, size, NO_CLASS)[None]]))
+    def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
+        plane = rotated_with(self.class_plane(index), self.files[index], sides)
+        height, width = plane.shape
+        require_size("its mask has", (height, width), sides)
+        return np.concatenate([image, box_plane(plane, image.shape[-1], NO_CLASS)[None]])
 
 
 def is_missing(folder: str) -> bool:

@@ -11,9 +11,9 @@ from torch import Tensor
 from engine.contract.images import Preprocessing
 from engine.data.datasets.images import ImageSet, UnreadableImage
 from engine.data.decoding.images import decode, decode_letterboxed
-from engine.data.decoding.letterbox import extend_edges
 from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.decoding.tiff import Bands
+from engine.data.decoding.view import extend_edges
 from engine.data.splits import printable
 
 

@@ -15,11 +15,11 @@ from torch.nn import functional
 
 from engine.contract.images import Framing
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.letterbox import boxed, extend_edges
 from engine.data.decoding.limits import MAX_PIXELS
 from engine.data.decoding.orientation import QUARTER, TAG, upright
 from engine.data.decoding.pixels import decode_pixels
 from engine.data.decoding.tiff import Bands
+from engine.data.decoding.view import boxed, extend_edges
 
 VERSION = 3
 """Raised by any change that makes other pixels come out, so that none kept from before are taken for them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import TypeVar
@@ -14,8 +15,8 @@ from PIL import Image
 
 from engine.contract.dataset import Example, MaskValue, SplitReport
 from engine.contract.problems import Problem
-from engine.data.decoding.reading import describe_failure
-from engine.data.splits import Labels, RecognizedDataset, Split
+from engine.data.decoding.reading import describe_failure, folder_channels
+from engine.data.splits import Labels, RecognizedDataset, Split, spread_evenly
 
 EXAMPLES = 12
 EXAMPLE_SIDE = 384
@@ -84,10 +85,10 @@ class MemoryGate:
 
 
 class FileChecker:
-    """Counter of checked files that reports progress and unusable files."""
+    """Counter of checked files, `total` in all, that reports progress and unusable files."""
 
     def __init__(self, total: int, progress: Progress, leave_out: LeaveOut) -> None:
-        self._total, self._progress, self._leave_out = total, progress, leave_out
+        self.total, self._progress, self._leave_out = total, progress, leave_out
         self._done = 0
 
     def usable_indices(self, files: Sequence[str], reasons: Iterable[str | None]) -> list[int]:
@@ -95,7 +96,7 @@ class FileChecker:
         usable = []
         for index, reason in enumerate(reasons):
             self._done += 1
-            self._progress(self._done, self._total)
+            self._progress(self._done, self.total)
             if reason is None:
                 usable.append(index)
             else:
@@ -116,6 +117,39 @@ class FileChecker:
 
         with ThreadPoolExecutor(threads, "inspect") as pool:
             return {index: found[index] for index in self.usable_indices(files, pool.map(reason, range(len(files))))}
+
+
+def start_inspection(
+    found: RecognizedDataset, kind: type[Kind], progress: Progress, leave_out: LeaveOut
+) -> tuple[list[tuple[str, Kind]], Inspection, FileChecker]:
+    """Return the splits of images of a type, a result with the channels of the images, and the checker of the files."""
+    splits = splits_of_type(found, kind)
+    files: list[Sequence[str]] = [getattr(split, "files", ()) for _, split in splits]
+    return splits, Inspection(channels=folder_channels(*files)), FileChecker(sum(map(len, files)), progress, leave_out)
+
+
+def draw_examples(indices: Iterable[int], draw: Callable[[int], Example]) -> list[Example]:
+    """Return what `draw` makes of samples; those that can't be read any more are left out."""
+    found = []
+    for index in indices:
+        with suppress(Exception):  # a broken file may raise nearly anything in a decoder
+            found.append(draw(index))
+    return found
+
+
+def spread_examples(usable: Sequence[int]) -> list[int]:
+    """Return up to `EXAMPLES` of the usable samples, evenly spread."""
+    return [usable[row] for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]]
+
+
+def title_of(name: str) -> str:
+    """Return the word for the split "train" or "val" in messages."""
+    return "training" if name == "train" else "validation"
+
+
+def never_used(name: str) -> str:
+    """Return what becomes of classes that a split lacks, for messages."""
+    return "never learned" if name == "train" else "never validated"
 
 
 def shares_of_classes(

@@ -67,7 +67,7 @@ def _shared_annotations(splits: Sequence[Any], folder: str) -> list[Problem]:
     shared = list(_sharing(splits))
     if not shared:
         return []
-    named = "; ".join(f"{_name(one, folder)} and {_name(other, folder)}" for one, other in shared[:NAMED])
+    named = "; ".join(f"{name_within(one, folder)} and {name_within(other, folder)}" for one, other in shared[:NAMED])
     more = "; …" if len(shared) > NAMED else ""
     pairs = "2 images share" if len(shared) == 1 else f"{len(shared):,} pairs of images share"
     message = f"{pairs} an annotation, or one of them has none because of that ({named}{more})."
@@ -166,7 +166,7 @@ def _example(found: RecognizedDataset, number: int, folder: str) -> str:
             rows = spread_evenly(len(split.files), _SEARCHED)
             index = next((row for row in rows if number in split.sources[row].labels()), None)
         if index is not None:
-            return f" ({_name(split.files[index], folder)})"
+            return f" ({name_within(split.files[index], folder)})"
     return ""
 
 
@@ -182,7 +182,7 @@ def _conflicts(found: RecognizedDataset, splits: Sequence[Any], folder: str, con
         pairs.append([listings[listing][row] for listing, row in (locate(listings, same[0]), locate(listings, other))])
     if not pairs:
         return []
-    names = [" and ".join(_name(path, folder) for path in pair) for pair in pairs[:NAMED]]
+    names = [" and ".join(name_within(path, folder) for path in pair) for pair in pairs[:NAMED]]
     images = "1 image is" if len(pairs) == 1 else f"{len(pairs):,} images are"
     what = "classes" if isinstance(splits[0], FileSplit) else "sets of labels"
     message = f"{images} in different {what} ({'; '.join(names)}{'; …' if len(pairs) > NAMED else ''})."
@@ -220,7 +220,3 @@ def _mixed_colors(splits: Sequence[Any], folder: str) -> list[Problem]:
     )
     remedy = "Gray images are trained on as color images of three equal channels. Check that no class or split is mostly gray."
     return [dataset_warning(message, remedy)]
-
-
-def _name(path: str, folder: str) -> str:
-    return name_within(path, folder)

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from io import BytesIO
 from typing import Self
 
@@ -25,7 +26,6 @@ from engine.data.decoding.reading import (
     check_size,
     decode_header,
     describe_failure,
-    folder_channels,
     is_gray,
     read_image,
 )
@@ -34,15 +34,17 @@ from engine.data.decoding.transparency import opaque
 from engine.data.formats.idx import open_idx_images
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
-    EXAMPLES,
-    FileChecker,
     Inspection,
     LeaveOut,
     MemoryGate,
     Progress,
+    draw_examples,
     splits_of_type,
     spread_by_class,
+    spread_examples,
+    start_inspection,
     thumbnail,
+    title_of,
 )
 from engine.data.splits import (
     AnySplit,
@@ -53,7 +55,6 @@ from engine.data.splits import (
     dataset_error,
     dataset_warning,
     printable,
-    spread_evenly,
 )
 
 SAMPLE = 512
@@ -70,10 +71,8 @@ CACHED_S = 50e-6
 
 def inspect_files(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
     """Inspect all images of a dataset of images by class."""
-    splits = splits_of_type(found, FileSplit)
-    result = Inspection(channels=folder_channels(*(split.files for _, split in splits)))
-    total = sum(len(split.files) for _, split in splits)
-    checker, image_check = FileChecker(total, progress, leave_out), ImageCheck.at(total)
+    splits, result, checker = start_inspection(found, FileSplit, progress, leave_out)
+    image_check = ImageCheck.at(checker.total)
     for name, split in splits:
         readable = checker.usable_indices(split.files, image_check.check_files(split.files, threads))
         for path in split.strays:
@@ -81,7 +80,8 @@ def inspect_files(found: RecognizedDataset, progress: Progress, leave_out: Leave
             leave_out(path, f"its extension is not that of an image ({ending})")
         _count(name, found.classes, split, readable, result)
         if name == "train":
-            result.examples += _class_examples(name, found.classes, split, readable)
+            chosen = spread_by_class(split.labels, np.array(readable, np.int64))
+            result.examples += draw_examples(chosen, partial(_class_example, found.classes, split))
     result.problems += image_check.problems()
     return result
 
@@ -194,23 +194,14 @@ def _count(name: str, classes: tuple[str, ...], split: FileSplit, readable: list
             result.problems.append(dataset_warning(message, "The class is never validated."))
 
 
-def _class_examples(name: str, classes: tuple[str, ...], split: FileSplit, readable: list[int]) -> list[Example]:
-    examples = []
-    for index in spread_by_class(split.labels, np.array(readable, np.int64)):
-        try:
-            png = _example_png(split.files[index])
-        except Exception:
-            continue  # it could be read a moment ago; an image fewer is shown
-        examples.append(Example(classes[split.labels[index]], name, png, int(index)))
-    return examples
+def _class_example(classes: Sequence[str], split: FileSplit, index: int) -> Example:
+    return Example(classes[split.labels[index]], "train", _example_png(split.files[index]), int(index))
 
 
 def inspect_labels(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
     """Inspect all images with labels of a dataset."""
-    splits = splits_of_type(found, LabelSplit)
-    result = Inspection(channels=folder_channels(*(split.files for _, split in splits)))
-    total = sum(len(split.files) for _, split in splits)
-    checker, image_check = FileChecker(total, progress, leave_out), ImageCheck.at(total)
+    splits, result, checker = start_inspection(found, LabelSplit, progress, leave_out)
+    image_check = ImageCheck.at(checker.total)
     for name, split in splits:
         readable = checker.usable_indices(split.files, image_check.check_files(split.files, threads))
         counts = dict(zip(found.classes, split.labels[readable].sum(0).tolist(), strict=True))
@@ -218,24 +209,23 @@ def inspect_labels(found: RecognizedDataset, progress: Progress, leave_out: Leav
         if len(split.files) and not readable:
             result.problems.append(_no_readable_image(name, len(split.files)))
         if name == "train":
-            result.examples += _label_examples(name, found.classes, split, readable)
+            result.examples += draw_examples(
+                _of_rare_labels(split, readable), partial(_label_example, found.classes, split)
+            )
     result.problems += image_check.problems()
     return result
 
 
-def _label_examples(name: str, classes: Sequence[str], split: LabelSplit, readable: list[int]) -> list[Example]:
+def _of_rare_labels(split: LabelSplit, readable: list[int]) -> list[int]:
     """Return some images, of as many rare labels as possible."""
     counts = split.labels.sum(0)
     rarest = np.where(split.labels, counts, counts.max(initial=0) + 1).argmin(1)
-    examples = []
-    for index in spread_by_class(rarest, np.array(readable, np.int64)):
-        try:
-            png = _example_png(split.files[index])
-        except Exception:
-            continue  # it could be read a moment ago; an image fewer is shown
-        labels = ", ".join(label for label, is_set in zip(classes, split.labels[index], strict=True) if is_set)
-        examples.append(Example(labels, name, png, int(index)))
-    return examples
+    return spread_by_class(rarest, np.array(readable, np.int64))
+
+
+def _label_example(classes: Sequence[str], split: LabelSplit, index: int) -> Example:
+    labels = ", ".join(label for label, is_set in zip(classes, split.labels[index], strict=True) if is_set)
+    return Example(labels, "train", _example_png(split.files[index]), int(index))
 
 
 def inspect_idx(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
@@ -270,13 +260,13 @@ def inspect_any_files(found: RecognizedDataset, progress: Progress, leave_out: L
     progress(len(files), len(files))
     result = Inspection([SplitReport("files", {}, total=len(files))])
     images = [path for path in files if is_image(path)]
-    for index in spread_evenly(len(images), EXAMPLES)[:EXAMPLES]:
-        try:
-            with open_to_show(images[index]) as image:
-                result.examples.append(Example("", "files", thumbnail(opaque(image).convert("RGB"))))
-        except Exception:
-            continue  # a broken file may raise nearly anything; one fewer is shown
+    result.examples = draw_examples(spread_examples(range(len(images))), lambda index: _file_example(images[index]))
     return result
+
+
+def _file_example(path: str) -> Example:
+    with open_to_show(path) as image:
+        return Example("", "files", thumbnail(opaque(image).convert("RGB")))
 
 
 def _example_png(path: str) -> bytes:
@@ -286,6 +276,5 @@ def _example_png(path: str) -> bytes:
 
 
 def _no_readable_image(name: str, count: int) -> Problem:
-    title = "training" if name == "train" else "validation"
-    message = f"None of the {count:,} {title} images can be read."
+    message = f"None of the {count:,} {title_of(name)} images can be read."
     return dataset_error(message, "Choose a folder with readable images.")

@@ -39,7 +39,7 @@ def _leaks_into(split: Any, train: Any, folder: str, contents: Contents, *, titl
     else:
         of_train, of_split = (getattr(each, "files", ()) for each in (train, split))
         noun, count, copies = "files", len(of_split), same_files(of_train, of_split, contents)
-        names = [(_name(one, folder), _name(other, folder)) for one, other in copies[:NAMED]]
+        names = [(name_within(one, folder), name_within(other, folder)) for one, other in copies[:NAMED]]
     if not copies:
         return []
     named = "; ".join(f"{one} of {other}" for one, other in names) + ("; …" if len(copies) > NAMED else "")
@@ -85,7 +85,3 @@ def same_rows(train: IdxSplit, val: IdxSplit) -> list[Pair]:
 def _rows(split: IdxSplit, pixels: Bytes) -> Iterable[tuple[int, bytes]]:
     rows = range(len(pixels)) if split.rows is None else split.rows.tolist()
     return ((row, digest(pixels[row].tobytes())) for row in rows)
-
-
-def _name(path: str, folder: str) -> str:
-    return name_within(path, folder)

@@ -13,6 +13,7 @@ from PIL import Image
 
 from engine.contract.dataset import Example, MaskValue, SplitReport
 from engine.contract.problems import Problem
+from engine.data.decoding.limits import require_size
 from engine.data.decoding.mask_values import (
     NO_CLASS,
     NOT_A_NUMBER,
@@ -28,20 +29,22 @@ from engine.data.decoding.mask_values import (
 from engine.data.decoding.numbered_masks import count_numbered_objects
 from engine.data.decoding.orientation import rotated_with, rotation_of
 from engine.data.decoding.pixels import read_to_show
-from engine.data.decoding.reading import Unfit, folder_channels, read_image
+from engine.data.decoding.reading import read_image
 from engine.data.decoding.tiff import open_to_show
 from engine.data.drawing import encode_png, overlay_mask
 from engine.data.formats.shared.boxes import size_upright
 from engine.data.formats.shared.exif_rotation import Drawn, RotationReport, drawn_on
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
-    EXAMPLES,
-    FileChecker,
     Inspection,
     LeaveOut,
     Progress,
+    draw_examples,
+    never_used,
     shares_of_classes,
-    splits_of_type,
+    spread_examples,
+    start_inspection,
+    title_of,
 )
 from engine.data.splits import (
     Labels,
@@ -70,9 +73,7 @@ _REMEDY_FOR_NUMBERS = (
 
 def inspect_masks(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
     """Inspect all images and masks of a dataset."""
-    splits = splits_of_type(found, MaskSplit)
-    result = Inspection(channels=folder_channels(*(split.files for _, split in splits)))
-    checker = FileChecker(sum(len(split.files) for _, split in splits), progress, leave_out)
+    splits, result, checker = start_inspection(found, MaskSplit, progress, leave_out)
     code = found.code
     assert code is not None
     result.problems += code.notes
@@ -88,7 +89,7 @@ def inspect_masks(found: RecognizedDataset, progress: Progress, leave_out: Leave
         result.splits.append(SplitReport(name, counted, split.is_drawn, total=len(usable), shares=shares))
         result.problems += _check_classes(name, shares, bool(usable))
         if name == "train":
-            result.examples += _examples(name, split, list(usable), code)
+            result.examples += draw_examples(spread_examples(list(usable)), partial(_draw, split, code))
     result.problems += rotations.problems("masks")
     result.mask_values = _value_table(counts, found.classes, code)
     return result
@@ -108,8 +109,8 @@ def _check(
     wide, high = mask_size(split.masks[index])
     if rotation is not None:
         verdicts[index] = drawn_on([(high, wide)], rotation)
-    if (width, height) != (wide, high) and verdicts.get(index) != "raw":
-        raise Unfit(f"its mask has a different size ({wide} x {high} pixels, the image has {width} x {height})")
+    if verdicts.get(index) != "raw":
+        require_size("its mask has", (high, wide), (height, width))
     if index not in sampled:
         return None
     counts = count_values(aligned(read_values(read_image(split.masks[index])), code))
@@ -152,7 +153,7 @@ def _format_value(value: int, code: MaskCode) -> str:
 
 
 def _check_classes(name: str, shares: Mapping[str, float], usable: bool) -> list[Problem]:
-    title = "training" if name == "train" else "validation"
+    title = title_of(name)
     if not usable:
         return [
             dataset_error(f"None of the {title} images can be used.", "Choose a folder with readable images and masks.")
@@ -161,8 +162,8 @@ def _check_classes(name: str, shares: Mapping[str, float], usable: bool) -> list
     rare = [f"{class_name} ({100 * share:.2f} %)" for class_name, share in shares.items() if 0 < share < RARE]
     found = []
     if never:
-        what = "never learned" if name == "train" else "never validated"
-        found.append(dataset_warning(f"{listed(never, most=5)} do not occur in the {title} masks, so they are {what}."))
+        message = f"{listed(never, most=5)} do not occur in the {title} masks, so they are {never_used(name)}."
+        found.append(dataset_warning(message))
     if rare and name == "train":
         found.append(
             dataset_warning(
@@ -173,21 +174,14 @@ def _check_classes(name: str, shares: Mapping[str, float], usable: bool) -> list
     return found
 
 
-def _examples(name: str, split: MaskSplit, usable: Sequence[int], code: MaskCode) -> list[Example]:
-    """Return some images under their masks."""
-    found = []
-    for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
-        index = usable[row]
-        try:
-            image = read_to_show(split.files[index]).convert("RGB")
-            plane = class_plane(read_values(read_image(split.masks[index])), code)
-            plane = rotated_with(plane, split.files[index], image.size[::-1])
-        except Exception:
-            continue  # it could be read a moment ago; an image fewer is shown
-        image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
-        mask = np.asarray(Image.fromarray(plane).resize(image.size, Image.Resampling.NEAREST))
-        found.append(Example("", name, encode_png(overlay_mask(np.asarray(image), mask)), index))
-    return found
+def _draw(split: MaskSplit, code: MaskCode, index: int) -> Example:
+    """Return a training image under its mask."""
+    image = read_to_show(split.files[index]).convert("RGB")
+    plane = class_plane(read_values(read_image(split.masks[index])), code)
+    plane = rotated_with(plane, split.files[index], image.size[::-1])
+    image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
+    mask = np.asarray(Image.fromarray(plane).resize(image.size, Image.Resampling.NEAREST))
+    return Example("", "train", encode_png(overlay_mask(np.asarray(image), mask)), index)
 
 
 def check_numbered_masks(masks: Sequence[str]) -> list[Problem]:

@@ -16,7 +16,7 @@ from engine.contract.problems import Problem
 from engine.data.decoding.header_check import seems_complete
 from engine.data.decoding.idx import Bytes
 from engine.data.decoding.orientation import rotation_of
-from engine.data.decoding.reading import Unfit, folder_channels
+from engine.data.decoding.reading import Unfit
 from engine.data.decoding.tiff import open_to_show
 from engine.data.decoding.transparency import opaque
 from engine.data.drawing import draw_boxes, encode_png, overlay_mask
@@ -25,11 +25,14 @@ from engine.data.formats.shared.instances import MAX_INSTANCES, InstanceSplit, O
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
     EXAMPLES,
-    FileChecker,
     Inspection,
     LeaveOut,
     Progress,
-    splits_of_type,
+    draw_examples,
+    never_used,
+    spread_examples,
+    start_inspection,
+    title_of,
 )
 from engine.data.splits import RecognizedDataset, dataset_error, dataset_warning, spread_evenly
 from engine.system.format import listed
@@ -122,7 +125,7 @@ def check_objects(name: str, split: SplitReport, objects: Objects, inspected: in
         inspected: Number of images whose objects were read.
         noun: Plural name of the objects.
     """
-    title = "training" if name == "train" else "validation"
+    title = title_of(name)
     if not split.images:
         return [dataset_error(f"None of the {title} images can be used.", "Choose a folder with readable images.")]
     if not len(objects.labels):
@@ -132,8 +135,8 @@ def check_objects(name: str, split: SplitReport, objects: Objects, inspected: in
     found = []
     never = [class_name for class_name, count in split.objects.items() if not count]
     if never:
-        what = "never learned" if name == "train" else "never validated"
-        found.append(dataset_warning(f"The {title} images have no {noun} of {listed(never, most=5)}; this is {what}."))
+        message = f"The {title} images have no {noun} of {listed(never, most=5)}; this is {never_used(name)}."
+        found.append(dataset_warning(message))
     empty = inspected - len(np.unique(objects.images))
     if empty:
         of = f"{empty:,} of the {inspected:,} {title} images" + (" inspected" if inspected < split.images else "")
@@ -149,13 +152,7 @@ def check_objects(name: str, split: SplitReport, objects: Objects, inspected: in
 def example_indices(images: npt.NDArray[np.int64], usable: Sequence[int]) -> list[int]:
     """Return some of the `usable` images, evenly spread; images with objects are preferred."""
     with_things = sorted(set(usable) & set(images.tolist()))
-    chosen = [with_things[row] for row in spread_evenly(len(with_things), EXAMPLES)[:EXAMPLES]]
-    return chosen or list(usable[:EXAMPLES])
-
-
-def only_class(classes: Sequence[str], labels: Sequence[int]) -> str:
-    """Return the class of the objects in an image if all have the same; else ""."""
-    return classes[labels[0]] if len(set(labels)) == 1 else ""
+    return spread_examples(with_things) or list(usable[:EXAMPLES])
 
 
 def read_shrunk(path: str, side: int) -> Bytes:
@@ -216,9 +213,7 @@ def inspect_instances(found: RecognizedDataset, progress: Progress, leave_out: L
 def _inspect(
     kind: _Kind, found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int
 ) -> Inspection:
-    splits = splits_of_type(found, kind.split)
-    result = Inspection(channels=folder_channels(*(split.files for _, split in splits)))
-    checker = FileChecker(sum(len(split.files) for _, split in splits), progress, leave_out)
+    splits, result, checker = start_inspection(found, kind.split, progress, leave_out)
     crowded: list[str] = []
     for name, split in splits:
         sampled = decoded_indices(len(split.files))
@@ -230,21 +225,15 @@ def _inspect(
         result.problems += check_objects(name, of_split, measured.objects, measured.inspected, kind.noun)
         if name == "train":
             chosen = example_indices(measured.objects.images, list(usable))
-            result.examples += _examples(kind, found.classes, split, chosen)
+            result.examples += draw_examples(chosen, partial(_draw, kind, found.classes, split))
     result.problems += too_many(crowded)
     return result
 
 
-def _examples(kind: _Kind, classes: Sequence[str], split: Any, indices: Sequence[int]) -> list[Example]:
-    """Return training images with their objects drawn on them."""
-    found = []
-    for index in indices:
-        try:
-            image, labels = kind.draw(split, index)
-        except Exception:
-            continue  # it could be read a moment ago; an image fewer is shown
-        found.append(Example(only_class(classes, labels), "train", encode_png(image), index))
-    return found
+def _draw(kind: _Kind, classes: Sequence[str], split: Any, index: int) -> Example:
+    """Return a training image with its objects drawn on it, and their class if all have the same."""
+    image, labels = kind.draw(split, index)
+    return Example(classes[labels[0]] if len(set(labels)) == 1 else "", "train", encode_png(image), index)
 
 
 def _check_boxes(split: BoxSplit, sampled: set[int], index: int) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.letterbox import boxed
 from engine.data.decoding.orientation import rotated_with
 from engine.data.decoding.reading import MAX_PIXELS, Unfit, decode_header
+from engine.data.decoding.view import boxed
 from engine.tasks.edges.matlab import check_mat
 
 Planes = npt.NDArray[np.bool_]

@@ -11,19 +11,21 @@ from PIL import Image
 
 from engine.contract.dataset import Example, SplitReport
 from engine.contract.problems import Problem
+from engine.data.decoding.limits import require_size
 from engine.data.decoding.pixels import read_to_show
-from engine.data.decoding.reading import Unfit, folder_channels, read_image
+from engine.data.decoding.reading import read_image
 from engine.data.decoding.tiff import open_to_show
 from engine.data.drawing import encode_png
 from engine.data.formats.shared.boxes import size_upright
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
-    EXAMPLES,
-    FileChecker,
     Inspection,
     LeaveOut,
     Progress,
-    splits_of_type,
+    draw_examples,
+    spread_examples,
+    start_inspection,
+    title_of,
 )
 from engine.data.splits import RecognizedDataset, dataset_error, dataset_warning, spread_evenly
 from engine.tasks.edges.decoding import Drawn, read_edges
@@ -43,9 +45,7 @@ class _Checked(NamedTuple):
 
 def inspect_edges(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
     """Inspect all images with edges of a dataset."""
-    splits = splits_of_type(found, EdgeSplit)
-    result = Inspection(channels=folder_channels(*(split.files for _, split in splits)))
-    checker = FileChecker(sum(len(split.files) for _, split in splits), progress, leave_out)
+    splits, result, checker = start_inspection(found, EdgeSplit, progress, leave_out)
     for name, split in splits:
         sampled = set(spread_evenly(len(split.files), DECODED))
         checked = checker.check_each(split.files, partial(_check, split, sampled), threads)
@@ -57,7 +57,7 @@ def inspect_edges(found: RecognizedDataset, progress: Progress, leave_out: Leave
         )
         result.problems += _describe_problems(name, read, bool(checked))
         if name == "train":
-            result.examples += _examples(name, split, list(checked))
+            result.examples += draw_examples(spread_examples(list(checked)), partial(_draw, split))
     return result
 
 
@@ -76,9 +76,7 @@ def _check(split: EdgeSplit, sampled: set[int], index: int) -> _Checked | None:
     if index not in sampled:
         return None
     drawn = _drawn(split, index).rotated_with(split.files[index], (height, width))
-    if drawn.sides != (height, width):
-        sizes = f"{drawn.sides[1]} x {drawn.sides[0]} pixels, the image has {width} x {height}"
-        raise Unfit(f"its edges have a different size ({sizes})")
+    require_size("its edges have", drawn.sides, (height, width))
     return _Checked(drawn.taken, drawn.inverted)
 
 
@@ -87,7 +85,7 @@ def _drawn(split: EdgeSplit, index: int) -> Drawn:
 
 
 def _describe_problems(name: str, read: Sequence[_Checked], usable: bool) -> list[Problem]:
-    title = "training" if name == "train" else "validation"
+    title = title_of(name)
     if not usable:
         return [
             dataset_error(f"None of the {title} images can be used.", "Choose a folder with readable images and edges.")
@@ -110,21 +108,14 @@ def _describe_problems(name: str, read: Sequence[_Checked], usable: bool) -> lis
     return found
 
 
-def _examples(name: str, split: EdgeSplit, usable: Sequence[int]) -> list[Example]:
-    """Return some images with the edges of all annotators in red."""
-    found = []
-    for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
-        index = usable[row]
-        try:
-            image = read_to_show(split.files[index]).convert("RGB")
-            edges = _drawn(split, index).rotated_with(split.files[index], image.size[::-1])
-            drawn = Image.fromarray(edges.layers.any(0).astype(np.uint8) * 255)
-        except Exception:
-            continue  # it could be read a moment ago; an image fewer is shown
-        image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
-        # A thin line keeps a part of its brightness where many pixels become one.
-        strength = np.asarray(drawn.resize(image.size, Image.Resampling.BOX))[:, :, None] / 255.0
-        share = np.minimum(strength * max(1, drawn.width / image.width), 1)
-        pixels = np.asarray(image) * (1 - share) + _MARKED * share
-        found.append(Example("", name, encode_png(np.rint(pixels).astype(np.uint8)), index))
-    return found
+def _draw(split: EdgeSplit, index: int) -> Example:
+    """Return a training image with the edges of all annotators in red."""
+    image = read_to_show(split.files[index]).convert("RGB")
+    edges = _drawn(split, index).rotated_with(split.files[index], image.size[::-1])
+    drawn = Image.fromarray(edges.layers.any(0).astype(np.uint8) * 255)
+    image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
+    # A thin line keeps a part of its brightness where many pixels become one.
+    strength = np.asarray(drawn.resize(image.size, Image.Resampling.BOX))[:, :, None] / 255.0
+    share = np.minimum(strength * max(1, drawn.width / image.width), 1)
+    pixels = np.asarray(image) * (1 - share) + _MARKED * share
+    return Example("", "train", encode_png(np.rint(pixels).astype(np.uint8)), index)

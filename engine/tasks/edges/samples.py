@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from engine.contract.images import Framing
-from engine.data.datasets.images import ImageSet, MaskedImages
+from engine.data.datasets.images import LetterboxedImages, MaskedImages
 from engine.data.datasets.open_splits import Splits, open_images
 from engine.data.decoding.idx import Bytes
-from engine.data.decoding.images import decode_letterboxed
-from engine.data.decoding.letterbox import extend_edges
+from engine.data.decoding.limits import require_size
 from engine.data.decoding.masks import NO_CLASS
-from engine.data.decoding.reading import Unfit, read_image
-from engine.data.splits import RecognizedDataset, printable
+from engine.data.decoding.reading import read_image
+from engine.data.decoding.view import extend_edges
+from engine.data.splits import RecognizedDataset
 from engine.tasks.edges.decoding import OUTSIDE, Drawn, lay_edges, read_edges
 from engine.tasks.edges.formats import EdgeSplit
 
 
-class EdgedImages(ImageSet):
+class EdgedImages(LetterboxedImages):
     """Entire images in a square, with the two planes of `lay_edges` behind their channels.
 
     An image is surrounded by its outermost pixels, since black would make edges of its borders.
     """
 
-    mirror = True
     framing: Framing = "continued"
     planes = 2
     outside = (OUTSIDE, 0)
@@ -40,19 +36,10 @@ class EdgedImages(ImageSet):
         self.folder = folder
         self.files, self.companions = split.files, split.edges
 
-    def path(self, index: int) -> str:
-        return printable(os.path.relpath(self.files[index], self.folder))
-
-    def load(self, index: int, size: int, channels: int) -> Tensor:
-        with self._errors_of(index):
-            image, sides = decode_letterboxed(read_image(self.files[index]), channels, size, self.bands)
-            drawn = self._drawn(index).rotated_with(self.files[index], sides)
-            if drawn.sides != sides:
-                of_edges = f"{drawn.sides[1]} x {drawn.sides[0]}"
-                raise Unfit(
-                    f"its edges have a different size ({of_edges} pixels, the image has {sides[1]} x {sides[0]})"
-                )
-            return torch.from_numpy(np.concatenate([extend_edges(image, sides), lay_edges(drawn, size)]))
+    def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
+        drawn = self._drawn(index).rotated_with(self.files[index], sides)
+        require_size("its edges have", drawn.sides, sides)
+        return np.concatenate([extend_edges(image, sides), lay_edges(drawn, image.shape[-1])])
 
     def _drawn(self, index: int) -> Drawn:
         return read_edges(self.companions[index], read_image(self.companions[index]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,13 +14,16 @@ from engine.data.decoding.masks import NO_CLASS
 from engine.data.drawing import encode_png
 from engine.data.inspection.base import (
     EXAMPLE_SIDE,
-    EXAMPLES,
     FileChecker,
     Inspection,
     LeaveOut,
     Progress,
+    draw_examples,
+    never_used,
     shares_of_classes,
     splits_of_type,
+    spread_examples,
+    title_of,
 )
 from engine.data.inspection.samples import count_by_class
 from engine.data.splits import (
@@ -59,7 +62,7 @@ def inspect_points(found: RecognizedDataset, progress: Progress, leave_out: Leav
         result.problems += _check_classes(name, shares, bool(checked))
         result.problems += _report_lost({split.files[index]: each.lost for index, each in checked.items()})
         if name == "train":
-            result.examples += _examples(split, list(checked), code)
+            result.examples += draw_examples(spread_examples(list(checked)), partial(_draw, split, code))
     return result
 
 
@@ -104,7 +107,7 @@ def _report_lost(lost: Mapping[str, int]) -> list[Problem]:
 
 
 def _check_classes(name: str, shares: dict[str, float], usable: bool) -> list[Problem]:
-    title = "training" if name == "train" else "validation"
+    title = title_of(name)
     if not usable:
         return [
             dataset_error(f"None of the {title} clouds can be used.", "Choose a folder with readable point clouds.")
@@ -112,19 +115,13 @@ def _check_classes(name: str, shares: dict[str, float], usable: bool) -> list[Pr
     never = [class_name for class_name, share in shares.items() if not share]
     if not never:
         return []
-    what = "never learned" if name == "train" else "never validated"
-    return [dataset_warning(f"The {title} clouds have no points of {listed(never, most=5)}; this is {what}.")]
+    message = f"The {title} clouds have no points of {listed(never, most=5)}; this is {never_used(name)}."
+    return [dataset_warning(message)]
 
 
-def _examples(split: PointSplit, usable: Sequence[int], code: MaskCode) -> list[Example]:
-    """Return images of some clouds in the colors of their classes."""
-    found = []
-    for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]:
-        try:
-            positions, _, labels, _ = read_cloud(split.files[usable[row]], ())
-            rows = spread_evenly(len(positions), DRAWN_POINTS)
-            drawn = draw_points(positions[rows], label_classes(labels[rows], code), EXAMPLE_SIDE)
-        except Exception:
-            continue  # it could be read a moment ago; an image fewer is shown
-        found.append(Example("", "train", encode_png(drawn)))
-    return found
+def _draw(split: PointSplit, code: MaskCode, index: int) -> Example:
+    """Return an image of a cloud in the colors of its classes."""
+    positions, _, labels, _ = read_cloud(split.files[index], ())
+    rows = spread_evenly(len(positions), DRAWN_POINTS)
+    drawn = draw_points(positions[rows], label_classes(labels[rows], code), EXAMPLE_SIDE)
+    return Example("", "train", encode_png(drawn))

@@ -32,9 +32,6 @@ class OrientedImages(ImageSet):
         self.bands = images.bands
         self._images = images
 
-    def path(self, index: int) -> str:
-        return self._images.path(index)
-
     def load(self, index: int, size: int, channels: int) -> Tensor:
         pixels = self._images.load(index, size, channels)
         return torch.cat([pixels, torch.from_numpy(orientation_plane(pixels[-1].numpy()))[None]])

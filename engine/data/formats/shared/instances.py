@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from engine.contract.problems import Problem
 from engine.data.decoding.idx import Bytes
+from engine.data.decoding.limits import require_size
 from engine.data.decoding.masks import NO_CLASS, MaskValues, Values, class_plane, mask_size, read_values, values_in
 from engine.data.decoding.outlines import Points, Window, fill, read_outline
 from engine.data.decoding.reading import Unfit, read_image
@@ -77,12 +78,7 @@ class Outlines:
         self._size = size
 
     def instances(self, height: int, width: int) -> list[Instance]:
-        if self._size not in (None, (height, width)):
-            assert self._size is not None
-            raise Unfit(
-                f"its outlines have a different size ({self._size[1]} x {self._size[0]} pixels, the image has "
-                f"{width} x {height})"
-            )
+        require_size("its outlines have", self._size or (height, width), (height, width))
         windows = (
             (read_outline(content).window(height, width), label, crowd) for label, content, crowd in self._outlines
         )
@@ -396,11 +392,7 @@ def _values(path: str, size: tuple[int, int]) -> MaskValues:
     """Read a mask. Raises Unfit if it does not have that size (height, width), or what its decoder raises."""
     mask = read_values(read_image(path))
     height, width = mask.values.shape
-    if (height, width) != size:
-        raise Unfit(
-            f"its mask {printable(os.path.basename(path))} has a different size ({width} x {height} pixels, the image has "
-            f"{size[1]} x {size[0]})"
-        )
+    require_size(f"its mask {printable(os.path.basename(path))} has", (height, width), size)
     return mask
 
 
