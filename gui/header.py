@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel, QTabBar, QToolButton, QWidget
+from PySide6.QtWidgets import QTabBar, QToolButton, QWidget
 
 from gui.actions import PAGES, Action, Actions, bind
 from gui.translation import tr
+from gui.widgets.buttons import styled
+from gui.widgets.labels import muted_label
 from gui.widgets.layouts import hbox
 
 
@@ -20,10 +22,9 @@ class Header(QWidget):
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self._pages = actions.pages
-        self.tabs = QTabBar()
+        self.tabs = styled(QTabBar(), name=tr("Pages"))
         self.tabs.setDrawBase(False)
         self.tabs.setExpanding(False)
-        self.tabs.setAccessibleName(tr("Pages"))
         for number, title in enumerate(PAGES):
             self.tabs.addTab(title)
             # Without "page", the tab Train would have the name of the Train button.
@@ -33,8 +34,7 @@ class Header(QWidget):
             self._update_tool_tip(number)
         self.tabs.currentChanged.connect(self._on_tab_changed)
         self.tabs.tabBarClicked.connect(self._on_tab_clicked)
-        self.running = QLabel()
-        self.running.setObjectName("muted")
+        self.running = muted_label()
         self.devices, self.job, self.help = map(_flat, (actions.devices_panel, actions.job_panel, actions.help))
         self.setLayout(
             hbox(self.tabs, 1, self.running, self.devices, self.job, self.help, spacing=6, margins=(8, 4, 10, 0))

@@ -29,7 +29,6 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import (
     QDialog,
-    QLabel,
     QLineEdit,
     QListWidget,
     QListWidgetItem,
@@ -42,6 +41,8 @@ from PySide6.QtWidgets import (
 
 from gui.style import theme
 from gui.translation import tr
+from gui.widgets.buttons import styled, tool_button
+from gui.widgets.labels import muted_label
 from gui.widgets.layouts import hbox, vbox
 
 CONTENTS = "index.md"
@@ -85,11 +86,9 @@ class HelpWindow(QDialog):
         self.search.setAccessibleName(tr("Search help"))
         self.search.setToolTip(tr("Ctrl+F. Enter and Shift+Enter go to the next and the previous match."))
         self.search.textChanged.connect(self._search)
-        self.found = QLabel(wordWrap=True)
-        self.found.setObjectName("muted")
+        self.found = muted_label(word_wrap=True)
         self.found.hide()
-        self.list = QListWidget()
-        self.list.setAccessibleName(tr("Pages of help"))
+        self.list = styled(QListWidget(), name=tr("Pages of help"))
         self.list.setSpacing(3)
         self.list.currentItemChanged.connect(self._chosen)
         self.browser = Browser()
@@ -129,10 +128,8 @@ class HelpWindow(QDialog):
         self.setLayout(hbox(side, (text, 1), spacing=12, margins=(12, 12, 0, 0)))
 
     def _button(self, text: str, keys: QKeySequence) -> QToolButton:
-        button = QToolButton()
-        button.setText(text)
+        button = tool_button(text=text, tip=f"{text} ({keys.toString(QKeySequence.SequenceFormat.NativeText)})")
         button.setShortcut(keys)
-        button.setToolTip(f"{text} ({keys.toString(QKeySequence.SequenceFormat.NativeText)})")
         button.setEnabled(False)
         return button
 

@@ -27,6 +27,7 @@ from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
 from gui.translation import tr
 from gui.widgets.banner import Banner
+from gui.widgets.buttons import styled
 from gui.widgets.layouts import vbox
 from gui.widgets.run_drag import is_of_runs
 from gui.widgets.scroll_panel import PageScroll
@@ -61,8 +62,7 @@ class MainWindow(QMainWindow):
         self.acts = Actions(self)
         self.header = Header(self.acts)
         self.job_panel = JobPanel(self.acts, self.settings)
-        self.devices_holder = QWidget()
-        self.devices_holder.setObjectName("panel")
+        self.devices_holder = styled(QWidget(), "panel")
         self.pages = QStackedWidget()
         self.splitter = QSplitter(Qt.Orientation.Horizontal)
         self.message = Banner(name=tr("Message"), close=tr("Dismiss the message"))
@@ -139,8 +139,7 @@ class MainWindow(QMainWindow):
     def _lay_out(self) -> None:
         self.splitter.setHandleWidth(5)
         self.splitter.setChildrenCollapsible(False)
-        central = QWidget()
-        central.setObjectName("window")
+        central = styled(QWidget(), "window")
         central.setLayout(vbox(self.header, (self.splitter, 1), self.message, self.status, spacing=5))
         self.setCentralWidget(central)
         middle = PageScroll(self.pages)

@@ -13,6 +13,7 @@ from gui.actions import RUNS, TRAIN, Actions, bind, with_key
 from gui.format import localised
 from gui.titles import run_title
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.layouts import hbox
 
 if TYPE_CHECKING:
@@ -51,12 +52,10 @@ class StatusBar(QWidget):
         self.run.clicked.connect(lambda: self.page_wanted.emit(TRAIN))
         self.others = _Link(tr("Other active runs"))
         self.others.clicked.connect(self._show_other)
-        self.status = QLabel(tr("Idle"))
-        self.status.setAccessibleName(tr("Run status"))
+        self.status = styled(QLabel(tr("Idle")), name=tr("Run status"))
         self.status.setMinimumWidth(120)
         self.status.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self.progress = QProgressBar()
-        self.progress.setAccessibleName(tr("Progress of the run"))
+        self.progress = styled(QProgressBar(), name=tr("Progress of the run"))
         self.progress.setRange(0, 1000)
         self.progress.setFixedWidth(180)
         self.progress.setTextVisible(False)

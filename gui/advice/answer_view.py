@@ -16,7 +16,7 @@ from gui.advice.table import AdviceTable
 from gui.format import lately, localised
 from gui.translation import tr
 from gui.widgets.banner import Banner
-from gui.widgets.buttons import FoldButton
+from gui.widgets.buttons import FoldButton, styled
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
 
@@ -102,8 +102,7 @@ class _Section(QWidget):
 
     def __init__(self, title: str) -> None:
         super().__init__()
-        self.heading = QLabel(title, wordWrap=True)
-        self.heading.setObjectName("heading")
+        self.heading = styled(QLabel(title, wordWrap=True), "heading")
         self.body = _text()
         self.body.setAccessibleName(title or tr("Selected row"))
         self.setLayout(vbox(self.heading, self.body, spacing=2, margins=(0, 6, 0, 0)))
@@ -114,9 +113,7 @@ class _Section(QWidget):
 
 
 def _text(kind: str = "") -> QLabel:
-    label = QLabel(wordWrap=True, textInteractionFlags=Qt.TextInteractionFlag.TextSelectableByMouse)
-    label.setObjectName(kind)
-    return label
+    return styled(QLabel(wordWrap=True, textInteractionFlags=Qt.TextInteractionFlag.TextSelectableByMouse), kind)
 
 
 def _remarks(answer: Advice) -> Iterable[Problem]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QLabel, QPushButton, QSpinBox, QWidget
+from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QLabel, QSpinBox, QWidget
 
 from engine.contract.advice import BUDGET_S, Advice, AdviceOrder, AdviceProgress, Candidate, Network, changed
 from engine.contract.job import FIELDS, Job
@@ -19,7 +19,9 @@ from gui.finders.page import EMPTY, WITHOUT_EFFECT, FinderChild, FinderPage, are
 from gui.format import locale, localised
 from gui.titles import devices_words, model_title
 from gui.translation import tr
+from gui.widgets.buttons import push_button, styled
 from gui.widgets.flow_layout import FlowLayout
+from gui.widgets.labels import muted_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.scroll_panel import scroll_panel
 
@@ -81,8 +83,7 @@ class AdvicePage(FinderPage):
         self.progress.setAccessibleName(tr("Time used for trials"))
         self.what.setObjectName("heading")
         self.what.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
-        self.left = QLabel(wordWrap=True)
-        self.left.setObjectName("muted")
+        self.left = muted_label(word_wrap=True)
         self.partial = AdviceTable(tr("Candidates tried so far"))
         self.partial.setSelectionMode(AdviceTable.SelectionMode.NoSelection)
         line = hbox((self.what, 1), self.cancel, spacing=6)
@@ -189,11 +190,10 @@ class AdviceOptions(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.time = QComboBox()
+        self.time = styled(QComboBox(), tip=tr("Time for all trials. Longer trials give more reliable results."))
         for seconds, title in TIMES.items():
             self.time.addItem(title, seconds)
         self.time.setCurrentIndex(self.time.findData(int(BUDGET_S)))
-        self.time.setToolTip(tr("Time for all trials. Longer trials give more reliable results."))
         self.machines = QSpinBox(minimum=1, maximum=1024)
         self.machines.setToolTip(
             tr("With more than one, the answer also predicts the speed on several machines like this one")
@@ -201,8 +201,7 @@ class AdviceOptions(QWidget):
         self.network = QDoubleSpinBox(minimum=0.1, maximum=3200, value=10, decimals=1, suffix=" Gbit/s")
         self.network.setLocale(locale())
         self.network.setToolTip(tr("Network speed between the machines, in each direction"))
-        self.ask = QPushButton(tr("Ask again"))
-        self.ask.setToolTip(tr("Asks with these settings"))
+        self.ask = push_button(tr("Ask again"), tip=tr("Asks with these settings"))
         layout = FlowLayout(self, spacing=14, line_spacing=6)
         layout.addWidget(_labelled(tr("&Time for trials"), self.time))
         layout.addWidget(_labelled("&Machines", self.machines))

@@ -11,6 +11,7 @@ from gui.format import clock
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.banner import Banner
+from gui.widgets.buttons import styled
 from gui.widgets.labels import IconLabel
 from gui.widgets.layouts import vbox
 
@@ -89,9 +90,7 @@ class AlertCards(QWidget):
 
 
 def _label(name: str) -> QLabel:
-    label = QLabel()
-    label.setObjectName(name)
-    label.setTextFormat(Qt.TextFormat.PlainText)
+    label = styled(QLabel(), name)
     label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
     return label
 

@@ -21,6 +21,7 @@ from engine.contract.problems import Problem
 from gui.alerts.rules import Kind, Rule, problems, summary
 from gui.style import icons
 from gui.translation import tr
+from gui.widgets.buttons import reset_button, styled
 from gui.widgets.editors import FloatEditor
 from gui.widgets.labels import ElidedLabel, muted_label
 from gui.widgets.layouts import hbox, vbox
@@ -53,21 +54,14 @@ class RuleRow(QWidget):
         self.fold.setIconSize(QSize(14, 14))
         self.fold.setAccessibleName(tr("Edit the rule {title}").format(title=kind.title))
         self.fold.toggled.connect(self._unfold)
-        self.on = QCheckBox(kind.title)
-        self.on.setToolTip(kind.meaning)
+        self.on = styled(QCheckBox(kind.title), tip=kind.meaning)
         self.on.toggled.connect(lambda on: self._change(msgspec.structs.replace(self._rule, on=on)))
-        self.summary = ElidedLabel()
-        self.summary.setObjectName("muted")
-        self.reset = QToolButton()
-        self.reset.setObjectName("flat")
-        self.reset.setIcon(icons.icon("reset", "muted"))
-        self.reset.setIconSize(QSize(14, 14))
-        self.reset.setToolTip(tr("Back to the default"))
-        self.reset.setAccessibleName(tr("Reset the rule {title}").format(title=kind.title))
-        self.reset.clicked.connect(lambda: self._change(self.kind.default))
-        policy = self.reset.sizePolicy()
-        policy.setRetainSizeWhenHidden(True)
-        self.reset.setSizePolicy(policy)
+        self.summary = styled(ElidedLabel(), "muted")
+        self.reset = reset_button(
+            lambda: self._change(kind.default),
+            tr("Reset the rule {title}").format(title=kind.title),
+            tr("Back to the default"),
+        )
         self.editors: RuleEditors | None = None
         head = hbox(self.fold, self.on, (self.summary, 1), self.reset, spacing=6)
         self._layout = vbox(head, spacing=2)

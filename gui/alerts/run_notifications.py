@@ -14,6 +14,7 @@ from engine.system.format import listed
 from gui.format import localised, significant
 from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.translation import tr
+from gui.widgets.buttons import push_button
 from gui.widgets.layouts import vbox
 from gui.widgets.problem_label import ProblemLabel
 
@@ -62,8 +63,7 @@ class RunNotifications(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.settings = QPushButton(tr("Settings …"))
-        self.settings.setAccessibleName(tr("Settings of the notifications about runs"))
+        self.settings = push_button(tr("Settings …"), name=tr("Settings of the notifications about runs"))
         self.test = QPushButton(tr("Test"))
         self.test.setAccessibleName(tr("Test the notifications about runs"))
         self.test.setToolTip(tr("Sends a test notification with made-up values"))
@@ -72,7 +72,6 @@ class RunNotifications(QWidget):
         self.summary.setObjectName("muted")
         self._problems, self._failed = ProblemLabel(), ProblemLabel()
         for label in (self.summary, self._result):
-            label.setTextFormat(Qt.TextFormat.PlainText)
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
             label.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
         self.setLayout(vbox(self.summary, self._problems, self._result, self._failed, spacing=4))

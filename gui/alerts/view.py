@@ -30,6 +30,7 @@ from gui.style import theme
 from gui.style.icons import icon
 from gui.translation import tr
 from gui.widgets.banner import Banner
+from gui.widgets.buttons import push_button, styled
 from gui.widgets.column_model import NOTHING, ColumnModel, Index, apply_table_style
 from gui.widgets.labels import ElidedLabel, heading_label, muted_label
 from gui.widgets.layouts import hbox, vbox
@@ -61,10 +62,8 @@ class AlertsView(QWidget):
         self._count = muted_label()
         self._history_count = muted_label()
         self._problem = Banner(parent=self)
-        self._tested = ElidedLabel()
-        self._tested.setObjectName("muted")
-        self.acknowledge_all = QPushButton(tr("Acknowledge all"))
-        self.acknowledge_all.clicked.connect(alerts.acknowledge_all)
+        self._tested = styled(ElidedLabel(), "muted")
+        self.acknowledge_all = push_button(tr("Acknowledge all"), alerts.acknowledge_all)
         self.test = QPushButton(tr("Test notification"))
         self.test.setToolTip(tr("Sends a notification to this desktop"))
         self.test.clicked.connect(lambda: alerts.test_requested.emit(self._show_tested))

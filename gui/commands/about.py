@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 
 from engine.system.files import read_file
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.layouts import vbox
 
 _NAME = re.compile(r"[\w.-]+")
@@ -95,8 +96,7 @@ class AboutDialog(QDialog):
             tr("Monitors the GPUs of a workstation and trains vision models on them. Built with:"),
             wordWrap=True,
         )
-        self.table = QTableWidget(len(self._packages), 3)
-        self.table.setAccessibleName(tr("Packages and their licenses"))
+        self.table = styled(QTableWidget(len(self._packages), 3), name=tr("Packages and their licenses"))
         self.table.setHorizontalHeaderLabels([tr("Package"), tr("Version"), tr("License")])
         self.table.verticalHeader().hide()
         self.table.setShowGrid(False)
@@ -112,8 +112,7 @@ class AboutDialog(QDialog):
                 item = QTableWidgetItem(text or "unknown")
                 item.setToolTip(text)
                 self.table.setItem(row, column, item)
-        self.text = QPlainTextEdit(readOnly=True)
-        self.text.setAccessibleName(tr("License text"))
+        self.text = styled(QPlainTextEdit(readOnly=True), name=tr("License text"))
         self.text.setTabChangesFocus(True)
         self.table.currentCellChanged.connect(lambda row, *_rest: self._show(row))
         parts = QSplitter(Qt.Orientation.Vertical)

@@ -9,7 +9,7 @@ from functools import partial
 
 from PySide6.QtCore import QAbstractListModel, QEvent, QModelIndex, QObject, QPersistentModelIndex, QRect, QSize, Qt
 from PySide6.QtGui import QKeyEvent, QKeySequence, QPainter, QPalette
-from PySide6.QtWidgets import QDialog, QLabel, QLineEdit, QListView, QStyledItemDelegate, QStyleOptionViewItem, QWidget
+from PySide6.QtWidgets import QDialog, QLineEdit, QListView, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from engine.contract.catalogue import Catalogue
 from engine.runs.folder import RunFolder, RunSummary
@@ -21,6 +21,8 @@ from gui.preferences.declared import SETTINGS
 from gui.style import theme
 from gui.titles import model_title, run_title, strategy_title
 from gui.translation import tr
+from gui.widgets.buttons import styled
+from gui.widgets.labels import muted_label
 from gui.widgets.layouts import vbox
 
 MOST_SHOWN = 100
@@ -162,21 +164,18 @@ class Palette(QDialog):
         self.setWindowTitle(tr("Command palette"))
         self.setObjectName("palette")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.field = QLineEdit()
+        self.field = styled(QLineEdit(), name=tr("Find anything"))
         self.field.setPlaceholderText(tr("Commands, settings, models, runs, datasets, GPUs…"))
-        self.field.setAccessibleName(tr("Find anything"))
         self.field.installEventFilter(self)
         self.field.textChanged.connect(self._search)
         self.model = EntryModel(self)
-        self.list = QListView()
-        self.list.setAccessibleName(tr("Matches"))
+        self.list = styled(QListView(), name=tr("Matches"))
         self.list.setModel(self.model)
         self.list.setItemDelegate(_Row(self.list))
         self.list.setUniformItemSizes(True)
         self.list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.list.clicked.connect(self._run)
-        self.hint = QLabel()
-        self.hint.setObjectName("muted")
+        self.hint = muted_label()
         self.setLayout(vbox(self.field, self.list, self.hint, margins=(10, 10, 10, 8)))
 
     def offer(self, entries: Sequence[Entry]) -> None:

@@ -15,7 +15,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QListWidget,
     QPlainTextEdit,
-    QPushButton,
     QSplitter,
     QWidget,
 )
@@ -25,6 +24,7 @@ from engine.system import paths
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from gui.sources.background import describe_error
 from gui.translation import tr
+from gui.widgets.buttons import push_button, styled
 from gui.widgets.file_dialogs import choose_target
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
@@ -49,19 +49,15 @@ class ReportDialog(QDialog):
         self.resize(820, 600)
         self.texts: dict[str, str] = {}
         self.state = QLabel(tr("Checking this machine and collecting logs…"), wordWrap=True)
-        self.files = QListWidget()
-        self.files.setAccessibleName(tr("Files of the report"))
+        self.files = styled(QListWidget(), name=tr("Files of the report"))
         self.files.currentTextChanged.connect(self._show)
-        self.text = QPlainTextEdit(readOnly=True)
-        self.text.setAccessibleName(tr("Text of the file"))
+        self.text = styled(QPlainTextEdit(readOnly=True), name=tr("Text of the file"))
         self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self.text.setTabChangesFocus(True)
         self.problem = ProblemLabel()
-        self.save = QPushButton(tr("&Save…"))
+        self.save = push_button(tr("&Save…"), self._choose_target)
         self.save.setEnabled(False)
-        self.save.clicked.connect(self._choose_target)
-        self.cancel = QPushButton(tr("Cancel"))
-        self.cancel.clicked.connect(self.close)
+        self.cancel = push_button(tr("Cancel"), self.close)
         parts = QSplitter(Qt.Orientation.Horizontal)
         parts.addWidget(self.files)
         parts.addWidget(self.text)

@@ -20,6 +20,8 @@ from engine.contract.problems import Problem
 from gui.actions import Action
 from gui.commands.keymap import Keymap
 from gui.translation import tr
+from gui.widgets.buttons import Act, push_button, styled
+from gui.widgets.labels import muted_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
 
@@ -38,12 +40,10 @@ class ShortcutsDialog(QDialog):
         self.resize(720, 560)
         self._keymap = keymap
         self._commands: list[Action] = []
-        self.search = QLineEdit(clearButtonEnabled=True)
+        self.search = styled(QLineEdit(clearButtonEnabled=True), name=tr("Search shortcuts"))
         self.search.setPlaceholderText(tr("Search commands and keys…"))
-        self.search.setAccessibleName(tr("Search shortcuts"))
         self.search.textChanged.connect(self._list)
-        self.table = QTableWidget(0, 3)
-        self.table.setAccessibleName(tr("Shortcuts"))
+        self.table = styled(QTableWidget(0, 3), name=tr("Shortcuts"))
         self.table.setHorizontalHeaderLabels([tr("Command"), tr("Description"), tr("Keys")])
         self.table.verticalHeader().hide()
         self.table.setShowGrid(False)
@@ -95,8 +95,7 @@ class ShortcutsDialog(QDialog):
         label = QLabel("&Keys")
         label.setBuddy(self.keys)
         row = hbox(label, (self.keys, 1), self.assign, self.none, self.reset, spacing=10)
-        hint = QLabel(_STANDARD, wordWrap=True)
-        hint.setObjectName("muted")
+        hint = muted_label(_STANDARD, word_wrap=True)
         foot = hbox((hint, 1), self.reset_all, spacing=10)
         self.setLayout(
             vbox(self.search, (self.table, 1), row, self.problem, foot, spacing=10, margins=(14, 12, 14, 14))
@@ -194,10 +193,7 @@ def _keys_text(action: Action) -> str:
     return ", ".join(key.toString(_NATIVE) for key in action.shortcuts())
 
 
-def _button(text: str, tip: str, act: object) -> QPushButton:
-    button = QPushButton(text)
-    button.setToolTip(tip)
-    button.setAccessibleDescription(tip)
+def _button(text: str, tip: str, act: Act) -> QPushButton:
+    button = push_button(text, act, tip=tip, description=tip)
     button.setAutoDefault(False)
-    button.clicked.connect(act)
     return button

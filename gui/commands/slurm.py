@@ -31,6 +31,7 @@ from gui.sources.background import Background, in_background
 from gui.sources.launcher import problem_of, resolved
 from gui.sources.settings import Settings
 from gui.translation import tr
+from gui.widgets.buttons import push_button
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
 
@@ -75,8 +76,8 @@ class SlurmDialog(QDialog):
         self.script.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self.script.setAccessibleName(tr("Script"))
         self.problem = ProblemLabel()
-        self.discard = QPushButton(tr("Discard &edits"))
-        self.submit = QPushButton("&Submit")
+        self.discard = push_button(tr("Discard &edits"), self._discard)
+        self.submit = push_button("&Submit", self._submit)
         self._lay_out()
         self._fill()
         for edit in self.texts.values():
@@ -85,8 +86,6 @@ class SlurmDialog(QDialog):
             spin.valueChanged.connect(self._write)
         self.setup.textChanged.connect(self._write)
         self.script.textChanged.connect(self._validate)
-        self.discard.clicked.connect(self._discard)
-        self.submit.clicked.connect(self._submit)
 
     def options(self) -> SlurmOptions:
         """Return the options in the fields."""

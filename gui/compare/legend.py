@@ -12,6 +12,7 @@ from gui.compare.compared_run import ComparedRun
 from gui.style import theme
 from gui.titles import model_title, strategy_title
 from gui.translation import tr
+from gui.widgets.buttons import tool_button
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.scroll_panel import scroll_panel
@@ -117,10 +118,4 @@ def _shorten(title: str) -> str:
 
 
 def _button(text: str, name: str, on_click: Callable[[], None]) -> QToolButton:
-    button = QToolButton()
-    button.setObjectName("flat")
-    button.setText(text)
-    button.setToolTip(name)
-    button.setAccessibleName(name)
-    button.clicked.connect(on_click)
-    return button
+    return tool_button(on_click, text=text, style="flat", name=name, tip=name)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent, QHideEvent, QShowEvent
-from PySide6.QtWidgets import QLabel, QPushButton, QSplitter, QStackedWidget, QTableView, QWidget
+from PySide6.QtWidgets import QPushButton, QSplitter, QStackedWidget, QTableView, QWidget
 
 from engine.runs.folder import RunFolder
 from engine.system import paths
@@ -26,7 +26,7 @@ from gui.titles import unread_words
 from gui.translation import tr
 from gui.widgets.curve_controls import CurveControls
 from gui.widgets.file_dialogs import choose_target, timestamped
-from gui.widgets.labels import EmptyState
+from gui.widgets.labels import EmptyState, heading_label, muted_label
 from gui.widgets.layouts import hbox, save_button, vbox
 from gui.widgets.run_drag import run_ids_in
 from gui.widgets.scroll_panel import scroll_panel
@@ -68,10 +68,8 @@ class ComparePage(QWidget):
         self._redraw_timer = QTimer(self, interval=0, singleShot=True)
         self.leave = back_action(self, "leave_comparison", tr("Back to the list of runs"))
         self.back = bind(QPushButton(), self.leave, tr("Back from the compared runs"))
-        self._title = QLabel()
-        self._title.setObjectName("heading")
-        self._state = QLabel(wordWrap=True)
-        self._state.setObjectName("muted")
+        self._title = heading_label()
+        self._state = muted_label(word_wrap=True)
         self.legend = Legend()
         self.curves = CompareCurves()
         self.controls = CompareControls(self.curves)

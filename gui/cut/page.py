@@ -20,7 +20,7 @@ from gui.cut.view import CutView
 from gui.sources.json_lines import JsonLinesProcess
 from gui.titles import SCHEDULES, model_title, rank_titles, strategy_title
 from gui.translation import tr
-from gui.widgets.labels import EmptyState
+from gui.widgets.labels import EmptyState, heading_label, muted_label
 from gui.widgets.layouts import fault_page, lay_out_page, working_page
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_panel
@@ -78,10 +78,8 @@ class CutPage(QWidget):
         self._names: dict[str, str] = {}
         self.leave = back_action(self, "leave_cut")
         self.back = bind(QPushButton(), self.leave, tr("Back from the cut"))
-        self.title = QLabel(tr("The cut of the model"))
-        self.title.setObjectName("heading")
-        self.subtitle = QLabel(wordWrap=True)
-        self.subtitle.setObjectName("muted")
+        self.title = heading_label(tr("The cut of the model"))
+        self.subtitle = muted_label(word_wrap=True)
         self.notice = ProblemLabel()
         self.view = CutView()
         self.activity = QLabel(alignment=Qt.AlignmentFlag.AlignCenter)

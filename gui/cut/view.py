@@ -17,8 +17,9 @@ from gui.cut.diagram import CutDiagram
 from gui.format import localised, milliseconds, size
 from gui.style import theme
 from gui.translation import tr
+from gui.widgets.buttons import push_button, styled
 from gui.widgets.column_model import LEFT, RIGHT, ColumnModel, Index
-from gui.widgets.labels import caption
+from gui.widgets.labels import caption, muted_label
 from gui.widgets.layouts import hbox, vbox
 
 HELP = tr(
@@ -34,18 +35,15 @@ class CutView(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.balance = QLabel(wordWrap=True)
-        self.balance.setObjectName("heading")
-        self.origin = QLabel(wordWrap=True)
-        self.origin.setObjectName("muted")
+        self.balance = styled(QLabel(wordWrap=True), "heading")
+        self.origin = muted_label(word_wrap=True)
         self.diagram = CutDiagram()
         self.model = StageTable(self)
         self.table = QTableView()
         self.automatic = QPushButton(tr("Automatic"))
         self.automatic.setAccessibleName(tr("Automatic cut"))
         self.automatic.setToolTip(tr("Back to the measured automatic cut (Home)"))
-        self.measure_again = QPushButton(tr("Measure again"))
-        self.measure_again.setAccessibleName(tr("Measure the cut again"))
+        self.measure_again = push_button(tr("Measure again"), name=tr("Measure the cut again"))
         self.use = QPushButton(tr("Use this cut"))
         self.use.setObjectName("primary")
         self.use.setToolTip(tr("Trains with this cut; reset Cuts in the form to return to automatic"))

@@ -24,6 +24,7 @@ from gui.sources.json_lines import JsonLinesProcess
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.banner import Banner
+from gui.widgets.buttons import styled
 from gui.widgets.editors import ComboBox
 from gui.widgets.labels import EmptyState, WrappingLabel, field_label, muted_label
 from gui.widgets.layouts import hbox, vbox
@@ -73,8 +74,7 @@ class DatasetPage(QWidget):
         self.back = bind(QPushButton(), self.leave, tr("Back from the dataset"))
         self.title = WrappingLabel(name="heading")
         self.subtitle = WrappingLabel(name="muted")
-        self.classes = ComboBox()
-        self.classes.setAccessibleName(tr("Class"))
+        self.classes = styled(ComboBox(), name=tr("Class"))
         self.classes.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.classes.setMinimumContentsLength(7)
         self.shown_as = ComboBox()
@@ -316,13 +316,11 @@ class DatasetPage(QWidget):
         column = vbox(heading, self.bars, self.mask_values, self.objects, self.problems, 1, spacing=6)
         column.setContentsMargins(8, 0, 8, 0)
         inside.setLayout(column)
-        area = QScrollArea(widgetResizable=True)
-        area.setObjectName("panel")
+        area = styled(QScrollArea(widgetResizable=True), "panel", name=tr("Classes and problems"))
         area.setFrameShape(QFrame.Shape.NoFrame)
         area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         area.setWidget(inside)
         area.setMinimumWidth(200)
-        area.setAccessibleName(tr("Classes and problems"))
         return area
 
 

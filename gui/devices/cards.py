@@ -18,7 +18,8 @@ from gui.sources.devices.device_format import joined, states
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.labels import ElidedLabel, field_label, muted_label
+from gui.widgets.buttons import styled
+from gui.widgets.labels import ElidedLabel, caption, field_label, muted_label
 from gui.widgets.layouts import hbox, vbox
 
 _MARGINS = (10, 8, 10, 10)
@@ -46,10 +47,8 @@ class GpuCard(QFrame):
         self.check = QCheckBox()
         self.check.toggled.connect(lambda _on: self.toggled.emit())
         self._name = ElidedLabel()
-        self._identity = ElidedLabel()
-        self._identity.setObjectName("muted")
-        self._note = QLabel(wordWrap=True)
-        self._note.setObjectName("warning")
+        self._identity = styled(ElidedLabel(), "muted")
+        self._note = caption("", "warning")
         self._memory_bar = MemoryBar(color)
         self._graphs = {
             "utilization_percent": MiniGraph(
@@ -149,16 +148,14 @@ class CpuCard(QFrame):
         def color() -> str:
             return theme.device_color(key)
 
-        self.check = QCheckBox("CPU")
-        self.check.setAccessibleName(self._title)
+        self.check = styled(QCheckBox("CPU"), name=self._title)
         self.check.toggled.connect(self._changed)
         self.workers = QSpinBox(minimum=1, maximum=2 * (os.cpu_count() or 1))
         self.workers.setAccessibleName(f"{self._title} workers")
         self.workers.setAccessibleDescription(tr("Number of worker processes on the CPU; each counts as a device"))
         self.workers.setToolTip(tr("Worker processes on the CPU; each counts as a device"))
         self.workers.valueChanged.connect(self._changed)
-        self._name = ElidedLabel()
-        self._name.setObjectName("muted")
+        self._name = styled(ElidedLabel(), "muted")
         self._bars = CoreBars(color)
         self._load = MiniGraph(tr("Load"), color, tr("Average load of all cores."))
         self._memory = MiniGraph(tr("Memory"), color, tr("Memory of this machine in use."))

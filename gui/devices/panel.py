@@ -154,7 +154,6 @@ class MachineDevices(QWidget):
         self._message = muted_label(
             tr("Connecting to {host} …").format(host=host) if host else tr("Looking for devices …"), word_wrap=True
         )
-        self._message.setTextFormat(Qt.TextFormat.PlainText)
         self._message.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._cpu = CpuCard(host)
         if host:
@@ -164,7 +163,6 @@ class MachineDevices(QWidget):
         self.setLayout(self._list)
         if host:
             heading = heading_label(host)
-            heading.setTextFormat(Qt.TextFormat.PlainText)
             self._list.addWidget(heading)
         self._list.addWidget(self._message)
         self._list.addWidget(self._cpu)

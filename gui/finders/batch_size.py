@@ -22,6 +22,8 @@ from gui.finders.page import FinderChild, FinderPage
 from gui.format import localised, significant, size_of
 from gui.style import theme
 from gui.translation import tr
+from gui.widgets.buttons import styled
+from gui.widgets.labels import muted_label
 from gui.widgets.layouts import vbox
 from gui.widgets.problem_label import ProblemLabel
 
@@ -47,9 +49,8 @@ class BatchPage(FinderPage):
     def results(self) -> QWidget:
         self.why = QLabel(wordWrap=True)
         self.none = ProblemLabel()
-        self.table = QTableWidget(0, len(HEAD))
+        self.table = styled(QTableWidget(0, len(HEAD)), name=tr("Tested batch sizes"))
         self.table.setHorizontalHeaderLabels(HEAD)
-        self.table.setAccessibleName(tr("Tested batch sizes"))
         self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
@@ -71,8 +72,7 @@ class BatchPage(FinderPage):
         self.plot.setLabel("left", "Images/s")
         for side in ("bottom", "left"):
             self.plot.getAxis(side).enableAutoSIPrefix(False)
-        self.rate = QLabel(wordWrap=True)
-        self.rate.setObjectName("muted")
+        self.rate = muted_label(word_wrap=True)
         theme.notifier.changed.connect(self.recolor)
         page = QWidget()
         page.setLayout(vbox(self.why, self.none, (self.table, 1), (self.plot, 1), self.rate, spacing=6))

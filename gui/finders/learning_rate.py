@@ -17,6 +17,7 @@ from gui.format import significant
 from gui.plots.themed import ThemedPlot
 from gui.style import theme
 from gui.translation import tr
+from gui.widgets.labels import muted_label
 from gui.widgets.layouts import vbox
 from gui.widgets.problem_label import ProblemLabel
 
@@ -116,13 +117,12 @@ class RatePage(FinderPage):
         self.plot.chosen.connect(lambda _rate: self.show_choice())
         self.why = QLabel(wordWrap=True)
         self.none = ProblemLabel()
-        self.legend = QLabel(
+        self.legend = muted_label(
             tr(
                 "Thick: smoothed loss. Thin: loss of each batch. Dashed: the suggestions below. Click to choose any rate."
             ),
-            wordWrap=True,
+            word_wrap=True,
         )
-        self.legend.setObjectName("muted")
         self.marks = {name: QPushButton(title) for name, title in MARKS.items()}
         row = QHBoxLayout()
         for name, button in self.marks.items():

@@ -21,7 +21,8 @@ from gui.format import localised, significant
 from gui.sources.json_lines import JsonLinesProcess
 from gui.titles import model_title, strategy_title
 from gui.translation import tr
-from gui.widgets.labels import EmptyState
+from gui.widgets.buttons import push_button
+from gui.widgets.labels import EmptyState, heading_label, muted_label
 from gui.widgets.layouts import fault_page, hbox, lay_out_page, vbox, working_page
 from gui.widgets.problem_label import ProblemLabel
 
@@ -83,10 +84,8 @@ class FinderPage(QWidget):
         self._tried: Job | None = None
         self.leave = back_action(self, f"leave_{self.target}")
         self.back = bind(QPushButton(), self.leave, tr("Back from {title}").format(title=title.lower()))
-        self.title = QLabel(title)
-        self.title.setObjectName("heading")
-        self.subtitle = QLabel(wordWrap=True)
-        self.subtitle.setObjectName("muted")
+        self.title = heading_label(title)
+        self.subtitle = muted_label(word_wrap=True)
         self.notice = ProblemLabel()
         self.what = QLabel(alignment=Qt.AlignmentFlag.AlignCenter)
         self.progress = QProgressBar()
@@ -94,8 +93,7 @@ class FinderPage(QWidget):
         self.fault = ProblemLabel()
         self.again = QPushButton(tr("Try again"))
         self.try_again = QPushButton(tr("Try again"))
-        self.use = QPushButton(NOTHING_CHOSEN)
-        self.use.setObjectName("primary")
+        self.use = push_button(NOTHING_CHOSEN, style="primary")
         self._stack = QStackedWidget()
         self._lay_out(empty)
         self._connect()

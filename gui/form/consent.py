@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QFontDatabase
-from PySide6.QtWidgets import QFrame, QLabel, QPlainTextEdit, QPushButton, QVBoxLayout
+from PySide6.QtWidgets import QFrame, QLabel, QPlainTextEdit, QVBoxLayout
 
 from engine.checks.disk import model_file_sha256
 from engine.runs.consent import agree
@@ -18,6 +18,7 @@ from engine.system.regular_files import UnusableFile, open_regular
 from gui.format import localised
 from gui.sources.background import in_background, reraise
 from gui.translation import tr
+from gui.widgets.buttons import push_button, styled
 from gui.widgets.layouts import hbox
 
 SHOWN_BYTES = 200_000
@@ -51,21 +52,16 @@ class ConsentBar(QFrame):
         self._sha256: str | None = None
         self._question = QLabel()
         self._question.setWordWrap(True)
-        self._show = QPushButton(tr("Show"))
-        self._show.setAccessibleName(tr("Show the model file"))
+        self._show = push_button(tr("Show"), name=tr("Show the model file"))
         self._show.setCheckable(True)
         self._show.toggled.connect(self._show_text)
-        self._allow = QPushButton(tr("Allow"))
-        self._allow.setAccessibleName(tr("Allow this model file to run"))
-        self._allow.clicked.connect(self._agree)
-        self._text = QPlainTextEdit()
+        self._allow = push_button(tr("Allow"), self._agree, name=tr("Allow this model file to run"))
+        self._text = styled(QPlainTextEdit(), name=tr("Text of the model file"))
         self._text.setReadOnly(True)
         self._text.setTabChangesFocus(True)
-        self._text.setAccessibleName(tr("Text of the model file"))
         self._text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self._text.setFixedHeight(180)  # lines are wrapped, so that nothing hides at their ends
-        self._cut = QLabel()
-        self._cut.setObjectName("warning")
+        self._cut = styled(QLabel(), "warning")
         self._cut.setWordWrap(True)
         self._cut.hide()
         self._text.hide()

@@ -7,7 +7,6 @@ from PySide6.QtWidgets import (
     QFrame,
     QPlainTextEdit,
     QProgressBar,
-    QPushButton,
     QScrollArea,
     QToolButton,
 )
@@ -20,6 +19,7 @@ from gui.dataset.reading_choices import ReadingChoices
 from gui.format import localised
 from gui.style import icons
 from gui.translation import tr
+from gui.widgets.buttons import push_button, styled, tool_button
 from gui.widgets.labels import WrappingLabel
 from gui.widgets.layouts import hbox, vbox
 
@@ -49,19 +49,15 @@ class DatasetCard(QFrame):
         self.readings = ReadingChoices(THUMBNAIL)
         self.readings.chosen.connect(self.chosen)
         self.readings.opened.connect(lambda: self.gallery_wanted.emit(0))
-        self._progress = QProgressBar()
-        self._progress.setAccessibleName(tr("Inspecting the folder"))
+        self._progress = styled(QProgressBar(), name=tr("Inspecting the folder"))
         self._progress.setMaximumHeight(14)
         self._progress.setTextVisible(False)
-        self._cancel = QPushButton(tr("Cancel"))
-        self._cancel.setAccessibleName(tr("Cancel the inspection"))
-        self._cancel.clicked.connect(self.cancelled)
+        self._cancel = push_button(tr("Cancel"), self.cancelled, name=tr("Cancel the inspection"))
         self.strip = ExampleList(THUMBNAIL, strip=True, captions=False)
         self.strip.opened.connect(self.gallery_wanted)
-        self.open = QToolButton()
-        self.open.setObjectName("flat")
-        self.open.setText(tr("Look closer…"))
-        self.open.clicked.connect(lambda: self.gallery_wanted.emit(max(0, self.strip.currentRow())))
+        self.open = tool_button(
+            lambda: self.gallery_wanted.emit(max(0, self.strip.currentRow())), text=tr("Look closer…"), style="flat"
+        )
         self._more = QToolButton()
         self._more.setObjectName("fold")
         self._more.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
@@ -69,16 +65,13 @@ class DatasetCard(QFrame):
         self._more.setText(tr("Counts per class"))
         self._more.setIcon(icons.icon("right", "muted", on="down"))
         self._more.setAccessibleName(tr("Counts per class"))
-        self._listing = QPlainTextEdit()
+        self._listing = styled(QPlainTextEdit(), name=tr("Unreadable files"))
         self._listing.setReadOnly(True)
         self._listing.setTabChangesFocus(True)
-        self._listing.setAccessibleName(tr("Unreadable files"))
         self._listing.setFixedHeight(110)
         self.bars = ClassBalance()
-        self._bars_area = QScrollArea(widgetResizable=True)
+        self._bars_area = styled(QScrollArea(widgetResizable=True), "panel", name=tr("Counts per class"))
         self._bars_area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self._bars_area.setObjectName("panel")
-        self._bars_area.setAccessibleName(tr("Counts per class"))
         self._bars_area.setWidget(self.bars)
         self._more.toggled.connect(self._show_listing)
         self._lay_out()

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from PySide6.QtCore import QEvent, QSize, Qt, Signal
-from PySide6.QtWidgets import QGridLayout, QLabel, QToolButton, QWidget
+from PySide6.QtCore import QEvent, Signal
+from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from engine.contract.job import Field
 from engine.contract.problems import Problem
-from gui.style import icons, theme
+from gui.style import theme
 from gui.translation import tr
-from gui.widgets.buttons import FoldButton
+from gui.widgets.buttons import FoldButton, reset_button, tool_button
 from gui.widgets.editors import Editor
-from gui.widgets.labels import ElidedLabel
+from gui.widgets.labels import ElidedLabel, muted_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
 
@@ -51,7 +51,11 @@ class FieldRow(QWidget):
         self._problems: tuple[Problem, ...] = ()
         self.label = QLabel(field.label)
         self.label.setBuddy(editor.control)
-        self.reset = self._reset_button()
+        self.reset = reset_button(
+            lambda: self.set_value(self.standard),
+            tr("Reset {label}").format(label=field.label),
+            tr("Reset to the default"),
+        )
         self._set_accessible_texts()
         self._lay_out()
         editor.edited.connect(self._edited)
@@ -74,7 +78,6 @@ class FieldRow(QWidget):
         # The strategy's note changes with the devices; wrapped, it would move the fields below.
         label = ElidedLabel() if self.field.name == "strategy" else QLabel(wordWrap=True)
         label.setObjectName("muted")
-        label.setTextFormat(Qt.TextFormat.PlainText)
         label.hide()
         if not self._stacked:
             self._grid.addWidget(label, 1, 0, 1, 3)
@@ -148,19 +151,6 @@ class FieldRow(QWidget):
         problems = " ".join(map(str, self._problems))
         self.editor.control.setAccessibleDescription(f"{problems} {self._help()}".strip())
 
-    def _reset_button(self) -> QToolButton:
-        button = QToolButton()
-        button.setObjectName("flat")
-        button.setIcon(icons.icon("reset", "muted"))
-        button.setIconSize(QSize(14, 14))
-        button.setAccessibleName(tr("Reset {label}").format(label=self.field.label))
-        button.setToolTip(tr("Reset to the default"))
-        button.clicked.connect(lambda: self.set_value(self.standard))
-        policy = button.sizePolicy()
-        policy.setRetainSizeWhenHidden(True)
-        button.setSizePolicy(policy)
-        return button
-
     def _lay_out(self) -> None:
         grid = self._grid = QGridLayout(self)
         grid.setContentsMargins(0, 0, 0, 0)
@@ -203,13 +193,10 @@ class CollapsibleSection(QWidget):
         self.rows = list(rows)
         self.body = QWidget()
         self.button = FoldButton(title, self.body)
-        self.mark = QLabel()
-        self.mark.setObjectName("muted")
-        self.reset = QToolButton()
-        self.reset.setObjectName("flat")
-        self.reset.setText(tr("Reset"))
-        self.reset.setAccessibleName(tr("Reset all {title} options").format(title=title))
-        self.reset.clicked.connect(self._reset_all)
+        self.mark = muted_label()
+        self.reset = tool_button(
+            self._reset_all, text=tr("Reset"), style="flat", name=tr("Reset all {title} options").format(title=title)
+        )
         self._lay_out()
         self.button.toggled.connect(self._count)
         for row in self.rows:

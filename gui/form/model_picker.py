@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from PySide6.QtCore import QStringListModel, Qt, QTimer
-from PySide6.QtWidgets import QCompleter, QToolButton
+from PySide6.QtWidgets import QCompleter
 
 from engine.contract.catalogue import ModelEntry
 from engine.contract.job import TIMM
@@ -13,6 +13,7 @@ from gui.format import localised
 from gui.style import icons
 from gui.translation import tr
 from gui.widgets import file_dialogs
+from gui.widgets.buttons import tool_button
 from gui.widgets.editors import Editor, PathLine
 
 
@@ -35,15 +36,12 @@ class ModelPicker(Editor):
         self._completer = self._make_completer()
         self.line.setCompleter(self._completer)
         self.line.textChanged.connect(lambda _text: self.edited.emit())
-        self.list_button = QToolButton()
-        self.list_button.setIcon(icons.icon("down", "muted"))
-        self.list_button.setAccessibleName(tr("All models"))
-        self.list_button.setToolTip(tr("All models"))
-        self.list_button.clicked.connect(self.show_all)
-        self.file_button = QToolButton()
-        self.file_button.setIcon(icons.icon("file", "muted"))
-        self.file_button.setAccessibleName(tr("Choose a Python file"))
-        self.file_button.clicked.connect(self.choose_file)
+        self.list_button = tool_button(
+            self.show_all, icon=icons.icon("down", "muted"), name=tr("All models"), tip=tr("All models")
+        )
+        self.file_button = tool_button(
+            self.choose_file, icon=icons.icon("file", "muted"), name=tr("Choose a Python file")
+        )
         layout = self.layout()
         assert layout is not None
         layout.addWidget(self.list_button)

@@ -27,6 +27,7 @@ from gui.form.submit import LabelCheck, SubmitBar
 from gui.sources.prefill import Prefill
 from gui.sources.settings import Settings
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.labels import IconLabel
 from gui.widgets.layouts import hbox, vbox
 
@@ -230,11 +231,8 @@ class JobPanel(QWidget):
             self.end_prefill()
 
     def _make_banner(self) -> None:
-        self.banner = QFrame()
-        self.banner.setObjectName("card")
-        self.banner.setAccessibleName(tr("Job of another run"))
+        self.banner = styled(QFrame(), "card", name=tr("Job of another run"))
         self.banner_text = QLabel(wordWrap=True)
-        self.banner_text.setTextFormat(Qt.TextFormat.PlainText)
         self.cancel = QPushButton(tr("Cancel"))
         self.cancel.setAccessibleName(tr("Cancel and return to your own job"))
         self.cancel.setToolTip(tr("Restores the previous job in the form (Esc)"))

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QDialog, QDialogButtonBox, QGridLayout, QLabel, QL
 
 from engine.contract.recipes import MAX_CHARACTERS, file_stem, recipe_path, title_problem
 from gui.translation import tr
+from gui.widgets.labels import caption
 from gui.widgets.layouts import vbox
 
 Save = Callable[[str, str], None]
@@ -35,9 +36,7 @@ class RecipeDialog(QDialog):
         self.name.setAccessibleName(tr("Name of the recipe"))
         self.about.setAccessibleName(tr("About the recipe"))
         self.about.setPlaceholderText(tr("When to use it, in one line"))
-        self.problem = QLabel(wordWrap=True)
-        self.problem.setObjectName("error")
-        self.problem.setTextFormat(Qt.TextFormat.PlainText)
+        self.problem = caption("", "error")
         self.problem.hide()
         self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Save | QDialogButtonBox.StandardButton.Cancel)
         self.buttons.accepted.connect(self._submit)

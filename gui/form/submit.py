@@ -24,6 +24,7 @@ from gui.sources.settings import Settings
 from gui.style import icons
 from gui.titles import device_title
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.labels import IconLabel
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
@@ -67,10 +68,7 @@ class SubmitBar(QWidget):
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.steps = StepList()
         self.reason = ProblemLabel()
-        self.queue = QLabel(wordWrap=True)
-        self.queue.setTextFormat(Qt.TextFormat.PlainText)
-        self.queue.setObjectName("muted")
-        self.queue.setAccessibleName(tr("When the run starts"))
+        self.queue = styled(QLabel(wordWrap=True), "muted", name=tr("When the run starts"))
         self.queue.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
         self.at_once = bind(QToolButton(), actions.start_at_once)
         self.train = bind(QPushButton(), actions.train)

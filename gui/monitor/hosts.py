@@ -13,7 +13,8 @@ from gui.format import counted
 from gui.sources.devices.hosts import Hosts
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.labels import heading_label, muted_label
+from gui.widgets.buttons import push_button, styled
+from gui.widgets.labels import caption, heading_label, muted_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.scroll_panel import scroll_panel
 
@@ -33,15 +34,12 @@ class HostDialog(QDialog):
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self._hosts = hosts
-        self.name = QLineEdit()
+        self.name = styled(QLineEdit(), name=tr("Name of the host"))
         self.name.setPlaceholderText("user@host")
-        self.name.setAccessibleName(tr("Name of the host"))
         self.name.returnPressed.connect(self._add)
-        self.add = QPushButton("&Add")
+        self.add = push_button("&Add", self._add)
         self.add.setAutoDefault(False)
-        self.add.clicked.connect(self._add)
-        self.problem = QLabel(wordWrap=True)
-        self.problem.setObjectName("error")
+        self.problem = caption("", "error")
         self.problem.hide()
         self.name.textChanged.connect(lambda _text: self.problem.hide())
         hint = muted_label(_HINT, word_wrap=True)

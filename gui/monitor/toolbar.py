@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QTabBar, QToolButto
 
 from gui.actions import Action, bind
 from gui.translation import tr
-from gui.widgets.buttons import make_menu_button
+from gui.widgets.buttons import make_menu_button, tool_button
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import muted_label
 
@@ -104,10 +104,9 @@ class Bar(QWidget):
             button.setVisible(view == GPUS)
 
     def _make_menu(self) -> QToolButton:
-        button = QToolButton()
-        button.setText(tr("More"))
-        button.setAccessibleName(tr("More"))
-        button.setToolTip(tr("Save the displayed data, or reset the energy counters"))
+        button = tool_button(
+            text=tr("More"), name=tr("More"), tip=tr("Save the displayed data, or reset the energy counters")
+        )
         make_menu_button(button)
         menu = QMenu(button)
         menu.addActions([self.acts["csv"], self.acts["png"]])
@@ -131,9 +130,6 @@ class _Tabs(QTabBar):
 
 
 def _toggle(text: str, meaning: str) -> QToolButton:
-    button = QToolButton()
-    button.setText(text)
+    button = tool_button(text=text, tip=meaning, description=meaning)
     button.setCheckable(True)
-    button.setToolTip(meaning)
-    button.setAccessibleDescription(meaning)
     return button

@@ -18,6 +18,7 @@ from gui.plots.view import PlotView
 from gui.sources.columns import Floats
 from gui.style import theme
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.layouts import vbox
 
 _FOCUS_WIDTH = 2
@@ -244,8 +245,7 @@ class LinePlot(QWidget):
     def _build_view(self) -> None:
         view = self._view = PlotView(self.group, narrow=self._dense)
         view.setAccessibleName(f"{self.title} plot area")
-        self._empty = QLabel(self._empty_text, view)
-        self._empty.setObjectName("muted")
+        self._empty = styled(QLabel(self._empty_text, view), "muted")
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._empty.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         view.box.moved_by_mouse.connect(self._moved_by_mouse)

@@ -14,7 +14,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QLineEdit,
     QSizePolicy,
-    QToolButton,
     QVBoxLayout,
     QWidget,
 )
@@ -26,7 +25,9 @@ from gui.preferences.store import Preferences
 from gui.sources.background import in_background, reraise
 from gui.style import icons, theme
 from gui.translation import tr
+from gui.widgets.buttons import reset_button, styled
 from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, PathEditor, TextEditor
+from gui.widgets.labels import muted_label
 from gui.widgets.layouts import vbox
 from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_panel
@@ -41,14 +42,12 @@ class PreferencesDialog(QDialog):
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.resize(700, 640)
-        self.search = QLineEdit(clearButtonEnabled=True)
+        self.search = styled(QLineEdit(clearButtonEnabled=True), name=tr("Search settings"))
         self.search.setPlaceholderText(tr("Search settings…"))
-        self.search.setAccessibleName(tr("Search settings"))
         self.search.textChanged.connect(self._search)
         self.rows = {setting.key: SettingRow(setting, preferences) for setting in SETTINGS}
         self._headings = {title: QLabel(title) for title in sections()}
-        self._no_match = QLabel()
-        self._no_match.setObjectName("muted")
+        self._no_match = muted_label()
         self._no_match.hide()
         self._lay_out()
         QShortcut(QKeySequence(QKeySequence.StandardKey.Find), self).activated.connect(self._focus_search)
@@ -124,18 +123,11 @@ class SettingRow(QWidget):
         self.label.setFixedWidth(theme.scaled(TITLE_WIDTH))
         self.label.setContentsMargins(0, 6, 0, 0)
         self.label.setBuddy(control)
-        self.reset = QToolButton()
-        self.reset.setObjectName("flat")
+        self.reset = reset_button(self._reset, tr("Reset {title}").format(title=setting.title), "")
         self.reset.setIcon(icons.icon("reset", "accent"))
         self.reset.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.reset.setAccessibleName(tr("Reset {title}").format(title=setting.title))
-        self.reset.clicked.connect(self._reset)
-        policy = self.reset.sizePolicy()
-        policy.setRetainSizeWhenHidden(True)
-        self.reset.setSizePolicy(policy)
-        self.help = QLabel(setting.help)
+        self.help = muted_label(setting.help)
         self.help.setWordWrap(True)
-        self.help.setObjectName("muted")
         self.help.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
         self.problem = ProblemLabel()
         self._lay_out()

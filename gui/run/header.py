@@ -25,6 +25,7 @@ from gui.sources.run_status import RunStatus, StatusLabel, first_sentence
 from gui.style import icons
 from gui.titles import devices_words, model_title, strategy_title
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.curve_controls import CurveControls
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox, tab_bar, vbox
@@ -66,8 +67,7 @@ class RunHeader(QWidget):
         self._run: RunFolder | None = None
         self._job: Job | None = None
         self._label: StatusLabel = "Idle"
-        self._title = ElidedLabel()
-        self._title.setObjectName("title")
+        self._title = styled(ElidedLabel(), "title")
         self._state = QLabel(wordWrap=True)
         self.result = ResultCard()
         self.notes = NotesView()

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QLabel, QPlainTextEdit, QToolButton, QWidget
 from gui.sources.run_data import Line, LineKind
 from gui.style import theme
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.layouts import hbox, vbox
 
 MAX_LINES = 20_000
@@ -28,9 +29,7 @@ class LogView(QWidget):
         self._is_following = True
         heading = QLabel("&Log")
         heading.setObjectName("heading")
-        self.text = QPlainTextEdit(readOnly=True)
-        self.text.setObjectName("log")
-        self.text.setAccessibleName(tr("Log"))
+        self.text = styled(QPlainTextEdit(readOnly=True), "log", name=tr("Log"))
         self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self.text.setMaximumBlockCount(MAX_LINES)
         self.text.setPlaceholderText(tr("The run's log appears here."))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QProgressBar, QStackedWidget, QVBoxLayout, QWidget
 
 from engine.contract.inference.messages import Order
 from engine.contract.messages import Progress
@@ -13,6 +13,7 @@ from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from gui.sources.inference_child import InferenceChild, progress_words
 from gui.translation import tr
+from gui.widgets.buttons import push_button, styled
 from gui.widgets.layouts import fault_page, working_page
 from gui.widgets.problem_label import ProblemLabel
 
@@ -52,20 +53,16 @@ class OrderPages(QStackedWidget):
         self.activity = QLabel(alignment=Qt.AlignmentFlag.AlignCenter)
         self.progress = QProgressBar()
         self.warnings = ProblemLabel()
-        self.cancel = QPushButton(tr("Cancel"))
-        self.cancel.setAccessibleName(f"Cancel {title[0].lower()}{title[1:]}")
+        self.cancel = push_button(tr("Cancel"), self._cancel, name=f"Cancel {title[0].lower()}{title[1:]}")
         self.failure = ProblemLabel()
-        self.retry = QPushButton(tr("Change and try again"))
+        self.retry = push_button(tr("Change and try again"), self.show_form)
         working = working_page(self.activity, self.progress, self.cancel, f"{title}: progress")
         column = working.layout()
         assert isinstance(column, QVBoxLayout)
         column.insertWidget(column.count() - 1, self.warnings)
-        wait = QLabel(reading, alignment=Qt.AlignmentFlag.AlignCenter)
-        wait.setObjectName("muted")
+        wait = styled(QLabel(reading, alignment=Qt.AlignmentFlag.AlignCenter), "muted")
         for page in (form, working, fault_page(self.failure, self.retry), result, wait):
             self.addWidget(page)
-        self.cancel.clicked.connect(self._cancel)
-        self.retry.clicked.connect(self.show_form)
         self.child.progress.connect(self._show_progress)
         self.child.done.connect(self._on_done)
         self.child.refused.connect(self._on_refused)

@@ -30,6 +30,7 @@ from gui.sources.settings import Settings
 from gui.style import theme
 from gui.translation import tr
 from gui.welcome.page import WelcomePage
+from gui.widgets.buttons import styled
 from gui.widgets.file_dialogs import choose, choose_target
 from gui.widgets.layouts import vbox
 from gui.widgets.scroll_panel import FrontStack
@@ -249,8 +250,7 @@ class RunPage(QWidget):
             splitter.setStretchFactor(splitter.indexOf(widget), stretch)
         self.log.setMinimumHeight(140)
         # A splitter in a scroll area of its own, since layouts with wrapped texts ask for their preferred height.
-        scroll = QScrollArea(widgetResizable=True)
-        scroll.setObjectName("panel")
+        scroll = styled(QScrollArea(widgetResizable=True), "panel")
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         scroll.setWidget(splitter)
         curves = QWidget()

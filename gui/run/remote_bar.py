@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QLabel, QMenu, QPushButton, QWidget
+from PySide6.QtWidgets import QMenu, QPushButton, QWidget
 
 from engine.contract.nodes import FetchProgress, RunFile
 from engine.runs.folder import RunFolder
@@ -14,6 +14,8 @@ from gui.format import size, size_of
 from gui.sources.background import in_background
 from gui.sources.remote_runs import FileFetch, QueryFailed, files_of
 from gui.translation import tr
+from gui.widgets.buttons import push_button
+from gui.widgets.labels import muted_label
 from gui.widgets.layouts import hbox
 
 
@@ -30,18 +32,14 @@ class RemoteBar(QWidget):
         super().__init__(parent)
         self._run: RunFolder | None = None
         self._path = ""
-        self.label = QLabel(wordWrap=True)
-        self.label.setObjectName("muted")
-        self.label.setTextFormat(Qt.TextFormat.PlainText)
+        self.label = muted_label(word_wrap=True)
         self.label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.button = QPushButton(tr("Fetch file …"))
         self.button.setToolTip(tr("Copies a checkpoint or a log of this run to this machine"))
-        self.cancel = QPushButton(tr("Cancel"))
-        self.cancel.setToolTip(tr("Keeps the partial data"))
+        self.cancel = push_button(tr("Cancel"), self._cancel, tip=tr("Keeps the partial data"))
         self.files = FileFetch(self)
         self.setLayout(hbox((self.label, 1), self.button, self.cancel))
         self.button.clicked.connect(self._list_files)
-        self.cancel.clicked.connect(self._cancel)
         self.files.progress.connect(self._show_progress)
         self.files.done.connect(self._on_done)
         self.files.refused.connect(self._show_state)

@@ -18,6 +18,7 @@ from gui.format import localised, size
 from gui.sources.run_data import RunData
 from gui.style import icons
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.file_dialogs import reveal
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox
@@ -39,9 +40,7 @@ class ResultCard(QWidget):
         super().__init__(parent)
         self._folder = ""
         self.code = ""
-        self._text = ElidedLabel()
-        self._text.setObjectName("muted")
-        self._text.setAccessibleName(tr("Result"))
+        self._text = styled(ElidedLabel(), "muted", name=tr("Result"))
         self.copy = _button(
             "copy", tr("Copy loading code"), tr("Copies the PyTorch code that loads the best checkpoint")
         )

@@ -13,6 +13,7 @@ from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
 from gui.style import theme
 from gui.translation import tr
+from gui.widgets.buttons import styled, tool_button
 from gui.widgets.layouts import hbox
 
 _KEYS = tr("Left and Right step through the validations; Home and End go to the first and the newest")
@@ -42,9 +43,7 @@ class ValidationSlider(QWidget):
         self.best.setText(tr("Best"))
         self.best.setToolTip(tr("Shows the validation of the best checkpoint (B)"))
         self.best.setAccessibleName(tr("Show the validation of the best checkpoint"))
-        self.slider = QSlider(Qt.Orientation.Horizontal)
-        self.slider.setAccessibleName(tr("Validation"))
-        self.slider.setToolTip(_KEYS)
+        self.slider = styled(QSlider(Qt.Orientation.Horizontal), name=tr("Validation"), tip=_KEYS)
         self.slider.setMinimumWidth(90)
         self.slider.setPageStep(10)
         self.label = QLabel()
@@ -112,9 +111,6 @@ class ValidationSlider(QWidget):
 
 
 def _step_button(text: str, name: str) -> QToolButton:
-    button = QToolButton()
-    button.setText(text)
-    button.setToolTip(name)
-    button.setAccessibleName(name)
+    button = tool_button(text=text, name=name, tip=name)
     button.setAutoRepeat(True)
     return button

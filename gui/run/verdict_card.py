@@ -14,6 +14,7 @@ from engine.contract.problems import Choice
 from gui.sources.run_data import RunData
 from gui.titles import changes_words
 from gui.translation import tr
+from gui.widgets.buttons import push_button, styled
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox
 
@@ -39,9 +40,7 @@ class VerdictCard(QFrame):
         super().__init__(parent)
         self.setObjectName("card")
         self._advice: _Advice | None = None
-        self.sentence = ElidedLabel()
-        self.sentence.setObjectName("heading")
-        self.sentence.setAccessibleName(tr("Advice after the run"))
+        self.sentence = styled(ElidedLabel(), "heading", name=tr("Advice after the run"))
         self.buttons: list[QPushButton] = []
         self._row = hbox((self.sentence, 1), margins=(8, 2, 2, 2))
         self.setLayout(self._row)
@@ -64,11 +63,10 @@ class VerdictCard(QFrame):
         self.setVisible(advice is not None)
 
     def _button(self, choice: Choice, further: bool) -> QPushButton:
-        button = QPushButton(choice.title)
+        button = push_button(choice.title, lambda: self.requested.emit(choice.values, further))
         what = "this run into the form to train it further" if further else "a new run into the form"
         button.setToolTip(tr("Puts {what}: {values}").format(what=what, values=changes_words(choice.values)))
         button.setAccessibleDescription(button.toolTip())
-        button.clicked.connect(lambda: self.requested.emit(choice.values, further))
         self._row.addWidget(button)
         return button
 

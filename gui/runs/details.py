@@ -36,6 +36,7 @@ from gui.sources.background import in_background
 from gui.sources.checkpoints import Checkpoint, checkpoints_of
 from gui.titles import SCHEDULES, devices_words, doing, model_title, option_fields, run_title, strategy_title
 from gui.translation import tr
+from gui.widgets.buttons import styled, tool_button
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import ElidedLabel, EmptyState, field_label
 from gui.widgets.layouts import vbox
@@ -75,18 +76,14 @@ class Details(QWidget):
         self._fields: DetailFields | None = None
         self._run: RunSummary | None = None
         self._is_dirty = False
-        self._heading = ElidedLabel()
-        self._heading.setObjectName("heading")
+        self._heading = styled(ElidedLabel(), "heading")
         self.state = QLabel(wordWrap=True)
-        self.state.setTextFormat(Qt.TextFormat.PlainText)
         self.state.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.facts = self._create_facts()
-        self.tags = QLineEdit()
+        self.tags = styled(QLineEdit(), name=tr("Tags of the selected run"))
         self.tags.setPlaceholderText(tr("Separate with commas"))
-        self.tags.setAccessibleName(tr("Tags of the selected run"))
-        self.notes = QPlainTextEdit()
+        self.notes = styled(QPlainTextEdit(), name=tr("Notes on the selected run"))
         self.notes.setPlaceholderText(tr("What you tried and what you found…"))
-        self.notes.setAccessibleName(tr("Notes on the selected run"))
         self.notes.setTabChangesFocus(True)
         self._save_timer = QTimer(self, interval=_SAVE_DELAY_MS, singleShot=True)
         self._save_timer.timeout.connect(self.save)
@@ -136,8 +133,7 @@ class Details(QWidget):
         super().hideEvent(event)
 
     def _create_facts(self) -> QTreeWidget:
-        tree = QTreeWidget()
-        tree.setAccessibleName(tr("Job and checkpoints of the selected run"))
+        tree = styled(QTreeWidget(), name=tr("Job and checkpoints of the selected run"))
         tree.setColumnCount(3)
         tree.setHeaderHidden(True)
         tree.setRootIsDecorated(False)
@@ -213,13 +209,11 @@ class Details(QWidget):
         else:
             tip = tr("Opens a new run in the form that continues from here")
         item.setToolTip(0, f"{tip} (Enter)")
-        button = QToolButton()
-        button.setText(tr("Fork"))
-        button.setAccessibleName(tr("Fork from {name}").format(name=checkpoint.name))
-        button.setToolTip(tip)
+        button = tool_button(
+            lambda: self._fork(item), text=tr("Fork"), name=tr("Fork from {name}").format(name=checkpoint.name), tip=tip
+        )
         button.setStyleSheet(f"min-height: {_ROW_HEIGHT - 6}px; padding: 0 6px;")
         button.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        button.clicked.connect(lambda: self._fork(item))
         return button
 
     def _fork(self, item: QTreeWidgetItem) -> None:

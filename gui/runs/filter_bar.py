@@ -14,6 +14,7 @@ from gui.format import localised
 from gui.runs.table import RunFilter
 from gui.titles import model_title, strategy_title
 from gui.translation import tr
+from gui.widgets.buttons import styled, tool_button
 from gui.widgets.editors import ComboBox
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import labelled
@@ -44,9 +45,8 @@ class FilterBar(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.text = QLineEdit(clearButtonEnabled=True)
+        self.text = styled(QLineEdit(clearButtonEnabled=True), name=tr("Search runs"))
         self.text.setPlaceholderText(tr("Name, model, tag, notes…"))
-        self.text.setAccessibleName(tr("Search runs"))
         self.text.setMinimumWidth(190)
         self.state = _combo("state")
         self.model = _combo("model")
@@ -134,15 +134,11 @@ class FilterBar(QWidget):
 
 
 def _button(text: str, tip: str) -> QToolButton:
-    button = QToolButton()
-    button.setText(text)
-    button.setToolTip(tip)
-    return button
+    return tool_button(text=text, tip=tip)
 
 
 def _combo(criterion: str) -> QComboBox:
-    combo = ComboBox()
-    combo.setAccessibleName(tr("Runs by {criterion}").format(criterion=criterion))
+    combo = styled(ComboBox(), name=tr("Runs by {criterion}").format(criterion=criterion))
     combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
     combo.setMinimumContentsLength(_MIN_CHARACTERS)
     combo.addItem(tr("Any"), "")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QPushButton, QToolButton, QWidget
+from PySide6.QtWidgets import QPushButton, QWidget
 
 from engine.runs.folder import RunSummary
 from gui.format import localised, moment
 from gui.titles import doing, model_title, run_title
 from gui.translation import tr
 from gui.widgets.banner import Banner
+from gui.widgets.buttons import tool_button
 from gui.widgets.layouts import hbox, vbox
 
 _MAX_BANNERS = 2
@@ -38,10 +39,7 @@ class InterruptedRuns(QWidget):
         self.setAccessibleName(tr("Interrupted runs"))
         self._runs: list[RunSummary] = []
         self._banners: list[Banner] = []
-        self._more = QToolButton()
-        self._more.setText(tr("Show all"))
-        self._more.setObjectName("flat")
-        self._more.clicked.connect(self.show_all)
+        self._more = tool_button(self.show_all, text=tr("Show all"), style="flat")
         self._layout = vbox(hbox(self._more, 1), spacing=4)
         self.setLayout(self._layout)
         self.hide()

@@ -20,6 +20,7 @@ from gui.sources.run_queue import CannotReturn, QueuePosition, put_back, queue_p
 from gui.style.icons import icon
 from gui.translation import tr
 from gui.widgets.banner import QuestionBar
+from gui.widgets.buttons import styled
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import muted_label
 from gui.widgets.layouts import vbox
@@ -110,8 +111,7 @@ class QueueView(QWidget):
         }
         self.buttons = {name: bind(QPushButton(), action) for name, action in self.acts.items()}
         self.reading = SingleFlight(self, lambda: queue_positions, self._on_read, self._on_unread)
-        self._card = QFrame()
-        self._card.setObjectName("card")
+        self._card = styled(QFrame(), "card")
         self._error = ""
         self._removed: QueuePosition | None = None
         self._timer = QTimer(self, interval=POLL_MS)

@@ -10,7 +10,6 @@ from PySide6.QtWidgets import (
     QComboBox,
     QDialog,
     QLabel,
-    QPushButton,
     QTreeWidget,
     QTreeWidgetItem,
     QWidget,
@@ -24,6 +23,7 @@ from gui.sources.remote_runs import QueryFailed, runs_of
 from gui.style import theme
 from gui.titles import model_title, run_title
 from gui.translation import tr
+from gui.widgets.buttons import push_button, styled
 from gui.widgets.layouts import hbox, vbox
 
 
@@ -42,25 +42,18 @@ class RemoteRunsDialog(QDialog):
         self.setObjectName("panel")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self._hosts = hosts
-        self.host = QComboBox()
-        self.host.setAccessibleName(tr("Host"))
-        self.reload = QPushButton("&Refresh")
+        self.host = styled(QComboBox(), name=tr("Host"))
+        self.reload = push_button("&Refresh", self.refresh)
         self.reload.setAutoDefault(False)
-        self.state = QLabel(wordWrap=True)
-        self.state.setTextFormat(Qt.TextFormat.PlainText)
-        self.state.setAccessibleName(tr("State of the request"))
-        self.list = QTreeWidget()
-        self.list.setAccessibleName(tr("Runs of the host"))
+        self.state = styled(QLabel(wordWrap=True), name=tr("State of the request"))
+        self.list = styled(QTreeWidget(), name=tr("Runs of the host"))
         self.list.setHeaderLabels([tr("Run"), tr("Model"), tr("State"), tr("Started")])
         self.list.setRootIsDecorated(False)
-        self.open_button = QPushButton("&Open")
-        self.open_button.setObjectName("primary")
+        self.open_button = push_button("&Open", self._choose, style="primary")
         self._lay_out()
         self.host.currentIndexChanged.connect(lambda _index: self.refresh())
-        self.reload.clicked.connect(self.refresh)
         self.list.itemSelectionChanged.connect(self._update_open)
         self.list.itemActivated.connect(lambda _item, _column: self._choose())
-        self.open_button.clicked.connect(self._choose)
         hosts.changed.connect(self._update_hosts)
 
     def showEvent(self, event: QShowEvent) -> None:

@@ -17,6 +17,7 @@ from gui.format import number_in
 from gui.sources.search_data import value_words
 from gui.style import icons, theme
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, IntEditor, TextEditor
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.layouts import hbox
@@ -102,9 +103,8 @@ class DimensionRow(QWidget):
         return int(number) if self.field.kind == "int" and number.is_integer() else number
 
     def _lay_out(self) -> None:
-        label = QLabel(self.field.label, wordWrap=True)
+        label = styled(QLabel(self.field.label, wordWrap=True), tip=self.field.help)
         label.setFixedWidth(theme.scaled(LABEL_WIDTH + 20))
-        label.setToolTip(self.field.help)
         grid = QGridLayout(self)
         grid.setContentsMargins(0, 0, 0, 0)
         grid.setHorizontalSpacing(6)

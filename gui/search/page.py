@@ -8,7 +8,7 @@ from typing import Any
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QHeaderView, QLabel, QPushButton, QStackedWidget, QWidget
+from PySide6.QtWidgets import QHeaderView, QPushButton, QStackedWidget, QWidget
 
 from engine.contract.search import Search, Status
 from engine.runs.folder import RunFolder
@@ -25,7 +25,7 @@ from gui.sources.searches import Searches, SearchLine
 from gui.style.icons import icon
 from gui.translation import tr
 from gui.widgets.banner import Banner
-from gui.widgets.labels import muted_label
+from gui.widgets.labels import heading_label, muted_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.row_model import Column, RowModel, RowTable
 
@@ -68,8 +68,7 @@ class SearchPage(QWidget):
         self.form = SearchForm()
         self.leave = back_action(self, "leave_search", tr("Back"))
         self.new = Action(self, "new_search", tr("New search…"), tr("Searches the settings of the job in the form"))
-        self.title = QLabel(tr("Searches"))
-        self.title.setObjectName("heading")
+        self.title = heading_label(tr("Searches"))
         self.notice = Banner(name=tr("About the searches"), close=tr("Dismiss the notice"))
         self.new_button = bind(QPushButton(), self.new)
         self.first_button = bind(QPushButton(), self.new, tr("Create the first search"))

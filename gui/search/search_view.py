@@ -20,6 +20,7 @@ from gui.sources.search_data import Axis, SearchData, field_label, goal_words, v
 from gui.style.icons import icon
 from gui.translation import tr
 from gui.widgets.banner import Banner, QuestionBar
+from gui.widgets.buttons import styled
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import muted_label
 from gui.widgets.layouts import hbox, vbox
@@ -59,8 +60,7 @@ class SearchView(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.data: SearchData | None = None
-        self.progress = QProgressBar()
-        self.progress.setAccessibleName(tr("Progress of the search"))
+        self.progress = styled(QProgressBar(), name=tr("Progress of the search"))
         self.progress.setTextVisible(False)
         self.progress.setFixedHeight(10)
         self.progress_text = muted_label(word_wrap=True)

@@ -22,7 +22,8 @@ from engine.checks.torch_build import installed_torch
 from engine.contract.devices import Snapshot
 from gui.sources.background import in_background, reraise
 from gui.translation import tr
-from gui.widgets.labels import IconLabel
+from gui.widgets.buttons import push_button, styled
+from gui.widgets.labels import IconLabel, caption, heading_label, muted_label
 from gui.widgets.layouts import vbox
 from gui.widgets.scroll_panel import scroll_column
 
@@ -52,17 +53,13 @@ class WelcomePage(QWidget):
         self._machine: list[Finding] = []
         self._disk: list[Finding] | None = None
         self.rows: list[FindingRow] = []
-        title = QLabel(tr("Welcome to Footplate"), wordWrap=True)
-        title.setObjectName("welcome")
-        about = QLabel(tr("Train vision models on this machine and monitor its devices."), wordWrap=True)
-        about.setObjectName("muted")
+        title = caption(tr("Welcome to Footplate"), "welcome")
+        about = muted_label(tr("Train vision models on this machine and monitor its devices."), word_wrap=True)
         self.sample = QPushButton(tr("Train the sample"))
         self.sample.setObjectName("primary")
         self.sample.clicked.connect(lambda: self.sample_requested.emit(self.has_usable_gpu))
-        self.open = QPushButton(tr("Open a folder…"))
-        self.open.clicked.connect(self.folder_requested)
-        self.watch = QPushButton(tr("Monitor the devices"))
-        self.watch.clicked.connect(self.monitor_requested)
+        self.open = push_button(tr("Open a folder…"), self.folder_requested)
+        self.watch = push_button(tr("Monitor the devices"), self.monitor_requested)
         column = QWidget()
         column.setMaximumWidth(_WIDTH)
         layout = vbox(2, title, about, spacing=6, margins=(28, 24, 28, 24))
@@ -129,8 +126,7 @@ class WelcomePage(QWidget):
         card.setObjectName("card")
         heading = QLabel(tr("This machine"))
         heading.setObjectName("heading")
-        self._checking_label = QLabel(_CHECKING)
-        self._checking_label.setObjectName("muted")
+        self._checking_label = muted_label(_CHECKING)
         self._list = vbox(heading, self._checking_label, spacing=9, margins=(16, 12, 16, 14))
         card.setLayout(self._list)
         return card
@@ -161,12 +157,10 @@ class FindingRow(QWidget):
 
     def __init__(self, finding: Finding) -> None:
         super().__init__()
-        topic = QLabel(finding.topic)
-        topic.setObjectName("heading")
+        topic = heading_label(finding.topic)
         topic.setMinimumWidth(_TOPIC_WIDTH)
-        self.text = QLabel(_sentence(finding.text), wordWrap=True)
+        self.text = styled(QLabel(_sentence(finding.text), wordWrap=True), name=str(finding))
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.text.setAccessibleName(str(finding))
         self.copy = QPushButton(tr("Copy the command"))
         self.copy.setAccessibleDescription(finding.command)
         self.copy.setToolTip(finding.command)
@@ -184,9 +178,7 @@ class FindingRow(QWidget):
             remedy = finding.remedy.removesuffix(finding.command).rstrip()
             self.text.setText(f"{self.text.text()} {remedy}")
         if finding.command:
-            command = QLabel(_breakable(finding.command), wordWrap=True)
-            command.setObjectName("muted")
-            command.setAccessibleName(finding.command)
+            command = styled(QLabel(_breakable(finding.command), wordWrap=True), "muted", name=finding.command)
             grid.addWidget(command, 1, 2, top)
             grid.addWidget(self.copy, 2, 2, Qt.AlignmentFlag.AlignLeft)
 

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QToolButton, QWidget
 from engine.system.plain_text import shortened
 from gui.style import icons
 from gui.translation import tr
+from gui.widgets.buttons import tool_button
 from gui.widgets.labels import IconLabel
 from gui.widgets.layouts import hbox
 
@@ -42,7 +43,6 @@ class Banner(QFrame):
         self._severity: Severity | None = None
         self.label = QLabel(wordWrap=True)
         self.setAccessibleName(name)
-        self.label.setTextFormat(Qt.TextFormat.PlainText)
         self.label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         row = hbox((self._mark, 0, Qt.AlignmentFlag.AlignVCenter), (self.label, 1), *buttons, margins=(12, 4, 8, 4))
         self.setLayout(row)
@@ -76,11 +76,7 @@ class Banner(QFrame):
         return self.label.text()
 
     def _cross(self, name: str) -> QToolButton:
-        cross = QToolButton()
-        cross.setObjectName("flat")
-        cross.setIcon(icons.icon("close", "muted"))
-        cross.setAccessibleName(name)
-        cross.clicked.connect(self.hide)
+        cross = tool_button(self.hide, icon=icons.icon("close", "muted"), style="flat", name=name)
         cross.clicked.connect(self.closed)
         return cross
 

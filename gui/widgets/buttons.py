@@ -1,11 +1,58 @@
-"""Buttons that open a menu or fold a section."""
+"""Widgets with their names and tips, and buttons that open a menu or fold a section."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QSizePolicy, QToolButton, QWidget
+from collections.abc import Callable
+from typing import TypeVar
+
+from PySide6.QtCore import QSize, Qt, SignalInstance
+from PySide6.QtGui import QIcon
+from PySide6.QtWidgets import QAbstractButton, QPushButton, QSizePolicy, QToolButton, QWidget
 
 from gui.style import icons
+
+Act = Callable[..., object] | SignalInstance
+_Widget = TypeVar("_Widget", bound=QWidget)
+_Button = TypeVar("_Button", bound=QAbstractButton)
+
+
+def styled(widget: _Widget, style: str = "", *, name: str = "", tip: str = "", description: str = "") -> _Widget:
+    """Return `widget` with an object name that the style sheet knows, accessible texts and a tool tip; "" sets none."""
+    for text, setter in (
+        (style, widget.setObjectName),
+        (name, widget.setAccessibleName),
+        (tip, widget.setToolTip),
+        (description, widget.setAccessibleDescription),
+    ):
+        if text:
+            setter(text)
+    return widget
+
+
+def push_button(text: str, act: Act | None = None, style: str = "", **texts: str) -> QPushButton:
+    """Return a button that calls `act` when it is pressed; `texts` are those of `styled`."""
+    return _connected(styled(QPushButton(text), style, **texts), act)
+
+
+def tool_button(
+    act: Act | None = None, *, text: str = "", icon: QIcon | None = None, style: str = "", **texts: str
+) -> QToolButton:
+    """Return a button with a text or an icon that calls `act` when it is pressed; `texts` are those of `styled`."""
+    button = styled(QToolButton(), style, **texts)
+    button.setText(text)
+    if icon is not None:
+        button.setIcon(icon)
+    return _connected(button, act)
+
+
+def reset_button(act: Act, name: str, tip: str) -> QToolButton:
+    """Return a button that restores a default; its room stays free while it is hidden."""
+    button = tool_button(act, icon=icons.icon("reset", "muted"), style="flat", name=name, tip=tip)
+    button.setIconSize(QSize(14, 14))
+    policy = button.sizePolicy()
+    policy.setRetainSizeWhenHidden(True)
+    button.setSizePolicy(policy)
+    return button
 
 
 def make_menu_button(button: QToolButton) -> None:
@@ -29,3 +76,9 @@ class FoldButton(QToolButton):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.toggled.connect(body.setVisible)
         body.hide()
+
+
+def _connected(button: _Button, act: Act | None) -> _Button:
+    if act is not None:
+        button.clicked.connect(act)
+    return button

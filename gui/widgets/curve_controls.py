@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QLabel, QSlider, QWidget
 from gui.format import localised
 from gui.style import theme
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import labelled
 from gui.widgets.layouts import hbox
@@ -55,8 +56,7 @@ class CurveControls(QWidget):
         self.smoothing.valueChanged.connect(self._smooth)
         self._weight = QLabel("0.00")
         self._weight.setFont(theme.tabular(self._weight.font()))
-        self.log_scale = QCheckBox(tr("Log&arithmic loss"))
-        self.log_scale.setAccessibleName(tr("Logarithmic loss{of}").format(of=of))
+        self.log_scale = styled(QCheckBox(tr("Log&arithmic loss")), name=tr("Logarithmic loss{of}").format(of=of))
         self.log_scale.toggled.connect(self.log_toggled)
         inside = QWidget()
         flow = FlowLayout(inside, spacing=12, line_spacing=4)

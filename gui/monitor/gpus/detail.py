@@ -31,6 +31,7 @@ from gui.sources.devices.device_format import joined
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
 from gui.translation import tr
+from gui.widgets.buttons import push_button, styled
 from gui.widgets.labels import ElidedLabel, heading_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.scroll_panel import scroll_panel
@@ -124,16 +125,14 @@ class GpuDetail(QWidget):
         self._history: DeviceHistory | None = None
         self._cards: dict[str, _GroupCard] = {}
         self._columns = 1
-        self.back = QPushButton("‹ All GPUs")
-        self.back.setToolTip(tr("Back to all GPUs (Escape)"))
-        self.back.setAccessibleName(tr("Back to all GPUs"))
-        self.back.clicked.connect(self.closed)
+        self.back = push_button(
+            "‹ All GPUs", self.closed, name=tr("Back to all GPUs"), tip=tr("Back to all GPUs (Escape)")
+        )
         self.reset = QPushButton(tr("Count energy from now"))
         self.reset.setToolTip(tr("Resets this GPU's energy counter"))
         self.reset.clicked.connect(lambda: self._each is not None and self.reset_energy.emit(self._each.key))
         self._title = heading_label()
-        self._chip = ElidedLabel()
-        self._chip.setObjectName("muted")
+        self._chip = styled(ElidedLabel(), "muted")
         self._state = QLabel(wordWrap=True)
         self._who = QLabel(wordWrap=True)
         self.plot = GpuPlot(tr("History"), group, dense=False)

@@ -27,6 +27,7 @@ from gui.sources.devices.device_format import joined
 from gui.sources.devices.history import DeviceHistory
 from gui.style import icons, theme
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.labels import ElidedLabel, heading_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.tab_order import order_tabs
@@ -158,9 +159,7 @@ class Tile(QFrame):
         self._group = group
         self._energy = energy
         self.title = heading_label()
-        self.title.setTextFormat(Qt.TextFormat.PlainText)
-        self.chip = ElidedLabel()
-        self.chip.setObjectName("muted")
+        self.chip = styled(ElidedLabel(), "muted")
         self.who = ElidedLabel()
         self.who.hide()
         self.who.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)

@@ -45,6 +45,7 @@ from gui.sources.devices.hosts import Hosts
 from gui.sources.run_intervals import RunIntervals
 from gui.translation import tr
 from gui.widgets.banner import Banner
+from gui.widgets.buttons import styled
 from gui.widgets.labels import ElidedLabel, EmptyState, heading_label
 from gui.widgets.layouts import hbox, vbox
 
@@ -84,9 +85,7 @@ class ProcessesView(QWidget):
         self.filter.setAccessibleName(tr("Filter processes"))
         self.filter.setToolTip(tr("Shows processes that match all of these words: users, commands … (Ctrl+F)"))
         self.only_mine = QCheckBox(tr("Only &mine"))
-        self.gpus = QComboBox()
-        self.gpus.setAccessibleName("GPU")
-        self.gpus.setAccessibleDescription(tr("The GPU whose processes are shown"))
+        self.gpus = styled(QComboBox(), name="GPU", description=tr("The GPU whose processes are shown"))
         self.gpus.addItem(ALL_GPUS, "")
         self.as_tree = QCheckBox(tr("As &tree"))
         self.as_tree.setChecked(True)
@@ -95,8 +94,7 @@ class ProcessesView(QWidget):
         self.bar = EndingBar()
         self._warning = Banner()
         self._count = heading_label()
-        self._reason = ElidedLabel()
-        self._reason.setObjectName("muted")
+        self._reason = styled(ElidedLabel(), "muted")
         lines = tr("Copies the selected rows as a table")
         self.acts = {
             "copy": Action(self.tree, "copy_processes", "&Copy", lines, "Ctrl+C", context=WITHIN),

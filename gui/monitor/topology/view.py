@@ -24,6 +24,7 @@ from gui.sources.devices.device_format import card_order
 from gui.sources.devices.hosts import Hosts
 from gui.style import fills, theme
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.labels import EmptyState, heading_label, muted_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.scroll_panel import scroll_panel
@@ -133,10 +134,8 @@ class TopologyView(QWidget):
         self._hosts = hosts
         self._state: object = None
         self.model = Matrix(self)
-        self.host = QComboBox()
-        self.host.setAccessibleName(tr("Host"))
+        self.host = styled(QComboBox(), name=tr("Host"))
         self.advice = QLabel(wordWrap=True)
-        self.advice.setTextFormat(Qt.TextFormat.PlainText)
         self.advice.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.table = _Table(self.model)
         self._legend = Legend()

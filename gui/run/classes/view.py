@@ -20,6 +20,7 @@ from gui.sources.export import Table, write_csv
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.file_dialogs import choose_target, timestamped
 from gui.widgets.labels import ElidedLabel, EmptyState, field_label
 from gui.widgets.layouts import hbox, save_button, vbox
@@ -124,16 +125,13 @@ class ClassFiguresView(QWidget):
         super().__init__(parent)
         self._classes: tuple[str, ...] = ()
         self._figures: ClassFigures | None = None
-        self.headline = ElidedLabel()
-        self.headline.setObjectName("heading")
-        self.filter = QLineEdit(clearButtonEnabled=True)
-        self.filter.setAccessibleName(tr("Filter classes"))
+        self.headline = styled(ElidedLabel(), "heading")
+        self.filter = styled(QLineEdit(clearButtonEnabled=True), name=tr("Filter classes"))
         self.filter.setMaximumWidth(150)
         self._filter_label = field_label(tr("Filter"), self.filter)
         self.table = ClassTable()
         self.matrix = ConfusionMatrix()
-        self.cell = ElidedLabel()
-        self.cell.setObjectName("muted")
+        self.cell = styled(ElidedLabel(), "muted")
         metrics = Action(self, f"save_{name}_measures", tr("Metrics per class as CSV …"))
         metrics.on_trigger(lambda: self._choose_file("classes", self.save_metrics))
         self._confusion_action = Action(self, f"save_{name}_confusion", tr("Confusion matrix as CSV …"))

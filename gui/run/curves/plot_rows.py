@@ -10,7 +10,6 @@ from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QDialog,
-    QLabel,
     QListWidget,
     QListWidgetItem,
     QPushButton,
@@ -24,6 +23,7 @@ from gui.plots.plot import LinePlot
 from gui.sources.settings import Settings
 from gui.style import icons
 from gui.translation import tr
+from gui.widgets.labels import muted_label
 from gui.widgets.layouts import hbox, vbox
 
 FIRST_FRACTION = 0.46
@@ -235,8 +235,7 @@ class PlotChooser(QDialog):
         self.setWindowTitle(tr("Plots"))
         self.list = PlotList(rows)
         self.list.chosen.connect(rows.choose)
-        hint = QLabel(tr("Drag to reorder (Alt+Up, Alt+Down)"))
-        hint.setObjectName("muted")
+        hint = muted_label(tr("Drag to reorder (Alt+Up, Alt+Down)"))
         self.setLayout(vbox(self.list, hint, spacing=6, margins=(8, 8, 8, 8)))
         self.adjustSize()
         corner = below.mapToGlobal(below.rect().bottomRight())

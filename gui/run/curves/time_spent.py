@@ -6,7 +6,7 @@ from typing import NamedTuple, get_args
 
 from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QBrush, QColor, QFontMetrics, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent
-from PySide6.QtWidgets import QPushButton, QSizePolicy, QToolButton, QToolTip, QWidget
+from PySide6.QtWidgets import QSizePolicy, QToolButton, QToolTip, QWidget
 
 from engine.contract.events import Advice, Part, TimeSpent
 from engine.contract.job import FIELDS
@@ -14,6 +14,7 @@ from gui.format import localised, milliseconds
 from gui.sources.run_data import RunData
 from gui.style import fills, icons, theme
 from gui.translation import tr
+from gui.widgets.buttons import push_button, styled
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox, vbox
 
@@ -43,10 +44,8 @@ class TimeSpentView(QWidget):
         self.fold.setToolTip(tr("Shows the parts of each step's time"))
         self.fold.toggled.connect(self.bar.setVisible)
         self.bar.hide()
-        self.label = ElidedLabel()
-        self.label.setAccessibleName(tr("Bottleneck of the run"))
-        self.change = QPushButton(tr("Change"))
-        self.change.clicked.connect(self._apply)
+        self.label = styled(ElidedLabel(), name=tr("Bottleneck of the run"))
+        self.change = push_button(tr("Change"), self._apply)
         self.setLayout(vbox(hbox(self.fold, (self.label, 1), self.change), self.bar, spacing=5))
         self.restart()
 

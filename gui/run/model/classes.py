@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QLabel, QWidget
+from PySide6.QtWidgets import QWidget
 
 from engine.contract.inference.evaluation import BoxErrors, Calibration, Evaluation, Interval
 from gui.format import localised
@@ -21,7 +21,7 @@ from gui.sources.evaluations import OpenedEvaluation, confusion_at
 from gui.sources.run_series import ClassFigures
 from gui.style import fills, theme
 from gui.translation import tr
-from gui.widgets.labels import caption
+from gui.widgets.labels import caption, heading_label
 from gui.widgets.layouts import scrolling, vbox
 from gui.widgets.tab_order import order_tabs
 
@@ -114,14 +114,12 @@ class BoxErrorsPage(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._errors: tuple[BoxErrors, ...] = ()
-        self.title = QLabel(tr("Cost of each kind of error"))
-        self.title.setObjectName("heading")
+        self.title = heading_label(tr("Cost of each kind of error"))
         self.plot = _make_plot()
         self.explanation = caption(
             tr("AP50 gain if all errors of a kind were fixed (TIDE), with their number in parentheses.")
         )
-        self.sizes_title = QLabel(tr("By object size"))
-        self.sizes_title.setObjectName("heading")
+        self.sizes_title = heading_label(tr("By object size"))
         self.sizes = PlainTable(
             tr("Average precision by size"), (tr("Object area in pixels"), tr("Count"), "AP", "AP50")
         )

@@ -6,15 +6,16 @@ from pathlib import Path
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QPushButton, QWidget
 
 from engine.contract.inference.evaluation import EvaluateOrder, EvaluationSplit
 from engine.runs.folder import RunFolder
 from gui.actions import Action, bind
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, form_grid
 from gui.translation import tr
+from gui.widgets.buttons import push_button
 from gui.widgets.editors import ChoiceEditor, PathEditor
-from gui.widgets.labels import caption
+from gui.widgets.labels import caption, heading_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.tab_order import order_tabs
 
@@ -50,8 +51,7 @@ class EvaluateForm(QWidget):
         super().__init__(parent)
         self.setAcceptDrops(True)
         self._run: RunFolder | None = None
-        self.heading = QLabel(tr("Evaluate the model"))
-        self.heading.setObjectName("heading")
+        self.heading = heading_label(tr("Evaluate the model"))
         self.checkpoint = CheckpointEditor()
         self.folder = PathEditor("dataset folder", folder=True, placeholder="the run's dataset")
         self.folder.line.setToolTip(tr("Leave empty for the run's dataset, or drop a folder here"))
@@ -60,10 +60,9 @@ class EvaluateForm(QWidget):
         self.act = Action(self, "evaluate", tr("Evaluate"), tr("Measures the model"))
         self.start = bind(QPushButton(), self.act)
         self.start.setObjectName("primary")
-        self.cancel = QPushButton(tr("Back to the results"))
+        self.cancel = push_button(tr("Back to the results"), self.closed)
         self._lay_out()
         self.act.on_trigger(self._submit)
-        self.cancel.clicked.connect(self.closed)
         self.checkpoint.refreshed.connect(self._update_action)
         self.devices.edited.connect(self._update_action)
         self.devices.rebuilt.connect(self._order_tabs)

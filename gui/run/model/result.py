@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QLabel, QStackedWidget, QWidget
+from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from engine.contract.inference.evaluation import Evaluation
 from engine.contract.problems import Problem
@@ -20,7 +20,7 @@ from gui.run.model.plain_table import PlainTable
 from gui.run.model.samples.page import SamplesPage
 from gui.sources.evaluations import OpenedEvaluation
 from gui.translation import tr
-from gui.widgets.labels import caption
+from gui.widgets.labels import caption, heading_label
 from gui.widgets.layouts import scrolling, tab_bar, vbox
 from gui.widgets.problem_label import ProblemLabel
 
@@ -163,8 +163,7 @@ class SummaryPage(QWidget):
         self.metrics = PlainTable(tr("Metrics"), (tr("Metric"), tr("Value"), "95 % interval"))
         self.no_intervals = caption(tr("Too few samples for intervals."))
         self.warnings = ProblemLabel()
-        self.confident = QLabel(tr("Confident predictions only"))
-        self.confident.setObjectName("heading")
+        self.confident = heading_label(tr("Confident predictions only"))
         self.thresholds = PlainTable(
             tr("Confident predictions only"),
             (tr("Minimum confidence"), tr("Predicted"), tr("Precision"), tr("Recall"), "F1"),

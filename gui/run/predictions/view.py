@@ -17,7 +17,6 @@ from PySide6.QtWidgets import (
     QStyle,
     QStyledItemDelegate,
     QStyleOptionViewItem,
-    QToolButton,
     QWidget,
 )
 
@@ -28,6 +27,7 @@ from gui.run.validation_slider import ValidationSlider
 from gui.sources.run_data import RunData
 from gui.style import theme
 from gui.translation import tr
+from gui.widgets.buttons import styled, tool_button
 from gui.widgets.labels import ElidedLabel, EmptyState
 from gui.widgets.layouts import vbox
 from gui.widgets.legend import Legend
@@ -52,15 +52,12 @@ class PredictionsView(QWidget):
         self.zoom = Zoom(self)
         self.truth = ImagePane(tr("Truth"), self.zoom)
         self.prediction = ImagePane(tr("Prediction"), self.zoom)
-        self.name = ElidedLabel()
-        self.name.setObjectName("muted")
+        self.name = styled(ElidedLabel(), "muted")
         self.truth_words, self.prediction_words = ElidedLabel(), ElidedLabel()
         self.legend = Legend()
-        self.reset = QToolButton()
-        self.reset.setObjectName("flat")
-        self.reset.setText(tr("Whole image"))
-        self.reset.setToolTip(tr("Zooms out to the whole image (0)"))
-        self.reset.clicked.connect(self.zoom.reset)
+        self.reset = tool_button(
+            self.zoom.reset, text=tr("Whole image"), style="flat", tip=tr("Zooms out to the whole image (0)")
+        )
         self.strip = SampleStrip()
         self._empty = EmptyState()
         self._stack = QStackedWidget()
@@ -151,8 +148,7 @@ class PredictionsView(QWidget):
             super().keyPressEvent(event)
 
     def _lay_out(self) -> None:
-        body = QWidget()
-        body.setToolTip(_HELP)
+        body = styled(QWidget(), tip=_HELP)
         policy = self.reset.sizePolicy()
         policy.setRetainSizeWhenHidden(True)
         self.reset.setSizePolicy(policy)

@@ -19,6 +19,7 @@ from gui.sources.run_data import RunData
 from gui.style import fills, theme
 from gui.titles import rank_titles
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import vbox
 
@@ -101,8 +102,7 @@ class _Part(QFrame):
 
     def __init__(self, diagram: QWidget) -> None:
         super().__init__()
-        self.headline = ElidedLabel()  # splitters ignore the height of wrapped text
-        self.headline.setObjectName("heading")
+        self.headline = styled(ElidedLabel(), "heading")  # splitters ignore the height of wrapped text
         self.setLayout(vbox(self.headline, diagram, spacing=5))
 
     def set_headline(self, text: str) -> None:

@@ -20,6 +20,7 @@ from gui.format import localised, significant, size
 from gui.run.model.plain_table import PlainTable
 from gui.sources.background import describe_error, in_background
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.file_dialogs import reveal
 from gui.widgets.labels import caption
 from gui.widgets.layouts import hbox, scrolling, vbox
@@ -38,8 +39,7 @@ class ConvertResult(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._out = ""
-        self.heading = QLabel(wordWrap=True)
-        self.heading.setObjectName("heading")
+        self.heading = styled(QLabel(wordWrap=True), "heading")
         self.problems = ProblemLabel()
         self.files = PlainTable(tr("Files"), (tr("File"), tr("Size")))
         self.compared = PlainTable(
@@ -95,7 +95,6 @@ class _CommandLine(QWidget):
         super().__init__()
         text = QLabel(command.command, wordWrap=True)
         text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
-        text.setTextFormat(Qt.TextFormat.PlainText)
         text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         copy = QPushButton(tr("Copy"))
         copy.setAccessibleName(tr("Copy the command: {purpose}").format(purpose=command.purpose))

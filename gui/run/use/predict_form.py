@@ -18,6 +18,7 @@ from gui.actions import WITHIN, Action, bind
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, form_grid
 from gui.translation import tr
 from gui.widgets import file_dialogs
+from gui.widgets.buttons import styled
 from gui.widgets.editors import BoolEditor, ChoiceEditor, FloatEditor, PathEditor
 from gui.widgets.labels import caption
 from gui.widgets.layouts import hbox, vbox
@@ -61,8 +62,7 @@ class PredictForm(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._run: RunFolder | None = None
-        self.files = QListWidget()
-        self.files.setAccessibleName(tr("Files and folders to predict for"))
+        self.files = styled(QListWidget(), name=tr("Files and folders to predict for"))
         self.files.setSelectionMode(QListWidget.SelectionMode.ExtendedSelection)
         self.files.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         self.files.setSpacing(2)

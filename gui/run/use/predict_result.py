@@ -21,6 +21,7 @@ from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.sources.background import describe_error, in_background
 from gui.sources.dataset_images import read_image
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.file_dialogs import reveal
 from gui.widgets.labels import caption
 from gui.widgets.layouts import hbox, vbox
@@ -44,12 +45,10 @@ class PredictResult(QWidget):
         super().__init__(parent)
         self._predicted: Predicted | None = None
         self._shown: PredictedRow | None = None
-        self.heading = QLabel(wordWrap=True)
-        self.heading.setObjectName("heading")
+        self.heading = styled(QLabel(wordWrap=True), "heading")
         self.files = caption()
         self.skipped = ProblemLabel()
-        self.list = QListWidget()
-        self.list.setAccessibleName(tr("Results"))
+        self.list = styled(QListWidget(), name=tr("Results"))
         self.list.setTextElideMode(Qt.TextElideMode.ElideRight)
         self.list.setSpacing(2)
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)

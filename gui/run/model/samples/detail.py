@@ -21,6 +21,7 @@ from gui.sources.background import in_background, reraise
 from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation
 from gui.translation import tr
+from gui.widgets.buttons import styled, tool_button
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.legend import Legend
@@ -35,8 +36,7 @@ class TitledPane(QWidget):
 
     def __init__(self, name: str, zoom: Zoom) -> None:
         super().__init__()
-        self.title = ElidedLabel(name)
-        self.title.setObjectName("heading")
+        self.title = styled(ElidedLabel(name), "heading")
         self.pane = ImagePane(name, zoom)
         self.setLayout(vbox(self.title, (self.pane, 1), spacing=3))
 
@@ -74,8 +74,7 @@ class SampleDetail(QWidget):
         self.legend = Legend()
         self.name, self.caption = ElidedLabel(), QLabel(wordWrap=True)
         self.name.setObjectName("muted")
-        self.marked = QCheckBox(tr("Marked"))
-        self.marked.setToolTip(tr("Marks the sample (Space)"))
+        self.marked = styled(QCheckBox(tr("Marked")), tip=tr("Marks the sample (Space)"))
         self.leave = Action(self, "leave_sample", tr("← All samples"), tr("Back to all samples"), "Esc", context=WITHIN)
         self.back = bind(QPushButton(), self.leave, tr("Back to all samples"))
         self.previous, self.next = _step_button("◂", tr("Previous sample")), _step_button("▸", tr("Next sample"))
@@ -188,9 +187,6 @@ class SampleDetail(QWidget):
 
 
 def _step_button(text: str, name: str) -> QToolButton:
-    button = QToolButton()
-    button.setText(text)
-    button.setToolTip(f"{name} ({'Left' if text == '◂' else 'Right'})")
-    button.setAccessibleName(name)
+    button = tool_button(text=text, name=name, tip=f"{name} ({('Left' if text == '◂' else 'Right')})")
     button.setAutoRepeat(True)
     return button

@@ -21,6 +21,7 @@ from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation
 from gui.sources.inference_child import InferenceChild
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.labels import field_label
 from gui.widgets.layouts import hbox, vbox
@@ -51,8 +52,7 @@ class HeatMaps(QWidget):
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._order_count = 0
         self.child = InferenceChild(tr("Making the heat map"), self)
-        self.on = QCheckBox(tr("What it looks at"))
-        self.on.setToolTip(tr("Highlights evidence for a class (H)"))
+        self.on = styled(QCheckBox(tr("What it looks at")), tip=tr("Highlights evidence for a class (H)"))
         self.first, self.second = ChoiceEditor([]), ChoiceEditor([])
         self.first.control.setAccessibleName(tr("Class of the heat map"))
         self.second.control.setAccessibleName(tr("Class of a second heat map"))

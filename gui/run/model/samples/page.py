@@ -20,6 +20,7 @@ from gui.sources.background import describe_error, in_background, reraise
 from gui.sources.evaluations import NO_CLASS, OpenedEvaluation
 from gui.sources.export import write_csv
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.file_dialogs import choose_target, timestamped
 from gui.widgets.flow_layout import FlowLayout
@@ -45,8 +46,7 @@ class SamplesPage(QWidget):
         self._opened: OpenedEvaluation | None = None
         self._count = 0
         self.sort, self.true, self.predicted = ChoiceEditor([]), ChoiceEditor([]), ChoiceEditor([])
-        self.wrong = QCheckBox(tr("Only wrong"))
-        self.wrong.setToolTip(tr("Hides the correct samples"))
+        self.wrong = styled(QCheckBox(tr("Only wrong")), tip=tr("Hides the correct samples"))
         self.only_marked = QCheckBox(tr("Only marked"))
         self.summary = caption()
         self.wall = SampleWall()

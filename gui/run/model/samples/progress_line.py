@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QProgressBar, QWidget
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from gui.sources.inference_child import InferenceChild
+from gui.widgets.buttons import styled
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.problem_label import ProblemLabel
@@ -18,13 +19,11 @@ class ProgressLine(QWidget):
     def __init__(self, name: str) -> None:
         """Create the line; `name` is the progress bar's accessible name."""
         super().__init__()
-        self.progress = QProgressBar()
-        self.progress.setAccessibleName(name)
+        self.progress = styled(QProgressBar(), name=name)
         self.progress.setRange(0, 100)
         self.progress.setFixedSize(90, 12)
         self.progress.setTextVisible(False)
-        self.activity = ElidedLabel()
-        self.activity.setObjectName("muted")
+        self.activity = styled(ElidedLabel(), "muted")
         self.problems = ProblemLabel()
         self.setLayout(vbox(hbox(self.progress, (self.activity, 1)), self.problems, spacing=2))
         self.end()
