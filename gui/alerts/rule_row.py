@@ -8,14 +8,7 @@ from itertools import pairwise
 
 import msgspec
 from PySide6.QtCore import QSize, Signal
-from PySide6.QtWidgets import (
-    QCheckBox,
-    QGridLayout,
-    QLabel,
-    QSizePolicy,
-    QToolButton,
-    QWidget,
-)
+from PySide6.QtWidgets import QCheckBox, QGridLayout, QLabel, QSizePolicy, QToolButton, QWidget
 
 from engine.contract.problems import Problem
 from gui.alerts.rules import Kind, Rule, problems, summary

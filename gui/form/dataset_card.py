@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import (
-    QFrame,
-    QPlainTextEdit,
-    QProgressBar,
-    QScrollArea,
-    QToolButton,
-)
+from PySide6.QtWidgets import QFrame, QPlainTextEdit, QProgressBar, QScrollArea, QToolButton
 
 from engine.contract.dataset import DatasetReport, Example
 from gui.dataset import dataset_format

@@ -8,14 +8,7 @@ from typing import Any
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
-from PySide6.QtWidgets import (
-    QFrame,
-    QLabel,
-    QMessageBox,
-    QPushButton,
-    QStackedWidget,
-    QWidget,
-)
+from PySide6.QtWidgets import QFrame, QLabel, QMessageBox, QPushButton, QStackedWidget, QWidget
 
 from engine.contract.dataset import DatasetReport, InspectionProgress
 from engine.contract.job import Job

@@ -6,14 +6,7 @@ from functools import partial
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import (
-    QComboBox,
-    QDialog,
-    QLabel,
-    QTreeWidget,
-    QTreeWidgetItem,
-    QWidget,
-)
+from PySide6.QtWidgets import QComboBox, QDialog, QLabel, QTreeWidget, QTreeWidgetItem, QWidget
 
 from engine.runs.folder import RunSummary
 from gui.format import moment
