@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from engine.cli import arguments, children, train
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED
-from engine.cli.terminal import report, say, table
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, report, say, table
 from engine.contract.advice import BUDGET_S, Advice, AdviceOrder, Candidate, Network, changed
 from engine.contract.job import FIELDS, Job, save_job
 from engine.contract.problems import Problem, errors

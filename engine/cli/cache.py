@@ -8,8 +8,7 @@ import time
 
 import msgspec
 
-from engine.cli.exit_codes import COMPLETED
-from engine.cli.terminal import fail, say, table
+from engine.cli.terminal import COMPLETED, fail, say, table
 from engine.contract.protocol import ENCODE
 from engine.data.cache import cache_space
 from engine.data.cache.cache_space import CachedSet, CacheRefused

@@ -11,8 +11,7 @@ import msgspec
 
 from engine.checks.conversion_checks import conversion_problems, out_problems
 from engine.cli import inference
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.terminal import report, say
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, report, say
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU
 from engine.contract.inference.conversion import (

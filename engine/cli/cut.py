@@ -8,8 +8,7 @@ import msgspec
 
 from engine.checks.node_checks import here_only
 from engine.cli import children, train
-from engine.cli.exit_codes import COMPLETED
-from engine.cli.terminal import report, say, table
+from engine.cli.terminal import COMPLETED, report, say, table
 from engine.contract.catalogue import load_catalogue
 from engine.contract.cut import Cut
 from engine.contract.problems import errors

@@ -7,8 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.terminal import fail, say
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, say
 from engine.desktop.files import data_folder, install, remove
 from engine.system.format import counted
 

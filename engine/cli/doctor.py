@@ -29,9 +29,8 @@ from engine.checks.machine_findings import (
 )
 from engine.checks.torch_build import installed_torch
 from engine.cli import children
-from engine.cli.exit_codes import COMPLETED, FAILED
 from engine.cli.gpus.remarks import gpu_numbers, remarks
-from engine.cli.terminal import fail, say
+from engine.cli.terminal import COMPLETED, FAILED, fail, say
 from engine.contract.catalogue import Supplement, load_supplement, supplement_file
 from engine.contract.devices import Snapshot
 from engine.runs.export import ExportRefused, check_target

@@ -9,9 +9,8 @@ from typing import Any, get_args
 
 import msgspec
 
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED
 from engine.cli.inference import add_model, model_values, run_order
-from engine.cli.terminal import fail, say, table, write_csv
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, fail, say, table, write_csv
 from engine.contract.inference.evaluation import Comparison, EvaluateOrder, Evaluation, EvaluationSplit, Interval
 from engine.runs.comparison import NotComparable, compare
 from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, read_evaluation

@@ -9,8 +9,7 @@ from typing import get_args
 import msgspec
 
 from engine.cli import inference
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.terminal import say
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, say
 from engine.contract.inference.explanation import ExplainedImage, ExplainOrder, Explanation, Method, decode_explanation
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import counted

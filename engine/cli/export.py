@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from engine.cli import doctor
 from engine.cli.arguments import RUN
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.terminal import fail, say
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, say
 from engine.cli.watching import find_or_report
 from engine.contract.events import AnyEvent, DevicesSampled, RunStarted, StepMetrics, Validation
 from engine.contract.job import job_to_toml

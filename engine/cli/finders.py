@@ -10,8 +10,7 @@ import msgspec
 
 from engine.checks.node_checks import here_only
 from engine.cli import arguments, children, train
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED
-from engine.cli.terminal import report, say, table
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, report, say, table
 from engine.contract.finders import BatchFound, BatchTrial, Finder, FinderOrder, RateFound, RatePoint
 from engine.contract.problems import errors
 from engine.processes.orders import OrderError

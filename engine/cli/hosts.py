@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 
 from engine.checks.node_checks import named
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.terminal import report, say, table
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, report, say, table
 from engine.contract.hosts import FIRST_PORT, THIS, Host, host, put_host, read_hosts, remove_host
 from engine.contract.problems import Problem, errors
 from engine.contract.protocol import ENCODE

@@ -8,8 +8,7 @@ from typing import Any
 
 from engine.checks.node_checks import here_only
 from engine.cli import arguments, children, train
-from engine.cli.exit_codes import BAD_REQUEST, FAILED
-from engine.cli.terminal import report
+from engine.cli.terminal import BAD_REQUEST, FAILED, report
 from engine.cli.watching import find_or_report
 from engine.contract.devices import CPU, host_of
 from engine.contract.inference.messages import Order

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from engine.cli import children
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.terminal import fail, say, show_progress
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, say, show_progress
 from engine.contract.catalogue import load_catalogue
 from engine.contract.dataset import DatasetReport, MaskValue, Sample
 from engine.contract.job import Job

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.terminal import fail, say, table
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, say, table
 from engine.contract.catalogue import load_catalogue
 from engine.contract.protocol import ENCODE
 from engine.contract.recipes import load_recipes

@@ -31,14 +31,13 @@ from engine.cli import (
     remote,
     resume,
     review,
-    saving,
     search,
     submit,
     train,
     watching,
 )
-from engine.cli.exit_codes import INTERRUPTED
 from engine.cli.gpus import command as gpus
+from engine.cli.terminal import INTERRUPTED
 from engine.runs.plugins import see_plugins
 
 EPILOG = """exit codes: 0 done, 2 bad request, 3 the training failed, 4 its last state
@@ -143,7 +142,7 @@ def _add_runs(commands: Any) -> None:
         command.add_argument("--now", action="store_true", help="do not wait for the current step")
         command.set_defaults(command=function)
 
-    saving.add_save(
+    watching.add_save(
         commands.add_parser("save", help="save a run's last state in another folder if its own disk can't take it")
     )
 

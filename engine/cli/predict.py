@@ -7,9 +7,8 @@ import os
 from pathlib import Path
 from typing import Any, get_args
 
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.inference import add_model, model_values, run_order
-from engine.cli.terminal import report, say
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, report, say
 from engine.contract.inference.prediction import CAMERA, PREDICTED, Format, Predicted, PredictOrder
 from engine.contract.problems import Problem
 from engine.system.files import MAX_RESULT_BYTES, read_file

@@ -11,8 +11,7 @@ import msgspec
 
 from engine.cli import watching
 from engine.cli.arguments import RUN
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.terminal import fail, say, table
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, say, table
 from engine.contract.events import Waiting
 from engine.contract.protocol import COMMANDS_ONLY, ENCODE, Stop
 from engine.runs import queue as run_queue

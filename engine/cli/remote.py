@@ -9,8 +9,7 @@ import sys
 
 import msgspec
 
-from engine.cli.exit_codes import COMPLETED, FAILED
-from engine.cli.terminal import StatusLine, fail, say
+from engine.cli.terminal import COMPLETED, FAILED, StatusLine, fail, say
 from engine.contract.hosts import Host, host
 from engine.contract.nodes import FollowResult
 from engine.machines.fetch import NotFetched, fetch

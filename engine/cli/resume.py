@@ -13,8 +13,7 @@ from engine.checks.gpu_checks import gpu_problems
 from engine.checks.job_checks import problems
 from engine.checks.torch_build import installed_torch
 from engine.cli import arguments, train, watching
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.terminal import report, say
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, report, say
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job, job_from_values
 from engine.contract.problems import Problem, errors

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from engine.cli import inference, train, watching
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED
-from engine.cli.terminal import report, say, table, write_csv
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, report, say, table, write_csv
 from engine.contract.catalogue import load_catalogue
 from engine.contract.inference.evaluation import EvaluateOrder
 from engine.contract.inference.review import Mark, Review, ReviewOrder, decode_review

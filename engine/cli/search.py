@@ -14,8 +14,7 @@ import msgspec
 
 from engine.checks.search_checks import room_problems
 from engine.cli import search_request, search_views, train, watching
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED
-from engine.cli.terminal import StatusLine, fail, report, say
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, StatusLine, fail, report, say
 from engine.contract.catalogue import load_catalogue
 from engine.contract.problems import Problem, errors
 from engine.contract.search import Search, SearchState

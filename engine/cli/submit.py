@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from engine.cli import arguments
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
-from engine.cli.terminal import fail, report, say
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, report, say
 from engine.cli.train import report_unwritable, validate
+from engine.contract.command import torchrun_lines, torchrun_text
 from engine.contract.job import Job
 from engine.contract.problems import Problem, errors
 from engine.contract.slurm import SlurmOptions, script_problems
-from engine.contract.torchrun import torchrun_lines, torchrun_text
 from engine.runs.slurm import submit_new
 from engine.runs.slurm_job import SCRIPT, read_slurm
 from engine.system.files import read_file

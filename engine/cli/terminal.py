@@ -18,16 +18,22 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from engine.cli.exit_codes import BAD_REQUEST
 from engine.contract.advice import AdviceProgress
 from engine.contract.dataset import InspectionProgress
 from engine.contract.job import FIELDS
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.system import paths
-from engine.system.csv_writer import CsvWriter
 from engine.system.format import counted, duration
-from engine.system.plain_text import escaped
+from engine.system.plain_text import CsvWriter, escaped
+
+COMPLETED = 0
+BAD_REQUEST = 2
+FAILED = 3
+UNSAVED = 4
+"""The training ended, but its last state could not be written to disk."""
+INTERRUPTED = 130
+
 
 _MAX_TABLE_WIDTH = 10_000
 

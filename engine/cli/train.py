@@ -15,9 +15,8 @@ from engine.checks.machine_findings import cpu_warnings
 from engine.checks.torch_build import installed_torch
 from engine.checks.weights_checks import weights_line
 from engine.cli import arguments, children, watching
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED
 from engine.cli.inspect import SAMPLES, sample_lines
-from engine.cli.terminal import fail, report, say, show_progress
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, report, say, show_progress
 from engine.contract.catalogue import TaskEntry, load_catalogue
 from engine.contract.dataset import DatasetReport, describe_channels
 from engine.contract.devices import Snapshot, is_gpu

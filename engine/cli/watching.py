@@ -1,8 +1,9 @@
-"""Following of a run: ``footplate attach``, ``stop`` and ``pause``, and the wait of ``train`` for its run."""
+"""Following of a run: ``footplate attach``, ``stop``, ``pause`` and ``save``, and the wait of ``train`` for its run."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import selectors
 import signal
 import socket
@@ -13,11 +14,12 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from engine.cli import remote
-from engine.cli.exit_codes import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, UNSAVED
+from engine.cli.arguments import RUN
 from engine.cli.progress import Progress
-from engine.cli.terminal import fail, say
-from engine.contract.events import EVENT, CheckpointSaved, DevicesFree, RunFinished
-from engine.contract.protocol import Pause, Stop
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, UNSAVED, fail, say
+from engine.contract.events import EVENT, CheckpointSaved, DevicesFree, RunFinished, Warned
+from engine.contract.protocol import Pause, SaveElsewhere, Stop
+from engine.runs import connection
 from engine.runs.connection import NotAnswering, NotRunning, RunConnection, silent
 from engine.runs.folder import ENDED, RunFolder, list_runs
 from engine.runs.index import find_run
@@ -26,6 +28,7 @@ from engine.runs.resume import last_execution
 from engine.runs.slurm import POLL_S, refresh, send, supervised_elsewhere
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import complete_lines, open_file
+from engine.system.plain_text import encodable
 
 _TICK_S = 0.5
 _START_TIMEOUT_S = 30.0
@@ -314,3 +317,64 @@ def find_or_report(name: str) -> RunFolder | None:
         hint = f"The newest are {known}." if known else "There are no runs yet."
         fail(f"there is no run “{name}”. {hint} `footplate runs` lists them.")
     return run
+
+
+def add_save(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", help=RUN)
+    parser.add_argument("--to", required=True, metavar="FOLDER", help="the folder to save it in")
+    parser.set_defaults(command=save)
+
+
+def save(options: argparse.Namespace) -> int:
+    """Ask a run that can't save its last state to save it in another folder, and report the result."""
+    run = find_or_report(options.run)
+    if run is None:
+        return BAD_REQUEST
+    try:
+        code, text = _save(run, encodable(os.path.abspath(os.path.expanduser(options.to))))
+    except NotRunning as error:
+        code, text = BAD_REQUEST, f"{run.run_id} is not running; it is {run.state()}. ({error})"
+    except NotAnswering as error:
+        code, text = FAILED, str(error)
+    except Detached:
+        return INTERRUPTED
+    if code != COMPLETED:
+        return fail(text, code)
+    say(text)
+    return code
+
+
+def _save(run: RunFolder, folder: str) -> tuple[int, str]:
+    """Return the exit code and the message of the result."""
+    welcome = connection.send(run, SaveElsewhere(folder=folder))
+    if welcome is None:
+        raise NotAnswering(silent(run))
+    is_saved_elsewhere = False
+
+    def note(line: bytes) -> None:
+        nonlocal is_saved_elsewhere
+        event = EVENT.decode(line)
+        if isinstance(event, Warned) and event.code == "not_saved_elsewhere":
+            raise _Refused(event.message)
+        is_saved_elsewhere |= isinstance(event, Warned) and event.code == "saved_elsewhere"
+
+    watcher = Watcher(run, note, from_n=welcome.next_n)
+    try:
+        with on_interrupt(watcher):
+            watcher.follow(detach)
+    except _Refused as refusal:
+        return BAD_REQUEST, str(refusal)
+    finally:
+        watcher.close()
+    finished = watcher.finished
+    if finished is None:
+        return FAILED, f"{run.run_id} was interrupted: {why_interrupted(run)}"
+    if is_saved_elsewhere:
+        return COMPLETED, finished.cause
+    if finished.outcome in ("failed", "unsaved"):
+        return UNSAVED if finished.outcome == "unsaved" else FAILED, finished.cause
+    return COMPLETED, f"{run.run_id} is {finished.outcome}: its last state was saved in its own folder."
+
+
+class _Refused(Exception):  # noqa: N818 - the folder's fault
+    """Refusal of a folder by the run's supervisor."""

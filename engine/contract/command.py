@@ -1,14 +1,20 @@
-"""Command lines that start a job or resume a run."""
+"""Command lines that start a job, also by PyTorch's launcher, or resume a run."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
+import msgspec
+
 from engine.contract.catalogue import load_catalogue
+from engine.contract.devices import host_of
+from engine.contract.hosts import THIS, Host, host
 from engine.contract.idle_fields import idle_fields
 from engine.contract.job import FIELDS, Job, changed_fields
+from engine.contract.problems import Problem
 from engine.contract.recipes import load_recipes
 
 
@@ -69,3 +75,73 @@ def _options(values: Mapping[str, Any]) -> list[str]:
 
 def _option(flag: str, value: str) -> list[str]:
     return [f"{flag}={value}"] if value.startswith("-") else [flag, value]
+
+
+WORKER = "engine.machines.torchrun"
+"""Module that torchrun starts for each device, with a job as JSON or a job file."""
+_ONE_MACHINE = "--rdzv-backend c10d --rdzv-conf store_type=file"
+"""Options for a single machine, where the agent's store is a temporary file."""
+_NO_SERVER = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+"""Setting that keeps torchrun from opening a port on all interfaces, which one machine does not need."""
+
+
+def single_process(job: Job) -> Problem | None:
+    """Return a problem if the job has a single process, for which torchrun is not needed."""
+    strategy = load_catalogue().strategy(job.parallel.strategy)
+    if strategy is not None and strategy.process_per_device and len(job.parallel.devices) > 1:
+        return None
+    message = "torchrun starts one process per device, and this job has a single process."
+    return Problem("strategy", message, "Choose a strategy such as ddp, and several devices.")
+
+
+def torchrun_lines(job: Job) -> tuple[dict[str, str], list[Problem]]:
+    """Return the command for each machine by its title, in the order of node ranks, or the problems that prevent it.
+
+    Several machines use torchrun's static rendezvous at the address and port of the first.
+    """
+    if problem := single_process(job):
+        return {}, [problem]
+    machines = [
+        (host(name) or Host(name=name), len(list(each))) for name, each in groupby(job.parallel.devices, host_of)
+    ]
+    titles = [machine.title for machine, _ in machines]
+    if len(set(titles)) < len(titles):
+        return {}, [
+            Problem(
+                "devices",
+                "The devices of a machine are not listed consecutively.",
+                "List each machine's devices together.",
+            )
+        ]
+    worker = f"-m {WORKER} {shlex.quote(_as_json(job))}"
+    if len(machines) == 1:
+        machine, count = machines[0]
+        line = f"{_NO_SERVER} {_program(machine)} --nproc-per-node {count} {_ONE_MACHINE} {worker}"
+        return {machine.title: line}, []
+    first = machines[0][0]
+    address = first.address or first.reached_by.rpartition("@")[2]
+    if not address:
+        message = "The other machines don't know the address of this machine."
+        return {}, [Problem("devices", message, f"Run `footplate hosts add {THIS} --address ADDRESS`.")]
+    return {
+        machine.title: f"{_program(machine)} --nnodes {len(machines)} --node-rank {number} --nproc-per-node {count} "
+        f"--master-addr {shlex.quote(address)} --master-port {first.port} {worker}"
+        for number, (machine, count) in enumerate(machines)
+    }, []
+
+
+def torchrun_text(lines: dict[str, str]) -> str:
+    """Return the commands as text, each after a comment that names its machine."""
+    return "\n".join(f"# On {title}:\n{line}" for title, line in lines.items())
+
+
+def _as_json(job: Job) -> str:
+    return msgspec.json.encode(changed_fields(job) | {"devices": job.parallel.devices}).decode()
+
+
+def _program(machine: Host) -> str:
+    folder = machine.folder.rstrip("/")
+    if not folder:
+        return "torchrun"
+    home = "~/" if folder.startswith("~/") else ""  # the shell expands it only outside quotes
+    return home + shlex.quote(f"{folder.removeprefix('~/')}/bin/torchrun")

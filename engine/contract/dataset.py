@@ -1,4 +1,4 @@
-"""Results of inspecting a dataset folder."""
+"""Results of inspecting a dataset folder, and previews of its augmented images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from engine.contract.catalogue import Catalogue
 from engine.contract.images import LegendEntry
 from engine.contract.job import Job
-from engine.contract.messages import Done
+from engine.contract.messages import Done, Refused
 from engine.contract.problems import Problem
 
 
@@ -221,3 +221,28 @@ def parse_fold(text: str) -> tuple[int, int] | None:
         return None
     number, count = int(written[1]), int(written[2])
     return (number, count) if 1 <= number <= count > 1 else None
+
+
+EPOCHS = 3
+"""Number of previewed epochs."""
+MAX_SIDE = 384
+"""Longest side of a sent image in pixels."""
+
+
+class PreviewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Request for images by their indices in the training split."""
+
+    job: Job
+    samples: tuple[int, ...]
+
+
+class PreviewImage(msgspec.Struct, tag="image", tag_field="type", frozen=True, forbid_unknown_fields=True):
+    """Image as trained on in `epoch` (from 1) at `size` pixels, a PNG with its mask or boxes drawn in."""
+
+    sample: int
+    epoch: int
+    size: int
+    png: bytes
+
+
+PREVIEW = msgspec.json.Decoder(PreviewImage | Refused | Done[bool])

@@ -335,3 +335,15 @@ def gpu_title(gpu: Gpu) -> str:
         return f"GPU {number} (MIG)" if gpu.mig_enabled and gpu.cuda_index is None else f"GPU {number}"
     compute = f".{gpu.mig.compute_instance}" if gpu.mig.compute_instance else ""
     return f"GPU {gpu.nvml_index} MIG {gpu.mig.gpu_instance}{compute}"
+
+
+class Reading(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """NVML's answers at one moment, with the duration of its calls in seconds.
+
+    `gpus` is meaningful only if `nvml.status` is "ok". `topology` is set when it has changed.
+    """
+
+    nvml: Nvml
+    gpus: tuple[Gpu, ...] = ()
+    topology: Topology | None = None
+    call_s: float | None = None

@@ -7,7 +7,7 @@ natively, so three processes share the work:
     reader   (`reader`, the modules of `nvml`)  calls NVML; killed and restarted when it stops responding
     order    (`cuda_order`)                     asks CUDA once for its order of the GPUs, then exits
 
-`quantities` and `xid_words` hold the names, units and texts that graphs, tables and exports share.
+`quantities` holds the names, units and texts that graphs, tables and exports share.
 
 Nothing here imports torch or Qt, and the watchdog never loads NVML.
 """

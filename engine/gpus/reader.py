@@ -17,12 +17,11 @@ import time
 
 import msgspec
 
-from engine.contract.devices import Nvml, SnapshotRequest
+from engine.contract.devices import Nvml, Reading, SnapshotRequest
 from engine.gpus import sentences
-from engine.gpus.installation import denied_files
 from engine.gpus.lifeline import end_with_parent
+from engine.gpus.nvml.driver_files import denied_files
 from engine.gpus.nvml.nvml_reader import NvmlReader, NvmlUnavailable
-from engine.gpus.reading import Reading
 
 SECOND_READING_S = 0.25
 """Seconds until the second reading, which is early because rates need two."""

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from engine.contract.devices import Gpu, Nvml, SnapshotRequest, Topology, Xid
+from engine.contract.devices import Gpu, Nvml, Reading, SnapshotRequest, Topology, Xid
 from engine.gpus import sentences
 from engine.gpus.child import LineChild
-from engine.gpus.nvml.sleep import UNKNOWN_UUID
+from engine.gpus.nvml.driver_files import UNKNOWN_UUID
 from engine.gpus.nvml.xids import MAX_XIDS
-from engine.gpus.reading import Reading
 
 MAX_BACK_OFF_S = 60.0
 

@@ -12,11 +12,9 @@ from operator import or_
 from engine.contract.inference.conversion import ConvertOrder
 from engine.contract.inference.evaluation import EvaluateOrder
 from engine.contract.inference.explanation import ExplainOrder
-from engine.contract.inference.live import LiveOrder
-from engine.contract.inference.messages import Order
+from engine.contract.inference.messages import LiveOrder, Order, ShowOrder
 from engine.contract.inference.prediction import PredictOrder
 from engine.contract.inference.review import ReviewOrder
-from engine.contract.inference.showing import ShowOrder
 from engine.inference.devices import OnProgress
 from engine.processes.orders import serve_order
 

@@ -15,7 +15,7 @@ from msgspec import structs
 from PIL import Image
 
 from engine.contract.catalogue import predictions_of
-from engine.contract.inference.live import FRAME_FILE, LiveFrame, LiveOrder
+from engine.contract.inference.messages import FRAME_FILE, LiveFrame, LiveOrder
 from engine.contract.inference.prediction import CAMERA
 from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec

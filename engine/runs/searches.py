@@ -20,13 +20,15 @@ from engine.contract.search import (
     OPTION,
     SEARCH_FILE,
     STATE_FILE,
+    TRIAL_FILE,
     DriverFile,
     Search,
     SearchState,
     Status,
+    Trial,
     TrialRow,
 )
-from engine.runs.folder import RunFolder, create_run, process_alive
+from engine.runs.folder import RunFolder, create_run, list_runs, process_alive
 from engine.runs.launch import start_detached, start_supervisor
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
@@ -203,3 +205,31 @@ def _read(file: Path, kind: type[_Struct]) -> _Struct | None:
 
 def _write(file: Path, content: msgspec.Struct) -> None:
     paths.write_atomically(file, msgspec.json.encode(content), sync=True)
+
+
+def trial_of(run: RunFolder) -> Trial | None:
+    """Read the trial of a run, None if it is none."""
+    try:
+        return msgspec.json.decode(read_file(run.path / TRIAL_FILE), type=Trial)
+    except (OSError, *NOT_DECODED):
+        return None
+
+
+def save_trial(run: RunFolder, trial: Trial) -> None:
+    """Write the trial of a run. Raises OSError."""
+    paths.write_atomically(run.path / TRIAL_FILE, msgspec.json.encode(trial), sync=True)
+
+
+def trials_of(search: str) -> list[tuple[RunFolder, Trial]]:
+    """Return the trials of a search, sorted by number; the oldest of each number."""
+    found: dict[int, tuple[RunFolder, Trial]] = {}
+    for run in list_runs():
+        trial = trial_of(run)
+        if trial is not None and trial.search == search:
+            found[trial.number] = (run, trial)
+    return [found[number] for number in sorted(found)]
+
+
+def tag_of(search: str) -> str:
+    """Return the tag of the runs of a search."""
+    return f"search {search}"

@@ -1,9 +1,11 @@
-"""Text from outside, made safe to display: file names and files may contain anything."""
+"""Text from outside, made safe for screens and spreadsheets: file names and files may contain anything."""
 
 from __future__ import annotations
 
+import csv
 import re
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TextIO
 
 import msgspec
 from msgspec import structs
@@ -57,3 +59,30 @@ def shorten_texts(message: Any) -> Any:
         case dict():
             return {shorten_texts(key): shorten_texts(value) for key, value in message.items()}
     return message
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""First characters of cells that spreadsheets take for formulas:
+https://owasp.org/www-community/attacks/CSV_Injection.
+"""
+
+
+class CsvWriter:
+    """Writer of RFC 4180 rows; with tabs as `delimiter`, rows can be pasted into a spreadsheet."""
+
+    def __init__(self, stream: TextIO, *, delimiter: str = ",", line_end: str = "\r\n") -> None:
+        self._writer = csv.writer(stream, delimiter=delimiter, lineterminator=line_end)
+
+    def row(self, cells: Iterable[object]) -> None:
+        self._writer.writerow(map(_inert, cells))
+
+
+def _inert(cell: object) -> object:
+    """Return a text that looks like a formula with an apostrophe in front; keep numbers, also written ones."""
+    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell

@@ -15,7 +15,7 @@ from PIL import Image
 
 from engine.checks.training_checks import augmentation_problems
 from engine.contract import augmentation
-from engine.contract.preview import EPOCHS, MAX_SIDE, PreviewImage, PreviewOrder
+from engine.contract.dataset import EPOCHS, MAX_SIDE, PreviewImage, PreviewOrder
 from engine.contract.problems import Problem, errors
 from engine.data.datasets.images import DatasetError
 from engine.data.datasets.samples import SampleSet

@@ -6,8 +6,8 @@ import io
 from collections.abc import Iterator, Sequence
 
 from engine.contract.advice import Advice, AdviceProgress, Candidate, LeftOut, State
-from engine.system.csv_writer import CsvWriter
 from engine.system.format import NOT_KNOWN, duration, listed
+from engine.system.plain_text import CsvWriter
 from gui.format import counted, energy, lately, localised, size_of
 from gui.titles import CHOICES, changes_words, devices_words, strategy_title
 from gui.translation import tr

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from engine.contract.devices import Gpu, Xid
 from engine.contract.problems import Severity
-from engine.gpus.quantities import ALARMING, THROTTLE_TEXTS
-from engine.gpus.xid_words import PROGRAM_XIDS, xid_words
+from engine.gpus.quantities import ALARMING, PROGRAM_XIDS, THROTTLE_TEXTS, xid_words
 from gui.alerts.rules import KINDS, Rule, Threshold, length
 from gui.translation import tr
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QGuiApplication
 
+from engine.contract.command import single_process, torchrun_lines, torchrun_text
 from engine.contract.job import Job, load_job, save_job
 from engine.contract.problems import Problem
-from engine.contract.torchrun import single_process, torchrun_lines, torchrun_text
 from engine.runs.folder import RunFolder
 from gui.context import AppContext
 from gui.sources.background import describe_error, in_background, reraise

@@ -16,8 +16,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from engine.contract.dataset import Example
-from engine.contract.preview import MAX_SIDE, PreviewImage
+from engine.contract.dataset import MAX_SIDE, Example, PreviewImage
 from gui.style import theme
 from gui.translation import tr
 

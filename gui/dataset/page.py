@@ -11,9 +11,8 @@ from PySide6.QtGui import QHideEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QComboBox, QFrame, QLabel, QPushButton, QScrollArea, QSplitter, QStackedWidget, QWidget
 
 from engine.contract import augmentation
-from engine.contract.dataset import DatasetReport, Example
+from engine.contract.dataset import EPOCHS, PREVIEW, DatasetReport, Example, PreviewImage, PreviewOrder
 from engine.contract.job import Job
-from engine.contract.preview import EPOCHS, PREVIEW, PreviewImage, PreviewOrder
 from engine.contract.problems import Problem
 from gui.actions import back_action, bind
 from gui.dataset import dataset_format

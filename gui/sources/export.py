@@ -17,7 +17,7 @@ from PySide6.QtCore import QBuffer, QIODevice, QObject
 from PySide6.QtGui import QPixmap
 
 from engine.contract.devices import local_device
-from engine.system.csv_writer import CsvWriter
+from engine.system.plain_text import CsvWriter
 from gui.sources.background import Background, in_background
 from gui.sources.columns import Floats
 from gui.sources.devices.history import DeviceHistory

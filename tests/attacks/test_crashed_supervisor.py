@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from pytestqt.qtbot import QtBot
 
-from engine.cli.exit_codes import FAILED, INTERRUPTED
+from engine.cli.terminal import FAILED, INTERRUPTED
 from engine.contract.events import PhaseChanged
 from engine.runs.folder import process_start, run_names
 from engine.runs.interruptions import why_interrupted

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from engine.checks.disk import model_file_sha256
-from engine.cli.exit_codes import BAD_REQUEST
+from engine.cli.terminal import BAD_REQUEST
 from engine.contract.cut import PLANNING
 from engine.contract.events import Failed
 from engine.contract.finders import FINDING, FinderOrder

@@ -16,7 +16,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.cli.gpus import csv_lines
 from engine.contract.devices import GpuProcess
-from engine.system.csv_writer import CsvWriter
+from engine.system.plain_text import CsvWriter
 from gui.compare.comparison import rows
 from gui.compare.table_model import CurvesTable, RowsTable
 from gui.monitor.processes.view import ProcessesView

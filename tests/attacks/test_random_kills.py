@@ -15,7 +15,7 @@ from random import Random
 import psutil
 import pytest
 
-from engine.cli.exit_codes import BAD_REQUEST
+from engine.cli.terminal import BAD_REQUEST
 from engine.contract.events import CheckpointSaved, Event, Planned, Restarting, RunFinished
 from engine.runs.folder import START_GRACE_S, list_runs
 from engine.training.checkpointing.checkpoint_files import verify_checkpoint

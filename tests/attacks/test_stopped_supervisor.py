@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from engine.cli.exit_codes import FAILED
+from engine.cli.terminal import FAILED
 from engine.contract.events import StepMetrics
 from engine.contract.protocol import Stop
 from engine.runs import connection

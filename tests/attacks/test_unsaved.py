@@ -14,7 +14,7 @@ import pytest
 from PySide6.QtWidgets import QApplication, QFileDialog
 from pytestqt.qtbot import QtBot
 
-from engine.cli.exit_codes import BAD_REQUEST, UNSAVED
+from engine.cli.terminal import BAD_REQUEST, UNSAVED
 from engine.contract.events import CommandReceived, RunFinished, Warned
 from engine.contract.protocol import Pause, SaveElsewhere, Stop
 from gui.run.page import RunPage

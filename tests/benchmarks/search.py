@@ -27,8 +27,8 @@ from engine.runs.searches import (
     create_search,
     start_driver,
     stop_driver,
+    trials_of,
 )
-from engine.runs.trials import trials_of
 from engine.system import paths
 from tests.benchmarks.frame import SHARED, empty_home, options_of, where
 

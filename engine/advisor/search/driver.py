@@ -28,8 +28,7 @@ from engine.contract.search import CONFIRMED, DRIVER_LOG, Search, SearchState, T
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.launch import Preloader
 from engine.runs.notes import change_notes
-from engine.runs.searches import SearchFolder, job_with
-from engine.runs.trials import save_trial, tag_of, trials_of
+from engine.runs.searches import SearchFolder, job_with, save_trial, tag_of, trials_of
 from engine.supervisor.environment import usable_cores
 from engine.system.format import listed
 

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Iterator
 
 from engine.cli import children
-from engine.cli.exit_codes import COMPLETED
-from engine.cli.terminal import fail, say
+from engine.cli.terminal import COMPLETED, fail, say
 from engine.contract.devices import Nvml, Snapshot, SnapshotRequest
 from engine.gpus import sentences
 

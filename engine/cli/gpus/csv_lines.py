@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from engine.contract.devices import Gpu, Snapshot
 from engine.gpus.quantities import QUANTITIES
-from engine.system.csv_writer import CsvWriter
+from engine.system.plain_text import CsvWriter
 
 COLUMNS = ("time", "host", "index", "uuid", "name", "state", *(quantity.id for quantity in QUANTITIES))
 """`time` is UTC in ISO 8601, `index` is NVML's, `state` is "ok", "lost" or "asleep"; the others are quantities."""

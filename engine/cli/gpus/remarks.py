@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.contract.devices import Gpu, gpu_title
-from engine.gpus.quantities import ALARMING, THROTTLE_TEXTS
-from engine.gpus.xid_words import PROGRAM_XIDS, xid_words
+from engine.gpus.quantities import ALARMING, PROGRAM_XIDS, THROTTLE_TEXTS, xid_words
 from engine.system.format import NOT_KNOWN
 
 

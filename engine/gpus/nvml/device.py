@@ -11,7 +11,7 @@ import msgspec
 
 from engine.contract.devices import Gpu
 from engine.gpus.host import HostProcesses
-from engine.gpus.nvml import sleep
+from engine.gpus.nvml import driver_files
 from engine.gpus.nvml.calls import DeviceCalls, GpuLost, Stopwatch, lost_codes, text
 from engine.gpus.nvml.mig import MigInstances
 from engine.gpus.nvml.processes import ProcessTable
@@ -50,7 +50,7 @@ class Device:
         else:
             self.gpu = known
         self.instances: tuple[Gpu, ...] = ()
-        self._may_sleep = sleep.may_sleep(self.gpu.pci_bus_id)
+        self._may_sleep = driver_files.may_sleep(self.gpu.pci_bus_id)
         self._last_request: ReadRequest | None = None
         self._last_request_at = 0.0
         self._is_skipped = self._has_skipped = False
@@ -81,7 +81,7 @@ class Device:
         """Check for sleep, and skip the next reading if the GPU may fall asleep. Call it before reading."""
         self._is_skipped = self._should_skip(request)
         self._has_skipped |= self._is_skipped
-        if self.gpu.lost or sleep.asleep(self.gpu.pci_bus_id) == self.gpu.asleep:
+        if self.gpu.lost or driver_files.asleep(self.gpu.pci_bus_id) == self.gpu.asleep:
             return
         if self.gpu.asleep:
             self.gpu = msgspec.structs.replace(self.gpu, asleep=False)
@@ -114,7 +114,7 @@ class Device:
         if not self._may_sleep or self._last_request is None or request.visible != self._last_request.visible:
             return False
         idle = self.gpu.utilization_percent == 0 and not self.gpu.processes
-        return idle and time.monotonic() - self._last_request_at < sleep.IDLE_PAUSE_S
+        return idle and time.monotonic() - self._last_request_at < driver_files.IDLE_PAUSE_S
 
     def _open(self) -> _OpenGpu:
         """Open a GPU that has woken. Raises `GpuLost` if it can't be used."""

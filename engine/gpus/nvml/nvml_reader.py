@@ -9,12 +9,12 @@ import time
 from types import ModuleType
 
 from engine.contract.devices import Gpu, NvmlStatus, SnapshotRequest, Topology
-from engine.gpus import installation, sentences
+from engine.gpus import sentences
 from engine.gpus.host import HostProcesses
 from engine.gpus.nvml.calls import GpuLost, Stopwatch, text
 from engine.gpus.nvml.device import Device, Tools
+from engine.gpus.nvml.driver_files import denied_files, driver_loaded, in_container, lost, sleeping_gpus
 from engine.gpus.nvml.queries import ReadRequest
-from engine.gpus.nvml.sleep import lost, sleeping_gpus
 from engine.gpus.nvml.topology import Node, read_topology
 from engine.gpus.nvml.traffic import measure
 from engine.gpus.nvml.xids import Xids
@@ -170,8 +170,8 @@ def load_pynvml() -> ModuleType:
 def unavailable(nvml: ModuleType, error: Exception) -> NvmlUnavailable:
     """Return the state for an NVMLError of the whole library. NVMLErrors aren't hashable, so codes are the keys."""
     code = getattr(error, "value", -1)
-    where = {"driver_loaded": installation.driver_loaded(), "in_container": installation.in_container()}
-    no_permission = sentences.no_permission(installation.denied_files())
+    where = {"driver_loaded": driver_loaded(), "in_container": in_container()}
+    no_permission = sentences.no_permission(denied_files())
     states: dict[int, tuple[NvmlStatus, str]] = {
         nvml.NVML_ERROR_LIBRARY_NOT_FOUND: ("no_library", sentences.no_library(**where)),
         nvml.NVML_ERROR_DRIVER_NOT_LOADED: ("no_driver", sentences.no_driver(**where)),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
+
+from PIL import Image, ImageDraw, ImageFont
 
 from engine.contract.catalogue import Measure, load_catalogue, weights_of
 from engine.contract.events import Planned, Validation
 from engine.contract.inference.conversion import ComparedFile, NextCommand, WrittenFile
 from engine.contract.job import FIELDS, TIMM
-from engine.inference.conversion.curves import CURVES
+from engine.inference.conversion.exportable import Exportable
 from engine.inference.conversion.onnx_file import footplate_version
 from engine.inference.conversion.weights_file import Library
 from engine.inference.trained_model import TrainedModel
@@ -199,3 +201,106 @@ def _license(model: TrainedModel) -> str:
         return _PLACEHOLDER
     licence = weights.licence_title or "of unknown license"
     return f"The training started from the weights {weights.title} ({licence}).\n\n{_PLACEHOLDER}"
+
+
+CURVES = "curves.png"
+MIN_POINTS = 3
+"""Fewest validations for a plot."""
+_WIDTH, _HEIGHT, _MARGIN = 640, 320, 48
+_COLORS = ("#1f77b4", "#d62728")
+
+
+def write_curves(path: Path, model: TrainedModel) -> bool:
+    """Plot the task's first metric and the validation loss by epoch, each with its own scale.
+
+    Returns False if the run has too few validations. Raises OSError.
+    """
+    validations = [event for event in model.run.events() if isinstance(event, Validation)]
+    measures = model.objective.entry.metrics
+    plotted = list(dict.fromkeys((measures[0], measures[-1])))
+    if len(validations) < MIN_POINTS:
+        return False
+    image = Image.new("RGB", (_WIDTH, _HEIGHT), "white")
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(13)
+    right, bottom = _WIDTH - _MARGIN, _HEIGHT - _MARGIN
+    draw.rectangle((_MARGIN, _MARGIN, right, bottom), outline="#999999")
+    first, last = validations[0].epoch, validations[-1].epoch
+    draw.text((_MARGIN, bottom + 8), f"epoch {first}", "black", font)
+    draw.text((right, bottom + 8), f"{last}", "black", font, anchor="ra")
+    for column, (measure, color) in enumerate(zip(plotted, _COLORS, strict=False)):
+        points = [(each.epoch, each.measures[measure.id]) for each in validations if measure.id in each.measures]
+        if not points:
+            continue
+        lowest, highest = min(value for _, value in points), max(value for _, value in points)
+        scale = (highest - lowest) or 1.0
+        line = [
+            (
+                _MARGIN + (right - _MARGIN) * (epoch - first) / max(1, last - first),
+                bottom - (bottom - _MARGIN) * (value - lowest) / scale,
+            )
+            for epoch, value in points
+        ]
+        draw.line(line, color, 2)
+        at, anchor = (_MARGIN, "ls") if column == 0 else (right, "rs")
+        draw.text((at, _MARGIN - 8), f"{measure.title}: {lowest:.4g} to {highest:.4g}", color, font, anchor=anchor)
+    image.save(path)
+    return True
+
+
+BATCHES = (1, 8, 32)
+"""Smallest, usual and largest batch of a TensorRT engine."""
+
+
+def onnx_commands(model: TrainedModel, export: Exportable, names: list[str]) -> list[NextCommand]:
+    """Return the commands for the ONNX files `names`, the first of them in fp32.
+
+    TensorRT 11's trtexec has neither --fp16 nor --int8. It uses the types of the file; nvidia-modelopt converts it to
+    fp16.
+    """
+    shapes = _shapes(model, export)
+    commands = [
+        NextCommand(purpose="TensorRT engine, fp32", command=_trtexec(names[0], "model.plan", shapes)),
+        NextCommand(
+            purpose="TensorRT engine, fp16: convert the file",
+            command='pip install "nvidia-modelopt[onnx]" && python -m modelopt.onnx.autocast '
+            f"--onnx_path {names[0]} --output_path model-fp16.onnx",
+        ),
+        NextCommand(
+            purpose="TensorRT engine, fp16: build the engine",
+            command=_trtexec("model-fp16.onnx", "model-fp16.plan", shapes),
+        ),
+    ]
+    commands += [
+        NextCommand(purpose="TensorRT engine, int8", command=_trtexec(name, "model-int8.plan", shapes))
+        for name in names[1:]
+    ]
+    openvino = f"import openvino; openvino.save_model(openvino.convert_model('{names[0]}'), 'model.xml')"
+    commands.append(NextCommand(purpose="OpenVINO model", command=f'pip install openvino && python -c "{openvino}"'))
+    return commands
+
+
+def upload_command() -> NextCommand:
+    return NextCommand(
+        purpose="Upload to the Hugging Face Hub, once README.md names a license",
+        command="hf upload USER/NAME . .",
+    )
+
+
+def _trtexec(source: str, engine: str, shapes: str) -> str:
+    return f"trtexec --onnx={source} --saveEngine={engine} {shapes}"
+
+
+def _shapes(model: TrainedModel, export: Exportable) -> str:
+    sample = _sample_shape(model, export)
+    flags = []
+    for flag, batch in zip(("--minShapes", "--optShapes", "--maxShapes"), BATCHES, strict=True):
+        flags.append(f"{flag}={export.input_name}:{'x'.join(map(str, (batch, *sample)))}")
+    return " ".join(flags)
+
+
+def _sample_shape(model: TrainedModel, export: Exportable) -> tuple[int, ...]:
+    if export.input_name == "images":
+        return model.size, model.size, model.channels
+    if export.input_name == "points":
+        return model.job.data.points, model.channels
+    return model.task.example_shape(model.job, model.channels)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import platform
 import shutil
 import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -27,19 +32,17 @@ from engine.contract.inference.conversion import (
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem, errors
 from engine.inference.conversion import comparison
-from engine.inference.conversion.card import CARD, card
+from engine.inference.conversion.card import CARD, CURVES, card, onnx_commands, upload_command, write_curves
 from engine.inference.conversion.comparison import Samples, load_samples
-from engine.inference.conversion.curves import CURVES, write_curves
 from engine.inference.conversion.exportable import Exportable, exportable
 from engine.inference.conversion.failure import CannotConvert
-from engine.inference.conversion.next_steps import onnx_commands, upload_command
-from engine.inference.conversion.output import move_folder, temporary_folder, write_zip, written_file
 from engine.inference.conversion.weights_file import CONFIG, WEIGHTS, Library, library_outputs, write_weights
 from engine.inference.devices import OnProgress
 from engine.inference.trained_model import CannotLoad, TrainedModel, load
 from engine.runs.folder import RunFolder
 from engine.supervisor.environment import usable_cores
 from engine.system import paths
+from engine.system.files import open_file
 from engine.system.format import counted
 
 ONNX, INT8 = "model.onnx", "model-int8.onnx"
@@ -214,7 +217,7 @@ class _Conversion:
 
     def _int8(self, source: Path, export: Exportable) -> list[str]:
         """Return the name of the int8 file; empty if it can't be made, which is added to the problems."""
-        from engine.inference.conversion.quantisation import write_int8
+        from engine.inference.conversion.onnx_file import write_int8
 
         self.stages.start("Converting to int8")
         path = self.folder / INT8
@@ -319,3 +322,58 @@ def _environment() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+_BLOCK_BYTES = 1 << 20
+_STORED = (".onnx", ".data", ".safetensors", ".png", ".npy")
+"""Suffixes of files that compression does not shrink."""
+
+
+@contextmanager
+def temporary_folder(target: Path) -> Iterator[Path]:
+    """Create a folder next to `target`, and delete it at the end unless `move_folder` has moved it. Raises OSError."""
+    paths.make_folder(target.parent)
+    temporary = _temporary_path(target)
+    temporary.mkdir(mode=0o700)
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def move_folder(written: Path, target: Path) -> None:
+    """Move the folder to `target`, which is missing or empty. Raises OSError."""
+    with suppress(FileNotFoundError):
+        target.rmdir()
+    written.rename(target)
+
+
+def write_zip(written: Path, target: Path) -> None:
+    """Pack the folder into the zip file `target`, in a folder named like it. Raises OSError."""
+    temporary = _temporary_path(target).with_suffix(".zip.part")
+    try:
+        with (
+            open(temporary, "xb", opener=paths.open_private) as stream,
+            zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive,
+        ):
+            for path in sorted(written.iterdir()):
+                kind = zipfile.ZIP_STORED if path.suffix in _STORED else zipfile.ZIP_DEFLATED
+                archive.write(path, f"{target.stem}/{path.name}", kind)
+        os.replace(temporary, target)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def written_file(path: Path, what: str) -> WrittenFile:
+    """Make a file private, and return its description. Raises OSError."""
+    path.chmod(0o600)
+    digest = hashlib.sha256()
+    with open_file(path) as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            digest.update(block)
+    return WrittenFile(name=path.name, what=what, size_bytes=path.stat().st_size, sha256=digest.hexdigest())
+
+
+def _temporary_path(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{os.getpid()}.part")

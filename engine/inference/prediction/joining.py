@@ -22,7 +22,7 @@ from engine.contract.inference.prediction import (
 )
 from engine.inference.prediction.journal import Done, Entry
 from engine.inference.prediction.rasters import write_file
-from engine.system.csv_writer import CsvWriter
+from engine.system.plain_text import CsvWriter
 
 CSV, COCO, YAML, JSON_LINES = "predictions.csv", "predictions.coco.json", "data.yaml", "predictions.jsonl"
 FOLDERS: dict[str, str] = {

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from msgspec import structs
 
 from engine.contract.inference.evaluation import Samples
-from engine.contract.inference.showing import DRAWINGS_FILE, SampleDrawing, SampleDrawings, ShowOrder
+from engine.contract.inference.messages import DRAWINGS_FILE, SampleDrawing, SampleDrawings, ShowOrder
 from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import ImageSet

@@ -22,7 +22,7 @@ from engine.runs.queue.tickets import (
     queue_folder,
     write_ticket,
 )
-from engine.runs.trials import trial_of
+from engine.runs.searches import trial_of
 from engine.system.file_locks import is_same_file, unlock
 
 UNKNOWN_USERS_TIMEOUT_S = 10.0

@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 )
 
 from engine.contract.devices import GpuProcess, NvLink
-from engine.gpus.xid_words import xid_words
+from engine.gpus.quantities import xid_words
 from gui.format import clock, percent, size, size_of, throughput
 from gui.monitor.gpus.gpu_fields import GROUPS, Group, at_time, groups, now
 from gui.monitor.gpus.gpu_plot import GpuPlot

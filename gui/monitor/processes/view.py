@@ -23,8 +23,7 @@ from PySide6.QtWidgets import (
 )
 
 from engine.contract.devices import Snapshot, device_key, gpu_title
-from engine.system.csv_writer import CsvWriter
-from engine.system.plain_text import encodable
+from engine.system.plain_text import CsvWriter, encodable
 from gui.actions import WITHIN, Action, bind
 from gui.format import localised
 from gui.monitor.processes.model import (

@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
-from engine.contract.inference.live import FRAME_FILE, LiveFrame, LiveOrder, decode_frame
+from engine.contract.inference.messages import FRAME_FILE, LiveFrame, LiveOrder, decode_frame
 from engine.contract.inference.prediction import CAMERA
 from engine.contract.job import Job
 from engine.contract.messages import Progress

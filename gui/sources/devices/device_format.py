@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from engine.contract.devices import Cpu, Gpu, GpuProcess
-from engine.gpus.quantities import ALARMING, THROTTLE_TEXTS
-from engine.gpus.xid_words import PROGRAM_XIDS, xid_words
+from engine.gpus.quantities import ALARMING, PROGRAM_XIDS, THROTTLE_TEXTS, xid_words
 from gui.format import celsius, clock, counted, percent, size, size_of, watts
 from gui.titles import short_uuid
 from gui.translation import tr

@@ -15,8 +15,7 @@ import msgspec
 import psutil
 import pytest
 
-from engine.contract.devices import Snapshot, SnapshotRequest
-from engine.gpus.reading import Reading
+from engine.contract.devices import Reading, Snapshot, SnapshotRequest
 from tests.support.nvml_stub import NvmlStub
 
 ROOT = Path(__file__).parents[3]

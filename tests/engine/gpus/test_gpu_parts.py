@@ -11,7 +11,7 @@ import pytest
 from engine.contract.devices import Gpu, Mig
 from engine.gpus import sentences
 from engine.gpus.cpu import CpuReader, cpu_name
-from engine.gpus.nvml import calls, sleep
+from engine.gpus.nvml import calls, driver_files
 from engine.gpus.watch import merge_lost
 
 
@@ -52,16 +52,16 @@ def test_lost_gpu_takes_over_its_earlier_row() -> None:
 
 
 def test_lost_gpu_is_named_by_driver_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sleep, "DRIVER_GPUS", tmp_path)
-    unknown = sleep.lost(1, 2)
+    monkeypatch.setattr(driver_files, "DRIVER_GPUS", tmp_path)
+    unknown = driver_files.lost(1, 2)
     assert (unknown.nvml_index, unknown.lost, unknown.name) == (1, True, "NVIDIA GPU")
     for index in range(2):
         (tmp_path / f"0000:0{index}:00.0").mkdir()
         information = f"Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-{index}\n"
         (tmp_path / f"0000:0{index}:00.0" / "information").write_text(information)
-    known = sleep.lost(1, 2)
+    known = driver_files.lost(1, 2)
     assert (known.uuid, known.name, known.pci_bus_id, known.lost) == ("GPU-1", "NVIDIA H200", "0000:01:00.0", True)
-    assert sleep.lost(1, 3).uuid == unknown.uuid
+    assert driver_files.lost(1, 3).uuid == unknown.uuid
 
 
 def test_removed_mig_instance_has_no_row() -> None:
@@ -79,17 +79,17 @@ def test_removed_mig_instance_has_no_row() -> None:
 def test_asleep_reads_sysfs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str | None, expected: bool
 ) -> None:
-    monkeypatch.setattr(sleep, "SYSFS_PCI", tmp_path)
+    monkeypatch.setattr(driver_files, "SYSFS_PCI", tmp_path)
     folder = tmp_path / "0000:0a:00.0" / "power"
     folder.mkdir(parents=True)
     if status is not None:
         (folder / "runtime_status").write_text(status)
-    assert sleep.asleep("00000000:0A:00.0") is expected
+    assert driver_files.asleep("00000000:0A:00.0") is expected
 
 
 def test_sleeping_gpus_come_from_driver_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sleep, "SYSFS_PCI", tmp_path / "pci")
-    monkeypatch.setattr(sleep, "DRIVER_GPUS", tmp_path / "driver")
+    monkeypatch.setattr(driver_files, "SYSFS_PCI", tmp_path / "pci")
+    monkeypatch.setattr(driver_files, "DRIVER_GPUS", tmp_path / "driver")
     for bus_id, status in (("0000:01:00.0", "active"), ("0000:02:00.0", "suspended"), ("0000:03:00.0", "suspended")):
         (tmp_path / "pci" / bus_id / "power").mkdir(parents=True)
         (tmp_path / "pci" / bus_id / "power" / "runtime_status").write_text(status)
@@ -97,12 +97,12 @@ def test_sleeping_gpus_come_from_driver_files(tmp_path: Path, monkeypatch: pytes
     information = "Model: \t NVIDIA GeForce RTX 4070\nIRQ:   16\nGPU UUID: \t GPU-1\n"
     (tmp_path / "driver" / "0000:02:00.0" / "information").write_text(information)
     (tmp_path / "driver" / "0000:03:00.0" / "information").write_text(information.replace("GPU-1", "GPU-????????-????"))
-    known = sleep.sleeping_gpus(3)
+    known = driver_files.sleeping_gpus(3)
     assert known[1] == Gpu(
         uuid="GPU-1", name="NVIDIA GeForce RTX 4070", nvml_index=1, pci_bus_id="0000:02:00.0", asleep=True
     )
     assert (known[2].uuid, known.keys()) == ("", {1, 2})
-    assert sleep.sleeping_gpus(2) == {}  # nobody knows which is which
+    assert driver_files.sleeping_gpus(2) == {}  # nobody knows which is which
 
 
 def test_within_rejects_implausible_values() -> None:

@@ -13,9 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.contract.devices import Nvml
+from engine.contract.devices import Nvml, Reading
 from engine.gpus import sentences
-from engine.gpus.reading import Reading
 from tests.engine.gpus.conftest import ROOT
 from tests.support.nvml_stub import DRIVER_NOT_LOADED, NO_PERMISSION, NvmlStub, gpu_profile
 
@@ -23,11 +22,12 @@ READER = """
 import os, sys
 from pathlib import Path
 import pynvml
-from engine.gpus import installation, reader
-installation.foreign_pids = lambda: False
+from engine.gpus import reader
+from engine.gpus.nvml import driver_files
+driver_files.foreign_pids = lambda: False
 root = Path(sys.argv[3])
-installation.KERNEL_DRIVER, installation.DEVICES = root / "driver", root / "dev"
-installation.CONTAINER_FILES = (root / "container",)
+driver_files.KERNEL_DRIVER, driver_files.DEVICES = root / "driver", root / "dev"
+driver_files.CONTAINER_FILES = (root / "container",)
 if len(sys.argv) > 4:
     os.setuid(int(sys.argv[4]))
 reader.main()

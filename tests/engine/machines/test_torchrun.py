@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from engine.contract.command import torchrun_lines
 from engine.contract.job import Job, job_from_values
-from engine.contract.torchrun import torchrun_lines
 from tests.engine.machines.conftest import QUICK, Bed, assert_same_training
 
 FLAGS = ("--strategy", "ddp", "--epochs", "2")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.advisor.search.trial_log import TrialLog
+from engine.advisor.search.trial_handle import TrialLog
 from engine.contract.events import LogLine
 from engine.runs.folder import RunFolder
 from engine.runs.index import RunIndex
@@ -17,8 +17,8 @@ from engine.runs.interruptions import why_interrupted
 from engine.runs.notes import RunNotes, read_notes
 from engine.runs.report import problem_report
 from engine.runs.resume import read_resumable
+from engine.runs.searches import trial_of
 from engine.runs.slurm_job import read_slurm
-from engine.runs.trials import trial_of
 from engine.supervisor.event_log import DamagedLog, EventLog
 from engine.system.files import MAX_LINE_BYTES, complete_lines, open_file, read_end, read_file
 from gui.sources.checkpoints import checkpoints_of

@@ -14,10 +14,9 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.dataset import DatasetReport, Example, ImageSizes, MaskValue, SplitReport, Unreadable
+from engine.contract.dataset import DatasetReport, Example, ImageSizes, MaskValue, PreviewImage, SplitReport, Unreadable
 from engine.contract.images import LegendEntry
 from engine.contract.job import Job
-from engine.contract.preview import PreviewImage
 from engine.contract.problems import Problem
 from engine.data.inspection.inspector import inspect
 from engine.data.loading.sampler import GlobalBatchSampler

@@ -13,7 +13,7 @@ from PySide6.QtGui import QImage
 
 from engine.contract.catalogue import predictions_of
 from engine.contract.images import LegendEntry
-from engine.contract.inference.showing import SampleDrawing, SampleDrawings, ShowOrder, decode_drawings
+from engine.contract.inference.messages import SampleDrawing, SampleDrawings, ShowOrder, decode_drawings
 from engine.contract.problems import Problem
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file

@@ -30,10 +30,11 @@ from engine.runs.searches import (
     confirming_words,
     create_search,
     job_with,
+    save_trial,
     start_driver,
     stop_driver,
+    trials_of,
 )
-from engine.runs.trials import save_trial, trials_of
 from engine.system import paths
 from tests.conftest import MARK
 from tests.support.made_searches import a_search, a_state

@@ -15,10 +15,9 @@ import msgspec
 import psutil
 import pytest
 
-from engine.contract.devices import Gpu, GpuProcess
+from engine.contract.devices import Gpu, GpuProcess, Reading
 from engine.gpus import host
 from engine.gpus.host import HostProcess, HostProcesses
-from engine.gpus.reading import Reading
 from tests.engine.gpus.conftest import ROOT, Start, readings
 from tests.support import nvml_stub as stubs
 from tests.support.nvml_stub import GIB, NvmlStub, gpu_profile, instance_profile

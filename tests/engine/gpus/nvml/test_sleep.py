@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine.contract.devices import Gpu
-from engine.gpus.reading import Reading
+from engine.contract.devices import Gpu, Reading
 from tests.engine.gpus.conftest import ROOT
 from tests.support.nvml_stub import NvmlStub, gpu_profile, uuid_of
 
@@ -20,8 +19,8 @@ READER = """
 import sys
 from pathlib import Path
 from engine.gpus import reader
-from engine.gpus.nvml import sleep
-sleep.SYSFS_PCI, sleep.DRIVER_GPUS, sleep.IDLE_PAUSE_S = Path(sys.argv[3]), Path(sys.argv[4]), float(sys.argv[5])
+from engine.gpus.nvml import driver_files
+driver_files.SYSFS_PCI, driver_files.DRIVER_GPUS, driver_files.IDLE_PAUSE_S = Path(sys.argv[3]), Path(sys.argv[4]), float(sys.argv[5])
 reader.main()
 """
 UNKNOWN_YET = "GPU-????????-????-????-????-????????????"

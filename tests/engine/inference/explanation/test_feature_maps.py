@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from engine.contract.job import Job
+from engine.inference.explanation.explainer import eigen_cam, grad_cam
 from engine.inference.explanation.feature_maps import NoFeatureMap, as_map, choose_layer, maps_of, recorded
-from engine.inference.explanation.methods import eigen_cam, grad_cam
 from engine.tasks.registry import TASKS
 
 SIDE = 64

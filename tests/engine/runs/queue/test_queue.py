@@ -24,7 +24,7 @@ from engine.contract.search import Trial
 from engine.runs.folder import RunFolder
 from engine.runs.queue import CannotQueue, QueueSlot, hold, holders, move, release, waiting
 from engine.runs.queue.tickets import locked_queue, queue_folder
-from engine.runs.trials import save_trial
+from engine.runs.searches import save_trial
 from engine.system import file_locks, paths
 from tests.engine.runs.queue.slots import make_slot, queued, ticket_of
 

@@ -10,7 +10,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.contract.inference.explanation import ExplainOrder
-from engine.contract.inference.showing import ShowOrder
+from engine.contract.inference.messages import ShowOrder
 from engine.runs.folder import RunFolder
 from gui.run.model.result import CLASSES, CURVES, SAMPLES
 from gui.run.model.view import ModelView

@@ -1,4 +1,4 @@
-"""Driver files about GPUs that must not or can't be queried.
+"""Driver files about the installation, and about GPUs that must not or can't be queried.
 
 Linux suspends GPUs of laptops: any query wakes them, and frequent ones keep them awake. Lost GPUs don't respond at all.
 """
@@ -6,9 +6,11 @@ Linux suspends GPUs of laptops: any query wakes them, and frequent ones keep the
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from engine.contract.devices import Gpu
+from engine.gpus.host import foreign_pids
 
 SYSFS_PCI = Path("/sys/bus/pci/devices")
 DRIVER_GPUS = Path("/proc/driver/nvidia/gpus")
@@ -94,3 +96,28 @@ def _known(index: int, folder: Path, *, asleep: bool = False, lost: bool = False
         asleep=asleep,
         lost=lost,
     )
+
+
+KERNEL_DRIVER = Path("/proc/driver/nvidia/version")
+"""Written by the driver's kernel module, so it's visible in containers, too."""
+CONTAINER_FILES = (Path("/.dockerenv"), Path("/run/.containerenv"))
+"""Files that Docker and Podman create in containers."""
+DEVICES = Path("/dev")
+_DEVICE_FILE = re.compile(r"nvidia(\d+|ctl|-uvm)")
+"""Device files of GPUs, of the driver's control and of unified memory, which CUDA needs and NVML doesn't."""
+
+
+def driver_loaded() -> bool:
+    """Return True if the kernel has loaded NVIDIA's driver; always False on Windows."""
+    return KERNEL_DRIVER.exists() or any(DEVICES.glob("nvidia[0-9]*"))
+
+
+def in_container() -> bool:
+    """Return True if this process runs in a container."""
+    return foreign_pids() or any(file.exists() for file in CONTAINER_FILES)
+
+
+def denied_files() -> tuple[str, ...]:
+    """Return the driver's device files that this user can't read and write, as CUDA requires."""
+    files = sorted(file for file in DEVICES.glob("nvidia*") if _DEVICE_FILE.fullmatch(file.name))
+    return tuple(str(file) for file in files if not os.access(file, os.R_OK | os.W_OK))
