@@ -191,7 +191,7 @@ def _problems(order: PredictOrder, job: Job) -> list[Problem]:
     if order.max_frames is not None and order.max_frames < 1:
         found.append(Problem("max_frames", "The number of frames must be at least 1.", "Leave it out for all."))
     if order.max_frames is None and any(path.startswith(CAMERA) for path in order.paths):
-        found.append(Problem("max_frames", "A camera never ends.", "OnProgress how many frames to take."))
+        found.append(Problem("max_frames", "A camera never ends.", "Set the number of frames."))
     return found
 
 

@@ -42,6 +42,12 @@ def found(tmp_path: Path, **fields: Any) -> list[Problem]:
     return problems(Job.from_fields(**({"dataset": str(tmp_path), "model": "resnet18"} | fields)), ODD)
 
 
+@pytest.mark.parametrize("strategy", [entry.id for entry in CATALOGUE.strategies])
+def test_job_without_devices_has_one_problem(tmp_path: Path, strategy: str) -> None:
+    fields = [problem.field for problem in errors(found(tmp_path, strategy=strategy, devices=(), model="vit_b_16"))]
+    assert [field for field in fields if field in ("devices", "strategy")] == ["devices"]
+
+
 def cpus(count: int) -> tuple[str, ...]:
     return ("cpu",) * count
 

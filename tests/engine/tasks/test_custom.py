@@ -70,6 +70,13 @@ def test_example_opens_its_samples_and_model(things: Path) -> None:
     assert (shown.words, shown.image.shape) == ("2.3 counted", (48, 48, 3))
 
 
+def test_trying_out_a_model_keeps_its_state(things: Path) -> None:
+    model = TASK.build_model(custom_job(things, EXAMPLE), 0, 3)
+    norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    assert [int(norm.num_batches_tracked) for norm in norms if norm.num_batches_tracked is not None] == [0, 0]
+    assert model.training
+
+
 def test_metric_is_equal_for_merged_ranks(things: Path) -> None:
     objective = TASK.objective(custom_job(things, EXAMPLE), DatasetInfo((), 3))
     outputs, targets = torch.tensor([[1.2], [3.0], [4.9]]), torch.tensor([[1.0], [5.0], [5.0]])

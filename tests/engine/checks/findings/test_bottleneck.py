@@ -73,13 +73,13 @@ def test_slow_loading_in_later_epochs_turns_cache_on() -> None:
 
 
 def test_straggler_is_named() -> None:
-    slow = RankTimes(compute_s=0.1, communication_s=0.0, waiting_s=0.0)
+    slow = RankTimes(compute_s=0.1, communication_s=0.02, waiting_s=0.0)
     ranks = RanksTimed(
-        step=9, ranks=(RankTimes(compute_s=0.07, communication_s=0.0, waiting_s=0.03), slow), straggler=1
+        step=9, ranks=(RankTimes(compute_s=0.07, communication_s=0.02, waiting_s=0.03), slow), straggler=1
     )
     given = find_bottleneck(situation(devices=GPUS, of_job={"strategy": "ddp"}, ranks=ranks))
     assert given.sentence == (
-        "Rank 1 is the slowest: the other waits 30 % of each step for it. "
+        "Rank 1 is the slowest: the other waits 25 % of each step for it. "
         "Splitting each batch by measured speed evens that out."
     )
     assert (given.field, given.value) == ("balance", "speed")

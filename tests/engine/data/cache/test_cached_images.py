@@ -98,6 +98,14 @@ def test_caches_of_other_settings_are_separate(dataset: Path, cached: Open, othe
     assert not any(map(cached(dataset, **other).find, range(COUNT)))
 
 
+def test_files_with_equal_names_have_separate_rows(dataset: Path, cached: Open) -> None:
+    for folder, level in (("a", 40), ("b", 41)):
+        write(dataset / folder / "same.jpg", level)
+        os.utime(dataset / folder / "same.jpg", (0, 0))
+    assert use(cached(dataset), dataset) == COUNT + 2
+    assert use(cached(dataset), dataset) == 0
+
+
 def test_changed_files_are_decoded_again(dataset: Path, cached: Open) -> None:
     use(cached(dataset), dataset)
     write(dataset / "a/0.jpg", 99)

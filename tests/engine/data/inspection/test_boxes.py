@@ -55,6 +55,12 @@ def test_objects_and_their_images_are_counted(tmp_path: Path, format_: str) -> N
     assert errors(report.problems) == []
 
 
+def test_image_counts_once_per_class(tmp_path: Path) -> None:
+    two_cats = Drawn(60, 80, (*TWO.rectangles, Rectangle(60, 4, 76, 20, "cat")))
+    train = look(boxed.coco(tmp_path, {"train": {"a": two_cats, "b": ONE}, "val": {"c": ONE}})).splits[0]
+    assert (train.counts, train.objects) == ({"cat": 2, "dog": 1}, {"cat": 3, "dog": 1})
+
+
 def test_examples_show_boxes_around_objects(tmp_path: Path) -> None:
     one = Drawn(96, 96, (Rectangle(20, 30, 60, 70, "cat"),))
     report = look(boxed.yolo(tmp_path, {"train": {"a": one}, "val": {"b": one}}))

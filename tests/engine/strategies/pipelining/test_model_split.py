@@ -23,6 +23,20 @@ def test_split_points_of_meta_model() -> None:
     assert model.training
 
 
+class _Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.relu(self.linear(inputs))
+
+
+def test_split_points_name_the_innermost_module() -> None:
+    model = nn.Sequential(nn.Sequential(_Block(), _Block()), nn.Linear(4, 2))
+    assert [point.module for point in split_points(model)] == ["0.0.linear", "0.0", "0.1.linear", "0.1"]
+
+
 @pytest.mark.parametrize(
     ("name", "size"), [("alexnet", 64), ("resnet18", 32), ("convnext_tiny", 32), ("swin_t", 32), ("densenet121", 32)]
 )

@@ -16,10 +16,20 @@ from engine.data.formats.tree import Tree
 from engine.data.inspection.inspector import inspect
 from engine.data.randomness import RandomStreams
 from engine.tasks.points.classes import label_classes
+from engine.tasks.points.decoding import las, pcd, tables, velodyne
 from engine.tasks.points.decoding.clouds import count_labels, is_cloud, read_cloud, read_head
 from engine.tasks.points.formats import FORMAT, PointSplit
 from engine.tasks.points.samples import PointBlocks
-from tests.support.clouds import make_clouds, scene, write_pcd, write_ply, write_room, write_scan, write_table
+from tests.support.clouds import (
+    make_clouds,
+    scene,
+    write_las,
+    write_pcd,
+    write_ply,
+    write_room,
+    write_scan,
+    write_table,
+)
 from tests.support.images import noise
 
 COLORS = np.array([[200, 100, 50], [0, 255, 1], [17, 18, 19]], np.uint32)
@@ -40,6 +50,31 @@ def names(content: Content, folder: Path) -> dict[str, list[str]]:
 
 def messages(content: Content) -> str:
     return " ".join(map(str, content.problems))
+
+
+WRITERS: dict[str, Callable[[Path, np.ndarray, np.ndarray], None]] = {
+    "a.las": write_las,
+    "a.ply": lambda path, places, classes: write_ply(path, places, label=classes),
+    "a.xyz": write_table,
+    "ascii.pcd": lambda path, places, classes: write_pcd(path, places, "ascii", label=classes),
+    "binary.pcd": lambda path, places, classes: write_pcd(path, places, "binary", label=classes),
+    "velodyne/a.bin": lambda path, places, classes: write_scan(path.parents[1], path.stem, places, classes),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_files_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    places, classes = scene(0, 60)
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    WRITERS[name](path, places, classes)
+    at_once = read_cloud(str(path), ())
+    for module in (las, pcd, tables, velodyne):
+        monkeypatch.setattr(module, "AT_ONCE", 7)
+    in_parts = read_cloud(str(path), ())
+    assert len(in_parts.labels) == 60
+    np.testing.assert_array_equal(in_parts.labels, at_once.labels)
+    np.testing.assert_array_equal(in_parts.positions, at_once.positions)
 
 
 @pytest.mark.parametrize("data", ["ascii", "binary", "binary_compressed"])

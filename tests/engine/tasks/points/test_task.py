@@ -56,6 +56,16 @@ def test_neighbors_are_dilated_and_repeated() -> None:
     assert torch.equal(few[..., :3], few[..., 3:6])
 
 
+@pytest.mark.parametrize("fan_in", [4, 16])
+def test_x_transform_starts_like_linear_layers(fan_in: int) -> None:
+    torch.manual_seed(0)
+    transform = XTransform(fan_in)
+    for columns in (transform.second, transform.third):
+        # uniform from -bound to bound, as torch.nn.Linear: standard deviation bound / sqrt(3)
+        assert columns.weight.std().item() == pytest.approx(fan_in**-0.5 / 3**0.5, rel=0.2)
+        assert columns.weight.abs().max().item() <= fan_in**-0.5
+
+
 def test_x_conv_matches_the_paper() -> None:
     torch.manual_seed(0)
     layer = XConv(5, 7, neighbours=4, dilation=1, lifted=6, multiplier=2).eval()
