@@ -24,6 +24,7 @@ from engine.strategies.pipelining.model_split import split_points
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
 from tests.support.consent import agreed
+from tests.support.metrics import metric_of_ranks
 
 BOXES, MASKS = TASKS["detection"], TASKS["instance_segmentation"]
 CLASSES = ("disc", "bar", "ring")
@@ -146,14 +147,6 @@ def test_small_images_use_fewer_proposals(size: int, proposals: int) -> None:
     assert model.roi_heads.fg_bg_sampler.batch_size_per_image == proposals
 
 
-def test_fresh_weights_depend_on_the_seed() -> None:
-    torch.manual_seed(1)
-    one = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, 3).state_dict()
-    torch.manual_seed(2)
-    other = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, 3).state_dict()
-    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
-
-
 def test_detectors_cannot_be_split() -> None:
     model = BOXES.build_model(job(model="ssdlite320_mobilenet_v3_large"), 3, 3)
     with pytest.raises(CannotCut, match="the boxes that it processes depend on the image"):
@@ -264,26 +257,6 @@ def test_older_weight_names_are_converted(name: str, old: dict[str, str]) -> Non
     assert todays_names(older, retinanet="retinanet" in name).keys() == today.keys()
 
 
-@pytest.mark.parametrize(
-    ("fields", "field", "words"),
-    [
-        ({"model": "fasterrcnn_resnet50_fp"}, "model", "Did you mean “fasterrcnn_resnet50_fpn”"),
-        ({"model": "ssd300_vgg16"}, "image_size", "Set 300 or more"),
-        ({"model": "fasterrcnn", "encoder": "resnet19"}, "encoder", "Did you mean “resnet1"),
-        ({"model": "fcos", "image_size": 80}, "image_size", "multiple of 32 px"),
-        ({"task": "instance_segmentation", "model": "maskrcnn", "encoder": "tu-vit_tiny_patch16_224"}, "encoder", "can't use"),
-        ({"task": "instance_segmentation", "model": "maskrcnn", "encoder": "vgg11", "pretrained": True}, "pretrained",
-         "The pretrained weights of the encoder vgg11"),
-    ],
-)  # fmt: skip
-def test_unbuildable_model_is_a_field_problem(fields: dict[str, Any], field: str, words: str) -> None:
-    given = job(**fields)
-    with pytest.raises(TaskError) as error:
-        TASKS[given.task].build_model(given, 3, 3)
-    assert error.value.field == field
-    assert words in str(error.value)
-
-
 OWN = """
 from torchvision.models import get_model
 from torch import nn
@@ -315,12 +288,7 @@ def test_detection_metrics_are_independent_of_the_partition(ranks: int) -> None:
     right = [([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)]
     shifted = [([4.0, 12, 30, 40], 2), ([2.0, 2, 8, 8], 0), ([20.0, 20, 60, 50], 2)]
     outputs = torch.cat([perfect(right), perfect(right[:1]), perfect(shifted)])
-    parts = [objective.metric() for _ in range(ranks)]
-    for place in range(3):
-        parts[place % ranks].update(outputs[place : place + 1], targets[place : place + 1])
-    total = objective.metric()
-    total.counters = torch.stack([part.counters for part in parts]).sum(0)
-    total.rows = torch.cat([part.rows for part in parts])
+    total: Any = metric_of_ranks(objective, outputs, targets, ranks)
     found = total.compute()
     assert found.keys() == {measure.id for measure in BOXES.entry.metrics}
     # Class 1 is found in one of its two places (51 of 101 recalls have a precision); class 2 in the first image with a score

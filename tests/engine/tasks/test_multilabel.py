@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from engine.contract.job import Job
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
 from tests.support.dataset_infos import dataset_info
+from tests.support.metrics import metric_of_ranks
 
 TASK = TASKS["multilabel"]
 CLASSES = 5
@@ -42,12 +45,7 @@ def test_multilabel_metrics_match_their_definitions(ranks: int) -> None:
     outputs, targets = sample(23)
     outputs[1] = -9.0
     targets[1] = 0
-    parts = [objective.metric() for _ in range(ranks)]
-    for place, (some, wanted) in enumerate(zip(outputs.split(2), targets.split(2), strict=True)):
-        parts[place % ranks].update(some, wanted)
-    total = objective.metric()
-    total.counters = torch.stack([part.counters for part in parts]).sum(0)
-    total.rows = torch.cat([part.rows for part in parts])
+    total: Any = metric_of_ranks(objective, outputs, targets, ranks, 2)
     found = total.compute()
     assert found.keys() == {measure.id for measure in TASK.entry.metrics}
     likely, true = outputs.sigmoid().double().numpy(), targets.numpy() > 0

@@ -13,7 +13,7 @@ import torch
 import torchvision
 from safetensors.torch import save_file
 from segmentation_models_pytorch.encoders import get_encoder
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from engine.contract import weights
@@ -24,8 +24,8 @@ from engine.models.base import TaskError
 from engine.models.meta_device import on_meta
 from engine.tasks.base import DatasetInfo
 from engine.tasks.registry import TASKS
-from tests.support.consent import agreed
 from tests.support.dataset_infos import dataset_info
+from tests.support.metrics import metric_of_ranks
 
 TASK = TASKS["segmentation"]
 CLASSES = 4
@@ -56,12 +56,7 @@ def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
 def test_metrics_match_their_definitions(ranks: int) -> None:
     objective = TASK.objective(Job.from_fields(task="segmentation"), dataset_info(CLASSES))
     outputs, targets = sample(7)
-    parts = [objective.metric() for _ in range(ranks)]
-    for place, (some, wanted) in enumerate(zip(outputs.split(2), targets.split(2), strict=True)):
-        parts[place % ranks].update(some, wanted)
-    total = objective.metric()
-    total.counters = torch.stack([part.counters for part in parts]).sum(0)
-    found = total.compute()
+    found = metric_of_ranks(objective, outputs, targets, ranks, 2).compute()
     assert found.keys() == {measure.id for measure in TASK.entry.metrics}
     for name, value in by_hand(outputs, targets).items():
         assert found[name] == pytest.approx(value, abs=1e-6)
@@ -169,53 +164,6 @@ def test_weights_load_in_the_plain_library(model: str, channels: int) -> None:
     with torch.no_grad():
         theirs = plain(inputs)
         torch.testing.assert_close(ours(inputs), theirs["out"] if isinstance(theirs, dict) else theirs)
-
-
-def test_fresh_weights_depend_on_the_seed() -> None:
-    job = Job.from_fields(task="segmentation", model="unet", encoder="resnet18", image_size=64)
-    torch.manual_seed(1)
-    one = TASK.build_model(job, CLASSES, 3).state_dict()
-    torch.manual_seed(2)
-    other = TASK.build_model(job, CLASSES, 3).state_dict()
-    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
-
-
-@pytest.mark.parametrize(
-    ("fields", "field", "words"),
-    [
-        ({"model": "unett"}, "model", "Did you mean “unet”"),
-        ({"model": "unet", "encoder": "resnet43"}, "encoder", "There is no encoder “resnet43”"),
-        ({"model": "unet", "image_size": 100}, "image_size", "Set 96"),
-    ],
-)
-def test_unbuildable_model_is_a_field_problem(fields: dict[str, object], field: str, words: str) -> None:
-    with pytest.raises(TaskError) as error:
-        TASK.build_model(Job.from_fields(**({"task": "segmentation", "image_size": 64} | fields)), CLASSES, 3)  # type: ignore[arg-type]
-    assert error.value.field == field
-    assert words in str(error.value)
-
-
-OWN = """
-from torch import nn
-
-def build_model(num_classes):
-    return nn.Sequential(nn.Conv2d(3, num_classes, {size}, padding={padding}))
-"""
-
-
-def test_model_file_is_validated(tmp_path: Path) -> None:
-    def built(size: int, padding: int) -> nn.Module:
-        text = OWN.format(size=size, padding=padding)
-        (tmp_path / "own.py").write_text(text)
-        trusted = agreed(tmp_path / "own.py")
-        job = Job.from_fields(
-            task="segmentation", model=str(tmp_path / "own.py"), model_file_sha256=trusted, image_size=64
-        )
-        return TASK.build_model(job, CLASSES, 1)
-
-    assert built(3, 1)(torch.zeros(2, 1, 64, 64)).shape == (2, CLASSES, 64, 64)
-    with pytest.raises(TaskError, match=r"returns a tensor of \[2, 4, 62, 62\]; expected a tensor of \[2, 4, 64, 64\]"):
-        built(3, 0)
 
 
 def a_file(path: Path, state: dict[str, Tensor]) -> str:

@@ -8,20 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 from torchvision.models import vgg
 
 from engine.contract.job import Job
-from engine.models.base import TaskError
-from engine.models.encoders import IMAGENET
 from engine.tasks.edges.decoding import FULL, OUTSIDE
 from engine.tasks.edges.metrics import best_row, count, score, thin_maxima
 from engine.tasks.edges.networks import Bdcn, Hed, HedOnEncoder
 from engine.tasks.edges.task import EdgeDetection, EdgesOfImage
-from tests.support.consent import agreed
 from tests.support.dataset_infos import dataset_info
-from tests.support.encoders import deepest_features, make_classifier
+from tests.support.metrics import metric_of_ranks
 
 TASK = EdgeDetection()
 SIDE = 48
@@ -95,12 +92,7 @@ def test_loss_ignores_borders_and_disagreement() -> None:
 def test_edge_metrics_are_independent_of_the_partition(ranks: int) -> None:
     objective = TASK.objective(job(), dataset_info(1))
     outputs, targets = sample(5, 2)
-    parts = [objective.metric() for _ in range(ranks)]
-    for place, (some, wanted) in enumerate(zip(outputs.split(1), targets.split(1), strict=True)):
-        parts[place % ranks].update(some, wanted)
-    total = objective.metric()
-    total.counters = torch.stack([part.counters for part in parts]).sum(0)
-    found = total.compute()
+    found = metric_of_ranks(objective, outputs, targets, ranks).compute()
     assert found.keys() == {measure.id for measure in TASK.entry.metrics}
     counts = [
         count(
@@ -182,32 +174,6 @@ def test_hed_on_encoder_returns_a_map_per_level_and_their_mean(encoder: str, wid
         torch.testing.assert_close(model(inputs), torch.cat([*sides, sum(sides) / len(sides)], 1))
 
 
-@pytest.mark.parametrize("encoder", ["resnet18", "tu-tf_efficientnet_lite0"])
-def test_hed_on_encoder_loads_the_weights_of_its_encoder(encoder: str, tmp_path: Path) -> None:
-    classifier = make_classifier(encoder).eval()
-    torch.save(classifier.state_dict(), tmp_path / "encoder.pth")
-    on_encoder = job(model="hed_encoder", encoder=encoder, image_size=64, weights_file=str(tmp_path / "encoder.pth"))
-    loaded = TASK.build_model(on_encoder, 1, 3).get_submodule("encoder").eval()
-    inputs = torch.rand(1, 3, 64, 64)
-    with torch.no_grad():
-        torch.testing.assert_close(loaded(inputs)[-1], deepest_features(classifier, inputs))
-
-
-def test_hed_on_encoder_loads_a_file_of_the_full_model(tmp_path: Path) -> None:
-    fields: dict[str, Any] = {"model": "hed_encoder", "encoder": "resnet18", "image_size": 64}
-    trained = TASK.build_model(job(**fields, seed=1), 1, 3).state_dict()
-    torch.save(trained, tmp_path / "best.pt")
-    loaded = TASK.build_model(job(**fields, weights_file=str(tmp_path / "best.pt")), 1, 3).state_dict()
-    assert all(torch.equal(loaded[name], tensor) for name, tensor in trained.items())
-
-
-def test_normalisation_follows_the_encoder_of_hed_encoder_alone() -> None:
-    lite = "tu-tf_efficientnet_lite0"
-    assert TASK.normalisation(job(model="hed_encoder", encoder=lite), 3) == ((0.5,) * 3, (0.5,) * 3)
-    assert TASK.normalisation(job(model="hed", encoder=lite), 3) == IMAGENET
-    assert TASK.normalisation(job(model="hed_encoder", encoder=lite), 5) == ((0.5,) * 5, (0.5,) * 5)
-
-
 def test_bdcn_stages_learn_residual_edges() -> None:
     model = Bdcn()
     maps = model(torch.rand(1, 3, 32, 32))
@@ -228,56 +194,11 @@ def test_bdcn_stages_learn_residual_edges() -> None:
     assert found[10].item() == pytest.approx(16.5)
 
 
-def test_weights_depend_on_the_seed_for_any_channels() -> None:
-    torch.manual_seed(1)
-    one = TASK.build_model(job(), 1, 1).state_dict()
-    torch.manual_seed(2)
-    other = TASK.build_model(job(), 1, 1).state_dict()
-    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
-    assert one["features.0.weight"].shape == (64, 1, 3, 3)
-
-
 @pytest.mark.parametrize("model_id", ["hed", "hed_encoder"])
 def test_a_frozen_backbone_leaves_the_head_to_learn(model_id: str) -> None:
     model = TASK.build_model(job(model=model_id, image_size=64, freeze_epochs=100), 1, 3)
     learning = {name.split(".")[0] for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert learning == {"head"}
-
-
-@pytest.mark.parametrize(
-    ("fields", "field", "words"),
-    [
-        ({"model": "hedd"}, "model", "Did you mean “hed”"),
-        ({"image_size": 16}, "image_size", "Set 32 or more"),
-        ({"model": "hed_encoder", "image_size": 100}, "image_size", "Set 96"),
-        ({"model": "hed_encoder", "image_size": 64, "encoder": "resnet35"}, "encoder", "no encoder “resnet35”"),
-    ],
-)
-def test_unbuildable_model_is_a_field_problem(fields: dict[str, Any], field: str, words: str) -> None:
-    with pytest.raises(TaskError) as error:
-        TASK.build_model(job(**fields), 1, 3)
-    assert error.value.field == field
-    assert words in str(error.value)
-
-
-OWN = """
-from torch import nn
-
-def build_model(num_classes):
-    return nn.Conv2d(3, num_classes, 3, padding={padding})
-"""
-
-
-def test_model_file_must_return_one_map(tmp_path: Path) -> None:
-    def built(padding: int) -> nn.Module:
-        (tmp_path / "own.py").write_text(OWN.format(padding=padding))
-        digest = agreed(tmp_path / "own.py")
-        return TASK.build_model(job(model=str(tmp_path / "own.py"), model_file_sha256=digest), 1, 3)
-
-    outputs, targets = built(1)(torch.rand(2, 3, SIDE, SIDE)), sample(2, 1)[1]
-    assert TASK.objective(job(model="own.py"), dataset_info(1)).loss(outputs, targets).shape == (2,)
-    with pytest.raises(TaskError, match=r"expected a tensor of \[2, 1, 48, 48\]"):
-        built(0)
 
 
 def test_edges_are_drawn_white_on_black() -> None:

@@ -9,23 +9,19 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
 from torch.nn import functional
 
 from engine.contract.job import Job
 from engine.data.datasets.images import DatasetError, ImageSet
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.decoding.masks import NO_CLASS
-from engine.models.base import TaskError
-from engine.models.encoders import IMAGENET
 from engine.tasks.registry import TASKS
 from engine.tasks.roads.directions import BACKGROUND, DIRECTIONS, STEP, orientation_plane, thin
 from engine.tasks.roads.models import SCORES
-from tests.support.consent import agreed
 from tests.support.dataset_infos import dataset_info
-from tests.support.encoders import deepest_features, make_classifier
 from tests.support.lines import line, make_lined
 from tests.support.masks import make_masked
+from tests.support.metrics import metric_of_ranks
 
 TASK = TASKS["road_extraction"]
 OBJECTIVE = TASK.objective(Job.from_fields(task="road_extraction"), dataset_info(2))
@@ -100,11 +96,7 @@ def by_hand(outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
 def test_metrics_match_their_definitions(ranks: int) -> None:
     targets = truth(7)
     outputs = guesses(targets, 2.5)
-    parts = [OBJECTIVE.metric() for _ in range(ranks)]
-    for place, (some, wanted) in enumerate(zip(outputs.split(2), targets.split(2), strict=True)):
-        parts[place % ranks].update(some, wanted)
-    total = OBJECTIVE.metric()
-    total.counters = torch.stack([part.counters for part in parts]).sum(0)
+    total: Any = metric_of_ranks(OBJECTIVE, outputs, targets, ranks, 2)
     found = total.compute()
     assert found.keys() == {measure.id for measure in TASK.entry.metrics}
     for name, value in by_hand(outputs, targets).items():
@@ -224,31 +216,6 @@ def test_masks_must_have_two_classes(tmp_path: Path) -> None:
     assert (splits.train.load(0, 32, 3).numpy()[3:, of_class_2] == NO_CLASS).all()
 
 
-@pytest.mark.parametrize("encoder", ["resnet18", "tu-tf_efficientnet_lite0"])
-def test_linknet_loads_the_weights_of_its_encoder(encoder: str, tmp_path: Path) -> None:
-    classifier = make_classifier(encoder).eval()
-    save_file(classifier.state_dict(), tmp_path / "encoder.safetensors")
-    job = linknet(encoder=encoder, weights_file=str(tmp_path / "encoder.safetensors"))
-    loaded = TASK.build_model(job, 2, 3).get_submodule("encoder").eval()
-    inputs = torch.rand(1, 3, 64, 64)
-    with torch.no_grad():
-        torch.testing.assert_close(loaded(inputs)[-1], deepest_features(classifier, inputs))
-
-
-def test_linknet_loads_a_file_of_the_full_model(tmp_path: Path) -> None:
-    trained = TASK.build_model(linknet(seed=1), 2, 3).state_dict()
-    torch.save(trained, tmp_path / "best.pt")
-    loaded = TASK.build_model(linknet(weights_file=str(tmp_path / "best.pt")), 2, 3).state_dict()
-    assert all(torch.equal(loaded[name], tensor) for name, tensor in trained.items())
-
-
-def test_normalisation_follows_the_encoder_of_linknet_alone() -> None:
-    lite = "tu-tf_efficientnet_lite0"
-    assert TASK.normalisation(linknet(encoder=lite), 3) == ((0.5,) * 3, (0.5,) * 3)
-    assert TASK.normalisation(linknet(encoder=lite, model="hourglass_mtl"), 3) == IMAGENET
-    assert TASK.normalisation(linknet(encoder=lite), 1) == ((0.5,), (0.5,))
-
-
 def test_linknet_freezes_its_encoder_while_the_branches_learn() -> None:
     model = TASK.build_model(linknet(freeze_epochs=100), 2, 3)
     learning = {name.partition(".")[0] for name, each in model.named_parameters() if each.requires_grad}
@@ -257,38 +224,3 @@ def test_linknet_freezes_its_encoder_while_the_branches_learn() -> None:
     model(torch.rand(2, 3, 64, 64))
     moved = {name for name, buffer in model.named_buffers() if name in before and not torch.equal(before[name], buffer)}
     assert {name.partition(".")[0] for name in moved} == {"roads", "directions"}
-
-
-@pytest.mark.parametrize(
-    ("fields", "field", "words"),
-    [
-        ({"model": "linknet34_mtl"}, "model", "Did you mean “linknet_mtl”"),
-        ({"encoder": "resnet35"}, "encoder", "no encoder “resnet35”"),
-        ({"image_size": 100}, "image_size", "Set 96"),
-        ({"image_size": 100, "model": "hourglass_mtl"}, "image_size", "Set 96"),
-        ({"model": "hourglass_mtl", "pretrained": True}, "pretrained", "no pretrained weights"),
-        ({"model": "hourglass_mtl", "freeze_epochs": 100}, "freeze_epochs", "has no pretrained backbone"),
-    ],
-)
-def test_unbuildable_model_is_a_field_problem(fields: dict[str, Any], field: str, words: str) -> None:
-    with pytest.raises(TaskError) as error:
-        TASK.build_model(linknet(**fields), 2, 3)
-    assert error.value.field == field
-    assert words in str(error.value)
-
-
-def test_model_file_is_validated_and_learns(tmp_path: Path) -> None:
-    text = "from torch import nn\n\ndef build_model(scores):\n    return nn.Conv2d(3, scores, 3, padding={padding})\n"
-
-    def built(padding: int) -> torch.nn.Module:
-        source = text.format(padding=padding)
-        (tmp_path / "own.py").write_text(source)
-        trusted = agreed(tmp_path / "own.py")
-        job = Job.from_fields(
-            task="road_extraction", model=str(tmp_path / "own.py"), model_file_sha256=trusted, image_size=SIDE
-        )
-        return TASK.build_model(job, 2, 3)
-
-    assert OBJECTIVE.loss(built(1)(torch.rand(2, 3, SIDE, SIDE)), truth(2)).shape == (2,)
-    with pytest.raises(TaskError, match="2 scores for background and line and 37 for the direction"):
-        built(0)

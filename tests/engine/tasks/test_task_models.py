@@ -1,0 +1,130 @@
+"""Models of the tasks on images and points: what all of them have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from engine.contract.job import Job
+from engine.models.base import TaskError
+from engine.models.encoders import IMAGENET
+from engine.tasks.registry import TASKS
+from tests.support.consent import agreed
+from tests.support.dataset_infos import dataset_info
+from tests.support.encoders import deepest_features, make_classifier
+
+EDGES, ROADS, MASKS = "edge_detection", "road_extraction", "segmentation"
+BOXES, INSTANCES, POINTS = "detection", "instance_segmentation", "point_segmentation"
+SMALL = {"encoder": "resnet18", "image_size": 64, "points": 64}
+ON_ENCODER = [(EDGES, "hed_encoder"), (ROADS, "linknet_mtl")]
+
+
+def job(task: str, **fields: Any) -> Job:
+    return Job.from_fields(**(SMALL | {"task": task} | fields))
+
+
+def build(given: Job, channels: int = 3) -> nn.Module:
+    return TASKS[given.task].build_model(given, 3, channels)
+
+
+@pytest.mark.parametrize(
+    ("task", "fields", "field", "words"),
+    [
+        (EDGES, {"model": "hedd"}, "model", "Did you mean “hed”"),
+        (EDGES, {"model": "hed", "image_size": 16}, "image_size", "Set 32 or more"),
+        (EDGES, {"model": "hed_encoder", "image_size": 100}, "image_size", "Set 96"),
+        (EDGES, {"model": "hed_encoder", "encoder": "resnet35"}, "encoder", "no encoder “resnet35”"),
+        (ROADS, {"model": "linknet34_mtl"}, "model", "Did you mean “linknet_mtl”"),
+        (ROADS, {"model": "linknet_mtl", "encoder": "resnet35"}, "encoder", "no encoder “resnet35”"),
+        (ROADS, {"model": "linknet_mtl", "image_size": 100}, "image_size", "Set 96"),
+        (ROADS, {"model": "hourglass_mtl", "image_size": 100}, "image_size", "Set 96"),
+        (ROADS, {"model": "hourglass_mtl", "pretrained": True}, "pretrained", "no pretrained weights"),
+        (ROADS, {"model": "hourglass_mtl", "freeze_epochs": 100}, "freeze_epochs", "has no pretrained backbone"),
+        (MASKS, {"model": "unett"}, "model", "Did you mean “unet”"),
+        (MASKS, {"model": "unet", "encoder": "resnet43"}, "encoder", "There is no encoder “resnet43”"),
+        (MASKS, {"model": "unet", "image_size": 100}, "image_size", "Set 96"),
+        (BOXES, {"model": "fasterrcnn_resnet50_fp"}, "model", "Did you mean “fasterrcnn_resnet50_fpn”"),
+        (BOXES, {"model": "ssd300_vgg16"}, "image_size", "Set 300 or more"),
+        (BOXES, {"model": "fasterrcnn", "encoder": "resnet19"}, "encoder", "Did you mean “resnet1"),
+        (BOXES, {"model": "fcos", "image_size": 80}, "image_size", "multiple of 32 px"),
+        (INSTANCES, {"model": "maskrcnn", "encoder": "tu-vit_tiny_patch16_224"}, "encoder", "can't use"),
+        (INSTANCES, {"model": "maskrcnn", "encoder": "vgg11", "pretrained": True}, "pretrained", "of the encoder vgg11"),
+        (POINTS, {"model": "pointcnn_1"}, "model", "Did you mean “pointcnn_x1”"),
+    ],
+)  # fmt: skip
+def test_unbuildable_model_is_a_field_problem(task: str, fields: dict[str, Any], field: str, words: str) -> None:
+    with pytest.raises(TaskError) as error:
+        build(job(task, **fields))
+    assert error.value.field == field
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "channels"),
+    [(EDGES, "hed", 1), (MASKS, "unet", 3), (BOXES, "ssdlite320_mobilenet_v3_large", 3), (POINTS, "pointcnn_x1", 6)],
+)
+def test_fresh_weights_depend_on_the_seed_alone(task: str, model: str, channels: int) -> None:
+    states = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        states.append(build(job(task, model=model), channels).state_dict())
+    one, other = states
+    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+    convolutions = [tensor for tensor in one.values() if tensor.dim() == 4]
+    assert [each.shape[1] for each in convolutions[:1]] == ([] if task == POINTS else [channels])
+
+
+@pytest.mark.parametrize("encoder", ["resnet18", "tu-tf_efficientnet_lite0"])
+@pytest.mark.parametrize(("task", "model"), ON_ENCODER)
+def test_model_loads_the_weights_of_its_encoder(task: str, model: str, encoder: str, tmp_path: Path) -> None:
+    classifier = make_classifier(encoder).eval()
+    path = tmp_path / ("encoder.pth" if task == EDGES else "encoder.safetensors")
+    (torch.save if task == EDGES else save_file)(classifier.state_dict(), path)
+    loaded = build(job(task, model=model, encoder=encoder, weights_file=str(path))).get_submodule("encoder").eval()
+    inputs = torch.rand(1, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(inputs)[-1], deepest_features(classifier, inputs))
+
+
+@pytest.mark.parametrize(("task", "model"), ON_ENCODER)
+def test_model_on_encoder_loads_a_file_of_the_full_model(task: str, model: str, tmp_path: Path) -> None:
+    trained = build(job(task, model=model, seed=1)).state_dict()
+    torch.save(trained, tmp_path / "best.pt")
+    loaded = build(job(task, model=model, weights_file=str(tmp_path / "best.pt"))).state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in trained.items())
+
+
+@pytest.mark.parametrize(("task", "model", "other"), [(*ON_ENCODER[0], "hed"), (*ON_ENCODER[1], "hourglass_mtl")])
+def test_normalisation_follows_the_encoder_of_models_that_have_one(task: str, model: str, other: str) -> None:
+    lite = job(task, model=model, encoder="tu-tf_efficientnet_lite0")
+    for channels in (1, 3, 5):
+        assert TASKS[task].normalisation(lite, channels) == ((0.5,) * channels, (0.5,) * channels)
+    assert TASKS[task].normalisation(lite.with_fields(model=other), 3) == IMAGENET
+
+
+@pytest.mark.parametrize(
+    ("task", "valid", "invalid", "words"),
+    [
+        (EDGES, "Conv2d(3, n, 3, padding=1)", "Conv2d(3, n, 3)", r"expected a tensor of \[2, 1, 64, 64\]"),
+        (ROADS, "Conv2d(3, n, 3, padding=1)", "Conv2d(3, n, 3)", "2 scores for background and line and 37 for the"),
+        (MASKS, "Sequential(nn.Conv2d(3, n, 1))", "Sequential(nn.Conv2d(3, n, 3))", r"\[2, 3, 62, 62\]; .*\[2, 3, 64, 64\]"),
+        (POINTS, "Conv1d(3, n, 1)", "Conv1d(3, n, 3)", r"returns a tensor of \[2, 3, 62\]; expected \[2, 3, 64\]"),
+    ],
+)  # fmt: skip
+def test_model_file_is_validated_and_learns(tmp_path: Path, task: str, valid: str, invalid: str, words: str) -> None:
+    def given(layer: str) -> Job:
+        path = tmp_path / "own.py"
+        path.write_text(f"from torch import nn\n\ndef build_model(n):\n    return nn.{layer}\n")
+        return job(task, model=str(path), model_file_sha256=agreed(path))
+
+    own, channels = given(valid), 1 if task == MASKS else 3
+    objective = TASKS[task].objective(own, dataset_info(3))
+    inputs = torch.rand(2, *TASKS[task].example_shape(own, channels))
+    assert objective.loss(build(own, channels)(inputs), objective.blank_targets(inputs)).shape == (2,)
+    with pytest.raises(TaskError, match=words):
+        build(given(invalid), channels)

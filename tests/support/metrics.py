@@ -1,0 +1,24 @@
+"""Metrics of a validation on several ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from engine.metrics.base import Metric
+from engine.tasks.base import Objective
+
+
+def metric_of_ranks(
+    objective: Objective, outputs: Tensor, targets: Tensor, ranks: int, batches: int | Sequence[int] = 1
+) -> Metric:
+    """Return the metric of samples that the ranks see in turn, in `batches` of that size or these sizes."""
+    metrics = [objective.metric() for _ in range(ranks)]
+    for index, batch in enumerate(zip(outputs.split(batches), targets.split(batches), strict=True)):
+        metrics[index % ranks].update(*batch)
+    total = objective.metric()
+    total.counters = torch.stack([each.counters for each in metrics]).sum(0)
+    total.rows = torch.cat([each.rows for each in metrics])
+    return total
