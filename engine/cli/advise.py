@@ -11,11 +11,10 @@ from typing import Any
 import msgspec
 
 from engine.cli import arguments, children, train
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, report, say, table
+from engine.cli.terminal import COMPLETED, FAILED, report, require_valid, say, table
 from engine.contract.advice import BUDGET_S, Advice, AdviceOrder, Candidate, Network, changed
 from engine.contract.job import FIELDS, Job, save_job
-from engine.contract.problems import Problem, errors
-from engine.processes.orders import OrderError
+from engine.contract.problems import Problem
 from engine.system.format import NOT_KNOWN, counted, duration, listed, size
 
 MIN_SECONDS = 5.0
@@ -54,17 +53,11 @@ def advise(options: argparse.Namespace) -> int:
     job, found = train.validate(options)
     found = [problem for problem in found if problem.field not in _CHOSEN_FIELDS]
     network, wrong = _network(options)
-    found += wrong
-    report(found)
-    if job is None or errors(found):
-        return BAD_REQUEST
+    job = require_valid(job, [*found, *wrong])
     order = AdviceOrder(
         job=job, seconds=options.seconds, remeasure=options.again, machines=options.machines, network=network
     )
-    try:
-        answer = children.carry_out(order)
-    except OrderError as error:
-        return report(error.problems, FAILED)
+    answer: Advice = children.carry_out(order, refused=FAILED)
     say(*([msgspec.json.encode(answer).decode()] if options.json else _lines(answer)))
     if options.save is not None and answer.fits:
         return _save(changed(job, answer.table[0]), Path(options.save), quiet=options.json)

@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from engine.cli.terminal import show_progress
+from engine.cli.terminal import BAD_REQUEST, FAILED, CommandError, report, show_progress
 from engine.contract.advice import ADVISING, AdviceOrder
 from engine.contract.catalogue import load_catalogue
 from engine.contract.cut import PLANNING
@@ -25,7 +25,6 @@ from engine.contract.inference.messages import INFERENCE, Order
 from engine.contract.job import Job
 from engine.contract.messages import Done, Refused
 from engine.contract.problems import Problem
-from engine.processes.orders import OrderError
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import exit_words
@@ -107,31 +106,39 @@ def inspect(job: Job, on_progress: Callable[[InspectionProgress], None], samples
     raise AssertionError("_messages ends by raising")
 
 
-def carry_out(order: Any, *, is_quiet: bool = False) -> Any:
+def carry_out(order: Any, *, is_quiet: bool = False, refused: int | None = None) -> Any:
     """Carry out an order in a child process, show its progress, and return its answer.
 
     The first Ctrl+C ends an advisor's trials, and the answer contains their results; the second one ends everything.
 
+    Args:
+        order: Order for the advisor, a finder, the planner (a `Job`), or inference.
+        is_quiet: Show no progress.
+        refused: Exit code after a refusal; by default that of a bad request if it is about a field.
+
     Raises:
-        OrderError: The child has refused the order, or exited without an answer.
+        CommandError: The child has refused the order, or exited without an answer, which was reported.
     """
     child = next(child for kind, child in _CHILDREN.items() if isinstance(order, kind))
     is_advice = isinstance(order, AdviceOrder)
     messages = _messages(child.module, child.decoder, order=order, answers_interrupt=is_advice)
+    problems: tuple[Problem, ...] = ()
     try:
         with show_progress(quiet=is_quiet) as on_progress, closing(messages):
             for message in messages:
                 match message:
                     case Done(answer=answer):
                         return answer
-                    case Refused(problems=problems):
-                        raise OrderError(*problems)
+                    case Refused():
+                        problems = message.problems
+                        break
                 on_progress(message)
     except ChildFailed as error:
-        raise OrderError(
-            msgspec.structs.replace(child.failure, message=f"{child.failure.message}: {error}.")
-        ) from error
-    raise AssertionError("_messages ends by raising")
+        problems = (msgspec.structs.replace(child.failure, message=f"{child.failure.message}: {error}."),)
+    report(problems)
+    if refused is None:
+        refused = BAD_REQUEST if any(problem.field for problem in problems) else FAILED
+    raise CommandError(refused)
 
 
 class _Child(NamedTuple):

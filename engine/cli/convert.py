@@ -11,7 +11,7 @@ import msgspec
 
 from engine.checks.conversion_checks import conversion_problems, out_problems
 from engine.cli import inference
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, report, say
+from engine.cli.terminal import COMPLETED, CommandError, report, say
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU
 from engine.contract.inference.conversion import (
@@ -73,8 +73,6 @@ def convert(options: argparse.Namespace) -> int:
     """Convert the model; print the files, how they compare with the model, and the next commands."""
     options.devices, options.batch_size = CPU, None
     values = inference.model_values(options)
-    if values is None:
-        return BAD_REQUEST
     run = RunFolder(values["run"])
     order = ConvertOrder(
         **values,
@@ -90,12 +88,8 @@ def convert(options: argparse.Namespace) -> int:
     )
     job = run.job()
     assert job is not None  # model_values has read it
-    if not _can_convert(order, job):
-        return BAD_REQUEST
-    answer = inference.run_order(order)
-    if isinstance(answer, int):
-        return answer
-    converted = read_converted(answer)
+    _check(order, job)
+    converted = read_converted(inference.run_order(order))
     say(*([msgspec.json.encode(converted).decode()] if options.json else _lines(converted)))
     return COMPLETED
 
@@ -106,13 +100,12 @@ def _default_out(run: RunFolder, options: argparse.Namespace) -> Path:
     return run.path / "exports" / f"{time.strftime('%Y%m%d-%H%M%S')}-{'-'.join(options.to)}"
 
 
-def _can_convert(order: ConvertOrder, job: Job) -> bool:
-    """Return True if the order can be carried out; report the problems otherwise."""
+def _check(order: ConvertOrder, job: Job) -> None:
+    """Report the problems of an order that can't be carried out, by a CommandError."""
     catalogue = load_catalogue()
     found = [each for to in order.to for each in conversion_problems(job, to, order.onnx, catalogue)]
-    found = errors([*found, *out_problems(order.out, packed=order.packed)])
-    report(found)
-    return not found
+    if found := errors([*found, *out_problems(order.out, packed=order.packed)]):
+        raise CommandError(report(found))
 
 
 def _lines(converted: Converted) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import msgspec
 
 from engine.cli.inference import add_model, model_values, run_order
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, fail, say, table, write_csv
+from engine.cli.terminal import COMPLETED, FAILED, CommandError, fail, say, table, write_csv
 from engine.contract.inference.evaluation import Comparison, EvaluateOrder, Evaluation, EvaluationSplit, Interval
 from engine.runs.comparison import NotComparable, compare
 from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, read_evaluation
@@ -36,12 +36,10 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 def evaluate(options: argparse.Namespace) -> int:
     """Evaluate the model and print the result."""
     saved = _evaluate(options)
-    if isinstance(saved, int):
-        return saved
     if options.against is not None:
         return _compare(saved, options)
-    if options.csv is not None and not write_csv(options.csv, _csv_rows(saved.evaluation)):
-        return FAILED
+    if options.csv is not None:
+        write_csv(options.csv, _csv_rows(saved.evaluation))
     if options.json:
         result = msgspec.to_builtins(saved.evaluation) | {"path": str(saved.folder)}
         say(msgspec.json.encode(result).decode())
@@ -55,14 +53,12 @@ def _compare(saved: KeptEvaluation, options: argparse.Namespace) -> int:
     options.run, options.checkpoint = options.against, "best"
     options.folder, options.split = saved.evaluation.dataset, saved.evaluation.split
     other = _evaluate(options)
-    if isinstance(other, int):
-        return other
     try:
         comparison = compare(saved, other)
     except (NotComparable, DamagedEvaluation) as error:
         return fail(str(error))
-    if options.csv is not None and not write_csv(options.csv, _comparison_csv_rows(comparison)):
-        return FAILED
+    if options.csv is not None:
+        write_csv(options.csv, _comparison_csv_rows(comparison))
     if options.json:
         say(msgspec.json.encode(comparison).decode())
     else:
@@ -70,19 +66,15 @@ def _compare(saved: KeptEvaluation, options: argparse.Namespace) -> int:
     return COMPLETED
 
 
-def _evaluate(options: argparse.Namespace) -> KeptEvaluation | int:
-    """Return the evaluation of the run in the options, or the exit code after reporting a failure."""
+def _evaluate(options: argparse.Namespace) -> KeptEvaluation:
+    """Return the evaluation of the run in the options. Raises CommandError."""
     values = model_values(options)
-    if values is None:
-        return BAD_REQUEST
     folder = str(Path(options.folder).expanduser().absolute()) if options.folder else ""
     path = run_order(EvaluateOrder(**values, dataset=folder, split=options.split))
-    if isinstance(path, int):
-        return path
     try:
         return read_evaluation(path.parent)
     except DamagedEvaluation as error:
-        return fail(str(error), FAILED)
+        raise CommandError(fail(str(error), FAILED)) from error
 
 
 def _lines(saved: KeptEvaluation) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import get_args
 import msgspec
 
 from engine.cli import inference
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, say
+from engine.cli.terminal import COMPLETED, say
 from engine.contract.inference.explanation import ExplainedImage, ExplainOrder, Explanation, Method, decode_explanation
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import counted
@@ -40,8 +40,6 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
 def explain(options: argparse.Namespace) -> int:
     """Write heat maps of the images, and print their paths."""
     values = inference.model_values(options)
-    if values is None:
-        return BAD_REQUEST
     out = options.out or Path(f"explained-{Path(values['run']).name}")
     order = ExplainOrder(
         paths=tuple(options.images),
@@ -51,8 +49,6 @@ def explain(options: argparse.Namespace) -> int:
         **values,
     )
     file = inference.run_order(order)
-    if isinstance(file, int):
-        return file
     explanation = decode_explanation(read_file(file, MAX_RESULT_BYTES))
     if options.json:
         say(msgspec.json.encode(explanation).decode())

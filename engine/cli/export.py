@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from engine.cli import doctor
 from engine.cli.arguments import RUN
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, say
-from engine.cli.watching import find_or_report
+from engine.cli.terminal import COMPLETED, fail, say
+from engine.cli.watching import require_run
 from engine.contract.events import AnyEvent, DevicesSampled, RunStarted, StepMetrics, Validation
 from engine.contract.job import job_to_toml
 from engine.runs.export import ExportRefused, check_target, export_folder, export_zip
@@ -36,9 +36,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 
 def export(options: argparse.Namespace) -> int:
     """Write the requested files, and print their paths."""
-    run = find_or_report(options.run)
-    if run is None:
-        return BAD_REQUEST
+    run = require_run(options.run)
     try:
         if options.tensorboard is not None:
             written = _write_tensorboard(run, options.tensorboard)

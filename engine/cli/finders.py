@@ -1,4 +1,4 @@
-"""``footplate find-lr`` and ``find-batch``: trials that suggest a learning rate or batch size for a job."""
+"""``footplate find-lr``, ``find-batch`` and ``cut``: measurements that suggest values for a job."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import msgspec
 
 from engine.checks.node_checks import here_only
 from engine.cli import arguments, children, train
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, report, say, table
-from engine.contract.finders import BatchFound, BatchTrial, Finder, FinderOrder, RateFound, RatePoint
-from engine.contract.problems import errors
-from engine.processes.orders import OrderError
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, require_valid, say, table
+from engine.contract.catalogue import load_catalogue
+from engine.contract.cut import Cut
+from engine.contract.finders import BatchFound, BatchTrial, FinderOrder, RateFound, RatePoint
+from engine.contract.job import Job
+from engine.parallel.cut import Stage, stages
 from engine.system.format import size
 
 _WIDTH, _HEIGHT = 64, 12
+_CUT_HEAD = ("stage", "device", "from", "to", "layers", "parameters", "time", "memory", "sent per microbatch")
 
 
 def add_finders(commands: Any) -> None:
@@ -34,33 +37,34 @@ def add_finders(commands: Any) -> None:
 
 def find_rate(options: argparse.Namespace) -> int:
     """Print the learning rate that a short range test suggests, the reason, and the curve of losses."""
-    found = _find("rate", options)
-    if not isinstance(found, RateFound):
-        return found
+    found: RateFound = children.carry_out(FinderOrder("rate", _valid_job(options)), refused=FAILED)
     say(*([msgspec.json.encode(found).decode()] if options.json else _rate_lines(found)))
     return COMPLETED if found.suggestion is not None else FAILED
 
 
 def find_batch(options: argparse.Namespace) -> int:
     """Print the batch sizes tried, with memory and speed, and the largest that fits."""
-    found = _find("batch", options)
-    if not isinstance(found, BatchFound):
-        return found
+    found: BatchFound = children.carry_out(FinderOrder("batch", _valid_job(options)), refused=FAILED)
     say(*([msgspec.json.encode(found).decode()] if options.json else _batch_lines(found)))
     return COMPLETED if found.largest is not None else FAILED
 
 
-def _find(finder: Finder, options: argparse.Namespace) -> Any:
-    """Return the finder's answer, or the exit code after reporting why there is none."""
+def cut(options: argparse.Namespace) -> int:
+    """Show the cut of a pipeline (or the given strategy), for the catalogue's classes if there is no dataset."""
+    if options.strategy is None and options.job is None:
+        options.strategy = load_catalogue().recommended_strategy("pipeline").id
+    cut: Cut = children.carry_out(_valid_job(options, needs_dataset=False), is_quiet=options.json, refused=BAD_REQUEST)
+    result = {"cut": cut, "stages": stages(cut)}
+    say(*([msgspec.json.encode(result).decode()] if options.json else _cut_lines(cut)))
+    return COMPLETED
+
+
+def _valid_job(options: argparse.Namespace, *, needs_dataset: bool = True) -> Job:
+    """Return the job to measure. Raises CommandError."""
     job, problems = train.validate(options)
-    problems += here_only(job.parallel.devices) if job is not None else []
-    report(problems)
-    if job is None or errors(problems):
-        return BAD_REQUEST
-    try:
-        return children.carry_out(FinderOrder(finder, job))
-    except OrderError as error:
-        return report(error.problems, FAILED)
+    if job is not None and not job.data.dataset and not needs_dataset:
+        problems = [problem for problem in problems if problem.field != "dataset"]
+    return require_valid(job, [*problems, *(here_only(job.parallel.devices) if job is not None else ())])
 
 
 def _rate_lines(found: RateFound) -> list[str]:
@@ -123,3 +127,25 @@ def curve(points: tuple[RatePoint, ...], suggestion: float | None) -> list[str]:
 
 def _rate(rate: float | None) -> str:
     return "–" if rate is None else f"{rate:.2g}"
+
+
+def _cut_lines(cut: Cut) -> list[str]:
+    rows = [_stage_row(number, stage) for number, stage in enumerate(stages(cut))]
+    names = ",".join(cut.cuts)
+    origin = "Cut by measurement" if cut.chosen else "Cut as given"
+    batch = f"{cut.microbatches} microbatches of {cut.microbatch_size}"
+    return [*table(_CUT_HEAD, rows), f"{origin}, for {batch}. To keep it: --cuts {names}"]
+
+
+def _stage_row(number: int, stage: Stage) -> tuple[str, ...]:
+    return (
+        str(number),
+        f"{stage.device} ({stage.group_rank})",
+        stage.first_module,
+        stage.last_module,
+        str(stage.layers),
+        f"{stage.parameters:,}",
+        f"{100 * stage.share:.1f} %",
+        size(stage.memory_bytes) + (" (too much)" if stage.over_memory else ""),
+        size(stage.sent_bytes) if stage.sent_bytes else "–",
+    )

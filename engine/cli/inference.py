@@ -8,12 +8,11 @@ from typing import Any
 
 from engine.checks.node_checks import here_only
 from engine.cli import arguments, children, train
-from engine.cli.terminal import BAD_REQUEST, FAILED, report
-from engine.cli.watching import find_or_report
+from engine.cli.terminal import CommandError, report
+from engine.cli.watching import require_run
 from engine.contract.devices import CPU, host_of
 from engine.contract.inference.messages import Order
 from engine.contract.problems import Problem
-from engine.processes.orders import OrderError
 from engine.runs.folder import RunFolder
 
 
@@ -33,16 +32,13 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
 
-def model_values(options: argparse.Namespace) -> dict[str, Any] | None:
-    """Return the fields of an `Order` that `add_model`'s flags set, or None after reporting problems."""
+def model_values(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields of an `Order` that `add_model`'s flags set. Raises CommandError."""
     folder = Path(options.run).expanduser()
-    run = RunFolder(folder.absolute()) if (folder / "job.toml").is_file() else find_or_report(options.run)
-    if run is None:
-        return None
+    run = RunFolder(folder.absolute()) if (folder / "job.toml").is_file() else require_run(options.run)
     job = run.job()
     if job is None:
-        report([Problem("run", f"The job of {run.run_id} can't be read.", "Choose another run.")])
-        return None
+        raise CommandError(report([Problem("run", f"The job of {run.run_id} can't be read.", "Choose another run.")]))
     local = tuple(device for device in job.parallel.devices if not host_of(device)) or (CPU,)
     devices = tuple(options.devices.split(",")) if options.devices else local
     found = here_only(devices)
@@ -53,8 +49,7 @@ def model_values(options: argparse.Namespace) -> dict[str, Any] | None:
     if options.batch_size is not None and options.batch_size < 1:
         found.append(Problem("batch_size", "The batch size must be at least 1.", "Leave it out for the run's own."))
     if found:
-        report(found)
-        return None
+        raise CommandError(report(found))
     return {
         "run": str(run.path.absolute()),
         "checkpoint": options.checkpoint,
@@ -63,9 +58,6 @@ def model_values(options: argparse.Namespace) -> dict[str, Any] | None:
     }
 
 
-def run_order(order: Order) -> Path | int:
-    """Carry out `order` with progress; return the file of the result, or the exit code after reporting a failure."""
-    try:
-        return Path(children.carry_out(order))
-    except OrderError as error:
-        return report(error.problems, BAD_REQUEST if any(problem.field for problem in error.problems) else FAILED)
+def run_order(order: Order) -> Path:
+    """Carry out `order` with progress; return the file of the result. Raises CommandError."""
+    return Path(children.carry_out(order))

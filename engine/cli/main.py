@@ -16,7 +16,6 @@ from engine.cli import (
     arguments,
     cache,
     convert,
-    cut,
     desktop,
     doctor,
     evaluate,
@@ -37,7 +36,7 @@ from engine.cli import (
     watching,
 )
 from engine.cli.gpus import command as gpus
-from engine.cli.terminal import INTERRUPTED
+from engine.cli.terminal import INTERRUPTED, CommandError
 from engine.runs.plugins import see_plugins
 
 EPILOG = """exit codes: 0 done, 2 bad request, 3 the training failed, 4 its last state
@@ -49,7 +48,7 @@ folder or a job file."""
 _REPORTS_UNKNOWN = (
     train.train,
     resume.resume,
-    cut.cut,
+    finders.cut,
     finders.find_rate,
     finders.find_batch,
     search.search,
@@ -74,6 +73,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         code: int = options.command(options)
         sys.stdout.flush()
+    except CommandError as error:
+        return error.code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -114,7 +115,7 @@ def _add_training(commands: Any) -> None:
 
     command = commands.add_parser("cut", help="show where a model would be cut into stages", allow_abbrev=False)
     arguments.add_finder(command, "print the cut and its stages as one JSON object")
-    command.set_defaults(command=cut.cut)
+    command.set_defaults(command=finders.cut)
 
     inspect.add_inspect(commands.add_parser("inspect", help="show how a folder is read as a dataset"))
     finders.add_finders(commands)

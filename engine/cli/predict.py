@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from engine.cli.inference import add_model, model_values, run_order
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, report, say
+from engine.cli.terminal import COMPLETED, report, say
 from engine.contract.inference.prediction import CAMERA, PREDICTED, Format, Predicted, PredictOrder
 from engine.contract.problems import Problem
 from engine.system.files import MAX_RESULT_BYTES, read_file
@@ -61,8 +61,6 @@ def add_predict(commands: Any) -> None:
 
 def predict(options: argparse.Namespace) -> int:
     values = model_values(options)
-    if values is None:
-        return BAD_REQUEST
     tile = options.tile
     if tile not in (None, "auto"):
         if not tile.isdecimal():
@@ -85,8 +83,6 @@ def predict(options: argparse.Namespace) -> int:
         max_frames=options.max_frames,
     )
     path = run_order(order)
-    if isinstance(path, int):
-        return path
     if options.json:
         say(read_file(path, MAX_RESULT_BYTES).decode().strip())
     else:

@@ -11,7 +11,7 @@ import msgspec
 
 from engine.cli import watching
 from engine.cli.arguments import RUN
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, say, table
+from engine.cli.terminal import COMPLETED, fail, say, table
 from engine.contract.events import Waiting
 from engine.contract.protocol import COMMANDS_ONLY, ENCODE, Stop
 from engine.runs import queue as run_queue
@@ -106,8 +106,6 @@ def _cells(row: _Row) -> tuple[str, ...]:
 
 def _act(action: str, name: str) -> int:
     run = _find(name)
-    if run is None:
-        return BAD_REQUEST
     if action == "remove":
         return _remove(run)
     if not _change(action, run.run_id):
@@ -151,10 +149,10 @@ def _remove(run: RunFolder) -> int:
     return COMPLETED
 
 
-def _find(name: str) -> RunFolder | None:
-    """Return a queued run by its id, wherever its folder is, or any other run; report it if there is none."""
+def _find(name: str) -> RunFolder:
+    """Return a queued run by its id, wherever its folder is, or any other run. Raises CommandError."""
     folder = next((ticket.folder for ticket in run_queue.waiting() if ticket.run_id == name), None)
-    return RunFolder(folder) if folder is not None else watching.find_or_report(name)
+    return RunFolder(folder) if folder is not None else watching.require_run(name)
 
 
 def _report_not_queued(run: RunFolder) -> int:

@@ -9,7 +9,7 @@ import sys
 
 import msgspec
 
-from engine.cli.terminal import COMPLETED, FAILED, StatusLine, fail, say
+from engine.cli.terminal import COMPLETED, FAILED, CommandError, StatusLine, fail, say
 from engine.contract.hosts import Host, host
 from engine.contract.nodes import FollowResult
 from engine.machines.fetch import NotFetched, fetch
@@ -27,11 +27,8 @@ def split(name: str) -> tuple[Host | None, str]:
     return (host(machine) if machine else None), run
 
 
-def follow(machine: Host, run: str) -> RunFolder | None:
-    """Mirror a run of another machine until this process exits; return the local folder.
-
-    Return None after reporting why the run can't be followed.
-    """
+def follow(machine: Host, run: str) -> RunFolder:
+    """Mirror a run of another machine until this process exits; return the local folder. Raises CommandError."""
     child = subprocess.Popen(
         [sys.executable, "-m", "engine.machines.follower", machine.name, run],
         stdin=subprocess.PIPE,
@@ -45,9 +42,8 @@ def follow(machine: Host, run: str) -> RunFolder | None:
     except NOT_DECODED:
         answer = FollowResult(problem=f"{machine.name}:{run} can't be followed.")
     if answer.problem:
-        fail(answer.problem)
         _end(child)
-        return None
+        raise CommandError(fail(answer.problem))
     atexit.register(_end, child)
     return RunFolder(answer.folder)
 

@@ -13,10 +13,10 @@ from engine.checks.gpu_checks import gpu_problems
 from engine.checks.job_checks import problems
 from engine.checks.torch_build import installed_torch
 from engine.cli import arguments, train, watching
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, report, say
+from engine.cli.terminal import COMPLETED, report_unwritable, require_valid, say
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import Job, job_from_values
-from engine.contract.problems import Problem, errors
+from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from engine.runs.launch import start_supervisor
 from engine.runs.resume import checkpoint_of, job_to_resume, last_execution, save_next_job
@@ -24,21 +24,14 @@ from engine.runs.resume import checkpoint_of, job_to_resume, last_execution, sav
 
 def resume(options: argparse.Namespace) -> int:
     """Resume a run in its own folder; return the exit code of the new execution."""
-    run = watching.find_or_report(options.run)
-    if run is None:
-        return BAD_REQUEST
-    job, found = _validate(run, options)
-    report(found)
-    if job is None or errors(found):
-        return BAD_REQUEST
+    run = watching.require_run(options.run)
+    job = require_valid(*_validate(run, options))
     last = run.last_event()
     from_n, execution = last.n + 1 if last is not None else 1, last_execution(run) + 1
     checkpoint = checkpoint_of(run)
-    try:
+    with report_unwritable():
         save_next_job(run, job)
         start_supervisor(run)
-    except OSError as error:
-        return train.report_unwritable(error)
     if options.detach:
         say(run.run_id)
         return COMPLETED

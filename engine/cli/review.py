@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from engine.cli import inference, train, watching
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, report, say, table, write_csv
+from engine.cli import inference, watching
+from engine.cli.terminal import COMPLETED, CommandError, report, report_unwritable, say, table, write_csv
 from engine.contract.catalogue import load_catalogue
 from engine.contract.inference.evaluation import EvaluateOrder
 from engine.contract.inference.review import Mark, Review, ReviewOrder, decode_review
@@ -54,35 +54,27 @@ def add_review(parser: argparse.ArgumentParser) -> None:
 def review(options: argparse.Namespace) -> int:
     """Review as requested, print the result, and write the table."""
     values = inference.model_values(options)
-    if values is None:
-        return BAD_REQUEST
     found = _review(options, values)
-    if isinstance(found, int):
-        return found
     if options.json:
         say(msgspec.json.encode(found).decode())
     else:
         say(*_lines(found, options))
     if options.csv is not None:
         marks = tuple(_marks(found))
-        if not write_csv(options.csv, [_COLUMNS, *([getattr(each, name) for name in _COLUMNS] for each in marks)]):
-            return FAILED
+        write_csv(options.csv, [_COLUMNS, *([getattr(each, name) for name in _COLUMNS] for each in marks)])
         say(f"Wrote {counted(len(marks), 'sample')} to {options.csv}.", to=sys.stderr if options.json else None)
     return COMPLETED
 
 
-def _review(options: argparse.Namespace, values: dict[str, Any]) -> Review | int:
+def _review(options: argparse.Namespace, values: dict[str, Any]) -> Review:
     run = RunFolder(values["run"])
-    folders: tuple[str, ...] | int = ()
+    folders: tuple[str, ...] = ()
     if options.cross_validate is not None:
         folders = _cross_validate(run, options.cross_validate, values)
     elif options.evaluation is not None:
         folders = (str(run.path / FOLDER / options.evaluation),)
     elif not evaluations_of(run.path):
-        path = inference.run_order(EvaluateOrder(**values))
-        folders = path if isinstance(path, int) else ()
-    if isinstance(folders, int):
-        return folders
+        inference.run_order(EvaluateOrder(**values))
     has_no_filter = not (options.labels or options.duplicates or options.worst or options.true or options.predicted)
     order = ReviewOrder(
         evaluations=folders,
@@ -93,8 +85,7 @@ def _review(options: argparse.Namespace, values: dict[str, Any]) -> Review | int
         duplicates=options.duplicates or has_no_filter,
         **values,
     )
-    path = inference.run_order(order)
-    return path if isinstance(path, int) else decode_review(read_file(path, MAX_RESULT_BYTES))
+    return decode_review(read_file(inference.run_order(order), MAX_RESULT_BYTES))
 
 
 def _lines(found: Review, options: argparse.Namespace) -> Iterator[str]:
@@ -185,11 +176,11 @@ def _marks(found: Review) -> Iterator[Mark]:
             yield Mark(file=sample.file, reason="among the worst", label=true, prediction=predicted)
 
 
-def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple[str, ...] | int:
+def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple[str, ...]:
     """Train a run per fold, and evaluate each on its held-out images; reuse the runs of an earlier, interrupted call.
 
-    Together the evaluations contain every training image once. Return their folders, or the exit code after
-    reporting a failure. `values` are those of an `Order`.
+    Together the evaluations contain every training image once. Return their folders. `values` are those of an `Order`.
+    Raises CommandError.
     """
     job = run.job()
     assert job is not None  # model_values has read it
@@ -201,7 +192,7 @@ def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple
     if not 2 <= folds <= MAX_FOLDS:
         wrong.append(Problem("cross_validate", f"There can be 2 to {MAX_FOLDS} folds.", "5 is usual."))
     if wrong:
-        return report(wrong)
+        raise CommandError(report(wrong))
     folders = []
     for number in range(1, folds + 1):
         fold = job.with_fields(
@@ -209,31 +200,25 @@ def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple
         )
         say(f"Fold {number} of {folds}", to=sys.stderr)
         with redirect_stdout(sys.stderr):
-            folder = _evaluate_fold(fold, values)
-        if isinstance(folder, int):
-            return folder
-        folders.append(folder)
+            folders.append(_evaluate_fold(fold, values))
     return tuple(folders)
 
 
-def _evaluate_fold(fold: Job, values: dict[str, Any]) -> str | int:
-    """Train a fold and evaluate its last weights; return the folder of the evaluation, or an exit code.
+def _evaluate_fold(fold: Job, values: dict[str, Any]) -> str:
+    """Train a fold and evaluate its last weights; return the folder of the evaluation. Raises CommandError.
 
     The best weights are not used: they are selected by the images that are held out.
     """
     run = next((each for each in list_runs() if each.job() == fold and each.state() == "completed"), None)
     if run is None:
-        try:
+        with report_unwritable():
             run = create_run(fold)
             start_supervisor(run)
-        except OSError as error:
-            return train.report_unwritable(error)
         code = watching.follow(run, json=False, stop_on_interrupt=True)
         if code != COMPLETED:
-            return code
+            raise CommandError(code)
     known = [each for each in evaluations_of(run.path) if each.evaluation.split == "val"]
     if known:
         return str(known[0].folder)
     order = EvaluateOrder(**values | {"run": str(run.path.absolute()), "checkpoint": "last"}, split="val")
-    path = inference.run_order(order)
-    return path if isinstance(path, int) else str(path.parent)
+    return str(inference.run_order(order).parent)

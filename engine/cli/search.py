@@ -13,8 +13,18 @@ from types import FrameType
 import msgspec
 
 from engine.checks.search_checks import room_problems
-from engine.cli import search_request, search_views, train, watching
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, StatusLine, fail, report, say
+from engine.cli import search_request, search_views, watching
+from engine.cli.terminal import (
+    BAD_REQUEST,
+    COMPLETED,
+    FAILED,
+    INTERRUPTED,
+    StatusLine,
+    fail,
+    report,
+    report_unwritable,
+    say,
+)
 from engine.contract.catalogue import load_catalogue
 from engine.contract.problems import Problem, errors
 from engine.contract.search import Search, SearchState
@@ -67,11 +77,9 @@ def search(options: argparse.Namespace) -> int:
     report(found)
     if requested is None or errors(found):
         return BAD_REQUEST
-    try:
+    with report_unwritable():
         folder = create_search(requested)
         start_driver(folder)
-    except OSError as error:
-        return train.report_unwritable(error)
     return _after_start(folder, requested, options)
 
 
@@ -101,10 +109,8 @@ def _continue(folder: SearchFolder, requested: Search, options: argparse.Namespa
     found = room_problems(requested, load_catalogue(), folder.path)
     if found:
         return report(found)
-    try:
+    with report_unwritable():
         start_driver(folder)
-    except OSError as error:
-        return train.report_unwritable(error)
     return _after_start(folder, requested, options)
 
 
@@ -176,10 +182,8 @@ def _train_best(folder: SearchFolder, requested: Search, options: argparse.Names
         front = ", ".join(map(str, state.front))
         hint = f"Choose one: --train-best NUMBER, of {front}." if front else "Let a trial complete first."
         return fail(f"--train-best: the search has no single best trial. {hint}")
-    try:
+    with report_unwritable():
         run = train_best(requested, row)
-    except OSError as error:
-        return train.report_unwritable(error)
     if options.detach:
         say(run.run_id)
         return COMPLETED

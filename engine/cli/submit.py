@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.cli import arguments
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, report, say
-from engine.cli.train import report_unwritable, validate
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, report, report_unwritable, require_valid, say
+from engine.cli.train import validate
 from engine.contract.command import torchrun_lines, torchrun_text
 from engine.contract.job import Job
 from engine.contract.problems import Problem, errors
@@ -90,20 +90,16 @@ def submit(options: argparse.Namespace) -> int:
         )
     options.devices = None if errors(found) else ",".join(slurm.job(Job()).parallel.devices)
     job, wrong = validate(options)
-    found += wrong
-    report(found)
-    if job is None or errors(found):
-        return BAD_REQUEST
+    job = require_valid(job, [*found, *wrong])
     text = text or slurm.script(job.name or Path(job.model.name).stem)
     if options.print:
         say(*text.splitlines())
         return COMPLETED
     try:
-        run = submit_new(slurm.job(job), text, slurm.host)
+        with report_unwritable():
+            run = submit_new(slurm.job(job), text, slurm.host)
     except SlurmFailed as error:
         return fail(str(error))
-    except OSError as error:
-        return report_unwritable(error)
     slurm_job = read_slurm(run.path)
     say(f"Job {slurm_job.job_id if slurm_job else '?'}, run {run.run_id}")
     say(f"Its script is {run.path / SCRIPT}. Follow it with `footplate attach {run.run_id}`.", to=sys.stderr)

@@ -20,9 +20,9 @@ from rich.text import Text
 
 from engine.contract.advice import AdviceProgress
 from engine.contract.dataset import InspectionProgress
-from engine.contract.job import FIELDS
+from engine.contract.job import FIELDS, Job
 from engine.contract.messages import Progress
-from engine.contract.problems import Problem
+from engine.contract.problems import Problem, errors
 from engine.system import paths
 from engine.system.format import counted, duration
 from engine.system.plain_text import CsvWriter, escaped
@@ -36,6 +36,14 @@ INTERRUPTED = 130
 
 
 _MAX_TABLE_WIDTH = 10_000
+
+
+class CommandError(Exception):
+    """Early end of a command, whose reason has been printed, with its exit code."""
+
+    def __init__(self, code: int = BAD_REQUEST) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 def say(*lines: str, to: TextIO | None = None) -> None:
@@ -86,8 +94,28 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
 
-def write_csv(file: Path, rows: Iterable[Iterable[object]]) -> bool:
-    """Write a table for other programs; report a failure and return False."""
+def require_valid(job: Job | None, problems: Iterable[Problem]) -> Job:
+    """Report the problems of a job, and return it. Raises CommandError if it has errors."""
+    problems = list(problems)
+    report(problems)
+    if job is None or errors(problems):
+        raise CommandError
+    return job
+
+
+@contextmanager
+def report_unwritable() -> Iterator[None]:
+    """Report a run's folder that can't be written within the block, by a CommandError."""
+    try:
+        yield
+    except OSError as error:
+        fail(f"the run's folder can't be written: {error}.")
+        say("  Make room or get write permission there, or set FOOTPLATE_HOME to another folder.", to=sys.stderr)
+        raise CommandError from error
+
+
+def write_csv(file: Path, rows: Iterable[Iterable[object]]) -> None:
+    """Write a table for other programs. Raises CommandError."""
     text = io.StringIO()
     writer = CsvWriter(text, line_end="\n")
     for row in rows:
@@ -95,9 +123,7 @@ def write_csv(file: Path, rows: Iterable[Iterable[object]]) -> bool:
     try:
         paths.write_atomically(file.expanduser(), text.getvalue().encode())
     except OSError as error:
-        fail(f"{file} can't be written: {error.strerror}. Choose another file.")
-        return False
-    return True
+        raise CommandError(fail(f"{file} can't be written: {error.strerror}. Choose another file.", FAILED)) from error
 
 
 class StatusLine:

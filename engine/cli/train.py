@@ -16,7 +16,7 @@ from engine.checks.torch_build import installed_torch
 from engine.checks.weights_checks import weights_line
 from engine.cli import arguments, children, watching
 from engine.cli.inspect import SAMPLES, sample_lines
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, report, say, show_progress
+from engine.cli.terminal import COMPLETED, report_unwritable, require_valid, say, show_progress
 from engine.contract.catalogue import TaskEntry, load_catalogue
 from engine.contract.dataset import DatasetReport, describe_channels
 from engine.contract.devices import Snapshot, is_gpu
@@ -29,28 +29,16 @@ from engine.runs.launch import start_supervisor
 
 def train(options: argparse.Namespace) -> int:
     """Train, and return the exit code of the run."""
-    job, found = validate(options)
-    report(found)
-    if job is None or errors(found):
-        return BAD_REQUEST
-    try:
+    job = require_valid(*validate(options))
+    with report_unwritable():
         run = create_run(job)
         start_supervisor(run)
-    except OSError as error:
-        return report_unwritable(error)
     if options.detach:
         say(run.run_id)
         return COMPLETED
     if not options.json:
         say(f"Run {run.run_id} in {run.path}", to=sys.stderr)
     return watching.follow(run, json=options.json, stop_on_interrupt=True)
-
-
-def report_unwritable(error: OSError) -> int:
-    """Report that a run's folder can't be written; return the exit code."""
-    fail(f"the run's folder can't be written: {error}.")
-    say("  Make room or get write permission there, or set FOOTPLATE_HOME to another folder.", to=sys.stderr)
-    return BAD_REQUEST
 
 
 def validate(options: argparse.Namespace) -> tuple[Job | None, list[Problem]]:

@@ -16,7 +16,7 @@ from types import FrameType
 from engine.cli import remote
 from engine.cli.arguments import RUN
 from engine.cli.progress import Progress
-from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, UNSAVED, fail, say
+from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, UNSAVED, CommandError, fail, say
 from engine.contract.events import EVENT, CheckpointSaved, DevicesFree, RunFinished, Warned
 from engine.contract.protocol import Pause, SaveElsewhere, Stop
 from engine.runs import connection
@@ -230,9 +230,7 @@ def follow(
 
 def attach(options: argparse.Namespace) -> int:
     """Follow an active run, or replay the events of a past one."""
-    run = find_or_follow(options.run)
-    if run is None:
-        return BAD_REQUEST
+    run = require_any_run(options.run)
     return follow(run, json=options.json, stop_on_interrupt=False)
 
 
@@ -248,9 +246,7 @@ def pause(options: argparse.Namespace) -> int:
 
 def _end(options: argparse.Namespace, command: Stop | Pause) -> int:
     """Send `command`, which ends a run, and wait until its devices are free."""
-    run = find_or_follow(options.run)
-    if run is None:
-        return BAD_REQUEST
+    run = require_any_run(options.run)
     saved: list[CheckpointSaved] = []
 
     def note(line: bytes) -> None:
@@ -303,19 +299,19 @@ def on_interrupt(watcher: Watcher) -> Iterator[None]:
         signal.signal(signal.SIGINT, previous)
 
 
-def find_or_follow(name: str) -> RunFolder | None:
-    """Return a run of this machine, or follow one named "HOST:RUN"; return None after reporting why there is none."""
+def require_any_run(name: str) -> RunFolder:
+    """Return a run of this machine, or follow one named "HOST:RUN". Raises CommandError."""
     machine, run = remote.split(name)
-    return find_or_report(name) if machine is None or find_run(name) is not None else remote.follow(machine, run)
+    return require_run(name) if machine is None or find_run(name) is not None else remote.follow(machine, run)
 
 
-def find_or_report(name: str) -> RunFolder | None:
-    """Return the run of that name, or None after reporting that there is none."""
+def require_run(name: str) -> RunFolder:
+    """Return the run of that name; report that there is none by a CommandError."""
     run = find_run(name)
     if run is None:
         known = ", ".join(run.run_id for run in list_runs()[:3])
         hint = f"The newest are {known}." if known else "There are no runs yet."
-        fail(f"there is no run “{name}”. {hint} `footplate runs` lists them.")
+        raise CommandError(fail(f"there is no run “{name}”. {hint} `footplate runs` lists them."))
     return run
 
 
@@ -327,9 +323,7 @@ def add_save(parser: argparse.ArgumentParser) -> None:
 
 def save(options: argparse.Namespace) -> int:
     """Ask a run that can't save its last state to save it in another folder, and report the result."""
-    run = find_or_report(options.run)
-    if run is None:
-        return BAD_REQUEST
+    run = require_run(options.run)
     try:
         code, text = _save(run, encodable(os.path.abspath(os.path.expanduser(options.to))))
     except NotRunning as error:

@@ -19,10 +19,10 @@ from typing import Any
 import msgspec
 
 from engine.cli.children import carry_out
+from engine.cli.terminal import CommandError
 from engine.contract.events import Failed, StepMetrics, Validation
 from engine.contract.finders import FinderOrder
 from engine.contract.job import Job
-from engine.processes.orders import OrderError
 from engine.supervisor.environment import usable_cores
 from tests.benchmarks.frame import SHARED, options_of, where
 from tests.benchmarks.outcome import Results, commit
@@ -71,8 +71,8 @@ def suggested(job: Job) -> dict[str, Any]:
     start = time.monotonic()
     try:
         found = carry_out(FinderOrder("rate", job))
-    except OrderError as error:
-        return {"rate": None, "why": str(error), "seconds": time.monotonic() - start}
+    except CommandError:
+        return {"rate": None, "why": "The trial failed.", "seconds": time.monotonic() - start}
     seconds = time.monotonic() - start
     return {"rate": found.suggestion, "why": found.why, "steps": len(found.points), "seconds": seconds}
 
