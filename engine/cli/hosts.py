@@ -185,13 +185,16 @@ def add_node(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slurm", metavar="FOLDER", help="supervise a run in the batch step of its SLURM job")
     parser.add_argument("--relay", metavar="RUN", help="send the events of a run to another machine")
     parser.add_argument("--files", metavar="RUN", help="list the files of a run that can be fetched")
-    parser.add_argument("--send", nargs=2, metavar=("RUN", "FILE"), help="write a file of a run to standard output")
+    parser.add_argument("--send", metavar="RUN", help="send files of a run over standard output")
+    parser.add_argument(
+        "--exchange", metavar="RUN", help="send and receive files of a run that this machine takes part in"
+    )
     parser.set_defaults(command=node)
 
 
 def node(options: argparse.Namespace) -> int:
     """Carry out the requested action for another machine, or serve a run over standard input and output."""
-    from engine.machines import fetch, probe, relay, slurm
+    from engine.machines import fetch, files, probe, relay, slurm
     from engine.machines.node import serve
 
     actions: list[tuple[object, Callable[[], int]]] = [
@@ -201,6 +204,7 @@ def node(options: argparse.Namespace) -> int:
         (options.reach, lambda: probe.reach(options.address, options.reach)),
         (options.relay, lambda: relay.relay(options.relay)),
         (options.files, lambda: fetch.list_files(options.files)),
-        (options.send, lambda: fetch.send_file(*options.send)),
+        (options.send, lambda: fetch.send_files(options.send)),
+        (options.exchange, lambda: files.exchange(options.exchange)),
     ]
     return next((action for is_requested, action in actions if is_requested), serve)()

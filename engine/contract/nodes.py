@@ -2,8 +2,9 @@
 
 Both directions use frames of `protocol` over the node's standard input and output, with a `KeepAlive` when there is nothing
 else to send. The supervisor begins with a `NodeOrder`, and the node answers with `NodeFacts`. If these are valid, the
-supervisor sends the missing files, and `Rendezvous`. The first node answers with `Listening`, whose port the others need.
-Then the node forwards the messages of its workers and their exits.
+supervisor copies the files that are missing there and sends `Rendezvous`. The first node answers with `Listening`, whose port the others need.
+Then the node forwards the messages of its workers and their exits. Files have a connection of their own
+(`engine.machines.transfer`).
 
 With `--relay RUN`, the node reports a run of its own machine to a follower: `RunFound`, and after a `LogRequest` the
 run's log from that position as it grows, byte for byte, and whether the run is alive.
@@ -22,8 +23,6 @@ from engine.contract.worker import WorkerSpec
 from engine.system.files import open_file
 
 NODE_PROTOCOL = 1
-CHUNK_BYTES = 1 << 19
-"""Bytes of a file per frame; base64 makes it a third longer."""
 KEEP_ALIVE_S = 1.0
 SILENCE_S = 30.0
 """Seconds without a message from the supervisor after which a node stops everything it has started."""
@@ -32,13 +31,6 @@ LOST_S = 8.0
 
 Shorter than the limit for hanging ranks, so that the node is blamed; longer than a brief network failure.
 """
-
-
-class FileDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """File of a run: path relative to the run's folder, and SHA-256."""
-
-    path: str
-    sha256: str
 
 
 class DatasetDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -58,7 +50,6 @@ class NodeOrder(Message, tag="order", kw_only=True, frozen=True):
         title: User's name for the machine.
         specs: Workers of this node, by rank.
         run_folder: The run's folder, if the node shares its file system; "" for a node that creates one.
-        files: Files that must be in the node's run folder before training.
         address: As in `Host`.
         port: As in `Host`, but different in each `attempt`.
     """
@@ -71,7 +62,6 @@ class NodeOrder(Message, tag="order", kw_only=True, frozen=True):
     nodes: int
     specs: tuple[WorkerSpec, ...]
     run_folder: str = ""
-    files: tuple[FileDigest, ...] = ()
     address: str = ""
     port: int
 
@@ -97,25 +87,6 @@ class KillWorker(Message, tag="kill", kw_only=True, frozen=True):
     hard: bool
 
 
-class FileRequest(Message, tag="file_request", kw_only=True, frozen=True):
-    """Request for a file of the run's folder."""
-
-    path: str
-
-
-class FileChunk(Message, tag="file_chunk", kw_only=True, frozen=True):
-    """Next bytes of a file. The last part, possibly empty, has its SHA-256, or an `error` if the file can't be read."""
-
-    path: str
-    data: bytes
-    sha256: str = ""
-    error: str = ""
-
-    @property
-    def last(self) -> bool:
-        return bool(self.sha256 or self.error)
-
-
 class KeepAlive(Message, tag="keep_alive", frozen=True):
     pass
 
@@ -126,14 +97,12 @@ class NodeFacts(Message, tag="facts", kw_only=True, frozen=True):
     Attributes:
         versions: Versions that must be equal on all machines.
         inputs: Digests of the job's dataset and other inputs, by field.
-        missing_files: Files of the order that are missing.
         address: Address that ssh connected to.
         client_address: Address that ssh connected from.
     """
 
     versions: dict[str, str]
     inputs: dict[str, DatasetDigest]
-    missing_files: tuple[str, ...] = ()
     address: str = ""
     client_address: str = ""
     time: float
@@ -156,10 +125,14 @@ class FromWorker(Message, tag="from_worker", kw_only=True, frozen=True):
 
 
 class WorkerEnded(Message, tag="worker_ended", kw_only=True, frozen=True):
-    """Exit of a worker; `code` is None if its node stopped it because of another worker."""
+    """Exit of a worker; `code` is None if its node stopped it because of another worker.
+
+    `files` are the ends of its log and of its traceback by name, unless the supervisor sees them itself.
+    """
 
     rank: int
     code: int | None
+    files: dict[str, bytes] = msgspec.field(default_factory=dict)
 
 
 class Sampled(Message, tag="sampled", kw_only=True, frozen=True):
@@ -206,12 +179,16 @@ class RunCommand(Message, tag="run_command", kw_only=True, frozen=True):
 
 
 class RunFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """File of a run that another machine may fetch; its path is relative to the run's folder."""
+    """File of a run that another machine may fetch; its path is relative to the run's folder.
 
-    run_id: str
+    In a request only `path` is set; `problem` is the reason why the file can't be read or stored.
+    """
+
     path: str
-    size_bytes: int
+    run_id: str = ""
+    size_bytes: int = 0
     sha256: str = ""
+    problem: str = ""
 
 
 class FetchProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -230,16 +207,13 @@ class FollowResult(Message, tag="follow_result", kw_only=True, frozen=True):
     problem: str = ""
 
 
-ToNode = (
-    NodeOrder | Rendezvous | WorkerCommand | KillWorker | FileRequest | FileChunk | LogRequest | RunCommand | KeepAlive
-)
+ToNode = NodeOrder | Rendezvous | WorkerCommand | KillWorker | LogRequest | RunCommand | KeepAlive
 FromNode = (
     NodeFacts
     | Listening
     | FromWorker
     | WorkerEnded
     | Sampled
-    | FileChunk
     | NodeFailed
     | RunFound
     | LogChunk

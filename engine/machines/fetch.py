@@ -1,4 +1,4 @@
-"""Files of a run on another machine, copied on request: ``footplate node --send RUN FILE`` there, through ssh.
+"""Files of a run on another machine, copied on request: ``footplate node --send RUN`` there, through ssh.
 
 An interrupted copy is kept and continued next time; the SHA-256 of the complete file is verified. The window runs
 ``python -m engine.machines.fetch HOST RUN FILE``, which prints `FetchProgress` lines.
@@ -6,28 +6,22 @@ An interrupted copy is kept and continued next time; the SHA-256 of the complete
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
-import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
-import msgspec
-
 from engine.contract.hosts import Host, host
-from engine.contract.nodes import FetchProgress, RunFile, file_sha256
+from engine.contract.nodes import FetchProgress, RunFile
 from engine.contract.protocol import ENCODE
-from engine.machines.files import is_inside
+from engine.machines.transfer import ConnectionLost, FileConnection, is_inside, remove_partial, serve
 from engine.runs.index import find_run, mirror_folder
-from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.files import open_file
-from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
+from engine.system.ssh import ssh_command, ssh_exit_reason
 
-_CHUNK = 1 << 20
 _PROGRESS_INTERVAL_S = 0.2
 _PATTERNS = ("checkpoints/*.pt", "*.log", "worker-*-traceback.txt")
 """Files that can be fetched: checkpoints and output of the run's processes. The follower copies events.jsonl."""
@@ -51,26 +45,13 @@ def list_files(name: str) -> int:
     return 0
 
 
-def send_file(name: str, path: str) -> int:
-    """Write a file of a local run to standard output and return the exit code.
-
-    A line that describes it comes first. Standard input then gives the offset to start from.
-    """
+def send_files(name: str) -> int:
+    """Serve the files of a local run to another machine and return the exit code."""
     run = find_run(name)
-    try:
-        if run is None or not is_inside(path):
-            raise FileNotFoundError(f"there is no {path} of a run “{name}”")
-        with open_file(run.path / path) as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            described = RunFile(run_id=run.run_id, path=path, size_bytes=stream.tell(), sha256=digest)
-            sys.stdout.buffer.write(ENCODE.encode(described) + b"\n")
-            sys.stdout.buffer.flush()
-            stream.seek(int(sys.stdin.readline()))
-            shutil.copyfileobj(stream, sys.stdout.buffer, _CHUNK)
-    except (OSError, ValueError) as error:
-        print(error, file=sys.stderr)
+    if run is None:
+        print(f"There is no run “{name}”.", file=sys.stderr)
         return 1
-    return 0
+    return serve(run.path, run.run_id)
 
 
 def fetch(machine: Host, name: str, path: str, on_progress: Callable[[int, int], object]) -> Path:
@@ -80,55 +61,32 @@ def fetch(machine: Host, name: str, path: str, on_progress: Callable[[int, int],
     """
     if not is_inside(path):
         raise NotFetched(f"{path} is not a file of the run's folder.")
-    child = subprocess.Popen(
-        ssh_command(machine.reached_by, machine.command("node", "--send", name, path)),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=english_environment(),
-        bufsize=0,
-    )
-    with child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        assert child.stderr is not None
+    command = ssh_command(machine.reached_by, machine.command("node", "--send", name))
+    with tempfile.TemporaryFile() as errors, closing(FileConnection(command, errors)) as connection:
         try:
-            described = msgspec.json.decode(_read_line(child.stdout.fileno()), type=RunFile)
-        except NOT_DECODED:
-            errors = child.stderr.read().decode(errors="replace")
-            raise NotFetched(ssh_exit_reason(machine.title, child.wait(), errors)) from None
+            connection.write(RunFile(path=path))
+            offer = connection.read(RunFile)
+        except (OSError, *NOT_DECODED):
+            code = connection.close()
+            errors.seek(0)
+            reason = ssh_exit_reason(machine.title, code, errors.read().decode(errors="replace"))
+            raise NotFetched(reason) from None
+        if offer.problem:
+            raise NotFetched(f"{machine.title}: {offer.problem}.")
         try:
-            target = mirror_folder(machine.name, described.run_id).path / path
-            partial = target.with_name(f".{target.name}.{described.sha256[:16]}.part")
+            target = mirror_folder(machine.name, offer.run_id).path / path
         except ValueError as error:
             raise NotFetched(f"{machine.title}: {error}.") from error
-        paths.make_folder(target.parent)
-        with open(partial, "ab", opener=paths.open_private) as stream:
-            copied = stream.tell()
-            child.stdin.write(b"%d\n" % copied)
-            while data := os.read(child.stdout.fileno(), _CHUNK):
-                stream.write(data)
-                copied += len(data)
-                on_progress(copied, described.size_bytes)
-            stream.flush()
-            os.fsync(stream.fileno())
-    if copied < described.size_bytes:
-        raise NotFetched(f"The connection to {machine.title} was lost. Fetch the file again to copy the rest.")
-    if file_sha256(partial) != described.sha256:
-        partial.unlink()
+        try:
+            partial = connection.receive(offer, target, on_progress)
+        except ConnectionLost as error:
+            message = f"The connection to {machine.title} was lost. Fetch the file again to copy the rest."
+            raise NotFetched(message) from error
+    if partial is None:
         raise NotFetched(f"{path} did not arrive as it was sent. Fetch it again.")
     os.replace(partial, target)
-    for outdated in target.parent.glob(f".{target.name}.*.part"):  # of earlier versions of the file
-        outdated.unlink()
+    remove_partial(target)  # of earlier versions of the file
     return target
-
-
-def _read_line(descriptor: int) -> bytes:
-    """Read one line and nothing after it."""
-    line = bytearray()
-    while (byte := os.read(descriptor, 1)) not in (b"", b"\n"):
-        line += byte
-    return bytes(line)
 
 
 def main() -> int:

@@ -1,177 +1,211 @@
-"""Files of a run on several machines: both ends of their transfer, verified by SHA-256."""
+"""Files of a run on several machines: their copies, and the run's folder on a machine."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
+import queue
 import shutil
 import tempfile
+import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass
+from pathlib import Path
 
+import msgspec
 import psutil
 
 from engine.contract.events import CheckpointSaved
 from engine.contract.job import Job
-from engine.contract.nodes import CHUNK_BYTES, FileChunk, FileDigest, FileRequest, NodeOrder, file_sha256
-from engine.machines.link import NodeLink
+from engine.contract.nodes import NodeOrder, RunFile
+from engine.machines.transfer import ConnectionLost, FileConnection, is_inside, remove_partial, serve
 from engine.runs.folder import RunFolder, older_checkpoints
-from engine.system import file_locks, paths
-from engine.system.files import open_file
+from engine.system import file_locks, linux, paths
+from engine.system.files import open_file, read_end
 
 RESUME, BEST, LAST = "resume.pt", "checkpoints/best.pt", "checkpoints/last.pt"
-OnFetched = Callable[[str], None]
-"""Callback for a requested file: "" when it has arrived, else the reason why it can't."""
+OnDone = Callable[[str], None]
+"""Callback for a transfer: "" when the file has arrived, else the reason why it can't."""
 
 _LOCK = "node.lock"
 _ABANDONED_S = 86_400.0
 _LOCK_TIMEOUT_S = 20.0
+_JOIN_S = 1.0
+_WATCH_S = 1.0
 _SCRATCH_PREFIX = "node-"
 
 
-def is_inside(path: str) -> bool:
-    """Return True if a path that another machine sends stays inside the run's folder."""
-    parts = PurePosixPath(path).parts
-    return bool(parts) and not PurePosixPath(path).is_absolute() and ".." not in parts and "\0" not in path
-
-
-def required_files(run: RunFolder, job: Job, *, has_rank_0: bool) -> tuple[FileDigest, ...]:
-    """List the files that a machine needs to resume: the checkpoint and, for rank 0, the best one."""
+def required_files(run: RunFolder, job: Job, *, has_rank_0: bool) -> dict[str, Path]:
+    """Return the files that a machine needs to resume, by their path there: the checkpoint and, for rank 0, the best one."""
     if not job.checkpoints.resume_from:
-        return ()
-    found = [FileDigest(RESUME, file_sha256(Path(job.checkpoints.resume_from)))]
-    best = run.path / BEST
-    return (*found, FileDigest(BEST, file_sha256(best))) if has_rank_0 and best.exists() else tuple(found)
+        return {}
+    best = {BEST: run.path / BEST} if has_rank_0 and (run.path / BEST).exists() else {}
+    return {RESUME: Path(job.checkpoints.resume_from)} | best
 
 
-def file_parts(path: str, file: Path, last_bytes: int | None = None) -> Iterator[FileChunk]:
-    """Yield `file` as frames under the name `path`, or only its `last_bytes`. Raises OSError."""
-    digest = hashlib.sha256()
-    with open_file(file) as stream:
-        if last_bytes is not None:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - last_bytes))
-        while data := stream.read(CHUNK_BYTES):
-            digest.update(data)
-            yield FileChunk(path=path, data=data)
-    yield FileChunk(path=path, data=b"", sha256=digest.hexdigest())
+@dataclass(eq=False, slots=True, kw_only=True)
+class _Transfer:
+    """A file to fetch, with the event of a last.pt, or to send if it has a `source`, whose digest may be known."""
+
+    path: str
+    on_done: OnDone
+    saved: CheckpointSaved | None = None
+    source: Path | None = None
+    sha256: Callable[[], str] = lambda: ""
 
 
-class _IncomingFile:
-    """A file that arrives in parts, stored next to its final path until it is complete."""
+class FileTransfers:
+    """Supervisor's end: copies files from and to one machine, in a thread, through a connection of its own.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.temporary = path.with_name(f".{path.name}.part")
-        self.error = ""
-        self._digest = hashlib.sha256()
-        with suppress(OSError):  # which writing reports
-            paths.make_folder(path.parent)
-            self.temporary.unlink(missing_ok=True)
-
-    def write(self, part: FileChunk) -> None:
-        """Append a part; `error` keeps the first failure."""
-        self.error = self.error or part.error
-        if self.error:
-            return
-        try:
-            with open(self.temporary, "ab", opener=paths.open_private) as stream:
-                stream.write(part.data)
-                if part.last:
-                    os.fsync(stream.fileno())
-        except OSError as error:
-            self.error = error.strerror or str(error)
-        self._digest.update(part.data)
-
-    def verify(self, sha256: str) -> bool:
-        """Compare the content with `sha256` and return True if all of it has arrived."""
-        if not self.error and self._digest.hexdigest() != sha256:
-            self.error = "it did not arrive as it was sent"
-        return not self.error
-
-
-class FetchedFiles:
-    """Supervisor's end: files requested from one machine.
-
-    `keep` older checkpoints are retained next to last.pt.
+    `command` serves the files there (`exchange`), once a node runs there; its standard error goes to `log`. Results are
+    passed on by `poll`. `keep` older checkpoints are retained next to last.pt.
     """
 
-    def __init__(self, run: RunFolder, link: NodeLink, keep: int) -> None:
-        self._run = run
-        self._link = link
-        self._keep = keep
-        self._pending: dict[str, list[tuple[OnFetched, CheckpointSaved | None]]] = defaultdict(list)
-        self._incoming: dict[str, _IncomingFile] = {}
+    def __init__(self, run: RunFolder, command: Sequence[str], log: Path, keep: int) -> None:
+        self._run, self._command, self._log, self._keep = run, command, log, keep
+        self._pending: list[_Transfer] = []
+        self._requests: queue.SimpleQueue[_Transfer | None] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[tuple[_Transfer, str]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._connection: FileConnection | None = None
+        self._thread = threading.Thread(target=self._work, name="files", daemon=True)
+        self._is_closed = False
+        self._fetched: dict[str, str] = {}
+        """Digest of the last content of each fetched file."""
         self._last: CheckpointSaved | None = None
         """Event of the last.pt that is in the run's folder."""
+        self._thread.start()
 
-    def fetch(self, path: str, on_fetched: OnFetched, saved: CheckpointSaved | None = None) -> None:
-        """Request a file, again if it is on its way, since it may have changed; `saved` is the event of a last.pt."""
-        if not is_inside(path):
-            on_fetched(f"{path} is not a file of the run's folder")
-        elif self._link.has_ended:
-            on_fetched("the machine is away")
+    def fetch(self, path: str, on_done: OnDone, saved: CheckpointSaved | None = None) -> None:
+        """Fetch a file, again if it is on its way, since it may have changed; `saved` is the event of a last.pt."""
+        if is_inside(path):
+            self._submit(_Transfer(path=path, on_done=on_done, saved=saved))
         else:
-            self._pending[path].append((on_fetched, saved))
-            self._link.send(FileRequest(path=path))
+            on_done(f"{path} is not a file of the run's folder")
+
+    def send(self, path: str, source: Path, sha256: Callable[[], str], on_done: OnDone) -> None:
+        """Send `source` to the machine unless it is there; `sha256` returns its digest when it is known."""
+        self._submit(_Transfer(path=path, on_done=on_done, source=source, sha256=sha256))
+
+    def poll(self) -> None:
+        """Report the transfers that have ended."""
+        while not self._results.empty():
+            transfer, error = self._results.get()
+            if transfer in self._pending:
+                self._pending.remove(transfer)
+                transfer.on_done(error)
 
     def give_up(self) -> None:
-        """Fail all pending requests, because the machine is away."""
-        pending, self._pending = self._pending, defaultdict(list)
-        for requests in pending.values():
-            for on_fetched, _ in requests:
-                on_fetched("the machine is away")
+        """End the connection and fail all pending transfers, because the machine is away."""
+        self.close()
+        pending, self._pending = self._pending, []
+        for transfer in pending:
+            transfer.on_done("the machine is away")
 
-    def receive(self, part: FileChunk, ranks: Sequence[int]) -> None:
-        """Store the next part of a requested file or of a log of `ranks`, which nodes send unrequested."""
-        logs = {name for rank in ranks for name in _worker_files(rank)}
-        if part.path not in self._pending and part.path not in logs:
-            return
-        if part.path not in self._incoming:
-            self._incoming[part.path] = _IncomingFile(self._run.path / part.path)
-        incoming = self._incoming[part.path]
-        incoming.write(part)
-        if not part.last:
-            return
-        del self._incoming[part.path]
-        requests = self._pending.pop(part.path, [])
-        on_fetched, saved = requests.pop(0) if requests else (None, None)
-        if requests:
-            self._pending[part.path] = requests
-        if incoming.verify(part.sha256):
-            if part.path == LAST:
-                self._retain_older(incoming.path, saved)
-            os.replace(incoming.temporary, incoming.path)
-        incoming.temporary.unlink(missing_ok=True)
-        if on_fetched is not None:
-            on_fetched(incoming.error)
+    def close(self) -> None:
+        """End the connection, which interrupts a transfer."""
+        with self._lock:
+            self._is_closed = True
+            if self._connection is not None:
+                self._connection.process.kill()
+        self._requests.put(None)
+        self._thread.join(_JOIN_S)
 
-    def _retain_older(self, last: Path, saved: CheckpointSaved | None) -> None:
+    def _submit(self, transfer: _Transfer) -> None:
+        if self._is_closed:
+            transfer.on_done("the machine is away")
+        else:
+            self._pending.append(transfer)
+            self._requests.put(transfer)
+
+    # In the thread
+
+    def _work(self) -> None:
+        with suppress(OSError):  # reported by the first transfer
+            self._connect()
+        while (transfer := self._requests.get()) is not None:
+            self._results.put((transfer, self._copy(transfer)))
+        self._disconnect()
+
+    def _copy(self, transfer: _Transfer) -> str:
+        """Copy a file and return the error, "" if there is none."""
+        try:
+            connection = self._connect()
+            if transfer.source is not None:
+                return _send(connection, transfer.path, transfer.source, transfer.sha256())
+            return self._receive(connection, transfer)
+        except msgspec.DecodeError as error:
+            reason = f"the machine sent an invalid message: {error}"
+        except Exception as error:
+            reason = getattr(error, "strerror", None) or str(error)
+        self._disconnect()
+        remove_partial(self._run.path / transfer.path)
+        return reason
+
+    def _connect(self) -> FileConnection:
+        with self._lock:
+            if self._is_closed:
+                raise ConnectionLost("the machine is away")
+            if self._connection is None:
+                with open(self._log, "ab", opener=paths.open_private) as errors:
+                    self._connection = FileConnection(self._command, errors)
+            return self._connection
+
+    def _disconnect(self) -> None:
+        with self._lock:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _receive(self, connection: FileConnection, transfer: _Transfer) -> str:
+        """Fetch a file, unless its content is that of the last time, and return the error."""
+        connection.write(RunFile(path=transfer.path))
+        offer = connection.read(RunFile)
+        if offer.problem:
+            return offer.problem
+        target = self._run.path / transfer.path
+        if offer.sha256 == self._fetched.get(transfer.path) and target.exists():
+            connection.write(offer.size_bytes)
+        else:
+            partial = connection.receive(offer, target)
+            if partial is None:
+                return "it did not arrive as it was sent"
+            if transfer.path == LAST:
+                self._retain_older(target)
+            os.replace(partial, target)
+            self._fetched[transfer.path] = offer.sha256
+        if transfer.path == LAST:
+            self._last = transfer.saved
+        return ""
+
+    def _retain_older(self, last: Path) -> None:
         """Rename the last.pt that is about to be replaced after its epoch and step, and drop the oldest ones."""
-        before, self._last = self._last, saved
         if not self._keep:
             return
-        if before is not None and last.exists():
+        if self._last is not None and last.exists():
             with suppress(OSError):
-                os.link(last, last.with_name(f"epoch-{before.epoch}-step-{before.step}.pt"))
+                os.link(last, last.with_name(f"epoch-{self._last.epoch}-step-{self._last.step}.pt"))
         for path in list(older_checkpoints(last.parent).values())[: -self._keep]:
             path.unlink(missing_ok=True)
 
 
+def _send(connection: FileConnection, path: str, source: Path, sha256: str) -> str:
+    """Send a file and return the error."""
+    with open_file(source) as stream, suppress(BrokenPipeError):  # the machine has answered why
+        connection.send(stream, RunFile(path=path, sha256=sha256))
+    return connection.read(RunFile).problem
+
+
 class NodeFiles:
-    """Node's end: the run's folder on a machine, and its transfers.
+    """Node's end: the run's folder on a machine.
 
     The folder belongs to this process: a node that an earlier attempt has left there is killed. With
     `order.run_folder` it is the run's own folder on a shared file system, and nothing is transferred.
     """
 
-    def __init__(self, order: NodeOrder, send: Callable[[FileChunk], None]) -> None:
-        self._order = order
-        self._send = send
-        self._incoming: dict[str, _IncomingFile] = {}
+    def __init__(self, order: NodeOrder) -> None:
         self._is_copy = not order.run_folder
         if self._is_copy:
             paths.make_home()
@@ -186,50 +220,17 @@ class NodeFiles:
             self.close()
             raise
 
-    def missing(self) -> tuple[str, ...]:
-        """Return the paths of the order's files that are missing or differ."""
-        last = self.folder / LAST
-        for required in self._order.files:
-            if required.path == RESUME and last.exists() and file_sha256(last) == required.sha256:
-                (self.folder / RESUME).unlink(missing_ok=True)
-                os.link(last, self.folder / RESUME)
-        return tuple(each.path for each in self._order.files if file_sha256(self.folder / each.path) != each.sha256)
-
     def resume_from(self, path: str) -> Path:
         """Return the local path of the checkpoint that the supervisor calls `path`."""
         return self.folder / RESUME if self._is_copy else Path(path)
 
-    def receive(self, part: FileChunk) -> None:
-        """Store the next part of a missing file.
-
-        Raises:
-            OSError: The file could not be written or is damaged.
-        """
-        required = next(each for each in self._order.files if each.path == part.path)
-        if part.path not in self._incoming:
-            self._incoming[part.path] = _IncomingFile(self.folder / required.path)
-        incoming = self._incoming[part.path]
-        incoming.write(part)
-        if part.last:
-            incoming.verify(required.sha256)
-        if incoming.error:
-            raise OSError(f"{part.path} can't be copied here: {incoming.error}")
-        if part.last:
-            os.replace(incoming.temporary, incoming.path)
-
-    def send(self, path: str, last_bytes: int | None = None) -> None:
-        """Send a file of the run's folder, or its `last_bytes`; an error goes to the supervisor."""
-        try:
-            for part in file_parts(path, self.folder / path, last_bytes):
-                self._send(part)
-        except OSError as error:
-            self._send(FileChunk(path=path, data=b"", error=error.strerror or str(error)))
-
-    def send_worker_files(self, rank: int, last_bytes: int) -> None:
-        """Send the end of a worker's log and its traceback, unless they are in the run's own folder already."""
-        for name in _worker_files(rank) if self._is_copy else ():
-            if (self.folder / name).exists():
-                self.send(name, last_bytes)
+    def worker_files(self, rank: int, last_bytes: int) -> dict[str, bytes]:
+        """Return the ends of a worker's log and traceback by name; none if they are in the run's own folder already."""
+        found = {}
+        for name in worker_files(rank) if self._is_copy else ():
+            with suppress(OSError):
+                found[name] = read_end(self.folder / name, last_bytes)
+        return found
 
     def close(self) -> None:
         """Remove the folder, unless it is the run's own."""
@@ -240,6 +241,21 @@ class NodeFiles:
 def node_folder(run_id: str) -> Path:
     """Return a run's folder on this machine, distinct from that of other machines that share the home."""
     return paths.home() / "nodes" / Path(run_id).name / platform.node()
+
+
+def exchange(run_id: str) -> int:
+    """Serve a run's folder on this machine for as long as it belongs to a node, and return the exit code."""
+    folder = node_folder(run_id)
+
+    def watch() -> None:
+        with suppress(OSError):
+            while not _is_abandoned(folder / _LOCK):
+                time.sleep(_WATCH_S)
+        os._exit(0)
+
+    linux.name_process("footplate-files")
+    threading.Thread(target=watch, name="watch", daemon=True).start()
+    return serve(folder, run_id, copies=(LAST,), writable=True)
 
 
 def make_scratch() -> Path:
@@ -257,7 +273,8 @@ def make_scratch() -> Path:
     return folder
 
 
-def _worker_files(rank: int) -> tuple[str, str]:
+def worker_files(rank: int) -> tuple[str, str]:
+    """Return the names of the files that a worker writes by itself."""
     return f"worker-{rank}.log", f"worker-{rank}-traceback.txt"
 
 
@@ -268,7 +285,7 @@ def _take_over(folder: Path) -> None:
         TimeoutError: That node does not end.
     """
     path = folder / _LOCK
-    descriptor = file_locks.open_file(path, os.O_CREAT)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while not file_locks.try_lock(descriptor):
         if time.monotonic() > deadline:
@@ -296,13 +313,17 @@ def _remove_abandoned() -> None:
     """Remove run folders of more than a day ago whose node is gone: the machine lost its power."""
     for lock in (paths.home() / "nodes").glob(f"*/{platform.node()}/{_LOCK}"):
         with suppress(OSError):
-            if lock.stat().st_mtime < time.time() - _ABANDONED_S:
-                descriptor = file_locks.open_file(lock)
-                try:
-                    if file_locks.try_lock(descriptor):
-                        _remove(lock.parent)
-                finally:
-                    os.close(descriptor)
+            if lock.stat().st_mtime < time.time() - _ABANDONED_S and _is_abandoned(lock):
+                _remove(lock.parent)
+
+
+def _is_abandoned(lock: Path) -> bool:
+    """Return True if the node that locked the file has ended. Raises OSError."""
+    descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return file_locks.try_lock(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _remove(folder: Path) -> None:

@@ -79,9 +79,8 @@ class Follower:
             if time.monotonic() > self._retry_at and self._acquire_lock():
                 self._connect()
         elif not link.has_ended:
-            link.tick()
             limit = LOST_S if link.has_answered else CONNECT_S
-            if link.silent_s > limit:
+            if link.is_silent(limit):
                 title = self._machine.title
                 self._on_away(f"{title} has not responded for {limit:.0f} s: it, or its network, may be down.")
 

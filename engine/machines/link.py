@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import queue
+import select
 import selectors
 import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,8 +24,8 @@ from engine.system.files import open_file
 from engine.system.ssh import english_environment
 
 _CHUNK = 1 << 18
-_QUEUED_BYTES = 1 << 22
-"""Queued bytes above which no more of a file is read."""
+_KEEP_ALIVE = ENCODE.encode(KeepAlive()) + b"\n"
+_JOIN_S = 1.0
 SHUTDOWN_S = 5.0
 """Seconds in which a machine ends what it has started."""
 
@@ -33,7 +34,8 @@ class NodeLink:
     """Supervisor's end: runs a command and exchanges frames with it.
 
     `on_message` receives each message, and `on_end` is called once after the last: with the reason if a message was
-    invalid, else with "". The command's standard error is appended to `log`. Raises OSError.
+    invalid, else with "". The command's standard error is appended to `log`. A thread sends messages and heartbeats, so
+    that a supervisor that is busy for long isn't given up by its machines. Raises OSError.
     """
 
     def __init__(
@@ -48,9 +50,8 @@ class NodeLink:
         self._log = log
         self._selector, self._on_message, self._on_end = selector, on_message, on_end
         self._frames = Frames()
-        self._queued: deque[memoryview] = deque()
-        self._streams: deque[Iterator[ToNode]] = deque()
-        self._received_at, self._sent_at = time.monotonic(), 0.0
+        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._received_at = time.monotonic()
         parent = os.getpid()
         with open(log, "ab", opener=paths.open_private) as errors:
             self._log_start = os.fstat(errors.fileno()).st_size
@@ -67,11 +68,11 @@ class NodeLink:
             )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._input: IO[bytes] | None = self._process.stdin
         self._output: IO[bytes] | None = self._process.stdout
-        for stream in (self._input, self._output):
-            os.set_blocking(stream.fileno(), False)
+        os.set_blocking(self._output.fileno(), False)
         selector.register(self._output, selectors.EVENT_READ, lambda _mask: self._receive())
+        self._writer = threading.Thread(target=self._write, args=(self._process.stdin,), name="link", daemon=True)
+        self._writer.start()
 
     @property
     def has_ended(self) -> bool:
@@ -79,22 +80,17 @@ class NodeLink:
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the last frame."""
+        """Seconds since the last frame that was read."""
         return time.monotonic() - self._received_at
 
+    def is_silent(self, limit_s: float) -> bool:
+        """Return True if nothing has come for `limit_s`, after reading what came while this process was busy."""
+        if self.silent_s > limit_s:
+            self._receive()
+        return not self.has_ended and self.silent_s > limit_s
+
     def send(self, message: ToNode) -> None:
-        self._enqueue(message)
-        self._write()
-
-    def send_all(self, messages: Iterator[ToNode]) -> None:
-        """Send `messages` in order, as fast as the pipe takes them; later messages may overtake the last of them."""
-        self._streams.append(messages)
-        self._write()
-
-    def tick(self) -> None:
-        """Send a heartbeat if one is due."""
-        if time.monotonic() > self._sent_at + KEEP_ALIVE_S:
-            self.send(KeepAlive())
+        self._outbox.put(ENCODE.encode(message) + b"\n")
 
     def exit_status(self) -> tuple[int, str]:
         """Wait for the command and return its exit code and the end of its standard error."""
@@ -105,7 +101,7 @@ class NodeLink:
 
     def close(self) -> None:
         """Close the command's input, after which the machine ends all that it has started."""
-        self._close_input()
+        self._outbox.put(None)
 
     def finish(self, timeout_s: float) -> None:
         """Close the command's input and wait for its end; kill it after `timeout_s`."""
@@ -123,46 +119,21 @@ class NodeLink:
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
-        self._close_input()
+        self.close()
+        self._writer.join(_JOIN_S)
         self._close_output()
 
-    def _enqueue(self, message: ToNode) -> None:
-        if self._input is not None:
-            self._sent_at = time.monotonic()
-            self._queued.append(memoryview(ENCODE.encode(message) + b"\n"))
-
-    def _write(self) -> None:
-        """Write what the pipe takes; the selector calls again for the rest."""
-        while self._input is not None:
-            while self._streams and sum(map(len, self._queued)) < _QUEUED_BYTES:
-                message = next(self._streams[0], None)
-                if message is None:
-                    self._streams.popleft()
-                else:
-                    self._enqueue(message)
-            if not self._queued:
-                break
-            try:
-                count = os.write(self._input.fileno(), self._queued[0])
-            except BlockingIOError:
-                break
-            except OSError:
-                self._close_input()  # the other stream reports the end
-                return
-            if count < len(self._queued[0]):
-                self._queued[0] = self._queued[0][count:]
-            else:
-                self._queued.popleft()
-        self._watch_writable()
-
-    def _watch_writable(self) -> None:
-        if self._input is None:
-            return
-        registered = self._input in self._selector.get_map()
-        if self._queued and not registered:
-            self._selector.register(self._input, selectors.EVENT_WRITE, lambda _mask: self._write())
-        elif not self._queued and registered:
-            self._selector.unregister(self._input)
+    def _write(self, stream: IO[bytes]) -> None:
+        """Send the queued messages, and heartbeats in between, until the connection is closed."""
+        with suppress(OSError), stream:  # the other stream reports the end
+            while True:
+                try:
+                    data = self._outbox.get(timeout=KEEP_ALIVE_S)
+                except queue.Empty:
+                    data = _KEEP_ALIVE
+                if data is None:
+                    return
+                write_all(stream.fileno(), data)
 
     def _receive(self) -> None:
         if self._output is None:
@@ -184,13 +155,6 @@ class NodeLink:
             self._close_output()
             self._on_end(reason)
 
-    def _close_input(self) -> None:
-        if self._input is not None:
-            if self._input in self._selector.get_map():
-                self._selector.unregister(self._input)
-            self._input.close()
-            self._input = None
-
     def _close_output(self) -> None:
         if self._output is not None:
             self._selector.unregister(self._output)
@@ -209,29 +173,34 @@ class SupervisorLink:
         os.dup2(2, 1)
         self._lock = threading.Lock()
         self._frames = Frames()
-        self._received_at = time.monotonic()
 
     def send(self, message: FromNode) -> None:
-        data = memoryview(ENCODE.encode(message) + b"\n")
         with self._lock, suppress(OSError):
-            while data:
-                data = data[os.write(self._output, data) :]
+            write_all(self._output, ENCODE.encode(message) + b"\n")
 
     def messages(self) -> Iterator[ToNode]:
-        """Yield the supervisor's messages until it closes the connection. Raises FrameError, msgspec.DecodeError."""
-        while data := os.read(0, _CHUNK):
-            self._received_at = time.monotonic()
+        """Yield the supervisor's messages until it closes the connection, or sends nothing for `SILENCE_S`.
+
+        Raises FrameError, msgspec.DecodeError.
+        """
+        while select.select([0], [], [], SILENCE_S)[0] and (data := os.read(0, _CHUNK)):
             for line in self._frames.feed(data):
                 if not isinstance(message := TO_NODE.decode(line), KeepAlive):
                     yield message
 
-    def start_beating(self, on_silence: Callable[[], None]) -> None:
-        """Send heartbeats from a thread, and call `on_silence` after `SILENCE_S` without a frame."""
+    def start_beating(self) -> None:
+        """Send heartbeats from a thread."""
 
         def beat() -> None:
-            while time.monotonic() < self._received_at + SILENCE_S:
+            while True:
                 self.send(KeepAlive())
                 time.sleep(KEEP_ALIVE_S)
-            on_silence()
 
         threading.Thread(target=beat, name="beat", daemon=True).start()
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of `data` to a blocking descriptor. Raises OSError."""
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[os.write(descriptor, remaining) :]

@@ -29,8 +29,6 @@ from engine.contract.devices import host_of, is_gpu
 from engine.contract.events import EVENT, Failed
 from engine.contract.job import Job
 from engine.contract.nodes import (
-    FileChunk,
-    FileRequest,
     KillWorker,
     Listening,
     NodeFacts,
@@ -53,7 +51,7 @@ from engine.system import linux, paths
 from engine.system.format import exit_words
 
 _LOG_BYTES = 1 << 18
-"""Bytes of a worker's log that the supervisor gets."""
+"""Bytes of a worker's log that the supervisor gets; two such files fit into a frame."""
 
 
 def serve() -> int:
@@ -65,7 +63,7 @@ def serve() -> int:
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # the end of standard input is the signal to end
     node = _Node(link, make_scratch())
-    link.start_beating(lambda: node.end(1))
+    link.start_beating()
     agent.preload()
     return node.run()
 
@@ -116,7 +114,7 @@ class _Node:
         self._done.wait()  # never set: `end` ends the process
         return 0
 
-    def end(self, code: int) -> None:
+    def end(self) -> None:
         """Kill everything that this process has started, remove its files, and exit."""
         if self._workers is not None:
             self._workers.close()
@@ -126,7 +124,7 @@ class _Node:
         if self._files is not None:
             self._files.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
-        os._exit(code)
+        os._exit(0)
 
     # In the main thread
 
@@ -136,7 +134,7 @@ class _Node:
             agree(
                 job.model.name, job.model.model_file_sha256
             )  # only to that content, as the user has where the run was started
-        self._files = NodeFiles(order, self._link.send)
+        self._files = NodeFiles(order)
         specs = tuple(self._local_spec(order, spec) for spec in order.specs)
         self._workers = WorkerServer(specs, self._link.send, self._scratch)
         threading.Thread(target=self._send_facts, args=(order,), name="facts", daemon=True).start()
@@ -157,8 +155,7 @@ class _Node:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._workers.finish()
         for rank, code in codes.items():
-            self._files.send_worker_files(rank, _LOG_BYTES)
-            self._link.send(WorkerEnded(rank=rank, code=code))
+            self._link.send(WorkerEnded(rank=rank, code=code, files=self._files.worker_files(rank, _LOG_BYTES)))
 
     def _local_spec(self, order: NodeOrder, spec: WorkerSpec) -> WorkerSpec:
         """Return a worker's spec with this machine's paths and threads."""
@@ -189,7 +186,6 @@ class _Node:
         facts = NodeFacts(
             versions=versions(),
             inputs=inputs_of(job),
-            missing_files=self._files.missing(),
             address=address,
             client_address=came_from,
             time=time.time(),
@@ -206,7 +202,7 @@ class _Node:
             print(f"The supervisor sent an invalid message: {error}", file=sys.stderr, flush=True)
         except Exception:
             traceback.print_exc()
-        self.end(0)
+        self.end()
 
     def _on_message(self, message: object) -> None:
         match message:
@@ -218,10 +214,6 @@ class _Node:
                 self._workers.send(message.rank, message.command)
             case KillWorker():
                 self._kill(message)
-            case FileRequest() if self._files is not None:
-                self._files.send(message.path)
-            case FileChunk() if self._files is not None:
-                self._files.receive(message)
 
     def _kill(self, message: KillWorker) -> None:
         """Signal a worker; kill all if it has not started, since it may wait for a machine that is gone."""

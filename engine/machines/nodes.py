@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from enum import Enum, auto
 from functools import partial
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from selectors import BaseSelector
+from typing import TypeVar
 
 import msgspec
 
@@ -19,8 +24,6 @@ from engine.contract.hosts import SLURM, Host, host
 from engine.contract.job import Job
 from engine.contract.nodes import (
     LOST_S,
-    DatasetDigest,
-    FileChunk,
     FromNode,
     FromWorker,
     Listening,
@@ -30,15 +33,17 @@ from engine.contract.nodes import (
     Rendezvous,
     Sampled,
     WorkerEnded,
+    file_sha256,
 )
 from engine.contract.problems import Problem
 from engine.contract.worker import FROM_WORKER, WorkerSpec
-from engine.machines.files import LAST, RESUME, FetchedFiles, file_parts, required_files
+from engine.machines.files import LAST, FileTransfers, required_files, worker_files
 from engine.machines.link import SHUTDOWN_S, NodeLink
 from engine.machines.remote_worker import RemoteWorker
 from engine.processes import failures
 from engine.processes.group import Group
 from engine.runs.folder import RunFolder
+from engine.system import paths
 from engine.system.format import counted
 from engine.system.slurm import srun_command
 from engine.system.ssh import ssh_command, ssh_exit_reason
@@ -52,6 +57,19 @@ RETURN_S = 600.0
 _RETRY_S = 3.0
 _EVENTS_WITH_FILES = (b'{"type":"checkpoint"', b'{"type":"predicted"')
 """First bytes of events that name files."""
+_Result = TypeVar("_Result")
+
+
+class _Stage(Enum):
+    """Stages of an attempt, in order."""
+
+    COMPARING = auto()
+    """Machines are connected and report their facts."""
+    COPYING = auto()
+    """Files are sent to the machines."""
+    MEETING = auto()
+    """The first machine opens the rendezvous."""
+    TRAINING = auto()
 
 
 class Node:
@@ -61,7 +79,8 @@ class Node:
         self.host = machine
         self.specs = specs
         self.link: NodeLink | None = None
-        self.files: FetchedFiles | None = None
+        self.files: FileTransfers | None = None
+        """Copies between the run's folder and the machine's, unless the machine sees the run's own folder."""
         self.facts: NodeFacts | None = None
         self.workers: list[RemoteWorker] = []
         self.exit_codes: dict[int, int | None] = {}
@@ -90,12 +109,12 @@ class Node:
     def is_quiet(self) -> bool:
         return self.link is not None and not self.link.has_ended and self.link.silent_s > QUIET_S
 
-    def command(self) -> list[str]:
+    def command(self, *arguments: str) -> list[str]:
         """Return the command that runs `engine.machines.node` there."""
         if self.is_slurm:
             return srun_command(self.host.name.removeprefix(SLURM), ["node"])
         if self.host.name:
-            return ssh_command(self.host.reached_by, self.host.command("node"))
+            return ssh_command(self.host.reached_by, self.host.command("node", *arguments))
         return [sys.executable, "-m", "engine.machines.node"]
 
     def give_up(self) -> None:
@@ -133,8 +152,9 @@ class Nodes:
         self._attempt = attempt
         self._job_without = job_without
         self._group: Group | None = None
-        self._inputs: dict[str, DatasetDigest] = {}
-        self._has_met = False
+        self._stage = _Stage.COMPARING
+        self._inputs = _in_thread(lambda: inputs_of(self._job))
+        self._remaining_copies = 0
         self._give_up_at = time.monotonic() + RETURN_S
         self._reported_away: set[str] = set()
         self.nodes = [
@@ -150,20 +170,20 @@ class Nodes:
         self._group = group
         for node in self.nodes:
             self._connect(node)
-        self._inputs = inputs_of(self._job)
 
     def poll(self) -> None:
-        """Send heartbeats, retry connections, and detect machines that have fallen silent."""
+        """Retry connections, detect machines that have fallen silent, and act on what threads have done."""
+        if self._stage is _Stage.COMPARING:
+            self._compare()
         for node in self.nodes:
+            if node.files is not None:
+                node.files.poll()
             if node.link is None:
                 if time.monotonic() > node.retry_at and self._group is not None and self._group.failure is None:
                     self._connect(node)
                 continue
-            if node.link.has_ended:
-                continue
-            node.link.tick()
             limit = LOST_S if node.link.has_answered else CONNECT_S
-            if node.link.silent_s > limit:
+            if node.link.is_silent(limit):
                 node.link.kill()
                 self._on_lost(
                     node, f"{node.title} has not responded for {limit:.0f} s: it, or its network, may be down."
@@ -172,6 +192,8 @@ class Nodes:
     def close(self) -> None:
         """End everything on all machines that still respond, and wait for it."""
         for node in self.nodes:
+            if node.files is not None:
+                node.files.close()
             if node.link is not None and not node.link.has_ended:
                 node.link.close()
         deadline = time.monotonic() + SHUTDOWN_S
@@ -184,15 +206,17 @@ class Nodes:
     def _connect(self, node: Node) -> None:
         number = self.nodes.index(node)
         command = node.command()
-        log = self._run.path / f"node-{number}.log"
         try:
             node.link = NodeLink(
-                command, log, self._selector, partial(self._on_message, node), partial(self._on_end, node)
+                command,
+                self._node_log(node),
+                self._selector,
+                partial(self._on_message, node),
+                partial(self._on_end, node),
             )
         except OSError as error:
             self._fail(Failed(cause=f"{command[0]} can't be started: {error}"))
             return
-        node.files = FetchedFiles(self._run, node.link, self._job.checkpoints.keep_checkpoints)
         node.link.send(
             NodeOrder(
                 run_id=self._run.run_id,
@@ -202,32 +226,67 @@ class Nodes:
                 nodes=len(self.nodes),
                 specs=tuple(node.specs),
                 run_folder=str(self._run.path) if node.shares_folder else "",
-                files=() if node.shares_folder else required_files(self._run, self._job, has_rank_0=number == 0),
                 address=node.host.address,
                 port=node.host.port,
             )
         )
 
-    def _on_facts(self) -> None:
-        """Compare the machines once all have reported their facts, and start the rendezvous if they match."""
+    def _node_log(self, node: Node) -> Path:
+        return self._run.path / f"node-{self.nodes.index(node)}.log"
+
+    def _compare(self) -> None:
+        """Compare the machines once all facts are known, and send them the missing files if they match."""
+        assert self._group is not None
         facts = [node.facts for node in self.nodes if node.facts is not None]
-        if len(facts) < len(self.nodes):
+        if len(facts) < len(self.nodes) or not self._inputs.done() or self._group.failure is not None:
             return
+        inputs = self._inputs.result()
         found: list[Problem] = []
         first = self.nodes[0]
         footplate = msgspec.structs.replace(facts[0], versions={"footplate": versions()["footplate"]})
         packages = {name: version for name, version in facts[0].versions.items() if name != "footplate"}
         for node, each in zip(self.nodes, facts, strict=True):
-            found += differences(each, node.title, self._inputs, footplate, "this machine")
+            found += differences(each, node.title, inputs, footplate, "this machine")
             other_packages = msgspec.structs.replace(facts[0], versions=packages)
             found += differences(msgspec.structs.replace(each, problem=""), node.title, {}, other_packages, first.title)
+        self._stage = _Stage.COPYING
         if found:
             self._fail(Failed(cause=" ".join(map(str, found))))
-            return
-        self._send_rendezvous(first, "", 0)
+        else:
+            self._copy_files()
+
+    def _copy_files(self) -> None:
+        """Send all machines the files that they resume from, then start the rendezvous, whose time is limited."""
+
+        def on_copied(node: Node, error: str) -> None:
+            if error:
+                self._fail(Failed(cause=f"The checkpoint can't be copied to {node.title}: {error}.", kind="fault"))
+                return
+            self._remaining_copies -= 1
+            if not self._remaining_copies:
+                self._start_rendezvous()
+
+        digests = {}
+        copies = []
+        for node in self.nodes:
+            if node.files is not None:
+                files = required_files(self._run, self._job, has_rank_0=node is self.nodes[0])
+                copies += [(node, path, source) for path, source in files.items()]
+        self._remaining_copies = len(copies)
+        for node, path, source in copies:
+            if path not in digests:
+                digests[path] = _in_thread(partial(file_sha256, source)).result
+            assert node.files is not None
+            node.files.send(path, source, digests[path], partial(on_copied, node))
+        if not copies:
+            self._start_rendezvous()
+
+    def _start_rendezvous(self) -> None:
+        self._stage = _Stage.MEETING
+        self._send_rendezvous(self.nodes[0], "", 0)
 
     def _send_rendezvous(self, node: Node, address: str, port: int) -> None:
-        """Send a machine its missing files, then the address at which the machines meet."""
+        """Send a machine the address at which the machines meet."""
         assert node.link is not None
         assert node.facts is not None
         callers = (each.facts.client_address for each in self.nodes if each.facts and each.facts.client_address)
@@ -236,11 +295,7 @@ class Nodes:
             remedy = f"Run `footplate hosts add {node.host.name or '.'} --address ADDRESS`."
             self._fail(Failed(cause=f"The address of {node.title} is not known. {remedy}"))
             return
-        files = (
-            file_parts(path, Path(self._job.checkpoints.resume_from) if path == RESUME else self._run.path / path)
-            for path in node.facts.missing_files
-        )
-        node.link.send_all(chain(*files, [Rendezvous(local_address=local, address=address, port=port)]))
+        node.link.send(Rendezvous(local_address=local, address=address, port=port))
 
     def _on_listening(self, listening: Listening) -> None:
         """Send the other machines to the first one, whose store listens now, and take over all workers."""
@@ -256,7 +311,7 @@ class Nodes:
         for node in self.nodes:
             assert node.link is not None
             node.workers = [RemoteWorker(spec, node.link) for spec in node.specs]
-        self._has_met = True
+        self._stage = _Stage.TRAINING
         self._group.adopt([worker for node in self.nodes for worker in node.workers])
 
     # Messages
@@ -265,22 +320,23 @@ class Nodes:
         match message:
             case NodeFacts():
                 node.facts = message
-                self._on_facts()
+                if not node.shares_folder:
+                    command = node.command("--exchange", self._run.run_id)
+                    log = self._node_log(node)
+                    node.files = FileTransfers(self._run, command, log, self._job.checkpoints.keep_checkpoints)
             case Listening():
                 self._on_listening(message)
             case FromWorker():
                 self._on_worker_message(node, message)
             case WorkerEnded():
+                self._store_worker_files(node, message)
                 node.exit_codes[message.rank] = message.code
                 self._end_workers(node)
-            case FileChunk():
-                assert node.files is not None
-                node.files.receive(message, node.ranks)
             case Sampled():
                 self._on_samples(message.samples)
             case NodeFailed():
                 node.give_up()
-                self._fail(Failed(cause=message.cause, kind="fault" if self._has_met else "error"))
+                self._fail(Failed(cause=message.cause, kind="fault" if self._stage is _Stage.TRAINING else "error"))
 
     def _on_worker_message(self, node: Node, message: FromWorker) -> None:
         """Forward a worker's message; one that names files of another machine waits until they have been copied."""
@@ -299,10 +355,10 @@ class Nodes:
             worker.on_message(raw)
 
     def _fetch_then_forward(
-        self, node: Node, worker: RemoteWorker, event: AnyEvent, paths: list[str], sources: list[Node]
+        self, node: Node, worker: RemoteWorker, event: AnyEvent, files: list[str], sources: list[Node]
     ) -> None:
         """Forward a worker's event once its files have been copied; each is on one of the machines `sources`."""
-        remaining, first_error = len(paths), ""
+        remaining, first_error = len(files), ""
         saved = event if isinstance(event, CheckpointSaved) and event.path == LAST else None
         node.pending_events += 1
 
@@ -321,14 +377,20 @@ class Nodes:
             if not machines:
                 on_copied(error)
                 return
-            files = machines[0].files
-            assert files is not None
-            files.fetch(path, lambda error: fetch(path, machines[1:], error) if error else on_copied(""), saved)
+            transfers = machines[0].files
+            assert transfers is not None
+            transfers.fetch(path, lambda error: fetch(path, machines[1:], error) if error else on_copied(""), saved)
 
-        if not paths:
+        if not files:
             on_copied("")
-        for path in paths:
+        for path in files:
             fetch(path, sources, "no other machine has it")
+
+    def _store_worker_files(self, node: Node, message: WorkerEnded) -> None:
+        for name in worker_files(message.rank) if message.rank in node.ranks and not node.shares_folder else ():
+            if name in message.files:
+                with suppress(OSError):
+                    paths.write_atomically(self._run.path / name, message.files[name])
 
     def _end_workers(self, node: Node) -> None:
         """Report workers that have ended; those that succeeded, only after their files have been copied."""
@@ -359,7 +421,7 @@ class Nodes:
     def _on_lost(self, node: Node, cause: str) -> None:
         """Wait for a machine, or do without it, before the workers of a later attempt start; else fail."""
         assert self._group is not None
-        can_wait = self._attempt > 0 and not self._has_met and time.monotonic() < self._give_up_at
+        can_wait = self._attempt > 0 and self._stage is _Stage.COMPARING and time.monotonic() < self._give_up_at
         if not can_wait or node.facts is not None:
             can_restart = self._attempt > 0 or (node.link is not None and node.link.has_answered)
             node.give_up()
@@ -380,6 +442,20 @@ class Nodes:
     def _fail(self, event: Failed) -> None:
         assert self._group is not None
         self._group.fail(event, failures.CERTAIN)
+
+
+def _in_thread(function: Callable[[], _Result]) -> Future[_Result]:
+    """Call a function that may take long in a thread, which doesn't keep the process from exiting."""
+    future: Future[_Result] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except Exception as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="digest", daemon=True).start()
+    return future
 
 
 def _host_of(specs: Sequence[WorkerSpec], spec: WorkerSpec) -> str:

@@ -1,0 +1,185 @@
+"""Files of a run between two machines: a connection of their own, which carries raw bytes and is verified by SHA-256.
+
+``footplate node --send RUN`` and ``--exchange RUN`` serve it through ssh. A request or an offer is a line of JSON
+(`RunFile`). The receiver answers with the number of bytes that it has already, and gets the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import IO, TypeVar
+
+import msgspec
+
+from engine.contract.nodes import RunFile, file_sha256
+from engine.contract.protocol import ENCODE
+from engine.machines.link import write_all
+from engine.system import paths
+from engine.system.files import open_file
+from engine.system.ssh import english_environment
+
+_CHUNK = 1 << 20
+_MAX_LINE_BYTES = 1 << 16
+_EXIT_S = 5.0
+_Value = TypeVar("_Value", RunFile, int)
+NO_PROGRESS: Callable[[int, int], object] = lambda _copied, _total: None  # noqa: E731
+
+
+class ConnectionLost(OSError):  # noqa: N818  (a state of things more than an error)
+    """The other end has closed the connection."""
+
+
+def is_inside(path: str) -> bool:
+    """Return True if a path that another machine sends stays inside the run's folder."""
+    parts = PurePosixPath(path).parts
+    return bool(parts) and not PurePosixPath(path).is_absolute() and ".." not in parts and "\0" not in path
+
+
+class Channel:
+    """One end of a connection, which sends and receives files over two descriptors."""
+
+    def __init__(self, reader: int, writer: int) -> None:
+        self._reader, self._writer = reader, writer
+
+    def write(self, message: RunFile | int) -> None:
+        """Send a line. Raises OSError."""
+        write_all(self._writer, ENCODE.encode(message) + b"\n")
+
+    def read(self, kind: type[_Value]) -> _Value:
+        """Receive a line. Raises ConnectionLost, OSError, msgspec.DecodeError."""
+        line = bytearray()
+        while (byte := os.read(self._reader, 1)) != b"\n":
+            line += byte
+            if not byte or len(line) > _MAX_LINE_BYTES:
+                raise ConnectionLost("the connection was lost")
+        return msgspec.json.decode(bytes(line), type=kind)
+
+    def send(self, stream: IO[bytes], offer: RunFile) -> None:
+        """Send a file as `offer`, whose digest is determined if it has none. Raises OSError."""
+        digest = offer.sha256 or hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
+        size_bytes = stream.seek(0, os.SEEK_END)
+        self.write(msgspec.structs.replace(offer, size_bytes=size_bytes, sha256=digest))
+        remaining = size_bytes - stream.seek(self.read(int))
+        while remaining > 0 and (data := stream.read(min(_CHUNK, remaining))):
+            write_all(self._writer, data)
+            remaining -= len(data)
+
+    def receive(
+        self, offer: RunFile, target: Path, on_progress: Callable[[int, int], object] = NO_PROGRESS
+    ) -> Path | None:
+        """Receive an offered file next to `target`, and return its temporary path once it is on the disk.
+
+        An interrupted copy of the same content is continued. Return None if the content did not arrive as it was sent.
+
+        Raises:
+            ConnectionLost: The connection was lost; the copy is retained.
+            OSError: The file can't be written.
+        """
+        paths.make_folder(target.parent)
+        partial = target.with_name(f".{target.name}.{offer.sha256[:16]}.part")
+        with open(partial, "ab", opener=paths.open_private) as stream:
+            copied = stream.tell()
+            self.write(copied)
+            while copied < offer.size_bytes:
+                data = os.read(self._reader, min(_CHUNK, offer.size_bytes - copied))
+                if not data:
+                    raise ConnectionLost("the connection was lost")
+                stream.write(data)
+                copied += len(data)
+                on_progress(copied, offer.size_bytes)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if file_sha256(partial) != offer.sha256:
+            partial.unlink()
+            return None
+        return partial
+
+
+class FileConnection(Channel):
+    """Connection to a command that serves files; its standard error is written to `errors`. Raises OSError."""
+
+    def __init__(self, command: Sequence[str], errors: IO[bytes] | int) -> None:
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=paths.PACKAGES,
+            env=english_environment(),
+            bufsize=0,
+            start_new_session=True,
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        super().__init__(self.process.stdout.fileno(), self.process.stdin.fileno())
+
+    def close(self) -> int:
+        """Close the connection, and return the command's exit code once it has ended."""
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            stream.close()
+        try:
+            return self.process.wait(_EXIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+
+def remove_partial(target: Path) -> None:
+    """Remove interrupted copies of a file."""
+    for partial in target.parent.glob(f".{target.name}.*.part"):
+        partial.unlink(missing_ok=True)
+
+
+def serve(folder: Path, run_id: str, *, copies: Sequence[str] = (), writable: bool = False) -> int:
+    """Serve the files of a folder over the standard streams until these are closed; return the exit code.
+
+    If the folder is `writable`, offered files are stored, by a link if one of its files in `copies` has the same content.
+    """
+    channel = Channel(0, os.dup(1))
+    os.dup2(2, 1)
+    try:
+        while True:
+            request = channel.read(RunFile)
+            is_offer = bool(request.sha256)
+            try:
+                if not is_inside(request.path) or (is_offer and not writable):
+                    raise FileNotFoundError(f"{request.path} is not a file of the run's folder")
+                if is_offer:
+                    _store(channel, folder, request, copies)
+                    continue
+                stream = open_file(folder / request.path)
+            except ConnectionLost:
+                raise
+            except OSError as error:
+                channel.write(RunFile(path=request.path, problem=error.strerror or str(error)))
+                if is_offer:  # the rest of the file is on its way
+                    return 1
+                continue
+            with stream:
+                channel.send(stream, RunFile(path=request.path, run_id=run_id))
+    except (OSError, msgspec.DecodeError):
+        return 0
+
+
+def _store(channel: Channel, folder: Path, offer: RunFile, copies: Sequence[str]) -> None:
+    """Receive an offered file unless an equal one exists, and confirm it. Raises OSError."""
+    target = folder / offer.path
+    candidates = (folder / each for each in (offer.path, *copies))
+    same = next((each for each in candidates if file_sha256(each) == offer.sha256), None)
+    if same is None:
+        partial = channel.receive(offer, target)
+        if partial is None:
+            raise OSError("it did not arrive as it was sent")
+        os.replace(partial, target)
+    else:
+        channel.write(offer.size_bytes)
+        if same != target:
+            target.unlink(missing_ok=True)
+            os.link(same, target)
+    remove_partial(target)
+    channel.write(RunFile(path=offer.path))
