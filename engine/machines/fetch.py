@@ -65,7 +65,7 @@ def fetch(machine: Host, name: str, path: str, on_progress: Callable[[int, int],
     with tempfile.TemporaryFile() as errors, closing(FileConnection(command, errors)) as connection:
         try:
             connection.write(RunFile(path=path))
-            offer = connection.read(RunFile)
+            offer = connection.read()
         except (OSError, *NOT_DECODED):
             code = connection.close()
             errors.seek(0)

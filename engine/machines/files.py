@@ -134,13 +134,15 @@ class FileTransfers:
         try:
             connection = self._connect()
             if transfer.source is not None:
-                return _send(connection, transfer.path, transfer.source, transfer.sha256())
-            return self._receive(connection, transfer)
+                reason = _send(connection, transfer.path, transfer.source, transfer.sha256())
+            else:
+                return self._receive(connection, transfer)
         except msgspec.DecodeError as error:
             reason = f"the machine sent an invalid message: {error}"
         except Exception as error:
             reason = getattr(error, "strerror", None) or str(error)
-        self._disconnect()
+        if reason:
+            self._disconnect()
         remove_partial(self._run.path / transfer.path)
         return reason
 
@@ -162,12 +164,12 @@ class FileTransfers:
     def _receive(self, connection: FileConnection, transfer: _Transfer) -> str:
         """Fetch a file, unless its content is that of the last time, and return the error."""
         connection.write(RunFile(path=transfer.path))
-        offer = connection.read(RunFile)
+        offer = connection.read()
         if offer.problem:
             return offer.problem
         target = self._run.path / transfer.path
         if offer.sha256 == self._fetched.get(transfer.path) and target.exists():
-            connection.write(offer.size_bytes)
+            connection.write(offer)
         else:
             partial = connection.receive(offer, target)
             if partial is None:
@@ -194,8 +196,9 @@ class FileTransfers:
 def _send(connection: FileConnection, path: str, source: Path, sha256: str) -> str:
     """Send a file and return the error."""
     with open_file(source) as stream, suppress(BrokenPipeError):  # the machine has answered why
-        connection.send(stream, RunFile(path=path, sha256=sha256))
-    return connection.read(RunFile).problem
+        if problem := connection.send(stream, RunFile(path=path, sha256=sha256)):
+            return problem
+    return connection.read().problem
 
 
 class NodeFiles:

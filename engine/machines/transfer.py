@@ -1,7 +1,7 @@
 """Files of a run between two machines: a connection of their own, which carries raw bytes and is verified by SHA-256.
 
 ``footplate node --send RUN`` and ``--exchange RUN`` serve it through ssh. A request or an offer is a line of JSON
-(`RunFile`). The receiver answers with the number of bytes that it has already, and gets the rest.
+(`RunFile`). The receiver of a file answers with the number of bytes that it has already, and gets the rest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import IO, TypeVar
+from typing import IO
 
 import msgspec
 
@@ -25,7 +25,6 @@ from engine.system.ssh import english_environment
 _CHUNK = 1 << 20
 _MAX_LINE_BYTES = 1 << 16
 _EXIT_S = 5.0
-_Value = TypeVar("_Value", RunFile, int)
 NO_PROGRESS: Callable[[int, int], object] = lambda _copied, _total: None  # noqa: E731
 
 
@@ -45,28 +44,35 @@ class Channel:
     def __init__(self, reader: int, writer: int) -> None:
         self._reader, self._writer = reader, writer
 
-    def write(self, message: RunFile | int) -> None:
+    def write(self, message: RunFile) -> None:
         """Send a line. Raises OSError."""
         write_all(self._writer, ENCODE.encode(message) + b"\n")
 
-    def read(self, kind: type[_Value]) -> _Value:
+    def read(self) -> RunFile:
         """Receive a line. Raises ConnectionLost, OSError, msgspec.DecodeError."""
         line = bytearray()
         while (byte := os.read(self._reader, 1)) != b"\n":
             line += byte
             if not byte or len(line) > _MAX_LINE_BYTES:
                 raise ConnectionLost("the connection was lost")
-        return msgspec.json.decode(bytes(line), type=kind)
+        return msgspec.json.decode(bytes(line), type=RunFile)
 
-    def send(self, stream: IO[bytes], offer: RunFile) -> None:
-        """Send a file as `offer`, whose digest is determined if it has none. Raises OSError."""
+    def send(self, stream: IO[bytes], offer: RunFile) -> str:
+        """Send a file as `offer`, whose digest is determined if it has none; return why the receiver refuses it.
+
+        Raises OSError.
+        """
         digest = offer.sha256 or hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
         size_bytes = stream.seek(0, os.SEEK_END)
         self.write(msgspec.structs.replace(offer, size_bytes=size_bytes, sha256=digest))
-        remaining = size_bytes - stream.seek(self.read(int))
+        answer = self.read()
+        if answer.problem:
+            return answer.problem
+        remaining = size_bytes - stream.seek(answer.size_bytes)
         while remaining > 0 and (data := stream.read(min(_CHUNK, remaining))):
             write_all(self._writer, data)
             remaining -= len(data)
+        return ""
 
     def receive(
         self, offer: RunFile, target: Path, on_progress: Callable[[int, int], object] = NO_PROGRESS
@@ -83,7 +89,7 @@ class Channel:
         partial = target.with_name(f".{target.name}.{offer.sha256[:16]}.part")
         with open(partial, "ab", opener=paths.open_private) as stream:
             copied = stream.tell()
-            self.write(copied)
+            self.write(RunFile(path=offer.path, size_bytes=copied))
             while copied < offer.size_bytes:
                 data = os.read(self._reader, min(_CHUNK, offer.size_bytes - copied))
                 if not data:
@@ -144,7 +150,7 @@ def serve(folder: Path, run_id: str, *, copies: Sequence[str] = (), writable: bo
     os.dup2(2, 1)
     try:
         while True:
-            request = channel.read(RunFile)
+            request = channel.read()
             is_offer = bool(request.sha256)
             try:
                 if not is_inside(request.path) or (is_offer and not writable):
@@ -177,7 +183,7 @@ def _store(channel: Channel, folder: Path, offer: RunFile, copies: Sequence[str]
             raise OSError("it did not arrive as it was sent")
         os.replace(partial, target)
     else:
-        channel.write(offer.size_bytes)
+        channel.write(offer)
         if same != target:
             target.unlink(missing_ok=True)
             os.link(same, target)

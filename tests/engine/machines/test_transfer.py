@@ -1,0 +1,226 @@
+"""Files between machines, and the connection whose heartbeats must not depend on them."""
+
+from __future__ import annotations
+
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.contract.events import CheckpointSaved
+from engine.contract.nodes import FromNode, NodeFailed, file_sha256
+from engine.machines import link as links
+from engine.machines.files import LAST, RESUME, FileTransfers
+from engine.machines.link import NodeLink
+from engine.runs.folder import RunFolder
+from engine.system import paths
+from tests.support.machines import until
+
+SERVE = """
+import sys, time
+from pathlib import Path
+from engine.machines.transfer import serve
+time.sleep({delay})
+sys.exit(serve(Path({folder!r}), "r", copies=("checkpoints/last.pt",), writable=True))
+"""
+
+
+class Pair:
+    """A run's folder here, and its copy on another machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.run, self.remote = RunFolder(folder / "run"), folder / "remote"
+        for each in (self.run.path, self.remote):
+            (each / "checkpoints").mkdir(parents=True)
+        self.transfers: FileTransfers | None = None
+
+    def connect(self, delay: float = 0.0) -> FileTransfers:
+        command = [sys.executable, "-c", SERVE.format(folder=str(self.remote), delay=delay)]
+        self.transfers = FileTransfers(self.run, command, self.run.path / "node-0.log", 3)
+        return self.transfers
+
+    def finish(self, start: Callable[[Callable[[str], None]], None]) -> str:
+        """Start a transfer and return its error."""
+        assert self.transfers is not None
+        errors: list[str] = []
+        start(errors.append)
+        until(lambda: self.transfers.poll() or bool(errors), 20, "the transfer does not end")  # type: ignore[union-attr,func-returns-value]
+        return errors[0]
+
+    def fetch(self, path: str, saved: CheckpointSaved | None = None) -> str:
+        assert self.transfers is not None
+        transfers = self.transfers
+        return self.finish(lambda on_done: transfers.fetch(path, on_done, saved))
+
+    def save(self, step: int) -> CheckpointSaved:
+        """Save last.pt on the other machine, as its worker does."""
+        (self.remote / LAST).write_text(f"step {step}")
+        return CheckpointSaved(kind="last", path=LAST, epoch=step // 100, step=step, bytes=8, seconds=0.0)
+
+    def checkpoints(self) -> dict[str, str]:
+        return {path.name: path.read_text() for path in self.run.checkpoints.iterdir()}
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    made = Pair(tmp_path)
+    yield made
+    if made.transfers is not None:
+        made.transfers.close()
+
+
+def test_older_checkpoints_keep_their_steps_after_failed_fetch(pair: Pair) -> None:
+    pair.connect()
+    assert pair.fetch(LAST, pair.save(100)) == ""
+    saved = pair.save(200)
+    (pair.remote / LAST).unlink()
+    assert "No such file" in pair.fetch(LAST, saved)
+    for step in (300, 400):
+        assert pair.fetch(LAST, pair.save(step)) == ""
+    assert pair.checkpoints() == {
+        "last.pt": "step 400",
+        "epoch-1-step-100.pt": "step 100",
+        "epoch-3-step-300.pt": "step 300",
+    }
+
+
+def test_checkpoint_replaced_before_its_fetch_gets_its_own_step(pair: Pair) -> None:
+    pair.connect()
+    early = pair.save(100)
+    late = pair.save(200)
+    for saved in (early, late, pair.save(300)):
+        assert pair.fetch(LAST, saved) == ""
+    pair.save(400)
+    assert pair.fetch(LAST, pair.save(400)) == ""
+    assert pair.checkpoints() == {"last.pt": "step 400", "epoch-3-step-300.pt": "step 300"}
+
+
+def test_transfer_continues_after_lost_connection(pair: Pair) -> None:
+    transfers = pair.connect(delay=30.0)
+    pair.save(100)
+    errors: list[str] = []
+    transfers.fetch(LAST, errors.append)
+    began = time.monotonic()
+    transfers.poll()  # however long the other end takes
+    assert time.monotonic() - began < 1.0
+    transfers.close()
+    until(lambda: transfers.poll() or bool(errors), 10, "it does not end")  # type: ignore[func-returns-value]
+    assert errors[0]
+    pair.connect()
+    assert pair.fetch(LAST) == ""
+    assert pair.checkpoints() == {"last.pt": "step 100"}
+
+
+def test_give_up_fails_pending_transfers(pair: Pair) -> None:
+    transfers = pair.connect(delay=30.0)
+    errors: list[str] = []
+    transfers.fetch(LAST, errors.append)
+    transfers.fetch("../x", errors.append)
+    transfers.give_up()
+    transfers.fetch(LAST, errors.append)
+    assert errors == ["../x is not a file of the run's folder", "the machine is away", "the machine is away"]
+
+
+def test_sent_file_arrives_and_equal_file_is_linked(pair: Pair, tmp_path: Path) -> None:
+    transfers = pair.connect()
+    source = tmp_path / "source.pt"
+    source.write_bytes(bytes(range(256)) * 9000)
+    for path in (RESUME, "checkpoints/best.pt"):
+        assert pair.finish(lambda on_done, path=path: transfers.send(path, source, lambda: "", on_done)) == ""  # type: ignore[misc]
+        assert (pair.remote / path).read_bytes() == source.read_bytes()
+    (pair.remote / LAST).write_text("newer")
+    source.write_text("newer")
+    digest = file_sha256(source)
+    assert pair.finish(lambda on_done: transfers.send(RESUME, source, lambda: digest, on_done)) == ""
+    assert (pair.remote / RESUME).samefile(pair.remote / LAST)
+
+
+def test_refused_file_reports_reason(pair: Pair, tmp_path: Path) -> None:
+    transfers = pair.connect()
+    (pair.remote / "checkpoints").rmdir()
+    (pair.remote / "checkpoints").write_text("a file instead of a folder")
+    source = tmp_path / "source.pt"
+    source.write_bytes(bytes(1 << 22))
+    error = pair.finish(lambda on_done: transfers.send("checkpoints/best.pt", source, lambda: "", on_done))
+    assert "exist" in error or "directory" in error
+
+
+# Heartbeats
+
+
+ECHO = """
+import sys
+count = 0
+for line in sys.stdin:
+    count += 1
+    if count == 3:
+        print('{"type":"node_failed","cause":"three"}', flush=True)
+"""
+SILENT = 'import time; print(\'{"type":"keep_alive"}\', flush=True); time.sleep(60)'
+TALKING = """
+import time
+while True:
+    print('{"type":"keep_alive"}', flush=True)
+    time.sleep(0.05)
+"""
+
+
+class Connected:
+    """A link to a Python script."""
+
+    def __init__(self, folder: Path, script: str) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.messages: list[FromNode] = []
+        self.ends: list[str] = []
+        command = [sys.executable, "-c", script]
+        self.link = NodeLink(command, folder / "link.log", self.selector, self.messages.append, self.ends.append)
+
+    def poll(self) -> None:
+        for key, mask in self.selector.select(0.02):
+            key.data(mask)
+
+    def close(self) -> None:
+        self.link.kill()
+        self.selector.close()
+
+
+def test_heartbeats_are_sent_while_supervisor_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "KEEP_ALIVE_S", 0.05)
+    connected = Connected(tmp_path, ECHO)
+    until(lambda: bool(connected.selector.select(0)), 20, "the other end gets no heartbeats")
+    assert not connected.messages  # this thread has read nothing meanwhile
+    connected.poll()
+    assert connected.messages == [NodeFailed(cause="three")]
+    connected.close()
+
+
+def test_only_silence_of_other_end_counts(tmp_path: Path) -> None:
+    talking, silent = Connected(tmp_path, TALKING), Connected(tmp_path, SILENT)
+    for each in (talking, silent):
+        until(lambda each=each: each.poll() or each.link.has_answered, 20, "it does not start")  # type: ignore[misc]
+    time.sleep(0.6)  # the supervisor is busy
+    assert not talking.link.is_silent(0.5)
+    assert silent.link.is_silent(0.5)
+    for each in (talking, silent):
+        each.close()
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["read", "unread"])
+def test_node_ends_after_silence(reads: bool) -> None:
+    script = (
+        "from engine.machines import link; from engine.contract.nodes import NodeFailed\n"
+        "link.SILENCE_S = 0.5; ours = link.SupervisorLink(); ours.start_beating()\n"
+        "import threading, os\n"
+        "def talk():\n  while True: ours.send(NodeFailed(cause='x' * 9000))\n"
+        "threading.Thread(target=talk, daemon=True).start()\n"
+        "list(ours.messages()); os._exit(7)\n"
+    )
+    output = subprocess.DEVNULL if reads else subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=output, cwd=paths.PACKAGES
+    ) as node:
+        assert node.wait(30) == 7
