@@ -178,6 +178,8 @@ class Nodes:
         for node in self.nodes:
             if node.files is not None:
                 node.files.poll()
+            if self._group is not None and any(each.has_ended and each.exit_code is None for each in node.workers):
+                self._group.extend()
             if node.link is None:
                 if time.monotonic() > node.retry_at and self._group is not None and self._group.failure is None:
                     self._connect(node)
@@ -395,8 +397,9 @@ class Nodes:
     def _end_workers(self, node: Node) -> None:
         """Report workers that have ended; those that succeeded, only after their files have been copied."""
         for worker in node.workers:
+            worker.has_ended = worker.rank in node.exit_codes
             code = node.exit_codes.get(worker.rank)
-            if worker.rank in node.exit_codes and worker.exit_code is None and (code != 0 or not node.pending_events):
+            if worker.has_ended and worker.exit_code is None and (code != 0 or not node.pending_events):
                 worker.set_exit_code(code)
 
     # Lost machines

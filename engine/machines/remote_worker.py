@@ -15,9 +15,13 @@ from engine.runs.folder import RunFolder
 
 
 class RemoteWorker:
-    """`Worker` behind the `link` to its machine."""
+    """`Worker` behind the `link` to its machine.
+
+    One that `has_ended` gets its exit code when its files have been copied, or nobody waits for them any longer.
+    """
 
     pid = 0
+    has_ended = False
 
     def __init__(self, spec: WorkerSpec, link: NodeLink) -> None:
         self.rank = spec.rank
@@ -60,7 +64,9 @@ class RemoteWorker:
         self._link.send(WorkerCommand(rank=self.rank, command=message))
 
     def kill(self, *, hard: bool) -> None:
-        if self.exit_code is None:
+        if self.has_ended:
+            self.set_exit_code(self.exit_code or 0)
+        elif self.exit_code is None:
             self._link.send(KillWorker(rank=self.rank, hard=hard))
 
     def close(self) -> None:

@@ -143,6 +143,10 @@ class Group:
     def save_elsewhere(self, command: SaveElsewhere) -> None:
         """Send the command, and give a group that is ending time for it."""
         self.send(command)
+        self.extend()
+
+    def extend(self) -> None:
+        """Give a group that is ending more time, unless `escalate` was called."""
         if self._shutdown is not None:
             self._shutdown.extend(STOP_S)
 
@@ -150,6 +154,7 @@ class Group:
         """Don't wait for an orderly end any longer."""
         if self._shutdown is not None:
             self._shutdown.escalate()
+            self._shutdown.step()
 
     def kill(self) -> None:
         """Kill all workers and wait for their end."""

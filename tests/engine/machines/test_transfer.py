@@ -12,10 +12,16 @@ from pathlib import Path
 import pytest
 
 from engine.contract.events import CheckpointSaved
+from engine.contract.job import Job
 from engine.contract.nodes import FromNode, NodeFailed, file_sha256
+from engine.contract.protocol import Stop
+from engine.contract.worker import WorkerSpec
 from engine.machines import link as links
 from engine.machines.files import LAST, RESUME, FileTransfers
 from engine.machines.link import NodeLink
+from engine.machines.remote_worker import RemoteWorker
+from engine.processes import group as groups
+from engine.processes.watchdog import LIMITS
 from engine.runs.folder import RunFolder
 from engine.system import paths
 from tests.support.machines import until
@@ -147,6 +153,28 @@ def test_refused_file_reports_reason(pair: Pair, tmp_path: Path) -> None:
     source.write_bytes(bytes(1 << 22))
     error = pair.finish(lambda on_done: transfers.send("checkpoints/best.pt", source, lambda: "", on_done))
     assert "exist" in error or "directory" in error
+
+
+def test_stop_waits_for_copied_files_until_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "STOP_S", 0.2)
+    connected = Connected(tmp_path, SILENT)
+    group = groups.Group(lambda _event: None, connected.selector, 1, LIMITS)
+    spec = WorkerSpec(
+        run_folder=str(tmp_path), job=Job(), rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1
+    )
+    worker = RemoteWorker(spec, connected.link)
+    group.adopt([worker])
+    group.stop(Stop())
+    worker.has_ended = True  # and its last checkpoint is on its way
+    deadline = time.monotonic() + 0.6
+    while time.monotonic() < deadline:
+        group.extend()
+        group.watch()
+        time.sleep(0.02)
+    assert worker.exit_code is None
+    group.escalate()
+    assert worker.exit_code == 0
+    connected.close()
 
 
 # Heartbeats
