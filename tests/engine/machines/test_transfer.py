@@ -54,7 +54,7 @@ class Pair:
         assert self.transfers is not None
         errors: list[str] = []
         start(errors.append)
-        until(lambda: self.transfers.poll() or bool(errors), 20, "the transfer does not end")  # type: ignore[union-attr,func-returns-value]
+        until(lambda: self.transfers.poll() or bool(errors), 20, "the transfer does not end")  # type: ignore[union-attr]
         return errors[0]
 
     def fetch(self, path: str, saved: CheckpointSaved | None = None) -> str:
