@@ -13,7 +13,8 @@ GAP_S = 2.0
 STEADY_S = 3.0
 """Longest interval between two messages of a rank that is alive."""
 PATIENCE = 10.0
-"""Factor on the limits of a rank that reads images, since a slow disk isn't a failure, or that nobody waits for."""
+"""Factor on the limits of a rank that reads images, prepares or saves, since a slow disk isn't a failure, or that nobody
+waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,9 @@ class HangWatch:
                     return event
                 continue
             state.stopped_at = None
+            if self._world_size > 1 and seconds > PATIENCE * self._limits.silent_warning:
+                text = f"No rank has responded for {seconds:.0f} s. See {_logs([rank])}."
+                return Failed(cause=text, rank=rank, step=self._step(rank), kind="fault")
             if seconds > self._limits.silent_warning and not state.is_silence_reported:
                 state.is_silence_reported = True
                 text = f"Rank {rank} hasn't responded for {seconds:.0f} s and may be hanging. Stop ends it."
@@ -199,18 +203,24 @@ class HangWatch:
         waiting = [rank for rank, state in self._ranks.items() if state.standing == "waiting"]
         busy = [rank for rank, state in self._ranks.items() if state.standing in ("working", "reading")]
         culprits = busy if waiting and busy else list(self._ranks)
-        if seconds > limit * self._patience(waiting, busy, heartbeats):
+        if seconds > self._failure_limit(limit, waiting, busy, heartbeats):
             return self._progress_failure(culprits, seconds)
         return self._progress_warning(culprits, seconds)
 
-    def _patience(self, waiting: list[int], busy: list[int], heartbeats: list[Heartbeat]) -> float:
-        """Return the multiple of the limit after which the run fails."""
-        # Preparation and saving have no usual time: a download or a disk may be slow.
-        if self._world_size == 1 or any(heartbeat.activity in ("", "save") for heartbeat in heartbeats):
-            return float("inf")
+    def _failure_limit(
+        self, warning_limit: float, waiting: list[int], busy: list[int], heartbeats: list[Heartbeat]
+    ) -> float:
+        """Return the seconds without progress after which the run fails."""
+        if self._world_size == 1:
+            # It waits for nobody but its GPU; everything else is its own slow code, data or disk.
+            return PATIENCE * warning_limit if waiting else float("inf")
+        if any(heartbeat.activity in ("", "save") for heartbeat in heartbeats):
+            # A download or a disk may be slow, but ranks that all wait, wait for each other.
+            limit = max(warning_limit, self._limits.first_step)
+            return PATIENCE * limit if busy else limit
         if busy and (not waiting or all(self._ranks[rank].standing == "reading" for rank in busy)):
-            return PATIENCE
-        return 1.0
+            return PATIENCE * warning_limit
+        return warning_limit
 
     def _progress_limit(self, heartbeats: list[Heartbeat]) -> float:
         longest = [heartbeat.longest_step_s for heartbeat in heartbeats]

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import timedelta
 
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from engine.contract.worker import BY_ENVIRONMENT
+from engine.processes.watchdog import LIMITS, PATIENCE
 from engine.strategies.base import Strategy
 from engine.strategies.collectives import GroupCollectives
 
+TIMEOUT = timedelta(seconds=2 * PATIENCE * LIMITS.first_step)
+"""Longest wait in a collective. The supervisor ends a run that hangs long before, and names the rank that blocks it."""
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
@@ -39,8 +43,9 @@ class Distributed(Strategy):
             rank=self.spec.rank,
             world_size=self.spec.world_size,
             device_id=self.device if on_gpu else None,
+            timeout=TIMEOUT,
         )
-        group = dist.new_group(backend="gloo")
+        group = dist.new_group(backend="gloo", timeout=TIMEOUT)
         assert isinstance(group, dist.ProcessGroup)
         self.control = group
         self.collectives = GroupCollectives(group)

@@ -7,17 +7,30 @@ import sysconfig
 from pathlib import Path
 from types import FrameType
 
+import torch
+
 from engine.contract.worker import ThreadState
 
 _OURS = Path(__file__).resolve().parents[1].as_posix()
 _STDLIB = ("<frozen ", *(Path(sysconfig.get_path(name)).as_posix() + "/" for name in ("stdlib", "platstdlib")))
 _READING = f"{_OURS}/data/"
+_WRITING = f"{_OURS}/training/checkpointing/"
+"""Files that wait for the disk; what they do with other ranks is in torch's files."""
 _WAITING = (
     "/torch/distributed/", "/torch/nn/parallel/distributed.py", "/torch/cuda/",
     f"{_OURS}/optim/", f"{_OURS}/strategies/", f"{_OURS}/training/",
 )  # fmt: skip
 """Files whose functions wait for other ranks: collectives, events and streams of GPUs, and callers of these in
 Footplate."""
+_ON_DEVICE = (
+    "/torch/nn/", "/torch/optim/", "/torch/functional.py", "/torch/_tensor.py", "/torchvision/", "/timm/",
+    "/segmentation_models_pytorch/", f"{_OURS}/models/",
+)  # fmt: skip
+"""Files of models and layers. On a GPU they only queue work, and stay long in a function only while they wait for the
+device, as SyncBatchNorm and detectors do, and the device waits for other ranks."""
+_METRICS = (f"{_OURS}/tasks/", f"{_OURS}/metrics/")
+_METRICS_ON_DEVICE = {"update", "loss", "correct"}
+"""Functions of tasks and metrics that read from the device; others compute on the CPU."""
 _BACKWARD = "_engine_run_backward"
 """PyTorch's backward pass, at whose end DistributedDataParallel waits for the gradients of the other ranks."""
 
@@ -36,9 +49,11 @@ def inspect_stack(thread: int) -> tuple[ThreadState, str]:
     location = f"{function} ({Path(file).name}, line {frame.f_lineno})"
     if file.startswith(_READING):
         return "reading", location
-    if function == _BACKWARD or any(part in file for part in _WAITING):
-        return "waiting", location
-    return "working", location
+    is_waiting = function == _BACKWARD or any(part in file for part in _WAITING)
+    if torch.cuda.is_initialized():
+        is_waiting |= any(part in file for part in _ON_DEVICE)
+        is_waiting |= file.startswith(_METRICS) and function in _METRICS_ON_DEVICE
+    return "waiting" if is_waiting and not file.startswith(_WRITING) else "working", location
 
 
 def _file(frame: FrameType) -> str:

@@ -95,13 +95,14 @@ def test_silence_limit_is_longer_before_training() -> None:
     assert isinstance(ranks.run(10)[-1], Failed)
 
 
-def test_silence_of_all_ranks_only_warns() -> None:
+def test_silence_of_all_ranks_warns_long_before_it_fails() -> None:
     ranks = Ranks(STEP, STEP)
     ranks.advance(10)
     ranks.set(0, None)
     ranks.set(1, None)
     events = ranks.run(1000)
     assert [(type(event), event.rank) for event in events] == [(Warned, 0), (Warned, 1)]
+    assert isinstance(ranks.run(1000)[-1], Failed)
 
 
 def test_silence_of_a_single_rank_warns_once() -> None:
@@ -198,13 +199,14 @@ def test_slow_step_of_all_ranks_warns_first() -> None:
     assert isinstance(ranks.run(5)[-1], Failed)
 
 
-@pytest.mark.parametrize("heartbeat", [at("save", thread_state="working"), at("", thread_state="working")])
-def test_preparing_and_saving_only_warn(heartbeat: Heartbeat) -> None:
-    ranks = Ranks(heartbeat, AGREE)
+@pytest.mark.parametrize("activity", ["", "save"])
+@pytest.mark.parametrize(("thread_state", "limits"), [("working", 10), ("waiting", 1)])
+def test_hang_while_preparing_or_saving_fails(activity: str, thread_state: str, limits: int) -> None:
+    ranks = Ranks(at(activity, thread_state=thread_state), at(activity, thread_state="waiting"))
     events = ranks.run(5000)
-    assert [type(event) for event in events] == [Warned]
-    assert events[0].rank == 0
-    assert "Rank 0 blocks the run" in str(events[0])
+    assert [type(event) for event in events] == [Warned, Failed][-len(events) :]
+    assert ranks.now == pytest.approx(1000 + limits * LIMITS.first_step + 1)
+    assert events[-1].rank == (0 if thread_state == "working" else None)
 
 
 def test_single_rank_without_progress_warns_once() -> None:
@@ -212,6 +214,11 @@ def test_single_rank_without_progress_warns_once() -> None:
     (warned,) = ranks.run(5000)
     assert isinstance(warned, Warned)
     assert "No progress for 31 s: rank 0 has been computing step 8" in warned.message
+
+
+def test_single_rank_that_waits_for_its_gpu_fails() -> None:
+    events = Ranks(WAITING).run(5000)
+    assert [type(event) for event in events] == [Warned, Failed]
 
 
 def test_progress_allows_another_warning() -> None:

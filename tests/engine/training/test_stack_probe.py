@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import torch
+import torchvision
 
-from engine.data.loading.image_loader import BatchLoader
+from engine.training import trainer
 from engine.training.stack_probe import inspect_stack
 
 
@@ -43,16 +45,39 @@ def test_inspect_stack_finds_working_thread() -> None:
     assert location.startswith(f"forward ({Path(__file__).name}, line ")
 
 
-def test_inspect_stack_finds_waiting_collective() -> None:
-    def collective(end: threading.Event) -> None:
-        # Compiled as a function of torch.distributed's, which blocks as one of its collectives does.
-        location = Path(torch.__file__).parent / "distributed" / "distributed_c10d.py"
-        names: dict[str, Callable[[threading.Event], None]] = {}
-        exec(compile("def barrier(end): end.wait()", str(location), "exec"), names)
-        names["barrier"](end)
+def blocking(file: Path, function: str) -> Callable[[threading.Event], None]:
+    """Return a function that blocks in `function` of `file`."""
+    names: dict[str, Callable[[threading.Event], None]] = {}
+    exec(compile(f"def {function}(end): end.wait()", str(file), "exec"), names)
+    return names[function]
 
-    with thread_in(collective) as thread:
-        assert inspect_inside(thread, "barrier")[0] == "waiting"
+
+TORCH, VISION = Path(torch.__file__).parent, Path(torchvision.__file__).parent
+OURS = Path(trainer.__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "on_cpu", "on_gpu"),
+    [
+        (TORCH / "distributed/distributed_c10d.py", "barrier", "waiting", "waiting"),
+        (TORCH / "nn/modules/_functions.py", "forward", "working", "waiting"),  # SyncBatchNorm
+        (VISION / "models/detection/rpn.py", "filter_proposals", "working", "waiting"),
+        (OURS / "models/model_surgery.py", "forward", "working", "waiting"),
+        (OURS / "tasks/detection/task.py", "update", "working", "waiting"),
+        (OURS / "tasks/detection/task.py", "compute", "working", "working"),
+        (OURS / "training/trainer.py", "step", "waiting", "waiting"),
+        (OURS / "training/checkpointing/checkpointer.py", "wait", "working", "working"),
+        (OURS / "data/loading/image_loader.py", "take", "reading", "reading"),
+        (Path("/home/user/model.py"), "forward", "working", "working"),
+    ],
+)
+def test_inspect_stack_tells_waiting_from_working(
+    monkeypatch: pytest.MonkeyPatch, file: Path, function: str, on_cpu: str, on_gpu: str
+) -> None:
+    for is_gpu, state in ((False, on_cpu), (True, on_gpu)):
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda is_gpu=is_gpu: is_gpu)
+        with thread_in(blocking(file, function)) as thread:
+            assert inspect_inside(thread, function)[0] == state
 
 
 def test_inspect_stack_in_backward_pass() -> None:
@@ -74,18 +99,6 @@ def test_inspect_stack_in_backward_pass() -> None:
 
     with thread_in(step) as thread:
         assert inspect_inside(thread, "backward")[0] == "working"
-
-
-def test_inspect_stack_finds_reading_thread() -> None:
-    file = BatchLoader.__init__.__code__.co_filename
-
-    def epoch(end: threading.Event) -> None:
-        names: dict[str, Callable[[threading.Event], None]] = {}
-        exec(compile("def take(end): end.wait()", file, "exec"), names)
-        names["take"](end)
-
-    with thread_in(epoch) as thread:
-        assert inspect_inside(thread, "take")[0] == "reading"
 
 
 def test_inspect_stack_of_ended_thread() -> None:
