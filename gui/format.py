@@ -131,8 +131,8 @@ def share(used: float | None, total: float | None) -> str:
     return percent(100 * used / total if used is not None and total else None, 3)
 
 
-def watts(value: float | None, limit: float | None = None, width: int = 0) -> str:
-    return f"{number(value, width=width)} W" + (f" of {limit:.0f} W" if limit is not None else "")
+def watts(value: float | None, width: int = 0) -> str:
+    return f"{number(value, width=width)} W"
 
 
 def celsius(value: float | None, width: int = 0) -> str:

@@ -16,13 +16,13 @@ from engine.contract.job import Job
 from gui.actions import MONITOR, PAGES, RUNS, TRAIN, Action, Actions
 from gui.commands.commands import Commands
 from gui.context import AppContext
+from gui.form.followers import sample_job
 from gui.form.form import JobForm
-from gui.form.format_choice import sample_job
 from gui.form.panel import JobPanel
 from gui.header import Header
 from gui.sources.background import in_background, reraise
 from gui.sources.inspector import Inspector
-from gui.sources.prefill import Opened, read_paths
+from gui.sources.resume_fork import Opened, read_paths
 from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
 from gui.translation import tr

@@ -15,8 +15,7 @@ from gui.context import AppContext
 from gui.sources.active_runs import ask_to_stop
 from gui.sources.background import in_background
 from gui.sources.launcher import Launcher
-from gui.sources.prefill import Prefill
-from gui.sources.resume_fork import to_follow
+from gui.sources.resume_fork import Prefill, to_follow
 from gui.sources.run_list import RunsRead
 from gui.titles import run_title
 from gui.translation import tr

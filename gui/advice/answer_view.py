@@ -17,8 +17,8 @@ from gui.format import lately, localised
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import FoldButton, styled
+from gui.widgets.labels import ProblemLabel
 from gui.widgets.layouts import hbox, vbox
-from gui.widgets.problem_label import ProblemLabel
 
 NO_PREDICTION = tr("The saved result has no multi-machine prediction. Measure again.")
 

@@ -20,9 +20,8 @@ from gui.format import locale, localised
 from gui.titles import devices_words, model_title
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
-from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import muted_label
-from gui.widgets.layouts import hbox, vbox
+from gui.widgets.layouts import FlowLayout, hbox, vbox
 from gui.widgets.scroll_panel import scroll_panel
 
 NOTHING_YET = tr(

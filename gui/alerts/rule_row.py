@@ -16,9 +16,8 @@ from gui.style import icons
 from gui.translation import tr
 from gui.widgets.buttons import reset_button, styled
 from gui.widgets.editors import FloatEditor
-from gui.widgets.labels import ElidedLabel, muted_label
+from gui.widgets.labels import ElidedLabel, ProblemLabel, muted_label
 from gui.widgets.layouts import hbox, vbox
-from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.tab_order import order_tabs
 
 _MINUTES_FROM_S = 300.0

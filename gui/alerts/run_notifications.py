@@ -15,8 +15,8 @@ from gui.format import localised, significant
 from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.translation import tr
 from gui.widgets.buttons import push_button
+from gui.widgets.labels import ProblemLabel
 from gui.widgets.layouts import vbox
-from gui.widgets.problem_label import ProblemLabel
 
 _TITLE = "night shift has completed"
 _TEXT = tr("Top-1 accuracy 94.1 % (epoch 7 of 10); 1:02:03 in all.")

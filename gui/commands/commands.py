@@ -13,9 +13,8 @@ from PySide6.QtWidgets import QDialog, QMainWindow, QMenu
 from engine.contract.devices import is_gpu
 from engine.runs.folder import RunFolder, RunSummary
 from gui.actions import MONITOR, RUNS, Actions
-from gui.commands.files import JobFiles
+from gui.commands.files import MOST, JobFiles, RecentDatasets, run_line, titles_of
 from gui.commands.keymap import Keymap
-from gui.commands.recent import MOST, RecentDatasets, run_line, titles_of
 from gui.context import AppContext
 from gui.format import significant
 from gui.preferences.effects import Effects
@@ -163,7 +162,7 @@ class Commands(QObject):
 
     def _entries(self) -> list[Entry]:
         from gui.commands import palette
-        from gui.commands.recent import datasets_of
+        from gui.commands.files import datasets_of
 
         history = self._workspace.history if self._workspace is not None else None
         gpus = {} if history is None else {key: t for key, t in history.titles.items() if is_gpu(key)}

@@ -15,7 +15,7 @@ from engine.contract.catalogue import Catalogue
 from engine.runs.folder import RunFolder, RunSummary
 from gui import format as window_format
 from gui.actions import Action
-from gui.commands.recent import titles_of
+from gui.commands.files import titles_of
 from gui.format import localised, moment
 from gui.preferences.declared import SETTINGS
 from gui.style import theme

@@ -19,8 +19,8 @@ from gui.sources.background import describe_error
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.file_dialogs import choose_target
+from gui.widgets.labels import ProblemLabel
 from gui.widgets.layouts import hbox, vbox
-from gui.widgets.problem_label import ProblemLabel
 
 _MAKING_S = 180
 _SHOWN_CHARACTERS = 400_000

@@ -21,9 +21,8 @@ from gui.actions import Action
 from gui.commands.keymap import Keymap
 from gui.translation import tr
 from gui.widgets.buttons import Act, push_button, styled
-from gui.widgets.labels import muted_label
+from gui.widgets.labels import ProblemLabel, muted_label
 from gui.widgets.layouts import hbox, vbox
-from gui.widgets.problem_label import ProblemLabel
 
 _NATIVE = QKeySequence.SequenceFormat.NativeText
 _STANDARD = tr("Alt+arrows, Tab and typing into fields can't be reassigned.")

@@ -24,8 +24,8 @@ from gui.sources.launcher import problem_of, resolved
 from gui.sources.settings import Settings
 from gui.translation import tr
 from gui.widgets.buttons import push_button
+from gui.widgets.labels import ProblemLabel
 from gui.widgets.layouts import hbox, vbox
-from gui.widgets.problem_label import ProblemLabel
 
 _KEY = "slurm"
 _SETUP = tr("Lines before the run, as\nmodule load cuda")

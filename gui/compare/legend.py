@@ -13,8 +13,7 @@ from gui.style import theme
 from gui.titles import model_title, strategy_title
 from gui.translation import tr
 from gui.widgets.buttons import tool_button
-from gui.widgets.flow_layout import FlowLayout
-from gui.widgets.layouts import hbox, vbox
+from gui.widgets.layouts import FlowLayout, hbox, vbox
 from gui.widgets.scroll_panel import scroll_panel
 
 _SWATCH = QSize(22, 10)

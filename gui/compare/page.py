@@ -13,11 +13,10 @@ from PySide6.QtWidgets import QPushButton, QSplitter, QStackedWidget, QTableView
 from engine.runs.folder import RunFolder
 from engine.system import paths
 from gui.actions import Action, back_action, bind
-from gui.compare.compared_run import ComparedRun, Over
+from gui.compare.compared_run import ComparedRun, LogLoader, Over
 from gui.compare.comparison import rows
 from gui.compare.curves import CompareCurves
 from gui.compare.legend import Legend
-from gui.compare.log_loader import LogLoader
 from gui.compare.table_model import CompareModel, CurvesTable, RowsTable
 from gui.format import as_in_files, localised
 from gui.sources.background import in_background

@@ -25,9 +25,8 @@ from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import styled
 from gui.widgets.editors import ComboBox
-from gui.widgets.labels import EmptyState, WrappingLabel, field_label, muted_label
+from gui.widgets.labels import EmptyState, ProblemLabel, WrappingLabel, field_label, muted_label
 from gui.widgets.layouts import hbox, vbox
-from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_panel
 
 EMPTY = tr("No dataset to show yet.\n\nChoose a folder in the form to see its images and classes here.")

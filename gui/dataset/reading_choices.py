@@ -9,9 +9,8 @@ from engine.contract.dataset import DatasetReport, Reading
 from gui.dataset import dataset_format
 from gui.dataset.examples import ExampleList
 from gui.translation import tr
-from gui.widgets.labels import WrappingLabel
+from gui.widgets.labels import ProblemLabel, WrappingLabel
 from gui.widgets.layouts import vbox
-from gui.widgets.problem_label import ProblemLabel
 
 NO_EXAMPLES = tr("No image can be shown for this.")
 

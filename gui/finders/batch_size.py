@@ -16,9 +16,8 @@ from gui.format import localised, significant, size_of
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
-from gui.widgets.labels import muted_label
+from gui.widgets.labels import ProblemLabel, muted_label
 from gui.widgets.layouts import vbox
-from gui.widgets.problem_label import ProblemLabel
 
 EMPTY = tr(
     "No batch size found yet.\n\n"

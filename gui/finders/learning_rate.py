@@ -17,9 +17,8 @@ from gui.format import significant
 from gui.plots.themed import ThemedPlot
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.labels import muted_label
+from gui.widgets.labels import ProblemLabel, muted_label
 from gui.widgets.layouts import vbox
-from gui.widgets.problem_label import ProblemLabel
 
 EMPTY = tr(
     "No learning rate found yet.\n\n"

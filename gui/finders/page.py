@@ -22,9 +22,8 @@ from gui.sources.json_lines import JsonLinesProcess
 from gui.titles import model_title, strategy_title
 from gui.translation import tr
 from gui.widgets.buttons import push_button
-from gui.widgets.labels import EmptyState, heading_label, muted_label
+from gui.widgets.labels import EmptyState, ProblemLabel, heading_label, muted_label
 from gui.widgets.layouts import fault_page, hbox, lay_out_page, vbox, working_page
-from gui.widgets.problem_label import ProblemLabel
 
 WITHOUT_EFFECT = frozenset(
     {"epochs", "learning_rate", "schedule", "milestones", "final_rate", "patience", "name", "recipe"}

@@ -10,11 +10,11 @@ from engine.contract.catalogue import Catalogue, DeviceKind
 from engine.contract.devices import host_of, is_gpu
 from engine.contract.idle_fields import DECISIVE, idle_fields
 from engine.contract.job import FIELDS
+from gui.form.editors import ModelPicker
 from gui.form.environment import JobEnvironment
 from gui.form.field_factory import choices_of, metric_choices
 from gui.form.field_row import FieldRow
-from gui.form.model_follower import ModelFollower
-from gui.form.model_picker import ModelPicker
+from gui.form.followers import ModelFollower
 from gui.form.option_rows import OptionRows
 from gui.titles import CHOICES
 from gui.translation import tr

@@ -9,10 +9,9 @@ from PySide6.QtWidgets import QToolButton
 
 from engine.contract.catalogue import Catalogue, Measure, TaskEntry
 from engine.contract.job import Field
-from gui.form.cuts_editor import CutsEditor
+from gui.form.editors import CutsEditor, ModelPicker
 from gui.form.field_row import FieldRow
-from gui.form.format_choice import RECOGNIZE
-from gui.form.model_picker import ModelPicker
+from gui.form.followers import RECOGNIZE
 from gui.form.recipes import RecipeEditor
 from gui.style import icons
 from gui.titles import CHOICES, EMPTY

@@ -15,9 +15,8 @@ from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import FoldButton, reset_button, tool_button
 from gui.widgets.editors import Editor
-from gui.widgets.labels import ElidedLabel, muted_label
+from gui.widgets.labels import ElidedLabel, ProblemLabel, muted_label
 from gui.widgets.layouts import hbox, vbox
-from gui.widgets.problem_label import ProblemLabel
 
 LABEL_WIDTH = 104
 """Pixels at a text size of 100 %."""

@@ -24,25 +24,24 @@ from gui.dataset import dataset_format
 from gui.form.cached_disk import CachedDisk
 from gui.form.choices import FieldChoices
 from gui.form.consent import ConsentBar
-from gui.form.cuts_editor import CutsEditor
 from gui.form.dataset_card import DatasetCard
+from gui.form.editors import CutsEditor
 from gui.form.environment import JobEnvironment, QueuedRuns, devices_text
 from gui.form.field_factory import FINDER_TIPS, FindButton, make_row
 from gui.form.field_row import LABEL_WIDTH, CollapsibleSection, FieldRow
-from gui.form.format_choice import FormatChoice, TaskDetection
+from gui.form.followers import FormatChoice, ModelFollower, TaskDetection
 from gui.form.inspection import Inspection
-from gui.form.model_follower import ModelFollower
 from gui.form.option_rows import PREFIX, OptionRows
 from gui.form.recipes import RecipeFollower
 from gui.form.submit import LabelCheck, Submission, SubmitBar, queue_message
 from gui.form.validator import JobValidator
-from gui.sources.prefill import Prefill
+from gui.sources.resume_fork import Prefill
 from gui.style import theme
 from gui.titles import model_title
 from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor, PathEditor
+from gui.widgets.labels import ProblemLabel
 from gui.widgets.layouts import hbox, vbox
-from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_panel
 
 STACKED_FIELDS = ("epochs", "batch_size", "learning_rate")

@@ -17,7 +17,7 @@ from gui.actions import Actions
 from gui.form.environment import JobEnvironment
 from gui.form.form import JobForm
 from gui.form.submit import LabelCheck, SubmitBar
-from gui.sources.prefill import Prefill
+from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
 from gui.translation import tr
 from gui.widgets.buttons import styled

@@ -19,15 +19,14 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import listed
 from gui.actions import Actions, bind
 from gui.form.environment import QueuedRuns
-from gui.sources.prefill import Prefill
+from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
 from gui.style import icons
 from gui.titles import device_title
 from gui.translation import tr
 from gui.widgets.buttons import styled
-from gui.widgets.labels import IconLabel
+from gui.widgets.labels import IconLabel, ProblemLabel
 from gui.widgets.layouts import hbox, vbox
-from gui.widgets.problem_label import ProblemLabel
 
 _TIPS = {
     "Train": tr("Starts the training"),

@@ -18,7 +18,7 @@ from gui.form.environment import JobEnvironment
 from gui.form.inspection import Inspection
 from gui.form.recipes import RecipeFollower
 from gui.format import size
-from gui.sources.prefill import Prefill
+from gui.sources.resume_fork import Prefill
 from gui.translation import tr
 
 

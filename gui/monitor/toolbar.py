@@ -8,8 +8,8 @@ from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QTabBar, QToolButto
 from gui.actions import Action, bind
 from gui.translation import tr
 from gui.widgets.buttons import make_menu_button, tool_button
-from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import muted_label
+from gui.widgets.layouts import FlowLayout
 
 VIEWS = ("GPUs", tr("Graphs"), tr("Processes"), tr("Topology"), tr("Alerts"))
 GPUS, GRAPHS, PROCESSES, TOPOLOGY, ALERTS = range(len(VIEWS))

@@ -32,8 +32,8 @@ _OVERHANG = QMarginsF(20, 8, 10, 8)
 """Overhang of the numbers over the plot's edges, in pixels: left, top, right, bottom."""
 _TEXT_GAP = 5
 _BELOW_THE_CURVES = -1
-_NUMBERS_HEIGHT, _BARE_HEIGHT = 22, 6
-"""Heights of a horizontal axis with numbers, and of one whose numbers are under the plot below."""
+_HEIGHT = 22
+"""Height of a horizontal axis."""
 
 
 def elapsed(seconds: float) -> str:
@@ -58,7 +58,6 @@ class Axis(QGraphicsWidget):
     def __init__(self, box: ViewBox) -> None:
         super().__init__()
         self.setZValue(_BELOW_THE_CURVES)
-        self.shows_numbers = True
         self._box = box
         self._area = QRectF()
         self._bounds = QRectF()
@@ -106,14 +105,14 @@ class Axis(QGraphicsWidget):
 
     def _lay_out(self, low: float, high: float, metrics: QFontMetrics) -> None:
         """Lay out the ticks and labels if anything has changed."""
-        key = (low, high, self._area, self._bounds, metrics.height(), self.shows_numbers, *self._label_key)
+        key = (low, high, self._area, self._bounds, metrics.height(), *self._label_key)
         if key == self._laid_for:
             return
         self._laid_for = key
         spacing, ticks = self._ticks(low, high)
         pixels = [self._pixel(tick) for tick in ticks]
         self._lines = [self._grid_line(pixel) for pixel in pixels]
-        texts = self.labels(ticks, spacing) if self.shows_numbers else []
+        texts = self.labels(ticks, spacing)
         self._texts = [
             (corner, laid_out(text))
             for pixel, text in zip(pixels, texts, strict=False)
@@ -160,15 +159,9 @@ class BottomAxis(Axis):
     def __init__(self, box: ViewBox, group: PlotGroup) -> None:
         super().__init__(box)
         self._group = group
-        self.show_numbers(True)
+        self.setMinimumHeight(_HEIGHT)
+        self.setMaximumHeight(_HEIGHT)
         box.x_range_changed.connect(self.update)
-
-    def show_numbers(self, visible: bool) -> None:
-        self.shows_numbers = visible
-        height = _NUMBERS_HEIGHT if visible else _BARE_HEIGHT
-        self.setMinimumHeight(height)
-        self.setMaximumHeight(height)
-        self.update()
 
     def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
         min_step = (high - low) / max(1.0, size / _PIXELS_PER_TICK)

@@ -155,10 +155,6 @@ class LinePlot(QWidget):
         self._view.setAccessibleName(f"{title} plot area")
         self._readout.set_title(title)
 
-    def hide_x(self, hidden: bool = True) -> None:
-        """Hide the numbers of the horizontal axis, since the plot below shows them."""
-        self._view.bottom_axis.show_numbers(not hidden)
-
     def set_empty_text(self, text: str) -> None:
         """Set the placeholder for missing data."""
         self._empty_text = text

@@ -18,9 +18,8 @@ from gui.style import icons, theme
 from gui.translation import tr
 from gui.widgets.buttons import reset_button, styled
 from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, PathEditor, TextEditor
-from gui.widgets.labels import muted_label
+from gui.widgets.labels import ProblemLabel, muted_label
 from gui.widgets.layouts import vbox
-from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_panel
 
 

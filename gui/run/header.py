@@ -16,10 +16,10 @@ from engine.runs.index import machine_of
 from engine.system.plain_text import shortened
 from gui.format import clock, localised
 from gui.plots.group import AxisKind
+from gui.run.cards import ResultCard
 from gui.run.curves.charts import RunCharts
 from gui.run.curves.plot_rows import PlotChooser
 from gui.run.remote_bar import RemoteBar
-from gui.run.result_card import ResultCard
 from gui.sources.run_data import RunData, Warnings, attempt_words
 from gui.sources.run_status import RunStatus, StatusLabel, first_sentence
 from gui.style import icons

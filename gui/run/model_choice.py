@@ -14,7 +14,7 @@ from engine.runs.folder import OLDER_CHECKPOINT, RunFolder
 from gui.sources.background import ignore_os_error, in_background
 from gui.sources.checkpoints import BEST, Checkpoint, checkpoints_of
 from gui.widgets.editors import ChoiceEditor, Editor
-from gui.widgets.flow_layout import FlowLayout
+from gui.widgets.layouts import FlowLayout
 
 _BEST = ("best", "best", "")
 

@@ -14,8 +14,8 @@ from engine.runs.folder import RunFolder
 from gui.sources.inference_child import InferenceChild, progress_words
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
+from gui.widgets.labels import ProblemLabel
 from gui.widgets.layouts import fault_page, working_page
-from gui.widgets.problem_label import ProblemLabel
 
 FORM, WORKING, FAILURE, RESULT, READING = range(5)
 _MAX_WARNINGS = 5

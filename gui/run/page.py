@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QScrollArea, QSplitter, QStackedWidget, QWidget
 from engine.contract.devices import Snapshot, gpu_title
 from engine.runs.folder import RunFolder
 from gui.actions import Action
+from gui.run.cards import VerdictCard
 from gui.run.classes.view import ClassesView
 from gui.run.curves.charts import RunCharts, device_titles
 from gui.run.curves.plot_rows import LargePlot
@@ -23,7 +24,6 @@ from gui.run.model.view import ModelView
 from gui.run.predictions.view import PredictionsView
 from gui.run.strategy.view import StrategyView
 from gui.run.use.view import UseView
-from gui.run.verdict_card import VerdictCard
 from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.sources.run_session import RunSession
 from gui.sources.settings import Settings

@@ -31,15 +31,14 @@ from engine.runs.notes import tags_of
 from engine.system.format import duration
 from gui.actions import Action, bind
 from gui.format import counted, localised, moment, significant, size
-from gui.runs.deleting import ACTIVE_STATES
+from gui.runs.actions import ACTIVE_STATES
 from gui.sources.background import in_background
 from gui.sources.checkpoints import Checkpoint, checkpoints_of
 from gui.titles import SCHEDULES, devices_words, doing, model_title, option_fields, run_title, strategy_title
 from gui.translation import tr
 from gui.widgets.buttons import styled, tool_button
-from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import ElidedLabel, EmptyState, field_label
-from gui.widgets.layouts import vbox
+from gui.widgets.layouts import FlowLayout, vbox
 
 _SAVE_DELAY_MS = 700
 """Pause in typing after which notes are saved."""

@@ -16,8 +16,8 @@ from gui.titles import model_title, strategy_title
 from gui.translation import tr
 from gui.widgets.buttons import styled, tool_button
 from gui.widgets.editors import ComboBox
-from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import labelled
+from gui.widgets.layouts import FlowLayout
 
 _DAY_S = 86_400.0
 _PERIODS = (

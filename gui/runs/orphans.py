@@ -1,21 +1,23 @@
-"""Banners of workers that have lost their supervisor, above the list of runs."""
+"""Banners above the list of runs: workers that have lost their supervisor, and interrupted runs."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 
 from engine.contract.devices import Snapshot, gpu_title
-from engine.runs.folder import RunFolder
+from engine.runs.folder import RunFolder, RunSummary
 from engine.runs.orphans import PATIENCE_S, CannotEnd, Orphan, end_orphan, find_orphans
 from gui.actions import with_key
-from gui.format import localised, size
+from gui.format import localised, moment, size
 from gui.sources.background import SingleFlight, in_background, reraise
-from gui.titles import title_of
+from gui.titles import doing, model_title, run_title, title_of
 from gui.translation import tr
 from gui.widgets.banner import Banner
+from gui.widgets.buttons import tool_button
 from gui.widgets.layouts import hbox, vbox
 
 MIN_INTERVAL_S = 10.0
@@ -171,3 +173,78 @@ class _OrphanBanner(Banner):
                 run_title=run_title, rank=self._orphan.rank, pid=self._orphan.pid
             )
         )
+
+
+_MAX_INTERRUPTED = 2
+"""Number of interrupted runs with a banner, newest first; the list has all."""
+
+
+class InterruptedRuns(QWidget):
+    """Banners of the interrupted runs that were neither resumed nor dismissed, hidden if there are none.
+
+    Signals:
+        resume(str): the user wants to resume the run of that id.
+        delete(str): the user wants to delete it.
+        dismissed(str): the user closed its banner.
+        show_all(): the user wants to see all interrupted runs.
+    """
+
+    resume = Signal(str)
+    delete = Signal(str)
+    dismissed = Signal(str)
+    show_all = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setAccessibleName(tr("Interrupted runs"))
+        self._runs: list[RunSummary] = []
+        self._banners: list[Banner] = []
+        self._more = tool_button(self.show_all, text=tr("Show all"), style="flat")
+        self._layout = vbox(hbox(self._more, 1), spacing=4)
+        self.setLayout(self._layout)
+        self.hide()
+
+    @property
+    def count(self) -> int:
+        """Number of the runs, with and without a banner."""
+        return len(self._runs)
+
+    def show_runs(self, runs: Collection[RunSummary]) -> None:
+        """Show the undismissed interrupted runs among `runs`. A fork doesn't dismiss its source."""
+        found = [run for run in runs if run.state == "interrupted" and not run.set_aside]
+        found.sort(key=lambda run: run.started, reverse=True)
+        if found != self._runs:
+            self._runs = found
+            self._create_banners()
+
+    def _create_banners(self) -> None:
+        for banner in self._banners:
+            self._layout.removeWidget(banner)
+            banner.deleteLater()
+        self._banners = [self._banner(run) for run in self._runs[:_MAX_INTERRUPTED]]
+        for index, (banner, run) in enumerate(zip(self._banners, self._runs, strict=False)):
+            self._layout.insertWidget(index, banner)
+            interrupted_at = moment(run.started + (run.seconds or 0.0))
+            banner.say(f"{_title(run)}: interrupted {interrupted_at} while {doing(run)}.")
+        remaining = len(self._runs) - _MAX_INTERRUPTED
+        self._more.setText(f"{localised(remaining)} more interrupted – show all")
+        self._more.setVisible(remaining > 0)
+        self.setVisible(bool(self._runs))
+
+    def _banner(self, run: RunSummary) -> Banner:
+        resume = QPushButton(tr("Resume"))
+        resume.setToolTip(tr("Resumes from its last checkpoint on the same devices; starts over if it has none"))
+        resume.setAccessibleName(tr("Resume {run}").format(run=_title(run)))
+        resume.clicked.connect(lambda: self.resume.emit(run.run_id))
+        delete = QPushButton(tr("Delete…"))
+        delete.setToolTip(tr("Asks first, then moves the run to the trash"))
+        delete.setAccessibleName(tr("Delete {run}").format(run=_title(run)))
+        delete.clicked.connect(lambda: self.delete.emit(run.run_id))
+        banner = Banner(resume, delete, close=tr("Dismiss {run}").format(run=_title(run)))
+        banner.closed.connect(lambda: self.dismissed.emit(run.run_id))
+        banner.label.setToolTip(run.folder)
+        return banner
+
+
+def _title(run: RunSummary) -> str:
+    return f"{run_title(run)} · {model_title(run.model)}"

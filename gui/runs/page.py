@@ -14,19 +14,16 @@ from engine.runs.notes import tags_of
 from engine.system import paths
 from gui.actions import WITHIN, Action, bind, with_key
 from gui.format import counted, localised
-from gui.runs.actions import RunActions
-from gui.runs.deleting import DeletingBar
+from gui.runs.actions import DeletingBar, RunActions
 from gui.runs.details import Details
 from gui.runs.filter_bar import FilterBar
-from gui.runs.interrupted import InterruptedRuns
-from gui.runs.orphans import Orphans
+from gui.runs.orphans import InterruptedRuns, Orphans
 from gui.runs.queue_view import QueueView
 from gui.runs.table import RunFilter, RunsModel, RunsTable
 from gui.sources.active_runs import ask_to_pause
 from gui.sources.background import in_background
 from gui.sources.notes_writer import NotesWriter
-from gui.sources.prefill import Prefill
-from gui.sources.resume_fork import CannotPrefill, to_fork, to_resume
+from gui.sources.resume_fork import CannotPrefill, Prefill, to_fork, to_resume
 from gui.sources.run_list import RunList, RunsRead
 from gui.titles import unread_words
 from gui.translation import tr

@@ -21,9 +21,8 @@ from gui.style.icons import icon
 from gui.translation import tr
 from gui.widgets.banner import QuestionBar
 from gui.widgets.buttons import styled
-from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import muted_label
-from gui.widgets.layouts import vbox
+from gui.widgets.layouts import FlowLayout, vbox
 from gui.widgets.row_model import Column, RowModel, RowTable
 
 POLL_MS = 1000

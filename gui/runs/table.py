@@ -18,7 +18,7 @@ from engine.runs.metrics import best_measure, best_words
 from engine.system.format import NOT_KNOWN, duration
 from engine.system.plain_text import shortened
 from gui.format import localised, moment
-from gui.runs.deleting import ACTIVE_STATES
+from gui.runs.actions import ACTIVE_STATES
 from gui.style.icons import icon
 from gui.titles import devices_words, model_title, run_title, strategy_title
 from gui.translation import tr

@@ -14,14 +14,13 @@ from engine.contract.problems import Problem
 from engine.contract.search import MAX_REPEATS, PARAMETERS, SECONDS
 from gui.form.field_row import LABEL_WIDTH, FieldRow
 from gui.format import number_in
-from gui.sources.search_data import value_words
+from gui.sources.searches import value_words
 from gui.style import icons, theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, IntEditor, TextEditor
-from gui.widgets.flow_layout import FlowLayout
-from gui.widgets.layouts import hbox
-from gui.widgets.problem_label import ProblemLabel
+from gui.widgets.labels import ProblemLabel
+from gui.widgets.layouts import FlowLayout, hbox
 
 NONE = "none"
 """Text of an optional field's empty value."""

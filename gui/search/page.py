@@ -20,8 +20,7 @@ from gui.format import localised, moment
 from gui.search.search_form import SearchForm
 from gui.search.search_view import STATUS, SearchView
 from gui.sources.background import describe_error, in_background
-from gui.sources.search_data import SearchData, goal_words
-from gui.sources.searches import Searches, SearchLine
+from gui.sources.searches import SearchData, Searches, SearchLine, goal_words
 from gui.style.icons import icon
 from gui.translation import tr
 from gui.widgets.banner import Banner

@@ -25,7 +25,7 @@ from gui.search.plots import (
     shade,
 )
 from gui.sources.columns import Floats
-from gui.sources.search_data import Axis, SearchData
+from gui.sources.searches import Axis, SearchData
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.editors import ComboBox

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QLabel
 from engine.contract.search import Goal
 from gui.plots.themed import ThemedPlot, plain_text
 from gui.sources.columns import Floats
-from gui.sources.search_data import SearchData, field_label, goal_words, lines_of
+from gui.sources.searches import SearchData, field_label, goal_words, lines_of
 from gui.style import theme
 from gui.style.fills import blend
 from gui.translation import tr

@@ -25,9 +25,8 @@ from gui.titles import model_title
 from gui.translation import tr
 from gui.widgets import file_dialogs
 from gui.widgets.editors import ChoiceEditor
-from gui.widgets.labels import muted_label
+from gui.widgets.labels import ProblemLabel, muted_label
 from gui.widgets.layouts import hbox, vbox
-from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_column
 from gui.widgets.tab_order import order_tabs
 

@@ -16,14 +16,13 @@ from engine.system.format import duration, listed
 from gui.actions import HERE, Action, bind
 from gui.format import counted, localised
 from gui.search.plot_panel import SearchPlots
-from gui.sources.search_data import Axis, SearchData, field_label, goal_words, value_words
+from gui.sources.searches import Axis, SearchData, field_label, goal_words, value_words
 from gui.style.icons import icon
 from gui.translation import tr
 from gui.widgets.banner import Banner, QuestionBar
 from gui.widgets.buttons import styled
-from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import muted_label
-from gui.widgets.layouts import hbox, vbox
+from gui.widgets.layouts import FlowLayout, hbox, vbox
 from gui.widgets.row_model import Column, RowModel, RowTable
 from gui.widgets.scroll_panel import scroll_panel
 

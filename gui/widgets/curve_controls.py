@@ -11,9 +11,8 @@ from gui.format import localised
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
-from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import labelled
-from gui.widgets.layouts import hbox
+from gui.widgets.layouts import FlowLayout, hbox
 
 _SMOOTHEST = 99
 """End of the slider, in hundredths; a weight of 1 would never move."""

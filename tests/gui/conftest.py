@@ -20,8 +20,8 @@ from engine.contract.dataset import inspector_options
 from gui import format as window_format
 from gui.actions import TRAIN
 from gui.form import cached_disk
+from gui.form.followers import sample_job
 from gui.form.form import JobForm
-from gui.form.format_choice import sample_job
 from gui.form.panel import JobPanel
 from gui.main_window import MainWindow
 from gui.sources.inspector import Inspector

@@ -34,7 +34,7 @@ from gui.run.header import CURVES
 from gui.sources.settings import Settings
 from gui.style import theme
 from gui.welcome.page import FindingRow
-from gui.widgets.problem_label import ProblemLabel
+from gui.widgets.labels import ProblemLabel
 from tests.gui.cut_off import at_rest
 from tests.gui.sources.written_runs import a_run
 from tests.gui.test_app_names import reachable, spoken_name

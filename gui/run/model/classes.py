@@ -13,9 +13,7 @@ from engine.contract.inference.evaluation import BoxErrors, Calibration, Evaluat
 from gui.format import localised
 from gui.run.classes.view import ClassFiguresView
 from gui.run.model.evaluation_format import format_interval, format_with_interval
-from gui.run.model.plain_table import PlainTable
-from gui.run.model.plot import UnitPlot
-from gui.run.model.threshold import ThresholdRow
+from gui.run.model.widgets import PlainTable, ThresholdRow, UnitPlot
 from gui.sources.columns import Floats
 from gui.sources.evaluations import OpenedEvaluation, confusion_at
 from gui.sources.run_series import ClassFigures

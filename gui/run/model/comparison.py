@@ -14,15 +14,14 @@ from engine.runs.comparison import compare
 from engine.system.format import listed
 from gui.format import counted, localised
 from gui.run.model.evaluation_format import evaluation_title, format_value
-from gui.run.model.plain_table import PlainTable
+from gui.run.model.widgets import PlainTable
 from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import ComparableEvaluation, OpenedEvaluation, comparable_evaluations
 from gui.titles import short_title
 from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor
-from gui.widgets.labels import EmptyState, caption, field_label
+from gui.widgets.labels import EmptyState, ProblemLabel, caption, field_label
 from gui.widgets.layouts import hbox, scrolling, vbox
-from gui.widgets.problem_label import ProblemLabel
 
 NONE, COMPARED = range(2)
 EMPTY = tr(

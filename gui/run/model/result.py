@@ -16,13 +16,12 @@ from gui.run.model.classes import BoxErrorsPage, CalibrationPage, ClassesPage, h
 from gui.run.model.comparison import ComparisonPage
 from gui.run.model.curves import CurvesPage, has_curves
 from gui.run.model.evaluation_format import describe_samples, format_interval, format_value, list_metrics
-from gui.run.model.plain_table import PlainTable
 from gui.run.model.samples.page import SamplesPage
+from gui.run.model.widgets import PlainTable
 from gui.sources.evaluations import OpenedEvaluation
 from gui.translation import tr
-from gui.widgets.labels import caption, heading_label
+from gui.widgets.labels import ProblemLabel, caption, heading_label
 from gui.widgets.layouts import scrolling, tab_bar, vbox
-from gui.widgets.problem_label import ProblemLabel
 
 TITLES = (tr("Metrics"), tr("Classes"), tr("Curves"), tr("Calibration"), tr("Errors"), tr("Samples"), tr("Compare"))
 METRICS, CLASSES, CURVES, CALIBRATION, ERRORS, SAMPLES, COMPARE = range(len(TITLES))

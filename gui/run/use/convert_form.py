@@ -18,9 +18,8 @@ from gui.actions import Action, bind
 from gui.run.model_choice import CheckpointEditor, form_grid
 from gui.translation import tr
 from gui.widgets.editors import BoolEditor, PathEditor
-from gui.widgets.labels import caption
+from gui.widgets.labels import ProblemLabel, caption
 from gui.widgets.layouts import hbox, vbox
-from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.scroll_panel import scroll_column
 
 INTRODUCTION = tr(

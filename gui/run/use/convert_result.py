@@ -17,14 +17,13 @@ from engine.system.format import duration
 from engine.system.plain_text import shortened
 from gui.actions import Action, bind
 from gui.format import localised, significant, size
-from gui.run.model.plain_table import PlainTable
+from gui.run.model.widgets import PlainTable
 from gui.sources.background import describe_error, in_background
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.file_dialogs import reveal
-from gui.widgets.labels import caption
+from gui.widgets.labels import ProblemLabel, caption
 from gui.widgets.layouts import hbox, scrolling, vbox
-from gui.widgets.problem_label import ProblemLabel
 
 
 class ConvertResult(QWidget):

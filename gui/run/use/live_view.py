@@ -27,8 +27,8 @@ from gui.sources.background import in_background
 from gui.sources.inference_child import InferenceChild, progress_words
 from gui.translation import tr
 from gui.widgets.editors import PathEditor
+from gui.widgets.labels import ProblemLabel
 from gui.widgets.layouts import hbox, vbox
-from gui.widgets.problem_label import ProblemLabel
 from gui.widgets.tab_order import order_tabs
 
 _POLL_MS = 40

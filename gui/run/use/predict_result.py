@@ -23,9 +23,8 @@ from gui.sources.dataset_images import read_image
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.file_dialogs import reveal
-from gui.widgets.labels import caption
+from gui.widgets.labels import ProblemLabel, caption
 from gui.widgets.layouts import hbox, vbox
-from gui.widgets.problem_label import ProblemLabel
 
 _MAX_SKIPPED_NAMES = 5
 _MAX_SIDE = 2048

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from engine.contract.devices import DeviceSample
 from engine.contract.events import AnyEvent, DevicesSampled, Outcome, StepMetrics, Validation
 from engine.runs.folder import RunFolder, create_run
-from gui.compare.compared_run import ComparedRun
-from gui.compare.log_loader import read_run
+from gui.compare.compared_run import ComparedRun, read_run
 from tests.gui.sources.written_runs import job, story, write
 
 Change = Callable[[AnyEvent], None]

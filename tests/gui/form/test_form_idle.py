@@ -9,7 +9,7 @@ from engine.contract.job import Job
 from engine.contract.recipes import save_recipe
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
-from gui.sources.prefill import Prefill
+from gui.sources.resume_fork import Prefill
 from tests.gui.sources.written_runs import a_run
 
 

@@ -14,7 +14,7 @@ from engine.contract.problems import Problem
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
 from gui.sources.inspector import PluginReader
-from gui.sources.prefill import Prefill
+from gui.sources.resume_fork import Prefill
 from tests.engine.contract.test_options import FIELDS
 from tests.gui.form.test_form import shown_at
 from tests.gui.form.test_form_tasks import offered

@@ -17,7 +17,7 @@ from gui.form.form import JobForm
 from gui.form.panel import JobPanel
 from gui.form.recipe_dialog import RecipeDialog
 from gui.form.recipes import RecipeEditor
-from gui.sources.prefill import Prefill
+from gui.sources.resume_fork import Prefill
 from tests.gui.sources.written_runs import a_run
 from tests.support.widgets import OpenWindow
 

@@ -9,8 +9,8 @@ from pytestqt.qtbot import QtBot
 from engine.contract.catalogue import DROPOUT_FIELDS
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
+from gui.form.editors import ModelPicker
 from gui.form.form import JobForm
-from gui.form.model_picker import ModelPicker
 from tests.gui.form.test_form import shown_at
 
 

@@ -14,7 +14,7 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
-from gui.sources.prefill import Prefill
+from gui.sources.resume_fork import Prefill
 from gui.widgets.editors import ChoiceEditor
 from tests.support.unclear_dataset import BOXES, CLASSES, UNCERTAIN, UNCLEAR
 

@@ -15,7 +15,7 @@ from engine.contract.job import Job
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
 from gui.form.submit import LabelCheck
-from gui.sources.prefill import Prefill
+from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
 from tests.gui.form.test_form import REPORT
 from tests.gui.sources.written_runs import a_run

@@ -17,8 +17,8 @@ from engine.contract.problems import Choice, Problem
 from gui.form import cached_disk
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
-from gui.sources.prefill import Prefill
-from gui.widgets.problem_label import ProblemLabel
+from gui.sources.resume_fork import Prefill
+from gui.widgets.labels import ProblemLabel
 from tests.gui.form.test_form_recipes import report
 from tests.support.widgets import OpenWindow
 

@@ -16,7 +16,7 @@ from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from engine.runs.resume import CHANGEABLE
 from gui.form.panel import JobPanel
-from gui.sources.prefill import Prefill
+from gui.sources.resume_fork import Prefill
 from tests.gui.form.test_form import REPORT, shown_at
 from tests.gui.sources.written_runs import a_run
 

@@ -10,10 +10,10 @@ from pytestqt.qtbot import QtBot
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
 from engine.data.inspection.inspector import inspect
+from gui.form.followers import sample_job
 from gui.form.form import JobForm
-from gui.form.format_choice import sample_job
 from gui.form.panel import JobPanel
-from gui.sources.prefill import Prefill
+from gui.sources.resume_fork import Prefill
 from tests.support.masks import make_masked
 
 

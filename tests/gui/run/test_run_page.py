@@ -19,9 +19,9 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import AnyEvent, LogLine, Planned, StepMetrics
 from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
 from gui.plots.plot import LinePlot
+from gui.run.cards import loading_code
 from gui.run.log_view import LogView
 from gui.run.page import RunPage
-from gui.run.result_card import loading_code
 from gui.sources.run_data import Line
 from gui.style import theme
 from tests.gui.sources.written_runs import a_run, job, story, write

@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.events import Failed, RunFinished, RunStarted, Verdict
 from engine.runs.folder import RunFolder
-from gui.run.verdict_card import VerdictCard
+from gui.run.cards import VerdictCard
 from gui.sources.run_data import RunData
 from tests.gui.sources.written_runs import a_run, job, story, write
 from tests.support.run_data import data_from

@@ -17,8 +17,7 @@ from engine.runs.queue import QueueSlot
 from gui.runs.page import RunsPage
 from gui.sources.active_runs import device_queues
 from gui.sources.checkpoints import checkpoints_of
-from gui.sources.prefill import Prefill
-from gui.sources.resume_fork import CannotPrefill, to_fork, to_resume
+from gui.sources.resume_fork import CannotPrefill, Prefill, to_fork, to_resume
 from tests.gui.runs.conftest import Refresh, column, select
 from tests.gui.sources.written_runs import a_run, job, write
 

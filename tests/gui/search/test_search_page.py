@@ -17,7 +17,7 @@ from engine.runs.folder import create_run
 from engine.runs.searches import SearchFolder, create_search, searches_folder
 from engine.system import paths
 from gui.search.page import COLUMNS, FORM, LIST, NONE, ONE, SearchPage
-from gui.sources.search_data import data_of
+from gui.sources.searches import data_of
 from tests.gui.test_app_names import reachable, spoken_name
 from tests.support.made_searches import SPACE, a_search, a_state, make_search
 from tests.support.widgets import OpenWindow

@@ -14,7 +14,7 @@ from engine.runs.folder import create_run
 from engine.runs.notes import change_notes, read_notes
 from gui.main_window import RUNS
 from gui.sources.launcher import Launcher, _save_job, problem_of, resolved
-from gui.sources.prefill import Prefill
+from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
 from tests.gui.sources.written_runs import a_run, job
 from tests.support.widgets import OpenWindow

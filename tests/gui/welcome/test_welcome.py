@@ -14,7 +14,7 @@ from engine.contract.job import Job
 from engine.system import paths
 from gui.actions import MONITOR
 from gui.form import form as form_module
-from gui.form.format_choice import sample_job
+from gui.form.followers import sample_job
 from gui.sources.settings import Settings
 from gui.welcome import page as page_module
 from gui.welcome.page import WelcomePage

@@ -6,7 +6,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job
-from gui.form.format_choice import sample_job
+from gui.form.followers import sample_job
 from gui.main_window import MainWindow
 from gui.run.strategy.view import StrategyView
 from tests.support.widgets import OpenWindow

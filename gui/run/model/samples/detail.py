@@ -12,8 +12,7 @@ from PySide6.QtWidgets import QCheckBox, QLabel, QPushButton, QToolButton, QWidg
 
 from gui.actions import WITHIN, Action, bind
 from gui.format import localised
-from gui.run.model.samples.captions import full_caption, predicted_class
-from gui.run.model.samples.drawings import Drawing, Drawings
+from gui.run.model.samples.drawings import Drawing, Drawings, full_caption, predicted_class
 from gui.run.model.samples.heat_maps import HeatMaps
 from gui.run.model.samples.progress_line import ProgressLine
 from gui.run.predictions.image_pane import ImagePane, Zoom

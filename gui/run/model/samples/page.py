@@ -10,11 +10,10 @@ from PySide6.QtCore import QSignalBlocker, Signal
 from PySide6.QtWidgets import QCheckBox, QPushButton, QStackedWidget, QWidget
 
 from gui.format import counted, localised
-from gui.run.model.samples.captions import short_caption
 from gui.run.model.samples.detail import SampleDetail
-from gui.run.model.samples.marks import MarkedCsv, marks_of, read_marks, sample_file, write_marks
+from gui.run.model.samples.drawings import short_caption
 from gui.run.model.samples.ranking import MAX_SHOWN, SORTS, Choice, Sort, rank_samples, supported_sorts
-from gui.run.model.samples.review import ReviewBar
+from gui.run.model.samples.review import MarkedCsv, ReviewBar, marks_of, read_marks, sample_file, write_marks
 from gui.run.model.samples.wall import SampleWall
 from gui.sources.background import describe_error, in_background, reraise
 from gui.sources.evaluations import NO_CLASS, OpenedEvaluation
@@ -23,9 +22,8 @@ from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.file_dialogs import choose_target, timestamped
-from gui.widgets.flow_layout import FlowLayout
 from gui.widgets.labels import caption, labelled
-from gui.widgets.layouts import vbox
+from gui.widgets.layouts import FlowLayout, vbox
 from gui.widgets.tab_order import order_tabs
 
 ALL_CLASSES, NONE_OF_THEM = "all", str(NO_CLASS)

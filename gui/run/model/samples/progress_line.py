@@ -8,9 +8,8 @@ from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from gui.sources.inference_child import InferenceChild
 from gui.widgets.buttons import styled
-from gui.widgets.labels import ElidedLabel
+from gui.widgets.labels import ElidedLabel, ProblemLabel
 from gui.widgets.layouts import hbox, vbox
-from gui.widgets.problem_label import ProblemLabel
 
 
 class ProgressLine(QWidget):

@@ -16,9 +16,9 @@ from pytestqt.qtbot import QtBot
 from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, ReviewedSample
 from engine.runs.folder import RunFolder
 from gui.run.model.result import SAMPLES
-from gui.run.model.samples.marks import MARKS_FILE
 from gui.run.model.samples.page import DETAIL, WALL, SamplesPage
 from gui.run.model.samples.ranking import Choice, rank_samples
+from gui.run.model.samples.review import MARKS_FILE
 from gui.run.model.view import ModelView
 from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation, SampleTable

@@ -1,0 +1,172 @@
+"""Table, plot and threshold that the views of an evaluation share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyqtgraph as pg
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QDoubleSpinBox,
+    QHeaderView,
+    QSlider,
+    QTableWidget,
+    QTableWidgetItem,
+    QWidget,
+)
+
+from gui.format import locale
+from gui.plots.themed import ThemedPlot
+from gui.style import theme
+from gui.translation import tr
+from gui.widgets.buttons import styled
+from gui.widgets.column_model import apply_table_style
+from gui.widgets.labels import field_label
+from gui.widgets.layouts import hbox
+
+_MAX_WIDTH = 720
+"""Pixels beyond which a row is hard to follow."""
+_MIN_COLUMN_WIDTH = 90
+_PAD = 8
+
+
+class PlainTable(QTableWidget):
+    """Short read-only table, as high as its rows."""
+
+    def __init__(self, name: str, head: Sequence[str]) -> None:
+        super().__init__(0, len(head))
+        self.setAccessibleName(name)
+        self.setHorizontalHeaderLabels(list(head))
+        apply_table_style(self, _PAD)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        header = self.horizontalHeader()
+        header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
+        self.setMaximumWidth(_MAX_WIDTH)
+        for column, title in enumerate(head):
+            item = QTableWidgetItem(title)
+            item.setTextAlignment(_alignment(column))
+            self.setHorizontalHeaderItem(column, item)
+
+    def show_rows(self, rows: Sequence[Sequence[str]]) -> None:
+        """Show `rows`; hide without any."""
+        self.setRowCount(len(rows))
+        for number, row in enumerate(rows):
+            for column, text in enumerate(row):
+                item = QTableWidgetItem(text)
+                item.setTextAlignment(_alignment(column))
+                item.setToolTip(text)
+                self.setItem(number, column, item)
+        for column in range(1, self.columnCount()):
+            self._fit(column)
+        height = self.horizontalHeader().sizeHint().height() + 2 * self.frameWidth() + 2
+        self.setFixedHeight(height + len(rows) * self.verticalHeader().defaultSectionSize())
+        self.setVisible(bool(rows))
+
+    def _fit(self, column: int) -> None:
+        """Make a column as wide as its texts and their padding, which Qt does not count."""
+        head = self.horizontalHeaderItem(column)
+        texts = [head.text() if head is not None else "", *(row[column] for row in self.texts())]
+        width = max(map(self.fontMetrics().horizontalAdvance, texts)) + 2 * _PAD + 8
+        self.horizontalHeader().setSectionResizeMode(column, QHeaderView.ResizeMode.Interactive)
+        self.horizontalHeader().resizeSection(column, max(_MIN_COLUMN_WIDTH, width))
+
+    def texts(self) -> list[list[str]]:
+        """Return the displayed texts, row by row."""
+        return [
+            [
+                item.text() if (item := self.item(row, column)) is not None else ""
+                for column in range(self.columnCount())
+            ]
+            for row in range(self.rowCount())
+        ]
+
+
+def _alignment(column: int) -> Qt.AlignmentFlag:
+    side = Qt.AlignmentFlag.AlignRight if column else Qt.AlignmentFlag.AlignLeft
+    return side | Qt.AlignmentFlag.AlignVCenter
+
+
+_STEPS = 1000
+
+
+class ThresholdRow(QWidget):
+    """Editor of a threshold from 0 to 1.
+
+    Signals:
+        changed(float): the new threshold.
+    """
+
+    changed = Signal(float)
+
+    def __init__(self, text: str, name: str) -> None:
+        """Create a row with a label `text` and an accessible name."""
+        super().__init__()
+        self._value = 0.0
+        self.slider = QSlider(Qt.Orientation.Horizontal)
+        self.slider.setRange(0, _STEPS)
+        self.slider.setSingleStep(_STEPS // 100)
+        self.slider.setPageStep(_STEPS // 10)
+        self.slider.setMinimumWidth(90)
+        self.slider.setAccessibleName(name)
+        self.slider.setToolTip(tr("Left and Right change it by 0.01, PgUp and PgDown by 0.1"))
+        self.number = styled(QDoubleSpinBox(), name=f"{name} as a number")
+        self.number.setRange(0.0, 1.0)
+        self.number.setDecimals(3)
+        self.number.setSingleStep(0.01)
+        self.number.setLocale(locale())
+        self.number.lineEdit().setTextMargins(6, 0, 0, 0)  # a style sheet's left padding has no effect here
+        self.setLayout(hbox(field_label(text, self.number), (self.slider, 1), self.number))
+        self.slider.valueChanged.connect(lambda value: self.set(value / _STEPS))
+        self.number.valueChanged.connect(self.set)
+
+    def value(self) -> float:
+        """Return the threshold at full precision, beyond the displayed digits."""
+        return self._value
+
+    def set(self, value: float) -> None:
+        """Set the threshold and emit `changed`."""
+        self._value = value
+        with QSignalBlocker(self.slider), QSignalBlocker(self.number):
+            self.slider.setValue(round(value * _STEPS))
+            self.number.setValue(value)
+        self.changed.emit(value)
+
+
+_MAX_PLOT_WIDTH, _MAX_HEIGHT = 720, 620
+"""Pixels."""
+
+
+class UnitPlot(ThemedPlot):
+    """Plot with both axes from 0 to 1; its owner sets the drawing function."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._draw: Callable[[], None] = lambda: None
+        self._marker = pg.ScatterPlotItem(size=11)
+        self.setMinimumSize(200, 160)
+        self.setMaximumSize(_MAX_PLOT_WIDTH, _MAX_HEIGHT)
+        self.setXRange(0, 1, padding=0.02)
+        self.setYRange(0, 1, padding=0.03)
+
+    def set_drawing(self, draw: Callable[[], None]) -> None:
+        """Set the function that adds the items, and call it now and after each change of the color scheme."""
+        self._draw = draw
+        self.recolor()
+
+    def draw(self) -> None:
+        self._draw()
+        self._marker.setBrush(theme.colors().text)
+        self._marker.setPen(pg.mkPen(theme.colors().panel, width=1.5))
+        self.addItem(self._marker)
+
+    def draw_diagonal(self) -> None:
+        """Draw a dashed line from the lower left to the upper right corner."""
+        pen = pg.mkPen(theme.colors().text, width=1, style=Qt.PenStyle.DashLine)
+        self.plot([0, 1], [0, 1], pen=pen)
+
+    def mark(self, x: float | None, y: float | None) -> None:
+        """Mark (x, y); hide the marker if either is None."""
+        is_known = x is not None and y is not None
+        self._marker.setData([x] if is_known else [], [y] if is_known else [])
