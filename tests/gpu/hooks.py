@@ -135,6 +135,22 @@ def on_one_card(spec: WorkerSpec) -> None:
     nn.DataParallel.__init__ = on_the_card  # type: ignore[method-assign,assignment]
 
 
+def over_nccl_on_one_card(spec: WorkerSpec) -> None:
+    """Let all ranks compute on the run's first GPU and communicate over NCCL.
+
+    NCCL refuses two ranks of one host on a GPU, so each rank claims another host by its NCCL_HOSTID. Two channels leave
+    multiprocessors of the GPU to the other ranks.
+    """
+    if not is_gpu(spec.devices[0]):
+        return
+    os.environ |= {
+        "CUDA_VISIBLE_DEVICES": spec.devices[0], "NCCL_HOSTID": f"rank{spec.rank}", "NCCL_NET": "Socket",
+        "NCCL_IB_DISABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_MNNVL_ENABLE": "0", "NCCL_CUMEM_ENABLE": "0",
+        "NCCL_MAX_NCHANNELS": "2", "NCCL_MAX_P2P_NCHANNELS": "2", "NCCL_DEBUG": os.environ.get("NCCL_DEBUG", "WARN"),
+    }  # fmt: skip
+    base.worker_device = lambda _: torch.device("cuda", 0)
+
+
 def run_on_one_card(spec: WorkerSpec, channel: socket.socket) -> int:
     """Run like a supervisor's worker, with all ranks on one GPU."""
     on_one_card(spec)

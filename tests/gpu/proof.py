@@ -37,6 +37,7 @@ from engine.contract.events import Failed
 from engine.contract.job import Job
 from engine.gpus.cuda_order import ask_cuda
 from engine.system import linux
+from tests.gpu.runner import ALL_DEVICES
 from tests.support.worker_group import Forker, WorkerGroup
 
 Check = tuple[Callable[["Proof"], None], float]
@@ -63,6 +64,19 @@ class Proof:
         self.device = torch.device("cpu") if rehearsing else torch.device("cuda", 0)
         self._tell = tell
         self._groups: list[WorkerGroup] = []
+
+    def ranks(self, count: int) -> tuple[str, ...]:
+        """Return devices for `count` ranks: different GPUs with `--devices all`, else the first one for all ranks.
+
+        Raises:
+            Skipped: There are fewer GPUs than ranks.
+        """
+        if self.rehearsing or not os.environ.get(ALL_DEVICES):
+            return (self.gpu,) * count
+        uuids = tuple(ask_cuda() or ())
+        if len(uuids) < count:
+            raise Skipped(f"it needs {count} GPUs, and there are {len(uuids)}")
+        return uuids[:count]
 
     def claim(self, name: str, holds: bool, text: str = "") -> None:
         """Report whether a claim holds; `text` describes the observation."""

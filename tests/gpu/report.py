@@ -24,9 +24,13 @@ Result = Mapping[str, Any]
 
 
 class Report:
-    """Report in the folder `out`. Parts of an earlier run are retained, unless one of them was a rehearsal and the other wasn't."""
+    """Report in the folder `out`. The parts of `before`, an earlier report's content, are retained.
 
-    def __init__(self, out: Path, *, rehearse: bool) -> None:
+    Raises:
+        ValueError: `before` is a rehearsal and this is none, or the other way round.
+    """
+
+    def __init__(self, out: Path, *, rehearse: bool, before: Mapping[str, Any] | None = None) -> None:
         self._out = out
         self._begun = time.monotonic()
         self.content: dict[str, Any] = {
@@ -38,8 +42,9 @@ class Report:
             "facts": {"Python": platform.python_version(), "System": platform.platform()},
             "parts": [],
         }
-        before = _read(out / "report.json")
-        if before is not None and before["rehearsal"] == rehearse and before["commit"] == self.content["commit"]:
+        if before is not None:
+            if before["rehearsal"] != rehearse:
+                raise ValueError("The earlier report is a rehearsal, or this is one; they can't be combined.")
             self.content["facts"] = before["facts"] | self.content["facts"]
             self.content["parts"] = before["parts"]
         self.write()
@@ -143,14 +148,6 @@ def _commit() -> str:
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return content
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -26,6 +26,8 @@ from typing import Any
 from tests.gpu.report import Report, line, summary
 
 ROOT = Path(__file__).resolve().parents[2]
+ALL_DEVICES = "FOOTPLATE_PROOF_ALL_DEVICES"
+"""Environment variable that is set if ranks use different GPUs."""
 MARK = "FOOTPLATE_PROOF"
 """Environment variable that marks all processes of a test run, including orphans."""
 FIRST_WORD_S = 120.0
@@ -36,15 +38,23 @@ LOOK_S = 1.0
 STACK_S = 1.0
 """Seconds for a check that timed out to write its stack."""
 TEXT_LIMIT = 600
+LEFT_OUT = "left out for lack of time"
 
 
 @dataclass(frozen=True)
 class Part:
-    """A module of `tests/gpu/parts` and the seconds that it may take in all."""
+    """A module of `tests/gpu/parts`.
+
+    Attributes:
+        seconds: Time limit of all its checks.
+        expected_s: Expected duration, which decides whether the part fits into the remaining budget. A measured one of
+            an earlier report replaces it.
+    """
 
     name: str
     about: str
     seconds: float
+    expected_s: float
     module: str = ""
     checks: tuple[str, ...] = ()
     """Checks of the module that belong to this part; all if empty."""
@@ -55,29 +65,29 @@ class Part:
 
 
 PARTS = (
-    Part("machine", "The card, the versions, and what the card does at most", 120),
-    Part("existing", "The tests that need a GPU: batches, training against the CPU, memory, the sampler", 420),
-    Part("waiting", "No step of any task waits for the device, but for what libraries do", 420),
-    Part("memory", "Running out of memory, for real", 300),
-    Part("ending", "Stops, pauses and deaths: the card is free at once, and what died trains again", 300),
-    Part("resuming", "A run that goes on is the uninterrupted one, to the bit", 240),
-    Part("precision", "fp32, bf16, fp16 and its loss scale", 180),
-    Part("strategies", "DataParallel's replicas and two ranks on one card", 240),
-    Part("compiling", "torch.compile and CUDA graphs are used, and change nothing", 450),
-    Part("starting", "From Train to the first loss", 200),
-    Part("costs", "What is done beside the steps: looking into them, checkpoints, the monitor", 240),
-    Part("sampler", "The monitor's sampler beside nvidia-smi and torch", 240),
+    Part("machine", "Card, versions and peak rates", 120, 25),
+    Part("speed", "Images/s next to bare steps and other loops: ResNet-50", 170, 110, checks=("ResNet-50",)),
+    Part("nccl", "Every strategy over NCCL with several ranks, and faults inside NCCL", 360, 150),
+    Part("costs", "Cost of profiled steps, checkpoints and the monitor", 240, 60),
+    Part("starting", "Time from Train to the first loss", 200, 60),
+    Part("sampler", "The monitor's sampler next to nvidia-smi and torch", 240, 45),
+    Part("speed-vit", "Images/s next to bare steps and other loops: ViT-B/16", 170, 110, "tests.gpu.parts.speed", ("ViT-B/16",)),
+    Part("speed-resnet18", "The same: ResNet-18", 170, 110, "tests.gpu.parts.speed", ("ResNet-18",)),
     Part(
-        "speed", "Images a second beside bare steps and other loops: ResNet-18 and 50", 300, checks=("ResNet-18", "ResNet-50")
+        "speed-small", "Bare steps next to small images, and with a loader worker for each core", 240, 120,
+        "tests.gpu.parts.speed", ("a loader worker for each core", "ResNet-18 at 32 px", "the small network at 32 px"),
     ),
-    Part("speed-vit", "The same: ViT-B/16", 170, "tests.gpu.parts.speed", ("ViT-B/16",)),
-    Part(
-        "speed-small", "Bare steps beside small images, and with a loader worker for each core", 240, "tests.gpu.parts.speed",
-        ("a loader worker for each core", "ResNet-18 at 32 px", "the small network at 32 px"),
-    ),
-    Part("search", "cuDNN's search for the fastest convolutions, which Footplate does without", 240),
+    Part("existing", "Tests that need a GPU: batches, training against the CPU, memory, the sampler", 420, 180),
+    Part("waiting", "Waits for the device in the steps of each task", 420, 150),
+    Part("memory", "Running out of memory", 300, 60),
+    Part("ending", "Stops, pauses and deaths: time until the card is free and training continues", 300, 90),
+    Part("resuming", "Resumed runs equal uninterrupted ones, to the bit", 240, 80),
+    Part("precision", "fp32, bf16, fp16 and its loss scale", 180, 60),
+    Part("strategies", "DataParallel's replicas, and two ranks over gloo, on one card", 240, 60),
+    Part("compiling", "torch.compile and CUDA graphs are used, and change nothing", 450, 180),
+    Part("search", "cuDNN's search for the fastest convolutions, which Footplate does without", 240, 120),
 )  # fmt: skip
-"""Parts by priority; all together take about twenty minutes on a fast GPU."""
+"""Parts by priority; all together take about half an hour on a fast GPU."""
 
 
 @dataclass
@@ -96,13 +106,26 @@ class _Attempt:
 
 
 class Runner:
-    """Runs `parts` within `seconds`, and updates `report` in the folder `out`, with a log."""
+    """Runs `parts` within `seconds`, and updates `report` in the folder `out`, with a log.
+
+    `before` is the content of an earlier report: its finished parts are not run again, and its durations replace the
+    expected ones.
+    """
 
     def __init__(
-        self, parts: Sequence[Part], out: Path, *, seconds: float, rehearse: bool, environment: Mapping[str, str]
+        self,
+        parts: Sequence[Part],
+        out: Path,
+        *,
+        seconds: float,
+        rehearse: bool,
+        environment: Mapping[str, str],
+        before: Mapping[str, Any] | None = None,
     ) -> None:
         out.mkdir(parents=True, exist_ok=True)
-        self.report = Report(out, rehearse=rehearse)
+        self.report = Report(out, rehearse=rehearse, before=before)
+        self._durations = {part["name"]: part["seconds"] for part in self.report.content["parts"] if part["seconds"]}
+        self._finished = {part["name"] for part in self.report.content["parts"] if _is_finished(part)}
         self._out = out
         self._parts = parts
         self._deadline = time.monotonic() + seconds
@@ -117,6 +140,9 @@ class Runner:
         try:
             for number, part in enumerate(self._parts, 1):
                 print(f"\n[{number}/{len(self._parts)}] {part.name}: {part.about}", flush=True)
+                if part.name in self._finished:
+                    print("  finished before", flush=True)
+                    continue
                 begun = time.monotonic()
                 entry = self.report.begin(part.name, part.about)
                 try:
@@ -135,14 +161,16 @@ class Runner:
     # One part
 
     def _run_part(self, part: Part) -> None:
-        deadline = min(time.monotonic() + part.seconds, self._deadline)
-        if time.monotonic() >= deadline:
-            self._tell(name=part.name, outcome="skipped", text="the time was up; run it with --only")
+        remaining, needed = self._deadline - time.monotonic(), self._durations.get(part.name, part.expected_s)
+        if remaining < needed:
+            text = f"{LEFT_OUT}: it takes about {needed:.0f} s, and {max(remaining, 0.0):.0f} s were left"
+            self._tell(name=part.name, outcome="skipped", text=text)
             return
+        deadline = min(time.monotonic() + part.seconds, self._deadline)
         left = list(part.checks) or None
         while left is None or left:
             if time.monotonic() >= deadline:
-                self._skip(left, "the part's time was up; run it with --only")
+                self._skip(left, LEFT_OUT)
                 return
             attempt = self._attempt(part, left, deadline)
             if not attempt.begun:  # another attempt would come no further
@@ -260,6 +288,13 @@ class Runner:
             time.sleep(0.05)
 
 
+def _is_finished(part: Mapping[str, Any]) -> bool:
+    """Return True if nothing of a report's part was left out."""
+    return part["seconds"] is not None and not any(
+        result["outcome"] == "skipped" and result.get("text", "").startswith(LEFT_OUT) for result in part["results"]
+    )
+
+
 def marked(mark: str) -> Iterator[int]:
     """Yield the running marked processes, from Linux' /proc; none on other systems."""
     wanted = f"{MARK}={mark}".encode()
@@ -319,6 +354,15 @@ def workplace(wheels: Path | None) -> Iterator[dict[str, str]]:
         }
 
 
+def _seconds(text: str) -> float:
+    """Parse a duration such as "8m", "480s" or "0.5h"."""
+    factor = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:])
+    try:
+        return factor * float(text[:-1]) if factor else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 8m or 480s") from None
+
+
 def _end_at_sigterm() -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -332,7 +376,7 @@ def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) 
     parser = argparse.ArgumentParser(
         prog="tests/gpu/run",
         description="Proves Footplate on the first NVIDIA card of this machine and writes a report.",
-        epilog="\n".join(f"  {part.name:16}{part.about} (at most {part.seconds:.0f} s)" for part in parts),
+        epilog="\n".join(f"  {part.name:16}{part.about} (about {part.expected_s:.0f} s)" for part in parts),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="PART", help="these parts alone")
@@ -344,14 +388,30 @@ def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) 
         "--wheels", type=Path, help="a folder of wheels from tests/gpu/wheels, for what is missing here"
     )
     parser.add_argument(
-        "--minutes", type=float, default=20.0, help="parts that have not begun by then are left out (20)"
+        "--budget", type=_seconds, default=1800.0, metavar="TIME",
+        help="time for all parts, such as 8m or 480s; those that don't fit are left out (30m)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--continue",
+        type=Path,
+        dest="before",
+        metavar="REPORT",
+        help="report.json whose finished parts are not run again",
+    )
+    parser.add_argument(
+        "--devices", choices=("one", "all"), default="one", help="GPUs that the ranks of the part nccl use (one)"
     )
     options = parser.parse_args(arguments)
     _end_at_sigterm()
     with workplace(options.wheels) as environment:
         chosen = [part for part in parts if part.name in options.only]
         runner = Runner(
-            chosen, options.out, seconds=60 * options.minutes, rehearse=options.rehearse, environment=environment
+            chosen,
+            options.out,
+            seconds=options.budget,
+            rehearse=options.rehearse,
+            environment={**environment, ALL_DEVICES: "1" if options.devices == "all" else ""},
+            before=json.loads(options.before.read_text(encoding="utf-8")) if options.before is not None else None,
         )
         proved = runner.run()
     print(f"\n{summary(runner.report.content)}\n{options.out / 'report.md'}")

@@ -1,0 +1,141 @@
+"""Strategies of several ranks over NCCL, on one card or with `--devices all` on all, and faults while a rank waits in NCCL.
+
+On one card, each rank claims to be another host (`NCCL_HOSTID`), since NCCL refuses two ranks of one host on a card. The
+ranks then communicate by sockets, so peer-to-peer transfers and shared memory remain untested.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import psutil
+
+from engine.contract.events import Failed
+from engine.contract.job import Job
+from tests.gpu.jobs import SMALL, by_class, model_file
+from tests.gpu.proof import Proof, Skipped, prove
+from tests.support.worker_group import WorkerGroup
+
+TOLERANCE = 2e-2
+"""Relative difference of losses in fp32: sums have other orders, and convolutions may compute as TF32."""
+ON_ONE_CARD = "tests.gpu.hooks:over_nccl_on_one_card"
+GONE_S = 5.0
+"""Longest time in seconds for workers to exit after SIGKILL."""
+
+DIVISIBLE = {"model": "mobilenet_v3_small", "image_size": 32, "batch_size": 36, "model_file_sha256": ""}
+"""Fields of a job whose model tensor parallelism splits."""
+PIPELINE = {"strategy": "pipeline", "microbatches": 4, "batch_size": 16}
+CASES: dict[str, tuple[int, dict[str, Any]]] = {
+    "ddp": (2, {"strategy": "ddp"}),
+    "fsdp": (2, {"strategy": "fsdp"}),
+    "zero1": (2, {"strategy": "zero1"}),
+    "pipeline 1f1b": (2, {**PIPELINE, "pipeline_schedule": "1f1b"}),
+    "tp": (2, {"strategy": "tp", **DIVISIBLE}),
+    "model_parallel": (2, {"strategy": "model_parallel"}),
+    "ddp with accumulation, EMA and clipping": (
+        2, {"strategy": "ddp", "accumulation": 2, "ema_decay": 0.9, "clip_norm": 1.0},
+    ),
+    "ddp with SyncBatchNorm": (2, {"strategy": "ddp", "sync_batchnorm": True}),
+    "hsdp": (4, {"strategy": "hsdp", "replicas": 2}),
+    "ddp_pipeline": (4, {**PIPELINE, "strategy": "ddp_pipeline", "replicas": 2, "pipeline_schedule": "1f1b", "microbatches": 2}),
+    "fsdp_tp": (4, {"strategy": "fsdp_tp", "replicas": 2, **DIVISIBLE}),
+    **{
+        f"pipeline {name}": (2, {**PIPELINE, "pipeline_schedule": name})
+        for name in ("interleaved_1f1b", "zb1p", "zbv")
+    },
+}  # fmt: skip
+"""Number of ranks and fields of the job, the most used strategies first."""
+
+
+def _fields(proof: Proof) -> dict[str, Any]:
+    data = by_class(proof.folder / "data", {"train": 72, "val": 21})
+    return {
+        "dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 2, "learning_rate": 0.02, "precision": "fp32",
+        "predictions": 0, "compile": "off", "memory_format": "contiguous", "cpu_threads": 1, "loader_workers": 1,
+        **model_file(SMALL, proof.folder),
+    }  # fmt: skip
+
+
+def _start(proof: Proof, ranks: int, **fields: Any) -> WorkerGroup:
+    """Start a job of `ranks` ranks over NCCL."""
+    devices = proof.ranks(ranks)
+    prepare = ON_ONE_CARD if len(set(devices)) < ranks else ""
+    return proof.start(Job.from_fields(**fields, devices=devices), prepare=prepare, every_step=True)
+
+
+def compare_losses(proof: Proof, *, name: str) -> None:
+    """Compare the losses with those of CPU workers, and resume from the last checkpoint for another epoch.
+
+    With SyncBatchNorm, which runs on GPUs only, the reference is a single CPU worker with the full batch.
+    """
+    ranks, changes = CASES[name]
+    fields = _fields(proof) | changes
+    on_cpu = fields | {"devices": ("cpu",) * ranks}
+    if fields.get("sync_batchnorm"):
+        proof.needs_card("SyncBatchNorm runs on GPUs only")
+        on_cpu |= {"strategy": "single", "sync_batchnorm": False, "devices": ("cpu",)}
+    reference = proof.start(Job.from_fields(**on_cpu), every_step=True)
+    group = _start(proof, ranks, **fields).completed(40)
+    reference.completed(40)
+    difference = max(
+        abs(loss - expected) / max(abs(expected), 0.1)
+        for loss, expected in zip(group.losses, reference.losses, strict=True)
+    )
+    proof.measure(
+        f"{name}, {ranks} ranks: difference of losses from CPU workers", difference, "of each", at_most=TOLERANCE, anywhere=True
+    )  # fmt: skip
+    resumed = fields | {"epochs": 3, "resume_from": str(group.folder / "checkpoints/last.pt")}
+    further = _start(proof, ranks, **resumed).completed(40)
+    proof.claim(f"{name}: resumes from its checkpoint", len(further.losses) == len(group.losses) // 2)
+
+
+def inject_fault(proof: Proof, *, number: signal.Signals) -> None:
+    """Send a signal to rank 1 while rank 0 waits for it in NCCL; measure the report and the end of both."""
+    proof.needs_card("the fault is one inside NCCL's kernel")
+    before = set(psutil.Process().children(recursive=True))
+    group = _start(proof, 2, **_fields(proof) | {"epochs": 10_000, "strategy": "ddp"})
+    group.read_steps(5)
+    started = (process for process in psutil.Process().children(recursive=True) if process not in before)
+    workers = sorted(started, key=lambda process: process.pid)[-2:]
+    workers[1].send_signal(number)
+    sent_at = time.monotonic()
+    with suppress(TimeoutError):
+        group.read(lambda rank, message: rank == 0 and isinstance(message, Failed), 20)
+    causes = "; ".join(failed.cause for failed in group.of(Failed))
+    proof.measure(
+        f"{number.name} of rank 1: rank 0 reports it after", time.monotonic() - sent_at, "s", text=causes[:300]
+    )
+    killed_at = time.monotonic()
+    for worker in workers:
+        with suppress(psutil.NoSuchProcess):
+            worker.kill()
+    psutil.wait_procs(workers, 20)
+    seconds = time.monotonic() - killed_at
+    proof.measure(f"{number.name} of rank 1: both exit after SIGKILL in", seconds, "s", at_most=GONE_S)
+
+
+def smoke(proof: Proof) -> None:
+    """Train for a few steps of DDP with two ranks, and log what NCCL chooses."""
+    proof.needs_card("NCCL runs on GPUs only")
+    group = _start(proof, 2, **_fields(proof) | {"strategy": "ddp"})
+    if any(group.finish(60)):
+        proof.file("nccl.txt", group.logs())
+        raise Skipped("two ranks can't communicate over NCCL here; nccl.txt has its log")
+    proof.claim("DDP of two ranks over NCCL trains", len(group.losses) == 12)
+
+
+def main() -> None:
+    prove({
+        "smoke": (smoke, 70),
+        **{name: (partial(compare_losses, name=name), 60) for name in CASES},
+        "a rank is killed": (partial(inject_fault, number=signal.SIGKILL), 40),
+        "a rank is stopped": (partial(inject_fault, number=signal.SIGSTOP), 45),
+    })  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
