@@ -19,7 +19,7 @@ def entry(name: str, command: str, line: str = "") -> dict[str, str]:
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
     made = tmp_path / "README.md"
-    made.write_text(f"# Figures\n\n{report.BEGIN}old\n{report.END}\nMore.\n")
+    made.write_text(f"# Figures\n\n{report.START}old\n{report.END}\nMore.\n")
     return made
 
 
@@ -57,7 +57,7 @@ def test_failed_command_keeps_its_line(page: Path, tmp_path: Path) -> None:
 
 def test_table_shows_saved_results() -> None:
     figures = json.loads(report.FIGURES.read_text())
-    assert report.BEGIN + report.table(figures) + report.END in report.PAGE.read_text()
+    assert report.START + report.table(figures) + report.END in report.PAGE.read_text()
     assert len({figure["name"] for figure in figures}) == len(figures)
     assert all("|" not in value for figure in figures for key, value in figure.items() if key != "line")
 

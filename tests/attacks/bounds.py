@@ -43,7 +43,7 @@ def inspect(folder: Path, task: str) -> Inspection:
     assert process.returncode == 0, f"it ended with {process.returncode}: {errors.decode()[-1000:]}"
     *lines, cost = out.splitlines()
     used = json.loads(cost)
-    return Inspection(json.loads(lines[-1])["report"], errors.decode(), used["resident_kib"] << 10, used["cpu_s"])
+    return Inspection(json.loads(lines[-1])["answer"], errors.decode(), used["resident_kib"] << 10, used["cpu_s"])
 
 
 _FRUGAL = f"""

@@ -203,9 +203,9 @@ def _damage_element(drawn: random.Random, root: ElementTree.Element, raw: dict[s
     match drawn.choice(("text", "text", "text", "number", "number", "raw", "raw", "take", "twice", "rename", "empty")):
         case "text" | "number" as kind:
             value = drawn.choice(NUMBERS if kind == "number" else TEXTS)
-            chosen.text = _kept(raw, escape(str(value)))
+            chosen.text = _placeholder(raw, escape(str(value)))
         case "raw":
-            chosen.text = _kept(raw, drawn.choice(_XML))
+            chosen.text = _placeholder(raw, drawn.choice(_XML))
         case "take":
             for child in list(chosen)[: drawn.choice((1, 100))]:
                 chosen.remove(child)
@@ -218,7 +218,7 @@ def _damage_element(drawn: random.Random, root: ElementTree.Element, raw: dict[s
             chosen.clear()
 
 
-def _kept(raw: dict[str, str], content: str) -> str:
+def _placeholder(raw: dict[str, str], content: str) -> str:
     """Return a word that represents `content`, which ElementTree would not write."""
     name = f"RAW{len(raw)}WAR"
     raw[name] = content

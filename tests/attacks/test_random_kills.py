@@ -123,11 +123,11 @@ def end_workers(run: RealRun, ranks: list[int], number: signal.Signals) -> bool:
             os.kill(workers[rank].pid, number)
     events: list[Event] = []
 
-    def has_heard() -> bool:
+    def has_reacted() -> bool:
         events[:] = [event for event in run.logged if event.n > before and isinstance(event, Restarting | RunFinished)]
         return bool(events)
 
-    wait_until(has_heard, "what becomes of the run")
+    wait_until(has_reacted, "what becomes of the run")
     if isinstance(events[0], Restarting):
         assert events[0].rank in ranks
         assert f"was killed by {number.name}" in events[0].cause

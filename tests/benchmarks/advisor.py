@@ -89,7 +89,7 @@ class Case(msgspec.Struct, frozen=True):
 def cases(folder: Path, epochs: int) -> dict[str, Case]:
     images = str(make_images(folder / "images", 520, 64, ".bmp", held_out=8))
 
-    def own(name: str, text: str, **changes: Any) -> Job:
+    def custom(name: str, text: str, **changes: Any) -> Job:
         file = folder / f"{name}.py"
         file.write_text(text)
         return Job.from_fields(dataset=images, model=str(file), model_file_sha256=agreed(file), **changes)
@@ -110,7 +110,7 @@ def cases(folder: Path, epochs: int) -> dict[str, Case]:
             Job.from_fields(dataset=images, model="timm:vit_tiny_patch16_224", image_size=64, batch_size=32, **common)
         ),
         "wide": Case(
-            own(
+            custom(
                 "wide",
                 WIDE.replace("nn.LazyLinear(2048)", "nn.Linear(768, 2048)"),
                 image_size=32,
@@ -119,7 +119,7 @@ def cases(folder: Path, epochs: int) -> dict[str, Case]:
             )
         ),
         "capped": Case(
-            own("deep", DEEP, image_size=192, batch_size=128, **{**common, "epochs": 4 * epochs}), CAP_BYTES
+            custom("deep", DEEP, image_size=192, batch_size=128, **{**common, "epochs": 4 * epochs}), CAP_BYTES
         ),
     }
 
@@ -223,11 +223,14 @@ def prove(name: str, case: Case, seconds: float, trial_s: float) -> list[str]:
         if not answer.fits:
             return [*wrong, f"{name}: nothing fits"]
         first = changed(case.job, answer.table[0])
-        told = answer.table[0].time
-        assert told is not None
+        predicted = answer.table[0].time
+        assert predicted is not None
         real_s = run_s(first, Path(temporary), case.cap_bytes)
-        off = told.total_s / real_s - 1
-        print(f"  time: predicted {told.total_s:.1f} s, took {real_s:.1f} s ({100 * off:+.1f} %); {told}", flush=True)
+        off = predicted.total_s / real_s - 1
+        print(
+            f"  time: predicted {predicted.total_s:.1f} s, took {real_s:.1f} s ({100 * off:+.1f} %); {predicted}",
+            flush=True,
+        )
         if abs(off) > TIME_OFF:
             wrong.append(f"{name}: predicted time {100 * off:+.1f} %")
         offs = {
@@ -242,7 +245,7 @@ def prove(name: str, case: Case, seconds: float, trial_s: float) -> list[str]:
         speeds = exhaustive(case, first, trial_s)
         rivals = sorted(speeds, key=lambda job: -speeds[job])[:2]
         turns = [measured(case.cap_bytes, list(dict.fromkeys([first, *rivals])), 2 * trial_s) for _ in range(TURNS)]
-        medians = {job: statistics.median(turn[job] for turn in turns) for job in turns[0]}
+        medians = {job: statistics.median(rates_by_job[job] for rates_by_job in turns) for job in turns[0]}
         if not medians[first]:
             return [*wrong, f"{name}: the advised way does not run again"]
         share = medians[first] / max(medians.values())
@@ -273,10 +276,10 @@ def main() -> None:
     print(where(), flush=True)
     with empty_home() as folder:
         wrong = [
-            said
+            missed
             for name, case in cases(folder, chosen.epochs).items()
             if not chosen.only or name in chosen.only
-            for said in prove(name, case, chosen.seconds, chosen.trial_seconds)
+            for missed in prove(name, case, chosen.seconds, chosen.trial_seconds)
         ]
     if wrong:
         raise SystemExit("\n".join(wrong))

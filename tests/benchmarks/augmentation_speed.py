@@ -68,7 +68,7 @@ def measure(chosen: argparse.Namespace, name: str, size: int) -> float:
         cache="memory",
     )
 
-    def turn(source: Iterator[tuple[Tensor, Tensor]], steps: int) -> float:
+    def spend(source: Iterator[tuple[Tensor, Tensor]], steps: int) -> float:
         start = clock()
         for inputs, targets in itertools.islice(source, steps):
             optimizer.zero_grad()
@@ -80,16 +80,16 @@ def measure(chosen: argparse.Namespace, name: str, size: int) -> float:
 
     try:
         fed = batches(loader)
-        lying = itertools.repeat(next(fed))
+        repeated = itertools.repeat(next(fed))
         for _ in loader.epoch(1):  # has all decoded
             pass
         fed = batches(loader)
-        for source in (lying, fed):
-            turn(source, WARM)
+        for source in (repeated, fed):
+            spend(source, WARM)
         ratios, rates = [], []
         for number in range(chosen.turns):
-            order = (("pure", lying), ("fed", fed))
-            spent = {side: turn(source, chosen.steps) for side, source in (order[::-1] if number % 2 else order)}
+            order = (("pure", repeated), ("fed", fed))
+            spent = {side: spend(source, chosen.steps) for side, source in (order[::-1] if number % 2 else order)}
             ratios.append(spent["pure"] / spent["fed"])
             rates.append(chosen.steps * chosen.batch / spent["fed"])
     finally:

@@ -77,7 +77,7 @@ class Watcher:
 
     def __init__(self, name: str, *command: str) -> None:
         self.name = name
-        self.said: list[tuple[float, Numbers]] = []
+        self.outputs: list[tuple[float, Numbers]] = []
         self.spent_s = 0.0
         self._command = command
 
@@ -91,7 +91,7 @@ class Watcher:
         self._listener = threading.Thread(target=self._listen, args=(screen,))
         self._listener.start()
 
-    def begin(self) -> None:
+    def reset_cpu_time(self) -> None:
         """From now on processor time counts."""
         self._before_s = self._cpu_s()
 
@@ -124,8 +124,10 @@ class Watcher:
 class Footplate(Watcher):
     def take(self, line: str) -> None:
         snapshot = msgspec.json.decode(line, type=Snapshot)
-        told = ((gpu.nvml_index, name, value) for gpu in snapshot.gpus for name, value in footplate_values(gpu))
-        self.said.append((snapshot.time, {(index, name): value for index, name, value in told if value is not None}))
+        readings = ((gpu.nvml_index, name, value) for gpu in snapshot.gpus for name, value in footplate_values(gpu))
+        self.outputs.append(
+            (snapshot.time, {(index, name): value for index, name, value in readings if value is not None})
+        )
 
 
 class Nvitop(Watcher):
@@ -138,7 +140,7 @@ class Nvitop(Watcher):
             for name, value, scale in zip(TOLERANCES, values, self.SCALES, strict=True):
                 if isinstance(value, int | float):
                     numbers[index, name] = value * scale
-        self.said.append((at, numbers))
+        self.outputs.append((at, numbers))
 
 
 class Dmon(Watcher):
@@ -150,14 +152,14 @@ class Dmon(Watcher):
     _columns: Sequence[str] = ()
 
     def take(self, line: str) -> None:
-        words = line.split()
-        if words[:2] == ["#", "gpu"]:
-            self._columns = words[1:]
-        elif words and words[0].isdigit():
-            cells = dict(zip(self._columns, words, strict=False))
-            told = {name: cells.get(column, "-") for column, name in self.COLUMNS}
-            numbers = {(int(words[0]), name): float(cell) for name, cell in told.items() if cell.isdigit()}
-            self.said.append((time.time(), numbers))
+        cells_of_line = line.split()
+        if cells_of_line[:2] == ["#", "gpu"]:
+            self._columns = cells_of_line[1:]
+        elif cells_of_line and cells_of_line[0].isdigit():
+            cells = dict(zip(self._columns, cells_of_line, strict=False))
+            readings = {name: cells.get(column, "-") for column, name in self.COLUMNS}
+            numbers = {(int(cells_of_line[0]), name): float(cell) for name, cell in readings.items() if cell.isdigit()}
+            self.outputs.append((time.time(), numbers))
 
 
 def process_clock(pid: int) -> int:
@@ -174,14 +176,14 @@ def footplate_values(gpu: Gpu) -> list[tuple[str, float | None]]:
     return list(zip(TOLERANCES, values, strict=True))
 
 
-def differences(ours: Watcher, theirs: Watcher) -> dict[str, list[float]]:
+def differences(footplate: Watcher, theirs: Watcher) -> dict[str, list[float]]:
     """By quantity, how far each of their numbers is from ours of nearly the same moment."""
     found = defaultdict(list)
-    for at, numbers in theirs.said:
-        nearest = min(ours.said, key=lambda said: abs(said[0] - at), default=None)
-        if nearest is not None and abs(nearest[0] - at) <= NEAR_S:
-            for key in numbers.keys() & nearest[1].keys():
-                found[key[1]].append(abs(numbers[key] - nearest[1][key]))
+    for at, numbers in theirs.outputs:
+        closest = min(footplate.outputs, key=lambda output: abs(output[0] - at), default=None)
+        if closest is not None and abs(closest[0] - at) <= NEAR_S:
+            for key in numbers.keys() & closest[1].keys():
+                found[key[1]].append(abs(numbers[key] - closest[1][key]))
     return found
 
 
@@ -202,9 +204,9 @@ def watchers() -> list[Watcher]:
 
 
 @contextlib.contextmanager
-def loaded(wanted: bool) -> Iterator[None]:
+def loaded(is_requested: bool) -> Iterator[None]:
     """Load the first GPU and let it rest in turns of four seconds."""
-    if not wanted:
+    if not is_requested:
         yield
         return
     with tempfile.TemporaryFile() as errors:
@@ -232,27 +234,27 @@ def main() -> int:
     except Exception as error:  # whatever NVML has against it
         print(f"no NVIDIA GPU answers here ({error}): nothing to measure")
         return 0
-    ours, *others = all_of_them = watchers()
+    footplate, *others = all_of_them = watchers()
     with loaded(not options.idle):
         for watcher in all_of_them:
             watcher.start()
         time.sleep(WARM_S)
         for watcher in all_of_them:
-            watcher.begin()
+            watcher.reset_cpu_time()
         time.sleep(options.seconds)
         for watcher in all_of_them:
             watcher.end()
     print(f"\nprocessor time over {options.seconds:.0f} s, in percent of one core")
     for watcher in all_of_them:
         print(f"  {watcher.name:22} {100 * watcher.spent_s / options.seconds:6.2f} %")
-    agreed = [agree(ours, other) for other in others if other.said]
-    return 0 if all(agreed) else 1
+    results = [is_within_tolerance(footplate, other) for other in others if other.outputs]
+    return 0 if all(results) else 1
 
 
-def agree(ours: Watcher, theirs: Watcher) -> bool:
+def is_within_tolerance(footplate: Watcher, theirs: Watcher) -> bool:
     """Print the differences, and return True if each median is within its tolerance."""
     print(f"\nFootplate against {theirs.name}: difference, median (greatest) of so many pairs")
-    found = differences(ours, theirs)
+    found = differences(footplate, theirs)
     for name, values in found.items():
         print(f"  {name:16} {statistics.median(values):8.2f} ({max(values):.2f}) of {len(values)}")
     return bool(found) and all(statistics.median(values) <= TOLERANCES[name] for name, values in found.items())

@@ -68,18 +68,18 @@ def main() -> int:
         if len(saved) < chosen.count:
             raise SystemExit(group.logs() or str(group.messages[-3:]))
 
-    took = [(end, end - begin) for begin, end in zip(steps[WARM:], steps[WARM + 1 :], strict=False)]
+    took = [(end, end - started_at) for started_at, end in zip(steps[WARM:], steps[WARM + 1 :], strict=False)]
     median = statistics.median(seconds for _, seconds in took)
     print(where())
     print(f"resnet50 at {chosen.side} px, batch {chosen.batch}, {chosen.device}, {chosen.threads} threads")
     print(f"{saved[0].bytes / 1e6:.0f} MB every {60 * chosen.minutes:g} s; median step {median:.3f} s")
-    for told, (begin, end) in zip(saved, writing, strict=True):
-        slowed = sum(seconds - median for at, seconds in took if at > begin and at - seconds < end)
+    for event, (started_at, end) in zip(saved, writing, strict=True):
+        slowed = sum(seconds - median for at, seconds in took if at > started_at and at - seconds < end)
         print(
-            f"step {told.step}: pause {told.pause_s:.3f} s; written in {told.seconds:.2f} s, "
-            f"in which steps took {slowed - told.pause_s:+.2f} s longer"
+            f"step {event.step}: pause {event.pause_s:.3f} s; written in {event.seconds:.2f} s, "
+            f"in which steps took {slowed - event.pause_s:+.2f} s longer"
         )
-    share = statistics.mean(told.pause_s for told in saved) / (60 * chosen.minutes)
+    share = statistics.mean(event.pause_s for event in saved) / (60 * chosen.minutes)
     print(f"pause: {share:.2%} of the time between checkpoints (aim: at most {AIM:.0%})")
     return 0 if share <= AIM else 1
 

@@ -36,7 +36,7 @@ from tests.benchmarks.frame import options_of, where
 from tests.support.timed_runs import make_images
 
 SIZES = (64, 160, 224)
-WHOLE = 1 << 20
+FULL_SIZE = 1 << 20
 """A size for which no image is large enough to be decoded at a lower scale."""
 BLOCK = 32
 SAMPLE = 100
@@ -54,11 +54,11 @@ def fitted(pixels: np.ndarray, size: int) -> np.ndarray:
     return fit(torch.from_numpy(pixels).permute(2, 0, 1)[None], size)[0].numpy()
 
 
-def whole_sides() -> dict[str, Side]:
+def full_size_sides() -> dict[str, Side]:
     return {
         "torchvision, whole": lambda _, tensor: decode_jpeg(tensor, mode=ImageReadMode.RGB),
         "Pillow, whole": lambda content, _: by_pillow(content),
-        "Footplate, whole": lambda content, _: jpeg_pixels(content, WHOLE, 3),
+        "Footplate, whole": lambda content, _: jpeg_pixels(content, FULL_SIZE, 3),
     }
 
 
@@ -92,10 +92,10 @@ def rates(sides: dict[str, Side], contents: list[bytes], seconds: float) -> dict
 def epoch_rate(source: ImageSource, count: int) -> float:
     """Images per second of an epoch in random order, by the clock."""
     order = np.random.default_rng(0).permutation(count)
-    begin_s = time.perf_counter()
+    started_s = time.perf_counter()
     for start in range(0, count, BLOCK):
         source.gather(source.decode(order[start : start + BLOCK], replace=True))
-    return count / (time.perf_counter() - begin_s)
+    return count / (time.perf_counter() - started_s)
 
 
 def cached_rates(images: ImageSet, size: int, threads: int, cache: str) -> tuple[float, float, float]:
@@ -123,14 +123,14 @@ def main() -> int:
     torch.set_num_threads(1)
     print(where())
     print(", ".join(f"{name} {version(name)}" for name in ("torchvision", "pillow", "simplejpeg", "numpy")))
-    with tempfile.TemporaryDirectory() as made:
-        folder = options.dataset or str(make_images(Path(made), options.images, 500))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.dataset or str(make_images(Path(temporary), options.images, 500))
         images = open_splits(folder, val_fraction=0.2, seed=0).train
         paths = [images.files[place] for place in range(min(SAMPLE, len(images)))]
         contents = [content for path in paths if (content := Path(path).read_bytes()).startswith(b"\xff\xd8")]
         print(f"{len(images):,} images; {sum(map(len, contents)) / len(contents) / 1024:.0f} KiB on average\n")
-        whole = rates(whole_sides(), contents, options.seconds)
-        tables = [whole, *(rates(sized_sides(size), contents, options.seconds) for size in SIZES)]
+        full_size = rates(full_size_sides(), contents, options.seconds)
+        tables = [full_size, *(rates(sized_sides(size), contents, options.seconds) for size in SIZES)]
         for table in tables:
             baseline = next(iter(table.values()))
             for name, rate in table.items():
@@ -142,8 +142,8 @@ def main() -> int:
                     found = cached_rates(images, size, threads, cache)
                     line = "   ".join(f"{rate:8,.0f}" for rate in found)
                     print(f"{size} px, {threads} threads, {cache:6}  first, second, next run: {line} images/s")
-    torchvision, _, ours = whole.values()
-    return int(ours < torchvision)
+    torchvision, _, footplate = full_size.values()
+    return int(footplate < torchvision)
 
 
 if __name__ == "__main__":

@@ -60,10 +60,10 @@ class Row:
     flags: str
     trivial: Trivial
     trivial_name: str
-    least: float = 0.05
+    margin: float = 0.05
 
 
-def most_frequent(batch: Batch, splits: Splits) -> Tensor:
+def majority_class(batch: Batch, splits: Splits) -> Tensor:
     """Predict the training split's most frequent class everywhere."""
     counts = splits.train.class_counts(len(splits.classes))
     # Where images are mixed in training, targets have a share for each class.
@@ -117,22 +117,22 @@ def objects_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
 def _gridded(boxes: Tensor, classes: Tensor, side: int, images: int) -> Tensor:
     found = []
     for number in classes.unique().tolist():
-        own = boxes[classes == number]
-        wide, high = (own[:, 2:] - own[:, :2]).median(0).values.tolist()
+        of_class = boxes[classes == number]
+        wide, high = (of_class[:, 2:] - of_class[:, :2]).median(0).values.tolist()
         for top in np.arange(0, side - high / 2, high):
             for left in np.arange(0, side - wide / 2, wide):
-                found.append((left, top, left + wide, top + high, len(own) / len(boxes), number))
+                found.append((left, top, left + wide, top + high, len(of_class) / len(boxes), number))
     return torch.tensor(found).expand(images, -1, -1)
 
 
 ROWS: dict[str, Row] = {
     "hymenoptera": Row(
-        "hymenoptera", "--model resnet18 --image-size 64 --epochs 20", most_frequent, "the more frequent class"
+        "hymenoptera", "--model resnet18 --image-size 64 --epochs 20", majority_class, "the more frequent class"
     ),
     "camvid": Row(
         "camvid_subset",
         "--task segmentation --model unet --encoder resnet18 --image-size 96 --epochs 20 --ignore-value 11",
-        most_frequent, "the most frequent class everywhere",
+        majority_class, "the most frequent class everywhere",
     ),
     "roads": Row(
         "massachusetts_roads_tiles",
@@ -141,7 +141,7 @@ ROWS: dict[str, Row] = {
     ),
     "points": Row(
         "pointcloud_mosd", "--task point_segmentation --model pointcnn_x1 --points 1024 --epochs 4",
-        most_frequent, "one class everywhere",
+        majority_class, "one class everywhere",
     ),
     "bsds500": Row(
         "bsds500_subset", "--task edge_detection --model hed_bn --image-size 112 --epochs 14",
@@ -161,8 +161,8 @@ ROWS: dict[str, Row] = {
 
 def job_of(row: Row, folder: Path, flags: str) -> Job:
     """Return the job that `footplate train` makes of folder and flags."""
-    words = [str(folder), "--recipe", "from-scratch", *shlex.split(row.flags), *shlex.split(flags)]
-    job, found = validate(parser().parse_args(["train", *words], argparse.Namespace(unknown=[])))
+    arguments = [str(folder), "--recipe", "from-scratch", *shlex.split(row.flags), *shlex.split(flags)]
+    job, found = validate(parser().parse_args(["train", *arguments], argparse.Namespace(unknown=[])))
     if job is None or errors(found):
         raise SystemExit("\n".join(problem.message for problem in found))
     return job
@@ -210,15 +210,15 @@ def trained(forker: Forker, row: Row, job: Job, folder: Path) -> tuple[str, bool
     minutes = (time.monotonic() - start) / 60
     measure, *others = task.entry.metrics
     best = max((validation.measures for validation in group.of(Validation)), key=lambda measures: measures[measure.id])
-    met = best[measure.id] >= trivial[measure.id] + row.least
+    met = best[measure.id] >= trivial[measure.id] + row.margin
     values = [f"{measures[measure.id]:.3f}" for measures in (before, best, trivial)]
-    told = (
+    line = (
         f"| `{row.dataset}` | {job.model.name}, {task.image_size(job) or job.data.points} | {job.training.epochs} | {measure.title} "
         f"| {values[0]} | {values[1]} | {values[2]} ({row.trivial_name}) | {minutes:.1f} min |{'' if met else ' MISSED'}"
     )
     for other in others:
-        told += f"\n  {other.title}: " + ", ".join(f"{measures[other.id]:.3f}" for measures in (before, best, trivial))
-    return told, met
+        line += f"\n  {other.title}: " + ", ".join(f"{measures[other.id]:.3f}" for measures in (before, best, trivial))
+    return line, met
 
 
 def main() -> int:

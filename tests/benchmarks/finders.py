@@ -80,7 +80,7 @@ def suggested(job: Job) -> dict[str, Any]:
 def compare(forker: Forker, name: str, job: Job, results: Results, seeds: int) -> float:
     """Print the row, and return the suggestions' metric as a fraction of the sweep's best."""
 
-    def kept(job: Job, cell: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def cached(job: Job, cell: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         settings = {"row": name, "job": msgspec.to_builtins(job.values()), "commit": commit()} | cell
         if (known := results.get(settings)) is None:
             results.add(settings, {**make(), "machine": where()})
@@ -89,24 +89,24 @@ def compare(forker: Forker, name: str, job: Job, results: Results, seeds: int) -
         return known
 
     def value(job: Job, rate: float) -> float:
-        return float(kept(job, {"trained_at": rate}, lambda: {"value": trained(forker, job, rate)})["value"])
+        return float(cached(job, {"trained_at": rate}, lambda: {"value": trained(forker, job, rate)})["value"])
 
-    own = []
+    suggestions = []
     seeded = [job.with_fields(seed=seed) for seed in range(seeds)]
     for each in seeded:
-        found = kept(each, {"finder": "rate"}, lambda: suggested(each))  # noqa: B023 - called at once
+        found = cached(each, {"finder": "rate"}, lambda: suggested(each))  # noqa: B023 - called at once
         if found["rate"] is None:
             print(f"{name}: the finder suggests none: {found['why']}", flush=True)
             return 0.0
-        own.append(value(each, found["rate"]))
-        print(f"{name}: {found['rate']:.2g} after {found['seconds']:.0f} s: {own[-1]:.4f}", flush=True)
+        suggestions.append(value(each, found["rate"]))
+        print(f"{name}: {found['rate']:.2g} after {found['seconds']:.0f} s: {suggestions[-1]:.4f}", flush=True)
     sweep = {}
     for rate in SWEEP:
         values = [value(each, rate) for each in seeded]
         sweep[rate] = statistics.mean(values)
         print(f"  {rate:.0e}: {sweep[rate]:.4f} ({', '.join(f'{each:.4f}' for each in values)})", flush=True)
     best = max(sweep.values())
-    share = statistics.mean(own) / best
+    share = statistics.mean(suggestions) / best
     print(f"{name}: {share:.3f} of {best:.4f} at {max(sweep, key=sweep.__getitem__):.0e}", flush=True)
     return share
 

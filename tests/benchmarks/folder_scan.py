@@ -34,14 +34,14 @@ LINKS = 60_000
 def make(folder: Path, files: int, separate: bool) -> Path:
     from tests.support.images import noise
 
-    whole = noise(folder / ".image.jpg", size=(32, 32)).read_bytes()
+    content = noise(folder / ".image.jpg", size=(32, 32)).read_bytes()
     for number in range(CLASSES):
         (folder / f"class{number:03}").mkdir()
     linked = ""
     for number in range(files):
         path = f"{folder}/class{number % CLASSES:03}/image_{number:08}.jpg"
         if separate or number % LINKS == 0:
-            Path(path).write_bytes(whole)
+            Path(path).write_bytes(content)
             linked = path
         else:
             os.link(linked, path)
@@ -70,23 +70,23 @@ def inspect(folder: str) -> object:
     return inspect(folder, val_fraction=0.2, seed=0, progress=lambda done, total: None)
 
 
-LOOKS: dict[str, Callable[[str], object]] = {"recognize": recognize_only, "start": start, "inspect": inspect}
+SCANS: dict[str, Callable[[str], object]] = {"recognize": recognize_only, "start": start, "inspect": inspect}
 
 
-def measure(look: str, folder: str) -> None:
+def measure(scan: str, folder: str) -> None:
     """Print wall time, CPU time and memory growth in bytes, without imports."""
-    LOOKS[look](str(ROOT / "resources/sample"))
+    SCANS[scan](str(ROOT / "resources/sample"))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start, busy = time.perf_counter(), time.process_time()
-    kept = LOOKS[look](folder)
+    result = SCANS[scan](folder)
     taken, busy = time.perf_counter() - start, time.process_time() - busy
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    del kept
+    del result
     print(json.dumps([taken, busy, 1024 * grown]))
 
 
-def measured(look: str, folder: Path) -> tuple[float, float, int]:
-    command = [sys.executable, __file__, "--measure", look, str(folder)]
+def measured(scan: str, folder: Path) -> tuple[float, float, int]:
+    command = [sys.executable, __file__, "--measure", scan, str(folder)]
     for _ in range(2):
         seconds, busy, grown = json.loads(subprocess.check_output(command, text=True))
     return seconds, busy, grown
@@ -106,16 +106,16 @@ def main() -> int:
         f"{'files':>10}  {'look':10} {'seconds':>8} {'files/s':>10} {'CPU us/file':>12} {'MiB':>7} {'bytes/file':>10}"
     )
     met = True
-    least: dict[str, tuple[int, int]] = {}
+    baseline: dict[str, tuple[int, int]] = {}
     for files in sorted(options.files):
         with tempfile.TemporaryDirectory(prefix="folder_scan") as folder:
             make(Path(folder), files, options.separate)
-            for look in LOOKS:
-                seconds, busy, grown = measured(look, Path(folder))
-                few, little = least.setdefault(look, (files, grown))
+            for scan in SCANS:
+                seconds, busy, grown = measured(scan, Path(folder))
+                few, little = baseline.setdefault(scan, (files, grown))
                 each = f"{(grown - little) / (files - few):10.0f}" if files > few else f"{'-':>10}"
                 print(
-                    f"{files:10,}  {look:10} {seconds:8.3f} {files / seconds:10,.0f} {1e6 * busy / files:12.1f} "
+                    f"{files:10,}  {scan:10} {seconds:8.3f} {files / seconds:10,.0f} {1e6 * busy / files:12.1f} "
                     f"{grown / 2**20:7.1f} {each}",
                     flush=True,
                 )

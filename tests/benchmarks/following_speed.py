@@ -45,16 +45,18 @@ def listen(folder: str, until_s: float) -> dict[int, float]:
 def measure(pair: Machines, run_id: str, folder: str) -> dict[str, list[float]]:
     client = shlex.join([sys.executable, str(Path(__file__).resolve()), "--client"])
     until_s = str(time.time() + SECONDS)
-    there = pair.start_on(NODE, f"{client} {pair.home_of(NODE)}/runs/{run_id} {until_s}")
-    here = subprocess.run(
+    remote_client = pair.start_on(NODE, f"{client} {pair.home_of(NODE)}/runs/{run_id} {until_s}")
+    local_client = subprocess.run(
         [*shlex.split(client), folder, until_s],
         env=pair.environment(),
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    said = there.communicate(timeout=60)[0]
-    local, remote = ({int(n): age for n, age in json.loads(text).items()} for text in (said, here.stdout))
+    remote_output = remote_client.communicate(timeout=60)[0]
+    local, remote = (
+        {int(n): age for n, age in json.loads(text).items()} for text in (remote_output, local_client.stdout)
+    )
     both = sorted(local.keys() & remote.keys())
     return {
         "there": [local[n] for n in both],

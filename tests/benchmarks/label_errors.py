@@ -58,10 +58,10 @@ def measure(folder: Path, share: float, folds: int, epochs: int, seed: int) -> t
     return hits / len(wrong), hits / max(1, len(listed))
 
 
-def run(*words: str, environment: dict[str, str]) -> bytes:
+def run(*arguments: str, environment: dict[str, str]) -> bytes:
     """Return the output of a command; exit if it fails."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "footplate.py"), *words], env=environment, stdout=subprocess.PIPE, check=True
+        [sys.executable, str(ROOT / "footplate.py"), *arguments], env=environment, stdout=subprocess.PIPE, check=True
     )
     return done.stdout
 

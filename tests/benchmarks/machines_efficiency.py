@@ -48,9 +48,9 @@ def main() -> int:
                 together[mbit].append(step_s(run, WARM))
             pair.unshape()
     print(f"{where()}; {1000 * DELAY_S:g} ms each way")
-    whole, part = statistics.median(one), statistics.median(half)
+    full_s, half_s = statistics.median(one), statistics.median(half)
     last = last_bucket(reversed(GRADIENTS))
-    step = Step(whole, max(0.0, 2 * part - whole), sum(GRADIENTS), last, statistics.median(shares))
+    step = Step(full_s, max(0.0, 2 * half_s - full_s), sum(GRADIENTS), last, statistics.median(shares))
     print(
         f"one machine: {1000 * step.seconds:.0f} ms a step, {1000 * step.fixed_s:.0f} ms of it fixed, "
         f"{100 * step.backward_share:.0f} % of it backward; {step.sent_bytes:,} bytes sent, {last:,} of them at last"
@@ -60,7 +60,7 @@ def main() -> int:
         rate = statistics.median(carried[mbit])
         network = Network(bits_per_second=rate / PAYLOAD, latency_s=DELAY_S)
         predicted = predict(step, BATCH, 2, network, total_s=1.0, steps=1).efficiency
-        measured = whole / statistics.median(seconds) / 2
+        measured = full_s / statistics.median(seconds) / 2
         off = predicted / measured - 1
         met = met and abs(off) <= AIM
         print(
@@ -72,8 +72,8 @@ def main() -> int:
 
 def backward_share(run: RunFolder) -> float:
     """Return the fraction of the backward pass in both passes, as the run reported."""
-    told = [event.parts for event in run.events() if isinstance(event, TimeSpent) and event.step > WARM]
-    forward, backward = (sum(parts.get(part, 0.0) for parts in told) for part in ("forward", "backward"))
+    times = [event.parts for event in run.events() if isinstance(event, TimeSpent) and event.step > WARM]
+    forward, backward = (sum(parts.get(phase, 0.0) for parts in times) for phase in ("forward", "backward"))
     return backward / (forward + backward)
 
 

@@ -38,10 +38,10 @@ def footplate(pair: Machines, data: Path) -> float:
 
 
 def script(pair: Machines, data: Path) -> float:
-    meet = f"--nnodes 2 --nproc-per-node 1 --master-addr {pair.address('node1')} --master-port 29400"
+    rendezvous = f"--nnodes 2 --nproc-per-node 1 --master-addr {pair.address('node1')} --master-port 29400"
     run = shlex.join([__file__, str(data)])
     running = [
-        pair.start_on(name, f"GLOO_SOCKET_IFNAME=eth0 torchrun {meet} --node-rank {number} {run}")
+        pair.start_on(name, f"GLOO_SOCKET_IFNAME=eth0 torchrun {rendezvous} --node-rank {number} {run}")
         for number, name in enumerate(pair.names)
     ]
     output = [each.communicate(timeout=900)[0] for each in running]

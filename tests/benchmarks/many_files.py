@@ -56,7 +56,7 @@ def train(forker: Forker, data: Path, folder: Path, seconds: float) -> Cost:
         status = Path(f"/proc/{worker.pid}/status").read_text()
     finally:
         group.close()
-    first, last = next(told for told in times if told[0] - times[0][0] >= WARM_S), times[-1]
+    first, last = next(report for report in times if report[0] - times[0][0] >= WARM_S), times[-1]
     rate = (last[1] - first[1]) * job.training.batch_size / (last[0] - first[0])
     peak = next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:"))
     return Cost(rate, times[0][0] - start, peak)
@@ -70,7 +70,7 @@ def main() -> int:
     print(f"{where()}; {chosen.seconds:g} s each")
     print(f"{'files':>10} {'images/s':>11} {'first step':>11} {'MiB':>7} {'bytes/file':>11}")
     met = True
-    least: tuple[int, Cost] | None = None
+    baseline: tuple[int, Cost] | None = None
     with closing(Forker()) as forker:
         for files in sorted(chosen.files):
             with empty_home() as folder:
@@ -78,7 +78,7 @@ def main() -> int:
                 make(folder / "data", files, separate=False)
                 train(forker, folder / "data", folder / "warm", 1.5)  # fills the system's file cache
                 cost = train(forker, folder / "data", folder / "run", chosen.seconds)
-            few, little = least = least or (files, cost)
+            few, little = baseline = baseline or (files, cost)
             each = (cost.memory - little.memory) / (files - few) if files > few else 0.0
             print(
                 f"{files:10,} {cost.rate:11,.0f} {cost.first_step_s:9.2f} s {cost.memory / 2**20:7,.0f} {each:11.0f}",

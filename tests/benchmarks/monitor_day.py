@@ -96,8 +96,8 @@ def _gpu(number: int, second: int, noise: float) -> Gpu:
 
 def fill(history: DeviceHistory, end: float) -> None:
     """Fill the history with a day until `end`."""
-    for seen in snapshots(int(RETENTION_S), end):
-        history.add(seen)
+    for snapshot in snapshots(int(RETENTION_S), end):
+        history.add(snapshot)
 
 
 class Overview:
@@ -144,7 +144,7 @@ def repaint(overview: Overview, frames: int) -> dict[str, float]:
         overview.history.add(coming[number])
         overview.frame()
 
-    return told("repaint", timed(frame, frames + 5)[5:])
+    return summary("repaint", timed(frame, frames + 5)[5:])
 
 
 def zoom(overview: Overview) -> dict[str, float]:
@@ -158,28 +158,28 @@ def zoom(overview: Overview) -> dict[str, float]:
     taken = timed(frame, len(factors))
     overview.group.set_cursor(None)
     overview.group.follow()
-    return told("zoom", taken)
+    return summary("zoom", taken)
 
 
 def timed(frame: Callable[[int], None], count: int) -> list[tuple[float, float]]:
     """Return wall and CPU time of each frame in milliseconds, with pending events processed in between."""
     taken = []
     for number in range(count):
-        wall, own = time.perf_counter(), time.thread_time()
+        wall, cpu = time.perf_counter(), time.thread_time()
         frame(number)
-        taken.append((1000 * (time.perf_counter() - wall), 1000 * (time.thread_time() - own)))
+        taken.append((1000 * (time.perf_counter() - wall), 1000 * (time.thread_time() - cpu)))
         QApplication.processEvents()
     return taken
 
 
-def told(part: str, taken: list[tuple[float, float]]) -> dict[str, float]:
+def summary(name: str, taken: list[tuple[float, float]]) -> dict[str, float]:
     """Return the results; on a busy machine wall time exceeds the thread's CPU time."""
     walls, owns = zip(*taken, strict=True)
     return {
-        f"{part}, median ms": statistics.median(walls),
-        f"{part}, median ms, own": statistics.median(owns),
-        f"{part}, longest ms": max(walls),
-        f"{part}, longest ms, own": max(owns),
+        f"{name}, median ms": statistics.median(walls),
+        f"{name}, median ms, own": statistics.median(owns),
+        f"{name}, longest ms": max(walls),
+        f"{name}, longest ms, own": max(owns),
     }
 
 
@@ -192,8 +192,8 @@ class Paints(QObject):
         self._awaited: float | None = None
         figures.installEventFilter(self)
 
-    def expect(self, seen: Snapshot) -> None:
-        self._awaited = seen.time
+    def expect(self, snapshot: Snapshot) -> None:
+        self._awaited = snapshot.time
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802
         if event.type() == QEvent.Type.Paint and self._awaited is not None:
@@ -222,18 +222,18 @@ def measure_window(stub: NvmlStub, seconds: float, parts: list[str]) -> dict[str
     results: dict[str, float] = {}
     if "latency" in parts:
         paints = Paints(window.findChildren(ValueGrid)[0])
-        workspace.hosts.snapshot.connect(lambda _host, seen: paints.expect(seen))
+        workspace.hosts.snapshot.connect(lambda _host, snapshot: paints.expect(snapshot))
         run_for(20)
         results["latency, median ms"] = statistics.median(paints.taken_ms)
         results["latency, longest ms"] = max(paints.taken_ms)
     if "window" in parts:
-        own = psutil.Process()
-        below = own.children(recursive=True)
-        before, theirs_before = _cpu_s(own), sum(map(_cpu_s, below))
+        window_process = psutil.Process()
+        below = window_process.children(recursive=True)
+        before, theirs_before = _cpu_s(window_process), sum(map(_cpu_s, below))
         run_for(seconds)
-        results["window, % of a core"] = 100 * (_cpu_s(own) - before) / seconds
+        results["window, % of a core"] = 100 * (_cpu_s(window_process) - before) / seconds
         results["samplers, % of a core"] = 100 * (sum(map(_cpu_s, below)) - theirs_before) / seconds
-        results["window, MB resident"] = own.memory_info().rss / 1e6
+        results["window, MB resident"] = window_process.memory_info().rss / 1e6
         results["history, MB allocated"] = workspace.devices.history.allocated_bytes / 1e6
     window.close()
     return results

@@ -49,14 +49,14 @@ def main() -> None:
         calls = json.loads(
             subprocess.run(command, env=environment, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
         )
-        whole = time_sampler(environment, options.seconds)
+        sampler = time_sampler(environment, options.seconds)
     if options.json:
-        print(json.dumps({"real_gpus": real, "calls": calls, "sampler": whole}, indent=2))
+        print(json.dumps({"real_gpus": real, "calls": calls, "sampler": sampler}, indent=2))
         return
     if not real:
         print("No NVIDIA GPU answers here: these are the costs in front of the NVML stub, whose own calls are cheap.\n")
     _print_calls(calls)
-    _print_sampler(whole)
+    _print_sampler(sampler)
 
 
 def time_calls() -> list[dict[str, Any]]:
@@ -157,13 +157,13 @@ def _print_calls(calls: list[dict[str, Any]]) -> None:
         )
 
 
-def _print_sampler(whole: Mapping[str, float]) -> None:
+def _print_sampler(sampler: Mapping[str, float]) -> None:
     print(
-        f"\n{whole['gpus']:.0f} GPUs, everything visible, {whole['snapshots']:.0f} snapshots of "
-        f"{whole['bytes_a_snapshot'] / 1024:.1f} KiB in {whole['seconds']:.0f} s, in percent of one core:\n"
-        f"  the sampler's processes {whole['cpu_percent']:.2f} %, time within NVML's calls {whole['nvml_percent']:.2f} %, "
-        f"over NVML {whole['over_nvml_percent']:.2f} % (aim: at most {AIM_PERCENT:.0f} %)\n"
-        f"  resident memory {whole['resident_bytes'] / (1 << 20):.0f} MiB"
+        f"\n{sampler['gpus']:.0f} GPUs, everything visible, {sampler['snapshots']:.0f} snapshots of "
+        f"{sampler['bytes_a_snapshot'] / 1024:.1f} KiB in {sampler['seconds']:.0f} s, in percent of one core:\n"
+        f"  the sampler's processes {sampler['cpu_percent']:.2f} %, time within NVML's calls {sampler['nvml_percent']:.2f} %, "
+        f"over NVML {sampler['over_nvml_percent']:.2f} % (aim: at most {AIM_PERCENT:.0f} %)\n"
+        f"  resident memory {sampler['resident_bytes'] / (1 << 20):.0f} MiB"
     )
 
 

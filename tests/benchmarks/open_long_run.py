@@ -106,14 +106,14 @@ def opened(run: RunFolder, steps: int) -> tuple[Moment, Moment, float]:
     drawn: dict[int, Moment] = {}
     beats: list[float] = []
 
-    def look() -> None:
+    def poll() -> None:
         beats.append(time.perf_counter())
-        shown = page.charts.loss._lines["train"]._drawn if page.charts is not None else None
-        if shown is not None and shown[1]:
-            drawn.setdefault(shown[1], now())
+        drawn_line = page.charts.loss._lines["train"]._drawn if page.charts is not None else None
+        if drawn_line is not None and drawn_line[1]:
+            drawn.setdefault(drawn_line[1], now())
 
     timer = QTimer(interval=0)
-    timer.timeout.connect(look)
+    timer.timeout.connect(poll)
     start = now()
     store.open(run)
     timer.start()
@@ -124,8 +124,8 @@ def opened(run: RunFolder, steps: int) -> tuple[Moment, Moment, float]:
     page.close()
     page.deleteLater()
     stall = max(after - before for before, after in pairwise(beats))
-    first, whole = ((wall - start[0], own - start[1]) for wall, own in (drawn[min(drawn)], drawn[steps]))
-    return first, whole, stall
+    first, complete = ((wall - start[0], cpu - start[1]) for wall, cpu in (drawn[min(drawn)], drawn[steps]))
+    return first, complete, stall
 
 
 def _process_events_for(seconds: float) -> None:
@@ -149,8 +149,8 @@ def main() -> int:
         results = [opened(run, options.steps) for _ in range(options.times)]
     medians = [statistics.median(column) for column in zip(*(sum(result[:2], ()) for result in results), strict=True)]
     stall = max(result[2] for result in results)
-    for what, aim, wall, own in (("first curve", FIRST_AIM_S, *medians[:2]), ("all", ALL_AIM_S, *medians[2:])):
-        print(f"{what:12} {wall:.2f} s, {own:.2f} s of the thread's own (aim {aim} s)")
+    for what, aim, wall, cpu in (("first curve", FIRST_AIM_S, *medians[:2]), ("all", ALL_AIM_S, *medians[2:])):
+        print(f"{what:12} {wall:.2f} s, {cpu:.2f} s of the thread's own (aim {aim} s)")
     print(f"longest hold of the event loop {1000 * stall:.0f} ms")
     return 0 if medians[1] <= FIRST_AIM_S and medians[3] <= ALL_AIM_S else 1
 

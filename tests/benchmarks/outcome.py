@@ -115,7 +115,7 @@ def nuclei(folder: Path, source: Path) -> None:
         image.symlink_to((source / "images" / path.parent.name / path.name).resolve())
 
 
-MADE = {"garments": garments, "nuclei": nuclei}
+MAKERS = {"garments": garments, "nuclei": nuclei}
 """Functions that write a comparison's dataset, by its folder."""
 
 
@@ -132,9 +132,9 @@ class Results:
 
     def add(self, settings: dict[str, Any], cell: dict[str, Any]) -> None:
         self.cells[_key(settings)] = {**settings, **cell}
-        part = self._path.with_name(self._path.name + ".part")
-        part.write_text(json.dumps(self.cells, indent=1))
-        os.replace(part, self._path)
+        partial = self._path.with_name(self._path.name + ".part")
+        partial.write_text(json.dumps(self.cells, indent=1))
+        os.replace(partial, self._path)
 
     def get(self, settings: dict[str, Any]) -> dict[str, Any] | None:
         return self.cells.get(_key(settings))
@@ -147,23 +147,23 @@ def _key(settings: dict[str, Any]) -> str:
 def commit() -> str:
     """Return the commit, with "+" if the tree has changes."""
 
-    def git(*words: str) -> str:
-        return subprocess.run(("git", *words), cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    def git(*arguments: str) -> str:
+        return subprocess.run(("git", *arguments), cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
     return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "--", "engine") else "")
 
 
 def by_footplate(setting: Setting, comparison: Comparison, flags: list[str]) -> list[float]:
     """Return the metric after each epoch of a run, from its log."""
-    words = [setting.data, "--json", *comparison.flags, "--image-size", setting.size, "--epochs", setting.epochs]
-    words += ["--seed", setting.seed, "--start", "at_once"]
+    arguments = [setting.data, "--json", *comparison.flags, "--image-size", setting.size, "--epochs", setting.epochs]
+    arguments += ["--seed", setting.seed, "--start", "at_once"]
     if comparison.weights:
-        words += ["--weights-file", setting.weights]
+        arguments += ["--weights-file", setting.weights]
     if comparison.batch is not None:
-        words += ["--batch-size", comparison.batch]
+        arguments += ["--batch-size", comparison.batch]
     with tempfile.TemporaryDirectory() as folder:
         environment = {"FOOTPLATE_HOME": f"{folder}/home", "FOOTPLATE_CACHE": f"{folder}/cache"}
-        command = [sys.executable, str(ROOT / "footplate.py"), "train", *map(str, words), *flags]
+        command = [sys.executable, str(ROOT / "footplate.py"), "train", *map(str, arguments), *flags]
         output = _output(command, environment)
     events = [json.loads(line) for line in output.splitlines()]
     return [event["measures"][comparison.measure] for event in events if event["type"] == "validation"]
@@ -173,8 +173,8 @@ def by_others(recipe: str, setting: Setting, python: str) -> tuple[list[float], 
     """Return the metric after each epoch, and the versions."""
     script = str(ROOT / "tests/support/experts.py")
     output = _output([python, "-W", "ignore", script, recipe, json.dumps(asdict(setting))], {})
-    told = json.loads(output.splitlines()[-1])
-    return told["values"], told["versions"]
+    answer = json.loads(output.splitlines()[-1])
+    return answer["values"], answer["versions"]
 
 
 def _output(command: list[str], environment: dict[str, str]) -> str:
@@ -231,31 +231,31 @@ def train(setting: Setting, settings: dict[str, Any], options: argparse.Namespac
         return
     seconds = time.monotonic() - start
     results.add(settings, {"values": values, "seconds": seconds, "versions": versions, "machine": where()})
-    told = " ".join(f"{value:.3f}" for value in values)
-    print(f"  {name}, {side}, seed {setting.seed}: {told}; {seconds:.0f} s", flush=True)
+    text = " ".join(f"{value:.3f}" for value in values)
+    print(f"  {name}, {side}, seed {setting.seed}: {text}; {seconds:.0f} s", flush=True)
 
 
 def compare(name: str, options: argparse.Namespace, results: Results, folder: Path) -> bool:
     """Print a comparison's table, and return True if Footplate equals the best of the others without failures."""
     rows = dict(trained(name, options, results, folder))
-    whole = {side: cells for side, cells in rows.items() if cells and None not in cells}
-    best = {side: [max(cell["values"]) for cell in cells] for side, cells in whole.items()}
+    complete = {side: cells for side, cells in rows.items() if cells and None not in cells}
+    best = {side: [max(cell["values"]) for cell in cells] for side, cells in complete.items()}
     others = {side: statistics.mean(values) for side, values in best.items() if side != options.label}
     expert = max(others, key=lambda side: others[side], default=None)
     print(f"\n| {name}, {COMPARISONS[name].measure} | best epoch | last epoch | to the best other | seconds |")
     print("|---|---|---|---|---|")
-    for side, cells in whole.items():
+    for side, cells in complete.items():
         ratio = f"{statistics.mean(best[side]) / others[expert]:.3f}" if expert is not None else ""
         last = [cell["values"][-1] for cell in cells]
         seconds = statistics.mean(cell["seconds"] for cell in cells)
         print(f"| {side} | {_spread(best[side])} | {_spread(last)} | {ratio} | {seconds:.0f} |")
     print(flush=True)
     if options.label not in best or expert is None:
-        return len(whole) == len(rows)
+        return len(complete) == len(rows)
     noise = STANDARD_ERRORS * math.sqrt(
         sum(_variance(best[side]) / len(best[side]) for side in (options.label, expert))
     )
-    return len(whole) == len(rows) and statistics.mean(best[options.label]) >= others[expert] - noise
+    return len(complete) == len(rows) and statistics.mean(best[options.label]) >= others[expert] - noise
 
 
 def _spread(values: list[float]) -> str:
@@ -284,14 +284,14 @@ def main() -> int:
     print(where(), flush=True)
     results = Results(options.results)
     met = True
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory() as temporary:
         for name in options.only:
             source = folder = options.datasets / COMPARISONS[name].folder
             if not source.is_dir():
                 print(f"{source.name} is missing and left out.")
                 continue
-            if name in MADE:
-                MADE[name](folder := Path(made) / name, source)
+            if name in MAKERS:
+                MAKERS[name](folder := Path(temporary) / name, source)
             met &= compare(name, options, results, folder)
     return 0 if met else 1
 

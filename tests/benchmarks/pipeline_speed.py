@@ -66,8 +66,8 @@ def main() -> int:
                 return run
 
             timed(single, "alone")
-            beside = side_by_side((first, second), single, place / "side", **window)
-            rates.setdefault("side by side", []).append(beside)
+            together = side_by_side((first, second), single, place / "side", **window)
+            rates.setdefault("side by side", []).append(together)
             for schedule in chosen.schedules:
                 run = timed(
                     Job.from_fields(

@@ -33,7 +33,7 @@ def series(points: int, seed: int) -> np.ndarray:
     return np.exp(-np.arange(points) / points) + 0.1 * random.normal(size=points)
 
 
-class Ours:
+class Footplate:
     """Eight `LinePlot`s of one group."""
 
     def __init__(self, points: int, smoothing: float = 0.0) -> None:
@@ -109,17 +109,17 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=60)
     options = parser.parse_args()
     _app = application()
-    ours, smoothed, plain = Ours(options.points), Ours(options.points, 0.9), Plain(options.points)
+    footplate, smoothed, plain = Footplate(options.points), Footplate(options.points, 0.9), Plain(options.points)
     results = {
-        "ours": measure(ours.window, ours.frame, options.frames),
+        "ours": measure(footplate.window, footplate.frame, options.frames),
         "ours, smoothed": measure(smoothed.window, smoothed.frame, options.frames),
         "pyqtgraph's defaults": measure(plain.window, plain.frame, max(5, options.frames // 6)),
     }
     print(f"{where()}; {PLOTS} plots of {LINES} lines of {options.points} points, {SIZE[0]} x {SIZE[1]} pixels")
     for name, (median, longest) in results.items():
         print(f"{name:24}  median {median:7.1f} ms   longest {longest:7.1f} ms")
-    (ours_ms, _), *_, (plain_ms, _) = results.values()
-    print(f"the defaults take {plain_ms / ours_ms:.1f} times as long")
+    (footplate_ms, _), *_, (plain_ms, _) = results.values()
+    print(f"the defaults take {plain_ms / footplate_ms:.1f} times as long")
 
 
 if __name__ == "__main__":

@@ -104,10 +104,10 @@ def main() -> int:
         predicted(model, order, folder, 0)
         ratios: list[Took] = []
         for number in range(1, options.rounds + 1):
-            bare, whole = alone(model, batches), predicted(model, order, folder, number)
-            ratios.append(Took(bare.wall / whole.wall, bare.cpu / whole.cpu))
+            bare, complete = alone(model, batches), predicted(model, order, folder, number)
+            ratios.append(Took(bare.wall / complete.wall, bare.cpu / complete.cpu))
             print(
-                f"model alone {options.images / bare.wall:,.1f} images/s, predict {options.images / whole.wall:,.1f} "
+                f"model alone {options.images / bare.wall:,.1f} images/s, predict {options.images / complete.wall:,.1f} "
                 f"images/s: {ratios[-1].wall:.3f}, of processor time {ratios[-1].cpu:.3f}",
                 flush=True,
             )

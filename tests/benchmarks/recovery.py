@@ -63,10 +63,10 @@ class Follower:
         self._stream = self._events()
         self.until(lambda event: isinstance(event, RunStarted) and event.execution == execution)
 
-    def until(self, wanted: Callable[[AnyEvent], object]) -> float:
+    def until(self, is_expected: Callable[[AnyEvent], object]) -> float:
         """Wait for such an event, and return its time."""
         for event in self._stream:
-            if wanted(event):
+            if is_expected(event):
                 return time.monotonic()
             if isinstance(event, Failed):
                 sys.exit(f"{event.cause}\nSee {self.run.path}")
@@ -139,10 +139,10 @@ def main() -> int:
     met = True
     with empty_home(), preloader() as starter:
         for model in options.model:
-            turns = [measure(starter, model) for _ in range(options.times)]
-            print(f"{model}, {SIZES.get(model, 64)} px, two CPU ranks under DDP, {len(turns)} times:")
+            rounds = [measure(starter, model) for _ in range(options.times)]
+            print(f"{model}, {SIZES.get(model, 64)} px, two CPU ranks under DDP, {len(rounds)} times:")
             for name, aim in AIMS_S.items():
-                seconds = [turn[name] for turn in turns]
+                seconds = [times[name] for times in rounds]
                 met = met and max(seconds) <= aim
                 verdict = "met" if max(seconds) <= aim else "missed"
                 print(

@@ -24,7 +24,7 @@ from tests.benchmarks.frame import ROOT
 
 FIGURES = Path(__file__).with_name("figures.json")
 PAGE = Path(__file__).with_name("README.md")
-BEGIN, END = "<!-- written by report.py -->\n", "<!-- to here -->\n"
+START, END = "<!-- written by report.py -->\n", "<!-- to here -->\n"
 AIM_MISSED = 1
 
 Figure = dict[str, str]
@@ -36,8 +36,8 @@ def measured(figure: Figure) -> str:
     lines = [line.strip() for line in printed.splitlines() if re.search(figure["line"] or ".", line)]
     if code not in (0, AIM_MISSED) or "Traceback" in errors or not lines:
         return ""
-    told = "; ".join(lines if figure["line"] else lines[-1:]).replace("|", "/")
-    return f"{told} (aim missed)" if code else told
+    text = "; ".join(lines if figure["line"] else lines[-1:]).replace("|", "/")
+    return f"{text} (aim missed)" if code else text
 
 
 @cache
@@ -56,24 +56,24 @@ def table(figures: Sequence[Figure]) -> str:
         on = f"{figure['date']}, machine {machines.index(figure['machine']) + 1}"
         cells = (figure["name"], figure["what"], figure["aim"], figure["measured"], on, f"`{figure['command']}`")
         lines.append(f"| {' | '.join(cells)} |")
-    told = [f"{number}. {machine}" for number, machine in enumerate(machines, 1)]
-    return "\n".join([*lines, "", "Machines:", "", *told, ""])
+    text = [f"{number}. {machine}" for number, machine in enumerate(machines, 1)]
+    return "\n".join([*lines, "", "Machines:", "", *text, ""])
 
 
-def update(page: Path, kept: Path, names: Sequence[str], machine: str) -> int:
+def update(page: Path, figures_file: Path, names: Sequence[str], machine: str) -> int:
     """Measures the figures of `kept` with these names, and writes all of them there and into `page`."""
-    figures: list[Figure] = json.loads(kept.read_text(encoding="utf-8"))
+    figures: list[Figure] = json.loads(figures_file.read_text(encoding="utf-8"))
     failed = False
     for figure in figures:
         if figure["name"] in names:
-            told = measured(figure)
-            failed = failed or not told
-            print(f"{figure['name']}: {told or 'ended in an error, and is as it was'}", flush=True)
-            if told:
-                figure |= {"measured": told, "date": date.today().isoformat(), "machine": machine}
-    kept.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    head, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    page.write_text(head + BEGIN + table(figures) + END + rest.partition(END)[2], encoding="utf-8")
+            text = measured(figure)
+            failed = failed or not text
+            print(f"{figure['name']}: {text or 'ended in an error, and is as it was'}", flush=True)
+            if text:
+                figure |= {"measured": text, "date": date.today().isoformat(), "machine": machine}
+    figures_file.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    head, _, rest = page.read_text(encoding="utf-8").partition(START)
+    page.write_text(head + START + table(figures) + END + rest.partition(END)[2], encoding="utf-8")
     return int(failed)
 
 

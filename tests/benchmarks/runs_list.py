@@ -141,7 +141,7 @@ def one_window(environment: dict[str, str], runs: int, how: str) -> list[float]:
     """Return times in seconds: first rows, all rows, their CPU time, search, sort, refresh, palette, slowest palette key."""
     command = [sys.executable, "-c", CHILD, str(runs), how]
     child = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    return [float(word) for word in child.stdout.split()]
+    return [float(seconds) for seconds in child.stdout.split()]
 
 
 def main() -> int:

@@ -105,11 +105,11 @@ def handover(trials: int, epochs: int) -> bool:
     _folder, state, seconds = searched(
         "handover", job, space=space, trials=trials, pruner="none", sampler="random", confirm=0
     )
-    own = [run.worked_s() for run, _trial in trials_of("handover")]
-    ratio = seconds / (sum(own) / 2)
+    worked_s = [run.worked_s() for run, _trial in trials_of("handover")]
+    ratio = seconds / (sum(worked_s) / 2)
     print(
-        f"handover: {len(state.trials)} trials of {statistics.mean(own):.1f} s on two CPU workers: {seconds:.1f} s, "
-        f"{ratio:.3f} x the ideal {sum(own) / 2:.1f} s",
+        f"handover: {len(state.trials)} trials of {statistics.mean(worked_s):.1f} s on two CPU workers: {seconds:.1f} s, "
+        f"{ratio:.3f} x the ideal {sum(worked_s) / 2:.1f} s",
         flush=True,
     )
     return ratio <= AIM
@@ -148,8 +148,8 @@ def _by_itself(row: dict[str, Any]) -> Job:
     from engine.cli import search_request
     from engine.cli.main import parser
 
-    words = [word for field, value in row.items() for word in (f"--{field.replace('_', '-')}", str(value))]
-    options = parser().parse_args(["search", "--name", "by itself", "--vary", "seed=0,1", "--json", *words])
+    arguments = [argument for field, value in row.items() for argument in (f"--{field.replace('_', '-')}", str(value))]
+    options = parser().parse_args(["search", "--name", "by itself", "--vary", "seed=0,1", "--json", *arguments])
     options.unknown = []
     search, problems = search_request.build_search(options)
     if search is None:

@@ -90,12 +90,12 @@ def main() -> int:
             seconds[name].append((time.process_time() - start) / chosen.steps)
     medians = {name: statistics.median(times) for name, times in seconds.items()}
     overhead = medians["Footplate"] / medians["torch"] - 1
-    looked = medians["Footplate, skipping"] / medians["Footplate"] - 1
+    check = medians["Footplate, skipping"] / medians["Footplate"] - 1
     print(f"{where()}, one thread")
     for name, median in medians.items():
         print(f"{name}: {median * 1000:.2f} ms of processor time per step (median of {chosen.blocks} blocks)")
     print(f"overhead of Footplate's step: {overhead:+.2%} (aim: below {AIM:.0%})")
-    print(f"of looking at each step beyond that: {looked:+.2%}")
+    print(f"of looking at each step beyond that: {check:+.2%}")
     return 0 if overhead < AIM else 1
 
 

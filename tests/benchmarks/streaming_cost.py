@@ -54,7 +54,7 @@ def told(spec: WorkerSpec, channel: socket.socket) -> int:
     spent = dict.fromkeys(("telling", "channel", "checkpoints"), 0.0)
     counting = False
 
-    def timed(owner: type, name: str, part: str) -> None:
+    def timed(owner: type, name: str, consumer: str) -> None:
         function = getattr(owner, name)
 
         @functools.wraps(function)
@@ -67,7 +67,7 @@ def told(spec: WorkerSpec, channel: socket.socket) -> int:
                 return function(*arguments, **named)
             finally:
                 counting = False
-                spent[part] += time.thread_time() - start
+                spent[consumer] += time.thread_time() - start
 
         replace(owner, **{name: call})
 
@@ -83,10 +83,10 @@ def told(spec: WorkerSpec, channel: socket.socket) -> int:
     marks = 0
     mark = stopwatch.Stopwatch.mark
 
-    def counted_mark(watch: stopwatch.Stopwatch, part: Any) -> None:
+    def counted_mark(watch: stopwatch.Stopwatch, consumer: Any) -> None:
         nonlocal marks
         marks += 1
-        mark(watch, part)
+        mark(watch, consumer)
 
     def add_marks() -> None:
         watch = stopwatch.Stopwatch()
@@ -114,10 +114,10 @@ def replace(owner: type, **methods: Callable[..., Any]) -> None:
         setattr(owner, name, method)
 
 
-def add_threads(spent: dict[str, float], part: str, names: tuple[str, ...]) -> None:
+def add_threads(spent: dict[str, float], consumer: str, names: tuple[str, ...]) -> None:
     for thread in threading.enumerate():
         if thread.name in names and thread.ident is not None:
-            spent[part] += time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+            spent[consumer] += time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
 
 
 def silent(spec: WorkerSpec, channel: socket.socket) -> int:
@@ -210,7 +210,7 @@ def main() -> int:
     job = Job.from_fields(dataset=str(options.dataset), model="mnist_cnn", batch_size=64, epochs=options.epochs)
     print(f"{where()}; {job.model.name}, batch {job.training.batch_size}, {job.training.epochs} epochs")
     with empty_home():
-        turns = [
+        rounds = [
             (
                 measure(job, "told", reader=False),
                 measure(job, "told", reader=True),
@@ -221,14 +221,14 @@ def main() -> int:
     worst = 0.0
     for place, name in ((0, "no reader"), (1, "one reader")):
         parts = {
-            part: statistics.median(turn[place][part] / turn[place]["worker"] for turn in turns)
-            for part in ("telling", "channel", "checkpoints", "supervisor", "sampler")
+            consumer: statistics.median(measured[place][consumer] / measured[place]["worker"] for measured in rounds)
+            for consumer in ("telling", "channel", "checkpoints", "supervisor", "sampler")
         }
         total = sum(parts.values())
         worst = max(worst, total)
-        shown = ", ".join(f"{part} {share:.3%}" for part, share in parts.items())
-        print(f"{name:11} {total:.3%} of the worker's processor time ({shown})")
-    against = [turn[1]["worker"] / turn[2]["worker"] - 1 for turn in turns]
+        text = ", ".join(f"{consumer} {share:.3%}" for consumer, share in parts.items())
+        print(f"{name:11} {total:.3%} of the worker's processor time ({text})")
+    against = [measured[1]["worker"] / measured[2]["worker"] - 1 for measured in rounds]
     print(
         f"check       {statistics.median(against):+.2%} against nothing told or saved ({min(against):+.2%} to {max(against):+.2%})"
     )

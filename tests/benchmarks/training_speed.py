@@ -54,7 +54,7 @@ TASK_JOBS = {
 """By their dataset's folder: jobs of tasks other than classification."""
 PARTS = ("mnist", "hymenoptera", "made", *TASK_JOBS, "gpu")
 AIM, TASK_AIM, GPU_AIM, TUTORIAL_AIM = 0.97, 0.95, 0.98, 2.5
-OURS, PURE, TUTORIAL = "Footplate", "pure", "tutorial"
+FOOTPLATE, PURE, TUTORIAL = "Footplate", "pure", "tutorial"
 CORES = usable_cores()
 
 Side = Callable[[Setting], Rates]
@@ -86,27 +86,27 @@ class Verdicts:
     """Prints each figure beside its aim; `told` keeps them, `met` is whether all were met."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, float, float]] = []
+        self.results: list[tuple[str, float, float]] = []
 
     @property
     def met(self) -> bool:
-        return all(value >= aim for _, value, aim in self.told)
+        return all(value >= aim for _, value, aim in self.results)
 
     def add(self, what: str, value: float, aim: float, why: str = "") -> None:
         met = value >= aim
-        self.told.append((what, value, aim))
+        self.results.append((what, value, aim))
         print(f"  {what}: {value:.3f} (aim {aim:.3g}{why}: {'met' if met else 'MISSED'})", flush=True)
 
 
 def chosen_for_pure(choices: dict[str, Chosen]) -> dict[str, Any]:
     """Footplate's choices as fields of a `Setting`."""
-    told = {field: choice.choice for field, choice in choices.items()}
+    results = {field: choice.choice for field, choice in choices.items()}
     compiled = ""
-    if told.get("compile") == "on":
+    if results.get("compile") == "on":
         compiled = "reduce-overhead" if "CUDA graphs" in choices["compile"].why else "default"
     return {
-        "precision": told.get("precision", "fp32"),
-        "memory_format": told.get("memory_format", "contiguous"),
+        "precision": results.get("precision", "fp32"),
+        "memory_format": results.get("memory_format", "contiguous"),
         "threads": CORES,
         "compiled": compiled,
     }
@@ -147,10 +147,10 @@ class Bench:
         chosen: argparse.Namespace,
         forker: Forker,
         folder: Path,
-        tell: Callable[[str, Rates], object] = lambda name, rates: None,
+        on_result: Callable[[str, Rates], object] = lambda name, rates: None,
     ) -> None:
         self.chosen = chosen
-        self._tell = tell
+        self._on_result = on_result
         self.verdicts = Verdicts()
         self._forker = forker
         self._folder = folder
@@ -164,12 +164,12 @@ class Bench:
         )  # fmt: skip
         job = Job.from_fields(dataset=str(source), model="mnist_cnn", batch_size=64)
         found = self._compare("MNIST, mnist_cnn, batch 64, CPU", job, setting, {TUTORIAL: tutorials.mnist_loop})
-        self.verdicts.add("of pure, after the first epoch", found.ratio(OURS, [PURE], _later), AIM)
+        self.verdicts.add("of pure, after the first epoch", found.ratio(FOOTPLATE, [PURE], _later), AIM)
         limit = found.ratio(PURE, [TUTORIAL], _later)
         aim, why = TUTORIAL_AIM, ""
         if AIM * limit < TUTORIAL_AIM:
             aim, why = AIM * limit, f", {AIM} of pure's {limit:.2f}"
-        self.verdicts.add("of the tutorial's loop", found.ratio(OURS, [TUTORIAL], _later), aim, why)
+        self.verdicts.add("of the tutorial's loop", found.ratio(FOOTPLATE, [TUTORIAL], _later), aim, why)
 
     def images(
         self,
@@ -201,14 +201,14 @@ class Bench:
         title = f"{name}, {len(files):,} images, {model} at {size} px, batch {batch}, {device}"
         others = {} if self.chosen.pure else from_folders(device)
         found = self._compare(title, job, setting, others)
-        self.verdicts.add("of pure, after the first epoch", found.ratio(OURS, [PURE], _later), aim)
+        self.verdicts.add("of pure, after the first epoch", found.ratio(FOOTPLATE, [PURE], _later), aim)
         ran = [name for name in others if name in found.rates]
         if not ran:
             return found
-        self.verdicts.add("of the best other, first epoch", found.ratio(OURS, ran, _first), 1.0)
+        self.verdicts.add("of the best other, first epoch", found.ratio(FOOTPLATE, ran, _first), 1.0)
         limit = found.ratio(PURE, ran, _later)
         why = f", {aim} of pure's {limit:.2f}"
-        self.verdicts.add("of the best other, after it", found.ratio(OURS, ran, _later), aim * limit, why)
+        self.verdicts.add("of the best other, after it", found.ratio(FOOTPLATE, ran, _later), aim * limit, why)
         return found
 
     def of_task(self, name: str, job: Job) -> None:
@@ -224,16 +224,16 @@ class Bench:
         )  # fmt: skip
         title = f"{name}, {job.task}, {len(splits.train)} images, {job.model.name} at {setting.size} px, batch {job.training.batch_size}, CPU"
         found = self._compare(title, job, setting, {})
-        self.verdicts.add("of pure, after the first epoch", found.ratio(OURS, [PURE], _later), TASK_AIM)
+        self.verdicts.add("of pure, after the first epoch", found.ratio(FOOTPLATE, [PURE], _later), TASK_AIM)
 
     def _compare(self, title: str, job: Job, setting: Setting, others: dict[str, Side]) -> Comparison:
         print(f"\n{title}", flush=True)
-        names = [OURS, PURE, *others]
+        names = [FOOTPLATE, PURE, *others]
         found = Comparison(title, {name: [] for name in names}, {name: [] for name in names})
         for number in range(self.chosen.rounds):
             for name in [each for each in (reversed(names) if number % 2 else names) if each in found.rates]:
                 with GpuWatch() if setting.device == "cuda" else contextlib.nullcontext() as watch:
-                    if name == OURS:
+                    if name == FOOTPLATE:
                         run = self._run(job, report_choices=number == 0)
                         rates = run.rates
                         setting = replace(setting, **chosen_for_pure(run.choices))
@@ -246,7 +246,7 @@ class Bench:
                             print(f"  {name} fails here and is left out", flush=True)
                             del found.rates[name], found.gpu[name]
                             continue
-                self._tell(name, rates)
+                self._on_result(name, rates)
                 found.rates[name].append(rates)
                 if watch is not None:
                     found.gpu[name].append(watch.during(rates.window))
@@ -286,9 +286,9 @@ def main() -> int:
             for size in chosen.sizes:
                 bench.images("hymenoptera", chosen.datasets / "hymenoptera", size)
         if "made" in chosen.only:
-            made = make_images(folder / "made", chosen.images + 200, 500, held_out=200, distinct=250)
+            synthetic = make_images(folder / "made", chosen.images + 200, 500, held_out=200, distinct=250)
             for size in chosen.sizes:
-                bench.images("made", made, size)
+                bench.images("made", synthetic, size)
         for dataset, job in TASK_JOBS.items():
             if dataset in chosen.only:
                 bench.of_task(dataset, job)

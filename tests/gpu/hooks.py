@@ -37,7 +37,7 @@ FIRST = 2
 Step = Callable[[ResilientStep, Any, int], Any]
 
 
-def seen(folder: Path, rank: int = 0) -> Any:
+def recorded(folder: Path, rank: int = 0) -> Any:
     """Return the results of a worker of the run in `folder`."""
     return json.loads((folder / f"seen-{rank}.json").read_text())
 
@@ -50,7 +50,7 @@ def _leave(spec: WorkerSpec, content: Any) -> None:
         Path(spec.run_folder, f"seen-{spec.rank}.json").write_text(json.dumps(content))
 
 
-def _around_each_step(wrap: Callable[[Step], Step]) -> None:
+def _wrap_each_step(wrap: Callable[[Step], Step]) -> None:
     ResilientStep.step = wrap(ResilientStep.step)  # type: ignore[method-assign]
 
 
@@ -122,10 +122,10 @@ def on_one_card(spec: WorkerSpec) -> None:
     if not is_gpu(spec.devices[0]):
         return
     os.environ["CUDA_VISIBLE_DEVICES"] = spec.devices[0]
-    meet, replicate = dist.init_process_group, nn.DataParallel.__init__
+    init_group, replicate = dist.init_process_group, nn.DataParallel.__init__
 
     def over_gloo(_: str, **named: Any) -> None:
-        meet("gloo", **named | {"device_id": None})
+        init_group("gloo", **named | {"device_id": None})
 
     def on_the_card(self: nn.DataParallel[Any], module: nn.Module, device_ids: list[int], **named: Any) -> None:
         replicate(self, module, [0] * len(device_ids), **named)
@@ -163,10 +163,10 @@ def note_dtypes(spec: WorkerSpec) -> None:
     forward = nn.Linear.forward
 
     def noting(self: nn.Linear, inputs: torch.Tensor) -> torch.Tensor:
-        made = forward(self, inputs)
-        dtypes[f"{made.device} {made.dtype}"] += 1
+        outputs = forward(self, inputs)
+        dtypes[f"{outputs.device} {outputs.dtype}"] += 1
         _leave(spec, dtypes)
-        return made
+        return outputs
 
     nn.Linear.forward = noting  # type: ignore[method-assign]
 
@@ -183,14 +183,14 @@ STEPS, MODE = "PROOF_STEPS", "PROOF_COMPILE_MODE"
 
 def count_launches(spec: WorkerSpec) -> None:
     """Record the cost of each profiled step: [{"start": seconds, "stop": seconds}, …]."""
-    wanted = {int(number) for number in os.environ[STEPS].split(",")}
+    selected = {int(number) for number in os.environ[STEPS].split(",")}
     found: list[dict[str, int]] = []
     on_gpu = is_gpu(spec.devices[0])
     activities = [torch.profiler.ProfilerActivity.CPU, *([torch.profiler.ProfilerActivity.CUDA] if on_gpu else [])]
 
     def wrap(step: Step) -> Step:
         def profiled(self: ResilientStep, batch: Any, number: int) -> Any:
-            if number not in wanted:
+            if number not in selected:
                 return step(self, batch, number)
             with torch.profiler.profile(activities=activities) as profile:
                 result = step(self, batch, number)
@@ -202,7 +202,7 @@ def count_launches(spec: WorkerSpec) -> None:
 
         return profiled
 
-    _around_each_step(wrap)
+    _wrap_each_step(wrap)
     if mode := os.environ.get(MODE):
 
         def compile_it(self: Autotuner, rehearsal: Any, model: nn.Module) -> None:
@@ -242,14 +242,14 @@ def time_recording(spec: WorkerSpec) -> None:
     start, stop = timer.start, timer.stop
 
     def timed_start(self: Any) -> None:
-        begun = _now(spec)
+        started = _now(spec)
         start(self)
-        costs.append({"start": time.perf_counter() - begun})
+        costs.append({"start": time.perf_counter() - started})
 
     def timed_stop(self: Any) -> Any:
-        begun = _now(spec)
+        started = _now(spec)
         spent = stop(self)
-        costs[-1]["stop"] = time.perf_counter() - begun
+        costs[-1]["stop"] = time.perf_counter() - started
         _leave(spec, costs)
         return spent
 

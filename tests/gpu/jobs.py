@@ -55,7 +55,7 @@ def model_file(text: str, folder: Path) -> Fields:
     return {"model": str(file), "model_file_sha256": agreed(file)}
 
 
-def own_task(folder: Path, counts: dict[str, int]) -> Path:
+def custom_task(folder: Path, counts: dict[str, int]) -> Path:
     """Write the data of a custom task, whose validation part the job draws."""
     return make_things(folder, round(counts["train"] / (1 - Job().data.val_fraction)))
 
@@ -103,7 +103,7 @@ TASKS: dict[str, tuple[Make, Fields]] = {
         {"task": "point_segmentation", "model": "pointcnn_x1", "points": 150, "augmentation": "light"},
     ),
     "a task of one's own": (
-        own_task,
+        custom_task,
         {
             "task": "custom",
             "model": str(COUNTING),
@@ -123,15 +123,15 @@ NEEDS = {
 
 def job_of(task: str, folder: Path, gpu: str, *, train: int, batch: int, **fields: Any) -> Job:
     """Return a job of one epoch on this number of images, with eight more for validation."""
-    make, own = TASKS[task]
+    make, task_fields = TASKS[task]
     data = make(folder / "data", {"train": train, "val": 8})
     given: Fields = {
         "dataset": str(data), "devices": (gpu,), "batch_size": batch, "epochs": 1, "optimizer": "adam",
         "learning_rate": 0.0005, "predictions": 2, "compile": "off", "memory_format": "contiguous",
     }  # fmt: skip
-    if own.get("model") == str(COUNTING):
+    if task_fields.get("model") == str(COUNTING):
         given["model_file_sha256"] = agreed(COUNTING)
-    return Job.from_fields(**(given | own | fields))
+    return Job.from_fields(**(given | task_fields | fields))
 
 
 SMALL = """

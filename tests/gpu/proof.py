@@ -57,12 +57,12 @@ class Proof:
     `device` is torch's and `gpu` the job's name of the device; in a rehearsal both are the CPU. `folder` is empty.
     """
 
-    def __init__(self, folder: Path, *, rehearsing: bool, tell: Callable[..., None]) -> None:
+    def __init__(self, folder: Path, *, rehearsing: bool, report: Callable[..., None]) -> None:
         self.folder = folder
         self.rehearsing = rehearsing
         self.gpu = CPU if rehearsing else _first_gpu()
         self.device = torch.device("cpu") if rehearsing else torch.device("cuda", 0)
-        self._tell = tell
+        self._report = report
         self._groups: list[WorkerGroup] = []
 
     def ranks(self, count: int) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ class Proof:
 
     def claim(self, name: str, holds: bool, text: str = "") -> None:
         """Report whether a claim holds; `text` describes the observation."""
-        self._tell(name=name, outcome="ok" if holds else "failed", text=text)
+        self._report(name=name, outcome="ok" if holds else "failed", text=text)
 
     def measure(
         self,
@@ -101,15 +101,15 @@ class Proof:
         aims = {bound: value for bound, value in bounds.items() if value is not None}
         met = figure <= aims.get("at_most", figure) and figure >= aims.get("at_least", figure)
         outcome = ("ok" if met else "failed") if aims else "measured"
-        self._tell(name=name, outcome=outcome, figure=figure, unit=unit, text=text, **aims)
+        self._report(name=name, outcome=outcome, figure=figure, unit=unit, text=text, **aims)
 
     def fact(self, name: str, value: object) -> None:
         """Report a fact of the machine."""
-        self._tell(fact=name, value=str(value))
+        self._report(fact=name, value=str(value))
 
     def file(self, name: str, text: str) -> None:
         """Save a small file next to the report."""
-        self._tell(file=name, text=text)
+        self._report(file=name, text=text)
 
     def needs_card(self, why: str) -> None:
         """Skips the check in a rehearsal."""
@@ -144,30 +144,30 @@ def prove(checks: Mapping[str, Check]) -> None:
     parser.add_argument("check", nargs="*", help="those to be made; all unless any is named")
     options = parser.parse_args()
     linux.die_with_parent(os.getppid())
-    tell = functools.partial(_tell, _own_output())
+    report = functools.partial(_report, _reserve_output())
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)  # the runner asks where a check stands that takes too long
-    tell(checks={name: seconds for name, (_, seconds) in checks.items()})
+    report(checks={name: seconds for name, (_, seconds) in checks.items()})
     for name, (function, _) in checks.items():
         if not options.check or name in options.check:
-            _make(name, function, options.rehearse, tell)
+            _make(name, function, options.rehearse, report)
 
 
-def _make(name: str, function: Callable[[Proof], None], rehearsing: bool, tell: Callable[..., None]) -> None:
-    tell(begin=name)
+def _make(name: str, function: Callable[[Proof], None], rehearsing: bool, report: Callable[..., None]) -> None:
+    report(begin=name)
     broken = False
     with tempfile.TemporaryDirectory(prefix="fp", ignore_cleanup_errors=True) as folder:
         try:
-            with contextlib.closing(Proof(Path(folder), rehearsing=rehearsing, tell=tell)) as proof:
+            with contextlib.closing(Proof(Path(folder), rehearsing=rehearsing, report=report)) as proof:
                 function(proof)
         except Skipped as why:
-            tell(name=name, outcome="skipped", text=str(why))
+            report(name=name, outcome="skipped", text=str(why))
         except (Exception, SystemExit) as error:
             traceback.print_exc()
             text = str(error).strip() or "no reason given"
-            tell(name=name, outcome="failed", text=f"{type(error).__name__}: {text}"[:TEXT_LIMIT])
+            report(name=name, outcome="failed", text=f"{type(error).__name__}: {text}"[:TEXT_LIMIT])
             broken = "CUDA error" in text  # after which this process can do nothing more on the GPU
-    tell(end=name)
+    report(end=name)
     if broken:
         sys.exit(1)
     gc.collect()
@@ -175,15 +175,15 @@ def _make(name: str, function: Callable[[Proof], None], rehearsing: bool, tell: 
         torch.cuda.empty_cache()
 
 
-def _own_output() -> TextIO:
+def _reserve_output() -> TextIO:
     """Reserve standard output for this module; other output, also of child processes, goes to standard error."""
-    own = os.fdopen(os.dup(1), "w")
+    output = os.fdopen(os.dup(1), "w")
     sys.stdout.flush()
     os.dup2(2, 1)
-    return own
+    return output
 
 
-def _tell(out: TextIO, **line: Any) -> None:
+def _report(out: TextIO, **line: Any) -> None:
     with contextlib.suppress(BrokenPipeError):  # the runner is gone, and will end this process
         out.write(json.dumps(line) + "\n")
         out.flush()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-WORDS = {"ok": "ok", "failed": "FAILED", "skipped": "skipped", "measured": ""}
+LABELS = {"ok": "ok", "failed": "FAILED", "skipped": "skipped", "measured": ""}
 """Texts of outcomes."""
 
 Result = Mapping[str, Any]
@@ -32,7 +32,7 @@ class Report:
 
     def __init__(self, out: Path, *, rehearse: bool, before: Mapping[str, Any] | None = None) -> None:
         self._out = out
-        self._begun = time.monotonic()
+        self._started = time.monotonic()
         self.content: dict[str, Any] = {
             "rehearsal": rehearse,
             "commit": _commit(),
@@ -49,7 +49,7 @@ class Report:
             self.content["parts"] = before["parts"]
         self.write()
 
-    def begin(self, name: str, about: str) -> dict[str, Any]:
+    def start_part(self, name: str, about: str) -> dict[str, Any]:
         """Start a part's entry, and return it."""
         self.content["parts"] = [part for part in self.content["parts"] if part["name"] != name]
         self.content["parts"].append({"name": name, "about": about, "seconds": None, "results": []})
@@ -74,16 +74,16 @@ class Report:
         return [result for result in results(self.content) if result["outcome"] == "failed"]
 
     def write(self) -> None:
-        self.content["seconds"] = round(time.monotonic() - self._begun, 1)
+        self.content["seconds"] = round(time.monotonic() - self._started, 1)
         write(self.content, self._out)
 
 
 def write(content: Mapping[str, Any], out: Path) -> None:
     """Both files, each whole at any moment."""
     for name, text in (("report.json", json.dumps(content, indent=1)), ("report.md", markdown(content))):
-        part = out / f".{name}.part"
-        part.write_text(text + "\n", encoding="utf-8")
-        os.replace(part, out / name)
+        partial = out / f".{name}.part"
+        partial.write_text(text + "\n", encoding="utf-8")
+        os.replace(partial, out / name)
 
 
 def results(content: Mapping[str, Any]) -> Iterable[Result]:
@@ -93,8 +93,8 @@ def results(content: Mapping[str, Any]) -> Iterable[Result]:
 def summary(content: Mapping[str, Any]) -> str:
     """All in one line."""
     counts = Counter(result["outcome"] for result in results(content))
-    told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("ok", "failed", "measured", "skipped"))
-    return f"{told}; {len(content['parts'])} parts in {sum(part['seconds'] or 0 for part in content['parts']):.0f} s"
+    counted = ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("ok", "failed", "measured", "skipped"))
+    return f"{counted}; {len(content['parts'])} parts in {sum(part['seconds'] or 0 for part in content['parts']):.0f} s"
 
 
 def line(result: Result) -> str:
@@ -103,7 +103,7 @@ def line(result: Result) -> str:
     what = f"{result['name']}: {figure}" if figure else str(result["name"])
     aimed = f" (aim: {aim})" if aim else ""
     text = f" - {result['text']}" if result.get("text") else ""
-    return f"{WORDS[result['outcome']]:8}{what}{aimed}{text}"
+    return f"{LABELS[result['outcome']]:8}{what}{aimed}{text}"
 
 
 def markdown(content: Mapping[str, Any]) -> str:
@@ -121,7 +121,7 @@ def markdown(content: Mapping[str, Any]) -> str:
         lines += ["", f"## {part['name']}", "", f"{part['about']} ({took}).", ""]
         lines += ["| claim | | figure | aim | |", "|---|---|---|---|---|"]
         lines += [
-            f"| {_cell(result['name'])} | {WORDS[result['outcome']]} | {_figure(result)} | {_aim(result)} | "
+            f"| {_cell(result['name'])} | {LABELS[result['outcome']]} | {_figure(result)} | {_aim(result)} | "
             f"{_cell(result.get('text', ''))} |"
             for result in part["results"]
         ]
@@ -134,7 +134,7 @@ def _figure(result: Result) -> str:
 
 def _aim(result: Result) -> str:
     bounds = (("at_most", "at most"), ("at_least", "at least"))
-    return ", ".join(f"{words} {result[bound]:,.4g}" for bound, words in bounds if bound in result)
+    return ", ".join(f"{label} {result[bound]:,.4g}" for bound, label in bounds if bound in result)
 
 
 def _cell(text: object) -> str:
@@ -156,15 +156,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("reports", type=Path, nargs="+")
     options = parser.parse_args(arguments)
     contents = [json.loads(path.read_text(encoding="utf-8")) for path in options.reports]
-    whole = contents[-1] | {"facts": {}, "parts": []}
+    merged = contents[-1] | {"facts": {}, "parts": []}
     by_name: dict[str, Any] = {}
     for content in contents:
-        whole["facts"] |= content["facts"]
+        merged["facts"] |= content["facts"]
         by_name |= {part["name"]: part for part in content["parts"]}
-    whole["parts"] = list(by_name.values())
+    merged["parts"] = list(by_name.values())
     options.folder.mkdir(parents=True, exist_ok=True)
-    write(whole, options.folder)
-    print(summary(whole))
+    write(merged, options.folder)
+    print(summary(merged))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ FIRST_WORD_S = 120.0
 """Seconds for a part to import torch and list its checks."""
 GOODBYE_S = 10.0
 """Seconds for a part's child processes to exit."""
-LOOK_S = 1.0
+POLL_S = 1.0
 STACK_S = 1.0
 """Seconds for a check that timed out to write its stack."""
 TEXT_LIMIT = 600
@@ -144,7 +144,7 @@ class Runner:
                     print("  finished before", flush=True)
                     continue
                 begun = time.monotonic()
-                entry = self.report.begin(part.name, part.about)
+                entry = self.report.start_part(part.name, part.about)
                 try:
                     self._run_part(part)
                 finally:
@@ -164,7 +164,7 @@ class Runner:
         remaining, needed = self._deadline - time.monotonic(), self._durations.get(part.name, part.expected_s)
         if remaining < needed:
             text = f"{LEFT_OUT}: it takes about {needed:.0f} s, and {max(remaining, 0.0):.0f} s were left"
-            self._tell(name=part.name, outcome="skipped", text=text)
+            self._report_result(name=part.name, outcome="skipped", text=text)
             return
         deadline = min(time.monotonic() + part.seconds, self._deadline)
         left = list(part.checks) or None
@@ -180,7 +180,7 @@ class Runner:
 
     def _skip(self, checks: Sequence[str] | None, why: str) -> None:
         for check in checks or ():
-            self._tell(name=check, outcome="skipped", text=why)
+            self._report_result(name=check, outcome="skipped", text=why)
 
     def _attempt(self, part: Part, checks: list[str] | None, deadline: float) -> _Attempt:
         """Run the part's `checks`, all if None, in a process."""
@@ -204,7 +204,7 @@ class Runner:
         self._end_processes(0.0 if late else GOODBYE_S)
         with suppress(subprocess.TimeoutExpired):  # a driver may hold it for good
             process.wait(GOODBYE_S)
-        self._judge(part, attempt, process.returncode, late, self._last_lines(logged))
+        self._report_unfinished(part, attempt, process.returncode, late, self._last_lines(logged))
         return attempt
 
     def _listen(self, process: subprocess.Popen[bytes], attempt: _Attempt, deadline: float) -> bool:
@@ -214,7 +214,7 @@ class Runner:
         with process.stdout as pipe, selectors.DefaultSelector() as selector:
             selector.register(pipe, selectors.EVENT_READ)
             while (now := time.monotonic()) < (until := min(attempt.deadline, deadline)):
-                if not selector.select(min(LOOK_S, until - now)):
+                if not selector.select(min(POLL_S, until - now)):
                     if process.poll() is not None:  # and something that it started holds its output
                         return True
                     continue
@@ -228,10 +228,10 @@ class Runner:
 
     def _take(self, text: bytes, attempt: _Attempt) -> None:
         try:
-            told = json.loads(text)
+            message = json.loads(text)
         except ValueError:
-            told = None
-        match told:
+            message = None
+        match message:
             case {"checks": dict(limits)}:
                 attempt.limits = limits
                 attempt.left = [check for check in limits if attempt.left is None or check in attempt.left]
@@ -246,20 +246,20 @@ class Runner:
             case {"file": str(name), "text": str(content)}:
                 (self._out / Path(name).name).write_text(content)
             case {"name": str(), "outcome": str()}:
-                self._tell(**told)
+                self._report_result(**message)
             case _:
                 self._log.write(text + b"\n")
 
-    def _judge(self, part: Part, attempt: _Attempt, code: int | None, late: bool, last: str) -> None:
+    def _report_unfinished(self, part: Part, attempt: _Attempt, code: int | None, late: bool, last: str) -> None:
         """Report a process that didn't finish."""
         name = attempt.check or part.name
         if late:
             took = f"it took more than {time.monotonic() - attempt.began:.0f} s; the log has where it stood"
-            self._tell(name=name, outcome="failed", text=took)
+            self._report_result(name=name, outcome="failed", text=took)
         elif attempt.check or not attempt.limits:
-            self._tell(name=name, outcome="failed", text=f"its process ended {_by(code)}: {last}"[:TEXT_LIMIT])
+            self._report_result(name=name, outcome="failed", text=f"its process ended {_by(code)}: {last}"[:TEXT_LIMIT])
 
-    def _tell(self, **result: Any) -> None:
+    def _report_result(self, **result: Any) -> None:
         self.report.add(result)
         print(f"  {line(result)}", flush=True)
 
@@ -279,7 +279,7 @@ class Runner:
             time.sleep(0.05)
         if pids and patience_s:
             commands = "; ".join(f"{pid} {command(pid)}" for pid in pids)
-            self._tell(name="nothing is left behind", outcome="failed", text=commands[:TEXT_LIMIT])
+            self._report_result(name="nothing is left behind", outcome="failed", text=commands[:TEXT_LIMIT])
         deadline = time.monotonic() + GOODBYE_S
         while (pids := list(marked(self._mark))) and time.monotonic() < deadline:
             for pid in pids:
@@ -297,10 +297,10 @@ def _is_finished(part: Mapping[str, Any]) -> bool:
 
 def marked(mark: str) -> Iterator[int]:
     """Yield the running marked processes, from Linux' /proc; none on other systems."""
-    wanted = f"{MARK}={mark}".encode()
+    entry = f"{MARK}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if wanted in (folder / "environ").read_bytes().split(b"\0") and int(folder.name) != os.getpid():
+            if entry in (folder / "environ").read_bytes().split(b"\0") and int(folder.name) != os.getpid():
                 yield int(folder.name)
 
 

@@ -62,13 +62,13 @@ def fastai(setting: Setting) -> list[float]:
     vision.set_seed(setting.seed, reproducible=True)
     accuracies: list[float] = []
 
-    class KeptMetrics(vision.Callback):
+    class SavedMetrics(vision.Callback):
         order = 70  # after the recorder
 
         def after_epoch(self) -> None:
             accuracies.append(float(self.learn.recorder.values[-1][-1]))
 
-    dls, values = fastai_loaders(setting), {"metrics": vision.accuracy, "cbs": KeptMetrics()}
+    dls, values = fastai_loaders(setting), {"metrics": vision.accuracy, "cbs": SavedMetrics()}
     if setting.weights:
         overlay = {"file": setting.weights}
         learner = vision.vision_learner(dls, setting.model, pretrained_cfg_overlay=overlay, **values)

@@ -7,14 +7,14 @@ import shutil
 from pathlib import Path
 
 
-def flip_labels(source: Path, target: Path, share: float, most: int | None = None, seed: int = 0) -> set[str]:
+def flip_labels(source: Path, target: Path, share: float, max_images: int | None = None, seed: int = 0) -> set[str]:
     """Copy SPLIT/CLASS folders to CLASS/SPLIT-NAME with wrong labels, and return their names.
 
     At most `most` images per class are copied; the fraction `share`, drawn by `seed`, gets another class.
     """
     draw = random.Random(seed)
     classes = sorted({path.name for path in source.glob("*/*") if path.is_dir()})
-    files = [path for name in classes for path in sorted(source.glob(f"*/{name}/*"))[:most]]
+    files = [path for name in classes for path in sorted(source.glob(f"*/{name}/*"))[:max_images]]
     wrong = set(draw.sample(files, round(share * len(files))))
     for name in classes:
         (target / name).mkdir(parents=True)

@@ -44,19 +44,19 @@ class Served:
         end = time.monotonic() + seconds
         self.poll_until_true(lambda: time.monotonic() > end, seconds + PATIENCE_S)
 
-    def client(self, said: bytes = b"") -> socket.socket:
+    def client(self, data: bytes = b"") -> socket.socket:
         client = self._stack.enter_context(socket.socket(socket.AF_UNIX))
         client.connect(self._endpoint.text.removeprefix("unix:"))
         client.setblocking(False)
-        client.sendall(said)
+        client.sendall(data)
         return client
 
     def greet(self, *, from_n: int = 1) -> tuple[socket.socket, Welcome | Goodbye]:
         """Connect a client, send hello, and return the server's first message."""
         client = self.client(ENCODE.encode(Hello(from_n=from_n)) + b"\n")
-        word = self.line(client)
-        assert isinstance(word, Welcome | Goodbye)
-        return client, word
+        message = self.line(client)
+        assert isinstance(message, Welcome | Goodbye)
+        return client, message
 
     def line(self, client: socket.socket) -> object:
         """Read one line for the client, without consuming more."""

@@ -11,7 +11,7 @@ from PIL import Image
 CELL = 12
 
 
-def make_things(folder: Path, count: int, most: int = 7) -> Path:
+def make_things(folder: Path, count: int, max_things: int = 7) -> Path:
     """images/N.png of 48 px, each with up to `most` things in cells of their own, and counts.csv."""
     random = np.random.default_rng(0)
     (folder / "images").mkdir(parents=True)
@@ -20,7 +20,7 @@ def make_things(folder: Path, count: int, most: int = 7) -> Path:
     thing = top**2 + left**2 < 16
     for number in range(count):
         pixels = random.integers(0, 80, (4 * CELL, 4 * CELL, 3), dtype=np.uint8)
-        things = int(random.integers(0, most + 1))
+        things = int(random.integers(0, max_things + 1))
         for cell in random.permutation(16)[:things]:
             row, column = divmod(int(cell), 4)
             block = pixels[row * CELL : (row + 1) * CELL, column * CELL : (column + 1) * CELL]

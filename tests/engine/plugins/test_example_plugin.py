@@ -151,6 +151,7 @@ def test_training_uses_all_parts_of_a_plugin(listed: Path) -> None:
     assert "epoch 3: top1" in resumed.out
 
 
+@pytest.mark.long
 def test_option_problems_are_reported_together(listed: Path) -> None:
     answer = train(listed, "--option", "width=0", "--option", "widht=4", "--option", "stages=many", "--option", "x")
     assert answer.code == 2

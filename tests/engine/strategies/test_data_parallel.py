@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 
-from engine.contract.events import Failed, Planned, RanksTimed, Validation, Warned
+from engine.contract.events import Failed, Planned, RanksTimed, Warned
 from engine.contract.job import Job
+from tests.engine.strategies.comparison import assert_same_training, checkpoint, is_statistic
 from tests.support.cases import some
 
 Make = Callable[..., Job]
@@ -99,37 +99,6 @@ def build_model(num_classes):
 """
 
 
-def _last(group: Any) -> dict[str, Any]:
-    return torch.load(group.folder / "checkpoints/last.pt", weights_only=True)
-
-
-def _weights(group: Any, *, statistics: bool) -> dict[str, torch.Tensor]:
-    return {name: value for name, value in _last(group)["model"].items() if statistics or not _is_statistic(name)}
-
-
-def _is_statistic(name: str) -> bool:
-    return "running_" in name or name.endswith("num_batches_tracked")
-
-
-def _same(one: Any, other: Any, *, exactly: bool, statistics: bool = True) -> None:
-    assert len(one.losses) == len(other.losses) > 0
-    assert one.losses == pytest.approx(other.losses, rel=1e-6, abs=1e-7)
-    actual, expected = _weights(one, statistics=statistics), _weights(other, statistics=statistics)
-    assert list(actual) == list(expected)
-    for name, tensor in actual.items():
-        if exactly:
-            assert torch.equal(tensor, expected[name]), name
-        else:
-            torch.testing.assert_close(tensor, expected[name], rtol=1e-5, atol=1e-7)
-
-
-def test_accumulation_trains_equally(job: Make, start: Start, model_file: Write) -> None:
-    fields = model_file(PLAIN) | {"epochs": 2}
-    single = start(job(**fields), every_step=True).completed()
-    parts = start(job(accumulation=5, **fields), every_step=True).completed()
-    _same(parts, single, exactly=False)
-
-
 VARIATIONS: dict[str, dict[str, Any]] = {
     "sgd": {},
     "adamw": {"optimizer": "adamw", "learning_rate": 0.005},
@@ -147,17 +116,8 @@ def test_two_ranks_equal_accumulation(job: Make, start: Start, model_file: Write
     alone = start(job(accumulation=2, **fields), every_step=True).completed()
     ranks = start(job(2, strategy="ddp", **fields), every_step=True).completed()
     # The running statistics are rank 0's, which has seen the first part of every batch alone.
-    _same(ranks, alone, exactly=True, statistics=model == "plain")
-    state, expected = _last(ranks)["optimizer"], _last(alone)["optimizer"]
-    assert state["schedule"] == expected["schedule"]
-    assert list(state["ema"]) == list(expected["ema"])
-    for name, average in state["ema"].items():
-        assert torch.equal(average, expected["ema"][name]) or (model != "plain" and "running" in name), name
-    for name, held in expected["state"].items():
-        assert all(torch.equal(state["state"][name][key], value) for key, value in held.items()), name
-    if model == "plain":
-        measured = [event.measures for event in ranks.of(Validation)]
-        assert measured == [pytest.approx(event.measures) for event in alone.of(Validation)]
+    assert_same_training(ranks, alone, ignore=is_statistic if model == "batchnorm" else None)
+    assert checkpoint(ranks)["optimizer"]["schedule"] == checkpoint(alone)["optimizer"]["schedule"]
 
 
 @pytest.mark.parametrize("options", some([{}, {"static_graph": True}], everyday=[{}]), ids=["", "static_graph"])
@@ -166,7 +126,7 @@ def test_accumulating_ranks_reduce_once(job: Make, start: Start, model_file: Wri
     alone = start(job(accumulation=4, **fields), every_step=True).completed()
     ranks = start(job(2, strategy="ddp", accumulation=2, **options, **fields), every_step=True).completed()
     # The gradients of four parts are added up in pairs, which rounds differently.
-    _same(ranks, alone, exactly=False, statistics=False)
+    assert_same_training(ranks, alone, 1e-5, ignore=is_statistic)
 
 
 @pytest.mark.long
@@ -181,7 +141,7 @@ def test_ranks_with_few_images_take_part(job: Make, start: Start, model_file: Wr
 
     fields = model_file(PLAIN) | {"batch_size": 2, "accumulation": 3}
     alone = start(job(**fields), every_step=True).completed()
-    _same(start(job(3, strategy="ddp", **fields), every_step=True).completed(), alone, exactly=False)
+    assert_same_training(start(job(3, strategy="ddp", **fields), every_step=True).completed(), alone, 1e-5)
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -195,7 +155,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def test_ddp_options_train_equally(job: Make, start: Start, model_file: Write, name: str) -> None:
     fields = model_file(BATCHNORM) | {"strategy": "ddp"}
     plain = start(job(2, **fields), every_step=True).completed()
-    _same(start(job(2, **fields, **OPTIONS[name]), every_step=True).completed(), plain, exactly=True)
+    assert_same_training(start(job(2, **fields, **OPTIONS[name]), every_step=True).completed(), plain)
 
 
 @pytest.mark.parametrize("compression", some(["fp16", "bf16"], everyday=["bf16"]))
@@ -209,15 +169,7 @@ def test_compressed_gradients_only_round(job: Make, start: Start, model_file: Wr
 
 def test_buffers_are_broadcast_from_rank_0(job: Make, start: Start, model_file: Write) -> None:
     group = start(job(2, strategy="ddp", **model_file(MOVING)), every_step=True).completed()
-    assert _last(group)["model"]["centre"].abs().max() > 0
-
-
-def test_ddp_refuses_sync_batchnorm_on_cpu(job: Make, start: Start) -> None:
-    group = start(job(2, strategy="ddp", sync_batchnorm=True))
-    assert group.finish() == [1, 1]
-    assert {failed.cause for failed in group.of(Failed)} == {
-        "SyncBatchNorm runs on GPUs only. Turn it off for CPU workers."
-    }
+    assert checkpoint(group)["model"]["centre"].abs().max() > 0
 
 
 def test_slow_rank_gets_smaller_share(job: Make, start: Start, model_file: Write) -> None:
@@ -231,8 +183,7 @@ def test_slow_rank_gets_smaller_share(job: Make, start: Start, model_file: Write
     (warned,) = ranks.of(Warned)
     assert (warned.code, warned.rank) == ("straggler", 1)
     assert f"It gets {100 * slow:.0f} % of every batch" in warned.message
-    assert ranks.losses == pytest.approx(alone.losses, rel=1e-5)
-    _same(ranks, alone, exactly=False)
+    assert_same_training(ranks, alone, 1e-5)
 
 
 def test_ranks_report_times_of_second_step(job: Make, start: Start, model_file: Write) -> None:
@@ -260,7 +211,7 @@ def test_ranks_share_loss_scale(job: Make, start: Start, model_file: Write, stra
     fields = model_file(LOUD) | {"precision": "fp16", "clip_norm": 0.5, "learning_rate": 0.002, "epochs": 6}
     alone = start(job(**fields), every_step=True).completed()
     ranks = start(job(2, strategy=strategy, **fields), every_step=True).completed()
-    scales = [_last(group)["optimizer"]["scaler"]["scale"] for group in (alone, ranks)]
+    scales = [checkpoint(group)["optimizer"]["scaler"]["scale"] for group in (alone, ranks)]
     assert max(scales) < 65536  # the first steps overflowed
     assert 1 / 4 <= scales[1] / scales[0] <= 4
     assert ranks.losses[0] == pytest.approx(alone.losses[0], rel=1e-3)

@@ -8,51 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from engine.contract.events import Failed, Planned, Validation, Warned
+from engine.contract.events import Failed, Planned, Warned
 from engine.contract.job import Job
 from engine.models.blocks import blocks
 from engine.strategies.sharding import separate_blocks, tied_views
+from tests.engine.strategies.comparison import assert_same_training, checkpoint
+from tests.support.cases import some
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
 WriteModel = Callable[[str], dict[str, str]]
-
-
-def checkpoint(group: Any, name: str = "last") -> Any:
-    return torch.load(group.folder / f"checkpoints/{name}.pt", weights_only=True)
-
-
-def assert_equal(actual: dict[str, Tensor], expected: dict[str, Tensor], rtol: float = 0.0) -> None:
-    """Compare names, their order and values, exactly if `rtol` is 0."""
-    assert list(actual) == list(expected)
-    for name, tensor in actual.items():
-        torch.testing.assert_close(
-            tensor, expected[name], rtol=rtol, atol=rtol / 100, msg=lambda m, n=name: f"{n}: {m}"
-        )
-
-
-def assert_same_training(group: Any, single: Any, rtol: float = 0.0) -> None:
-    """Compare losses, metrics and the contents of last.pt and best.pt."""
-    np.testing.assert_allclose(group.losses, single.losses, rtol=max(rtol, 1e-6))
-    for one, other in zip(group.of(Validation), single.of(Validation), strict=True):
-        assert one.measures == pytest.approx(other.measures, rel=max(rtol, 1e-6), abs=1e-7)  # fp32 resolves 1.2e-7
-    actual, expected = checkpoint(group), checkpoint(single)
-    assert_equal(actual["model"], expected["model"], rtol)
-    assert list(actual["optimizer"]["state"]) == list(expected["optimizer"]["state"])
-    for name, state in actual["optimizer"]["state"].items():
-        assert_equal(state, expected["optimizer"]["state"][name], rtol)
-    assert_equal(actual["optimizer"]["ema"], expected["optimizer"]["ema"], rtol)
-    assert_equal(checkpoint(group, "best"), checkpoint(single, "best"), rtol)
-
-
-def test_fsdp_two_ranks_are_exact(job: Make, start: Start) -> None:
-    single = start(job(accumulation=2, epochs=5), every_step=True).completed()
-    group = start(job(cpus=2, strategy="fsdp", epochs=5), every_step=True).completed()
-    assert len(single.losses) == 30
-    assert single.losses[-1] < single.losses[0]
-    assert_same_training(group, single)
 
 
 BLOCKS = """
@@ -93,35 +60,46 @@ FORWARD = "        return self.last(self.blocks(self.first(x.flatten(1))))\n"
 assert FORWARD in BLOCKS
 LAYER_NORM = BLOCKS.replace("NORM", "LayerNorm")
 BATCH_NORM = BLOCKS.replace("NORM", "BatchNorm1d")
-
-
-@pytest.mark.parametrize(
-    ("fields", "rtol"),
-    [
-        pytest.param({"activation_checkpointing": True}, 0.0, marks=pytest.mark.long),
-        ({"optimizer": "adamw", "schedule": "onecycle", "learning_rate": 0.003, "ema_decay": 0.9}, 0.0),
-        # The norm of all gradients is the root of the shards' sums of squares, which are rounded by themselves.
-        pytest.param({"clip_norm": 0.3}, 1e-5, marks=pytest.mark.long),
-    ],
-    ids=["checkpointing", "adamw-averaged", "clipped"],
+TWO_VALUES_EACH = BATCH_NORM.replace(
+    "self.norm(self.one(x))", "self.norm(self.one(x)[..., None].repeat(1, 1, 2))[..., 0]"
 )
-def test_fsdp_blocks_train_equally(
-    job: Make, start: Start, model_file: WriteModel, fields: dict[str, Any], rtol: float
-) -> None:
-    fields = {"epochs": 2} | fields | model_file(LAYER_NORM)
-    single = start(job(accumulation=2, **fields), every_step=True).completed()
-    group = start(job(cpus=2, strategy="fsdp", **fields), every_step=True).completed()
-    assert_same_training(group, single, rtol)
+FSDP: dict[str, Any] = {"strategy": "fsdp", "cpus": 2}
+DDP: dict[str, Any] = {"strategy": "ddp", "cpus": 2}
+IN_PARTS: dict[str, Any] = {"accumulation": 2}
+"""A single device that gets the parts of two ranks in sequence."""
+
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], float]] = {
+    "checkpointing": (LAYER_NORM, FSDP, IN_PARTS, {"activation_checkpointing": True}, 0.0),
+    "adamw, averaged": (
+        LAYER_NORM, FSDP, IN_PARTS,
+        {"optimizer": "adamw", "schedule": "onecycle", "learning_rate": 0.003, "ema_decay": 0.9}, 0.0,
+    ),
+    # The norm of all gradients is the root of the shards' sums of squares, each of which is rounded.
+    "clipped": (LAYER_NORM, FSDP, IN_PARTS, {"clip_norm": 0.3}, 1e-5),
+    "fp16": (LAYER_NORM, FSDP, IN_PARTS, {"precision": "fp16"}, 1e-4),
+    "batchnorm": (BATCH_NORM, FSDP, DDP, {}, 0.0),
+    "unequal": (LAYER_NORM, FSDP | {"cpus": 3}, {}, {"batch_size": 13}, 1e-4),
+    "empty ranks": (LAYER_NORM, FSDP | {"cpus": 3}, {}, {"batch_size": 2}, 1e-4),
+    "empty chunks": (LAYER_NORM, FSDP | {"accumulation": 5}, {}, {}, 1e-4),
+    "empty chunks, batchnorm": (TWO_VALUES_EACH, FSDP, DDP, {"batch_size": 6, "accumulation": 5}, 1e-4),
+    "replicas": (
+        LAYER_NORM, {"strategy": "hsdp", "cpus": 4, "replicas": 2}, {"accumulation": 4},
+        {"clip_norm": 0.5, "ema_decay": 0.9}, 1e-4,
+    ),
+}  # fmt: skip
+"""Model, sharded setup, setup to compare with, fields of both jobs, and the relative tolerance of weights."""
 
 
-def test_fsdp_shares_tied_weights(job: Make, start: Start, model_file: WriteModel) -> None:
-    common = "self.blocks[2].one.weight = self.blocks[0].one.weight"
-    fields = {"epochs": 2} | model_file(LAYER_NORM.replace("self.alias", f"{common}; self.alias"))
-    single = start(job(accumulation=2, **fields), every_step=True).completed()
-    group = start(job(cpus=2, strategy="fsdp", **fields), every_step=True).completed()
-    assert_same_training(group, single, 1e-5)
-    state = checkpoint(group)["model"]
-    assert torch.equal(state["blocks.0.one.weight"], state["blocks.2.one.weight"])
+@pytest.mark.parametrize("case", some(CASES, everyday=["adamw, averaged"]))
+def test_fsdp_trains_equally(job: Make, start: Start, model_file: WriteModel, case: str) -> None:
+    text, sharded, reference, fields, rtol = CASES[case]
+    fields = {"epochs": 2} | fields | model_file(text)
+    expected = start(job(**fields | reference), every_step=True).completed()
+    group = start(job(**fields | sharded), every_step=True).completed()
+    assert_same_training(group, expected, rtol)
+    assert checkpoint(group)["optimizer"].get("scaler") == checkpoint(expected)["optimizer"].get("scaler")
+    if rtol == 0.0:
+        torch.testing.assert_close(checkpoint(group, "best"), checkpoint(expected, "best"), rtol=0.0, atol=0.0)
 
 
 @pytest.mark.long
@@ -148,71 +126,6 @@ def test_fsdp_unused_layers_match_ddp(job: Make, start: Start, model_file: Write
     ].keys() - {"alias.weight", "alias.bias"}
 
 
-@pytest.mark.long
-def test_fsdp_batchnorm_matches_ddp(job: Make, start: Start, model_file: WriteModel) -> None:
-    fields = {"epochs": 2} | model_file(BATCH_NORM)
-    ddp = start(job(cpus=2, strategy="ddp", **fields), every_step=True).completed()
-    group = start(job(cpus=2, strategy="fsdp", **fields), every_step=True).completed()
-    assert_same_training(group, ddp)
-    assert int(checkpoint(group)["model"]["blocks.1.norm.num_batches_tracked"]) == 12
-
-
-@pytest.mark.parametrize(
-    ("cpus", "fields"),
-    [
-        pytest.param(3, {"batch_size": 13}, marks=pytest.mark.long),
-        pytest.param(3, {"batch_size": 2, "epochs": 1}, marks=pytest.mark.long),
-        pytest.param(2, {"accumulation": 5}, marks=pytest.mark.long),
-    ],
-    ids=["unequal", "empty", "empty-chunks"],
-)
-def test_fsdp_unequal_shares_train_equally(
-    job: Make, start: Start, model_file: WriteModel, cpus: int, fields: dict[str, Any]
-) -> None:
-    fields = {"epochs": 2} | fields | model_file(LAYER_NORM)
-    single = start(job(**fields), every_step=True).completed()
-    group = start(job(cpus=cpus, strategy="fsdp", **fields), every_step=True).completed()
-    assert_same_training(group, single, 1e-4)
-
-
-@pytest.mark.long
-def test_fsdp_empty_chunks_keep_batchnorm(job: Make, start: Start, model_file: WriteModel) -> None:
-    wider = "self.norm(self.one(x)[..., None].repeat(1, 1, 2))[..., 0]"  # two values of each image
-    fields = {"batch_size": 6, "accumulation": 5} | model_file(BATCH_NORM.replace("self.norm(self.one(x))", wider))
-    group = start(job(cpus=2, strategy="fsdp", **fields), every_step=True).completed()
-    ddp = start(job(cpus=2, strategy="ddp", **fields), every_step=True).completed()
-    assert_same_training(group, ddp, 1e-4)
-
-
-@pytest.mark.long
-def test_hsdp_replicas_are_exact(job: Make, start: Start, model_file: WriteModel) -> None:
-    fields = {"epochs": 2, "clip_norm": 0.5, "ema_decay": 0.9} | model_file(LAYER_NORM)
-    single = start(job(accumulation=4, **fields), every_step=True).completed()
-    group = start(job(cpus=4, strategy="hsdp", replicas=2, **fields), every_step=True).completed()
-    assert_same_training(group, single, 1e-4)
-
-
-@pytest.mark.long
-def test_fsdp_checkpoint_loads_elsewhere(job: Make, start: Start, model_file: WriteModel) -> None:
-    fields = {"optimizer": "adamw", "learning_rate": 0.003, "schedule": "none", "ema_decay": 0.9}
-    fields |= model_file(LAYER_NORM)
-    straight = start(job(accumulation=2, epochs=4, **fields), every_step=True).completed()
-    losses = []
-    before: dict[str, Any] = {}
-    legs = [("fsdp", 2, 1), ("single", 1, 2), ("fsdp", 2, 1), ("ddp", 2, 1)]
-    for epochs, (strategy, cpus, accumulation) in enumerate(legs, 1):
-        one = job(cpus=cpus, strategy=strategy, accumulation=accumulation, epochs=epochs, **fields, **before)
-        leg = start(one, every_step=True).completed()
-        losses += leg.losses
-        before = {"resume_from": str(leg.folder / "checkpoints/last.pt")}
-    np.testing.assert_allclose(losses, straight.losses, rtol=1e-6)
-    actual, expected = checkpoint(leg), checkpoint(straight)
-    assert_equal(actual["model"], expected["model"])
-    for name, state in actual["optimizer"]["state"].items():
-        assert_equal(state, expected["optimizer"]["state"][name])
-    assert_equal(actual["optimizer"]["ema"], expected["optimizer"]["ema"])
-
-
 def test_fsdp_bf16_keeps_fp32_shards(job: Make, start: Start, model_file: WriteModel) -> None:
     with_buffer = BATCH_NORM.replace("self.alias =", 'self.register_buffer("shift", torch.ones(64)); self.alias =')
     fields = model_file(with_buffer.replace("self.last(self.blocks(", "self.last(self.shift + self.blocks("))
@@ -223,15 +136,6 @@ def test_fsdp_bf16_keeps_fp32_shards(job: Make, start: Start, model_file: WriteM
     state = checkpoint(group)
     assert {tensor.dtype for tensor in state["model"].values()} == {torch.float32, torch.int64}
     assert {s["momentum_buffer"].dtype for s in state["optimizer"]["state"].values()} == {torch.float32}
-
-
-@pytest.mark.long
-def test_fsdp_fp16_scales_loss(job: Make, start: Start, model_file: WriteModel) -> None:
-    fields = {"precision": "fp16", "epochs": 2} | model_file(LAYER_NORM)
-    single = start(job(accumulation=2, **fields), every_step=True).completed()
-    group = start(job(cpus=2, strategy="fsdp", **fields), every_step=True).completed()
-    assert_same_training(group, single, 1e-4)
-    assert checkpoint(group)["optimizer"]["scaler"] == checkpoint(single)["optimizer"]["scaler"]
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp", pytest.param("zero1", marks=pytest.mark.long)])

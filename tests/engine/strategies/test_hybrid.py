@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from engine.contract.events import Planned, ScheduleTraced, Validation
 from engine.contract.job import Job
 from engine.tasks.registry import TASKS
+from tests.engine.strategies.comparison import assert_same_training, checkpoint
 from tests.support.cases import some
 
 Make = Callable[..., Job]
@@ -41,15 +42,8 @@ def test_hybrid_trains_equally(
     group = start(
         job(cpus=4, strategy="ddp_pipeline", pipeline_schedule=schedule, microbatches=4, **fields), every_step=True
     ).completed()
-    np.testing.assert_allclose(group.losses, single.losses, rtol=1e-5)
-    actual, expected = (torch.load(each.folder / "checkpoints/last.pt", weights_only=True) for each in (group, single))
-    assert list(actual["model"]) == list(expected["model"])
-    for name, tensor in actual["model"].items():
-        torch.testing.assert_close(tensor, expected["model"][name], rtol=1e-4, atol=1e-6)
-    for key in ("state", "ema"):
-        assert set(actual["optimizer"][key]) == set(expected["optimizer"][key]) == set(actual["model"])
-    for one, another in zip(group.of(Validation), single.of(Validation), strict=True):
-        assert one.measures == pytest.approx(another.measures, rel=1e-4)
+    assert_same_training(group, single, 1e-4)
+    assert set(checkpoint(group)["optimizer"]["state"]) == set(checkpoint(group)["model"])
     (planned,) = group.of(Planned)
     event, *_ = group.of(ScheduleTraced, 0)
     assert len(event.ranks) == len(planned.cut.devices) == 2
@@ -72,10 +66,7 @@ def test_hybrid_replica_without_images(
         job(cpus=4, strategy="ddp_pipeline", pipeline_schedule=schedule, microbatches=3, **fields), every_step=True
     ).completed()
     assert len(single.losses) == 3
-    np.testing.assert_allclose(group.losses, single.losses, rtol=1e-5)
-    for one, another in zip(group.of(Validation), single.of(Validation), strict=True):
-        assert one.images == 2
-        assert one.measures == pytest.approx(another.measures, rel=1e-4)
+    assert_same_training(group, single, 1e-4)
 
 
 def test_hybrid_replicas_share_statistics(

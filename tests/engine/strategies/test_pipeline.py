@@ -7,14 +7,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
-from engine.contract.events import Failed, Planned, ScheduleTraced, Validation
+from engine.contract.events import Failed, Planned, ScheduleTraced
 from engine.contract.job import Job
-from engine.contract.worker import WorkerSpec
-from engine.strategies import STRATEGIES, StrategyError
+from tests.engine.strategies.comparison import assert_same_training, checkpoint
 from tests.support.cases import some
 
 Make = Callable[..., Job]
@@ -24,7 +21,6 @@ ModelFile = Callable[[str], dict[str, str]]
 SCHEDULES = ("gpipe", "1f1b", "interleaved_1f1b", "zb1p", "zbv")
 EVERYDAY = some(SCHEDULES, everyday=("zbv",))
 """Schedule of the everyday suite, with two stages per rank, which covers most code."""
-ONE_STAGE_EACH = ("gpipe", "1f1b", "zb1p")
 
 NORMS = """
 from torch import nn
@@ -65,44 +61,6 @@ FAMILIES = {
 }
 
 
-def state_of(group: Any, kind: str = "last") -> dict[str, Any]:
-    content: dict[str, Any] = torch.load(group.folder / f"checkpoints/{kind}.pt", weights_only=True)
-    return content
-
-
-def assert_same_training(group: Any, other: Any, *, weights_rtol: float = 0.0) -> None:
-    """Compare bit by bit, except for losses, whose parts are summed in another order."""
-    np.testing.assert_allclose(group.losses, other.losses, rtol=1e-6)
-    actual, expected = state_of(group), state_of(other)
-    assert list(actual["model"]) == list(expected["model"])
-    assert set(actual["optimizer"]["state"]) == set(expected["optimizer"]["state"])
-    close = {"rtol": weights_rtol, "atol": weights_rtol / 100}
-    torch.testing.assert_close(actual["model"], expected["model"], **close)
-    torch.testing.assert_close(actual["optimizer"]["state"], expected["optimizer"]["state"], **close)
-    for one, another in zip(group.of(Validation), other.of(Validation), strict=True):
-        assert one.measures == pytest.approx(another.measures, rel=1e-6 + weights_rtol)
-
-
-@pytest.mark.parametrize("schedule", EVERYDAY)
-def test_pipeline_schedules_train_equally(job: Make, start: Start, model_file: ModelFile, schedule: str) -> None:
-    fields = {**model_file(NORMS), "epochs": 2, "clip_norm": 0.5, "ema_decay": 0.9}
-    single = start(job(accumulation=4, **fields), every_step=True).completed()
-    piped = start(
-        job(cpus=2, strategy="pipeline", pipeline_schedule=schedule, microbatches=4, **fields), every_step=True
-    ).completed()
-    # The norm of all gradients is added up by stages, which rounds otherwise.
-    np.testing.assert_allclose(piped.losses, single.losses, rtol=1e-5)
-    actual, expected = state_of(piped), state_of(single)
-    for mine, its in ((actual["model"], expected["model"]), (actual["optimizer"]["ema"], expected["optimizer"]["ema"])):
-        assert set(mine) == set(its)
-        assert mine
-        for name, tensor in mine.items():
-            torch.testing.assert_close(tensor, its[name], rtol=1e-4, atol=1e-6)
-    for one, another in zip(piped.of(Validation), single.of(Validation), strict=True):
-        assert one.images == another.images == 21
-        assert one.measures == pytest.approx(another.measures, rel=1e-4)
-
-
 @pytest.mark.parametrize(
     ("family", "schedule"),
     [
@@ -125,7 +83,7 @@ def test_pipeline_trains_model_families_exactly(
     piped = start(
         job(cpus=2, strategy="pipeline", pipeline_schedule=schedule, microbatches=4, **fields), every_step=True
     ).completed()
-    assert_same_training(piped, single, weights_rtol=1e-4 if family == "convnext" else 0.0)
+    assert_same_training(piped, single, rtol=1e-4 if family == "convnext" else 0.0)
 
 
 @pytest.mark.parametrize("schedule", EVERYDAY)
@@ -154,8 +112,8 @@ def test_pipeline_shares_loss_scale(job: Make, start: Start, model_file: ModelFi
         job(cpus=2, strategy="pipeline", pipeline_schedule=schedule, microbatches=4, **fields), every_step=True
     ).completed()
     assert_same_training(piped, single)
-    assert state_of(piped)["optimizer"]["scaler"] == state_of(single)["optimizer"]["scaler"]
-    assert state_of(piped)["optimizer"]["scaler"]["scale"] > 1
+    assert checkpoint(piped)["optimizer"]["scaler"] == checkpoint(single)["optimizer"]["scaler"]
+    assert checkpoint(piped)["optimizer"]["scaler"]["scale"] > 1
 
 
 @pytest.mark.long
@@ -181,27 +139,7 @@ def test_pipeline_leaves_frozen_stage(job: Make, start: Start, model_file: Model
         job(cpus=2, strategy="pipeline", pipeline_schedule=schedule, microbatches=4, **fields), every_step=True
     ).completed()
     assert_same_training(piped, single)
-    assert "0.0.weight" not in state_of(piped)["optimizer"]["state"]
-
-
-@pytest.mark.long
-def test_pipeline_resumes_under_other_schedules(job: Make, start: Start, model_file: ModelFile) -> None:
-    fields = {**model_file(NORMS), "ema_decay": 0.9, "schedule": "none"}
-    uninterrupted = start(job(accumulation=4, epochs=4, **fields)).completed()
-    settings: list[dict[str, Any]] = [
-        {"cpus": 2, "strategy": "pipeline", "pipeline_schedule": "zbv", "microbatches": 4},
-        {"accumulation": 4},
-        {"cpus": 2, "strategy": "pipeline", "pipeline_schedule": "interleaved_1f1b", "microbatches": 4},
-        {"cpus": 2, "strategy": "pipeline", "pipeline_schedule": "1f1b", "microbatches": 4},
-    ]
-    last = ""
-    for epochs, setting in enumerate(settings, start=1):
-        group = start(job(epochs=epochs, resume_from=last, **fields, **setting)).completed()
-        last = str(group.folder / "checkpoints/last.pt")
-    actual, expected = state_of(group), state_of(uninterrupted)
-    for mine, its in ((actual["model"], expected["model"]), (actual["optimizer"]["ema"], expected["optimizer"]["ema"])):
-        for name, tensor in mine.items():
-            torch.testing.assert_close(tensor, its[name], rtol=1e-5, atol=1e-6)
+    assert "0.0.weight" not in checkpoint(piped)["optimizer"]["state"]
 
 
 @pytest.mark.parametrize("schedule", EVERYDAY)
@@ -243,21 +181,3 @@ def test_pipeline_uses_given_cuts(job: Make, start: Start, model_file: ModelFile
     (planned,) = group.of(Planned)
     assert planned.cut.cuts == ("_1_2",)
     assert not planned.cut.chosen
-
-
-@pytest.mark.parametrize(
-    ("fields", "text"),
-    [
-        ({"microbatches": 5}, "equal microbatches"),
-        ({"accumulation": 5}, "equal microbatches"),
-        ({"pipeline_schedule": "1f1b", "microbatches": 1}, "can't run with 1 microbatches"),
-        ({"pipeline_schedule": "zb1p", "activation_checkpointing": True}, "Choose 1F1B"),
-    ],
-)
-def test_pipeline_refuses_unsupported_jobs(job: Make, fields: dict[str, Any], text: str) -> None:
-    requested = job(cpus=2, strategy="pipeline", **fields)
-    spec = WorkerSpec(
-        run_folder="", job=requested, rank=0, world_size=2, devices=requested.parallel.devices, rendezvous="", threads=1
-    )
-    with pytest.raises(StrategyError, match=text):
-        STRATEGIES["pipeline"](spec).setup()

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from engine.contract.events import Failed, LogLine, Validation
+from engine.contract.events import Failed, LogLine
 from engine.contract.job import Job
 from engine.optim.shards import pack_qkv, unpack_qkv
 from engine.strategies.layer_split import layer_pairs
+from tests.engine.strategies.comparison import assert_same_training
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
@@ -69,18 +69,9 @@ def test_tensor_parallel_trains_equally(
     fields |= model_file(HEADS if cpus == 2 else HEADS.replace("0.1", "0.0"))
     single = start(job(**fields), every_step=True).completed()
     group = start(job(cpus=cpus, strategy=strategy, **fields), every_step=True).completed()
-    np.testing.assert_allclose(group.losses, single.losses, rtol=1e-5)
+    assert_same_training(group, single, 1e-3, losses_rtol=1e-5)
     (remark,) = [line.text for line in group.of(LogLine) if "divided among" in line.text]
     assert remark.startswith("2 MLPs and the heads of 2 attention layers are divided among 2 devices, ")
-    for one, other in zip(group.of(Validation), single.of(Validation), strict=True):
-        assert one.measures == pytest.approx(other.measures, rel=1e-5)
-    actual, expected = (torch.load(each.folder / "checkpoints/last.pt", weights_only=True) for each in (group, single))
-    assert list(actual["model"]) == list(expected["model"])
-    states = [(each["model"], each["optimizer"]["ema"], each["optimizer"]["state"]) for each in (actual, expected)]
-    for one, other in zip(*states, strict=True):
-        assert one.keys() == other.keys()
-        for name, value in other.items():
-            torch.testing.assert_close(one[name], value, rtol=1e-3, atol=1e-5, msg=lambda text, n=name: f"{n}: {text}")
 
 
 def test_tensor_parallel_refuses_indivisible_model(job: Make, start: Start, model_file: WriteModel) -> None:

@@ -4,63 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pytest
-import torch
-
-from engine.contract.events import ClassMeasures, EpochStarted, LogLine, StepMetrics, Validation
+from engine.contract.events import ClassMeasures, EpochStarted, LogLine, Validation
 from engine.contract.job import Job
 from tests.engine.conftest import make_images
-from tests.support.same_states import differences
 from tests.support.worker_group import WorkerGroup
 
 Make = Callable[..., Job]
 Start = Callable[..., WorkerGroup]
-ALL: dict[str, Any] = {
-    "epochs": 3, "batch_size": 24, "checkpoint_steps": 1, "keep_checkpoints": 100, "mixup": 0.3, "cutmix": 0.7,
-    "label_smoothing": 0.1, "class_weights": "balanced", "oversample": True, "freeze_epochs": 1,
-    "augmentation": "light",
-}  # fmt: skip
-
-
-def content(group: WorkerGroup, name: str = "last.pt") -> dict[str, Any]:
-    found: dict[str, Any] = torch.load(group.folder / "checkpoints" / name, weights_only=True)
-    return found
-
-
-@pytest.mark.parametrize(
-    ("strategy", "cpus", "fields"),
-    [
-        ("single", 1, {"model": "mnist_cnn"}),
-        pytest.param("ddp", 2, {"model": "resnet18", "image_size": 32}, marks=pytest.mark.long),
-        pytest.param("fsdp", 2, {"model": "resnet18", "image_size": 32}, marks=pytest.mark.long),
-        pytest.param("pipeline", 2, {"model": "resnet18", "image_size": 32, "microbatches": 2}, marks=pytest.mark.long),
-    ],
-)
-def test_resume_is_exact_around_unfreezing(
-    job: Make, start: Start, strategy: str, cpus: int, fields: dict[str, Any]
-) -> None:
-    given = ALL | {"cpus": cpus, "strategy": strategy} | fields
-    uninterrupted = start(job(**given), every_step=True).completed(300)
-    assert any("All layers are trained from epoch 2 on" in line.text for line in uninterrupted.of(LogLine))
-    first = content(uninterrupted, "epoch-1-step-1.pt")["model"]
-    frozen = content(uninterrupted, "epoch-1-step-3.pt")["model"]
-    ended = content(uninterrupted)["model"]
-    head = differences(first, frozen)
-    assert 1 <= len(head) <= 2
-    assert len(differences(first, ended)) == len(first)
-    for name in ("epoch-1-step-2.pt", "epoch-2-step-5.pt"):
-        step = int(name.partition("step-")[2].partition(".")[0])
-        rest = start(
-            job(**given, resume_from=str(uninterrupted.folder / "checkpoints" / name)), every_step=True
-        ).completed(300)
-        assert [metrics.step for metrics in rest.of(StepMetrics)] == list(range(step + 1, 10))
-        assert rest.losses == uninterrupted.losses[step:]
-        actual, expected = content(rest), content(uninterrupted)
-        for each in (actual, expected):
-            each["job"].pop("resume_from")
-        assert not differences(actual, expected)
 
 
 def test_early_stopped_run_resumes_with_more_patience(job: Make, start: Start) -> None:

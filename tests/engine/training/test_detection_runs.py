@@ -99,23 +99,3 @@ def test_detection_matches_pycocotools(start: Start, discs: Path, strategy: str)
     plain.load_state_dict(state)
     assert validation.measures["map"] > 0.0001
     assert coco_mean(discs, plain) == pytest.approx(validation.measures["map"], abs=1e-6)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("strategy", "cpus"), [("single", 1), ("ddp", 2), ("fsdp", 2)])
-def test_instance_masks_under_strategies(start: Start, tmp_path: Path, strategy: str, cpus: int) -> None:
-    folder = make_outlined(tmp_path / "data", {"train": 8, "val": 3}, SIDE)
-    given = {"task": "instance_segmentation", "model": "maskrcnn", "encoder": SMALL, "batch_size": 4}
-    group = start(job(folder, cpus, strategy=strategy, **given), every_step=True).completed(170)
-    losses = [event.loss for event in group.of(StepMetrics)]
-    assert len(losses) == 2
-    assert np.isfinite(losses).all()
-    (validation,) = group.of(Validation)
-    assert validation.images == 3
-    expected = {f"{kind}_{name}" for kind in ("mask", "box") for name in ("map", "ap50", "ap75")}
-    assert set(validation.measures) == expected
-    assert {sample.truth_words for sample in group.of(Predicted)[-1].samples} <= {
-        f"{red}{green}".strip(", ")
-        for red in ("", "1 red, ", "2 red, ", "3 red, ")
-        for green in ("", "1 green", "2 green", "3 green")
-    }

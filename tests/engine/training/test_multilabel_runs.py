@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from engine.contract.events import ClassMeasures, Planned, Predicted, StepMetrics, Validation
+from engine.contract.events import ClassMeasures, Planned, Predicted, Validation
 from engine.contract.job import Job
 from tests.support.worker_group import WorkerGroup
 
@@ -56,25 +56,3 @@ def test_multilabel_learns_each_label(start: Start, lights: Path) -> None:
     row = next(row for row in rows if row.startswith(Path(first.name).name))
     shining = [name for name, flag in zip(LABELS, row.split(",")[1:], strict=True) if flag == "1"]
     assert first.truth_words == (", ".join(shining) or "no label")
-
-
-@pytest.mark.parametrize(
-    ("strategy", "cpus", "fields"),
-    [
-        pytest.param("ddp", 2, {}, marks=pytest.mark.long),
-        pytest.param("pipeline", 2, {"microbatches": 2}, marks=pytest.mark.long),
-        pytest.param("pipeline", 2, {"microbatches": 2, "mixup": 0.2, "task": "multilabel"}, marks=pytest.mark.long),
-        pytest.param("fsdp", 2, {}, marks=pytest.mark.long),
-    ],
-)
-def test_multilabel_under_every_strategy(
-    start: Start, lights: Path, strategy: str, cpus: int, fields: dict[str, Any]
-) -> None:
-    single = start(job(lights, epochs=2), every_step=True).completed()
-    group = start(job(lights, cpus, epochs=2, strategy=strategy, **fields), every_step=True).completed()
-    if "mixup" not in fields:
-        actual, expected = ([event.loss for event in each.of(StepMetrics)] for each in (group, single))
-        assert actual == pytest.approx(expected, rel=1e-3)
-        actual, expected = (list(each.of(Validation)[-1].measures.values()) for each in (group, single))
-        assert actual == pytest.approx(expected, rel=1e-2)
-    assert group.of(Validation)[-1].images == 21

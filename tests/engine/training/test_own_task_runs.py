@@ -63,16 +63,6 @@ def test_example_task_learns_and_loads_plainly(start: Start, things: Path) -> No
     assert all((group.folder / sample.prediction_png).is_file() for sample in samples)
 
 
-@pytest.mark.long
-def test_example_task_trains_equally_on_two_ranks(start: Start, things: Path) -> None:
-    file = job(things).model.name
-    single = start(job(things, Path(file), epochs=1), every_step=True).completed(150)
-    parts = start(job(things, Path(file), 2, strategy="ddp", epochs=1), every_step=True).completed(150)
-    first = [group.of(StepMetrics)[0].loss for group in (single, parts)]
-    assert first[0] == pytest.approx(first[1], rel=0.2)  # BatchNorm sees half of the batch
-    assert parts.of(Validation)[0].images == 24
-
-
 def test_failure_of_task_file_has_its_line(start: Start, things: Path, tmp_path: Path) -> None:
     text = EXAMPLE.read_text().replace("return (inputs.flip(3)", "return (inputs.flipped(3)")
     text = text.replace("< 0.5 else inputs)", "< 1.5 else inputs)")

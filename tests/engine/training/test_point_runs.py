@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from engine.contract.events import Chosen, ClassMeasures, Planned, Predicted, StepMetrics, Validation, Warned
+from engine.contract.events import Chosen, ClassMeasures, Planned, Predicted, Validation, Warned
 from engine.contract.job import Job
 from engine.data.datasets.open_splits import open_splits
 from engine.data.datasets.samples import SampleSet
@@ -81,41 +81,6 @@ def test_pointcnn_learns_and_loads_plainly(start: Start, scenes: Path) -> None:
         drawn = (truth != BACKGROUND).any(2)
         assert np.array_equal((found != BACKGROUND).any(2), drawn)
         assert (truth == found).all(2)[drawn].mean() > 0.7  # nothing but floor is about half
-
-
-@pytest.mark.parametrize(
-    ("strategy", "cpus"),
-    [
-        pytest.param("ddp", 2, marks=pytest.mark.long),
-        pytest.param("fsdp", 2, marks=pytest.mark.long),
-        pytest.param("hsdp", 4, marks=pytest.mark.long),
-        pytest.param("ddp", 7, marks=pytest.mark.long),
-    ],
-)
-def test_points_train_under_every_strategy(start: Start, scenes: Path, strategy: str, cpus: int) -> None:
-    """Train with seven workers and batches of six, so that some have no sample."""
-    single = start(job(scenes, seed=3), every_step=True).completed(150)
-    group = start(job(scenes, cpus, strategy=strategy, seed=3), every_step=True).completed(150)
-    # The first step's loss is taken before any weight has changed; BatchNorm sees parts of the batch.
-    first, same = (each.of(StepMetrics)[0].loss for each in (group, single))
-    assert first == pytest.approx(same, rel=0.2)
-    (validation,) = group.of(Validation)
-    assert validation.images == 12
-    assert set(validation.measures) == {"miou", "mean_f1", "point_accuracy", "loss"}
-    assert sum(map(sum, group.of(ClassMeasures)[-1].confusion)) == 3 * 600
-
-
-@pytest.mark.long
-def test_points_resume_with_the_same_samples(start: Start, scenes: Path) -> None:
-    given = {"epochs": 2, "augmentation": "light", "schedule": "none", "cpu_threads": 1}
-    uninterrupted = start(job(scenes, **given), every_step=True).completed(150)
-    first = start(job(scenes, **(given | {"epochs": 1})), every_step=True).completed(150)
-    rest = start(
-        job(scenes, **given, resume_from=str(first.folder / "checkpoints/last.pt")), every_step=True
-    ).completed(150)
-    steps = {event.step: event.loss for event in uninterrupted.of(StepMetrics)}
-    assert [event.loss for event in rest.of(StepMetrics)] == [steps[event.step] for event in rest.of(StepMetrics)]
-    assert len(rest.of(StepMetrics)) == len(steps) // 2
 
 
 def test_broken_cloud_is_reported_and_replaced(start: Start, tmp_path: Path) -> None:

@@ -6,16 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from PIL import Image
-from torch import nn
 
 from engine.contract.events import ClassMeasures, Failed, Predicted, StepMetrics, Validation
 from engine.contract.job import Job
-from engine.models.encoders import IMAGENET
-from engine.tasks.roads.networks import LinkNetMTL, StackHourglassNetMTL, unpack
 from tests.support.consent import agreed
 from tests.support.lines import make_lined
 from tests.support.masks import make_masked
@@ -39,22 +34,6 @@ def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
         "devices": ("cpu",) * cpus,
     }  # fmt: skip
     return Job.from_fields(**(given | fields))
-
-
-def iou(folder: Path, model: nn.Module, best: Path) -> float:
-    """Return the IoU of `model` with the weights in `best` on the validation images, pixel by pixel."""
-    model.eval()
-    model.load_state_dict(torch.load(best, weights_only=True))
-    mean, std = (torch.tensor(each)[:, None, None] for each in IMAGENET)
-    both = either = 0
-    for path in sorted((folder / "images/val").iterdir()):
-        image = torch.from_numpy(np.asarray(Image.open(path)).copy()).permute(2, 0, 1) / 255
-        with torch.no_grad():
-            found = unpack(model(((image - mean) / std)[None]), SIDE)[0][0, :2].argmax(0).numpy() == 1
-        true = np.asarray(Image.open(folder / "masks/val" / path.name)) == 255
-        both += np.sum(found & true)
-        either += np.sum(found | true)
-    return float(both / either)
 
 
 MODEL = """
@@ -84,32 +63,6 @@ def test_roads_learn_lines_and_directions(start: Start, lines: Path, tmp_path: P
         assert sample.truth_words.startswith("Lines on ")
         with Image.open(group.folder / sample.prediction_png) as drawn:
             assert drawn.size == (SIDE, SIDE)
-
-
-@pytest.mark.parametrize(
-    ("strategy", "cpus", "fields"),
-    [
-        pytest.param("ddp", 2, {}, marks=pytest.mark.long),
-        pytest.param("ddp", 2, {"model": "hourglass_mtl"}, marks=pytest.mark.long),
-        pytest.param("fsdp", 2, {}, marks=pytest.mark.long),
-        pytest.param("model_parallel", 2, {}, marks=pytest.mark.long),
-        pytest.param("pipeline", 2, {"microbatches": 2}, marks=pytest.mark.long),
-    ],
-)
-def test_roads_train_under_every_strategy(
-    start: Start, lines: Path, strategy: str, cpus: int, fields: dict[str, Any]
-) -> None:
-    single = start(job(lines, seed=3, **fields | {"microbatches": 1}), every_step=True).completed(150)
-    group = start(job(lines, cpus, strategy=strategy, seed=3, **fields), every_step=True).completed(150)
-    # The first step's loss is taken before any weight has changed; BatchNorm sees parts of the batch under most.
-    first, same = (each.of(StepMetrics)[0].loss for each in (group, single))
-    assert first == pytest.approx(same, rel=1e-5 if strategy == "model_parallel" else 0.15)
-    (validation,) = group.of(Validation)
-    assert validation.images == 10
-    assert set(validation.measures) == {"iou", "relaxed_iou", "f1", "orientation", "loss"}
-    network = StackHourglassNetMTL(2, 37, 3) if "model" in fields else LinkNetMTL("resnet18", 2, 37, 3)
-    best = iou(lines, network, group.folder / "checkpoints/best.pt")
-    assert best == pytest.approx(validation.measures["iou"], abs=1e-6)
 
 
 def test_roads_refuse_masks_of_several_classes(start: Start, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from engine.contract.events import Chosen
 from engine.contract.job import Job
-from tests.gpu.hooks import MODE, STEPS, seen
+from tests.gpu.hooks import MODE, STEPS, recorded
 from tests.gpu.jobs import SMALL, by_class, model_file
 from tests.gpu.proof import Proof, Skipped, prove
 from tests.support.timed_runs import make_images
@@ -48,7 +48,7 @@ def used(proof: Proof, *, mode: str) -> None:
     eager = proof.run(_job(proof, compile="off"), prepare=COUNT, environment={STEPS: "5,10"})
     variables = {STEPS: "5,10", MODE: mode}
     compiled = proof.run(_job(proof), seconds=150, prepare=COUNT, environment=variables)
-    usual, found = seen(eager.folder), seen(compiled.folder)
+    usual, found = recorded(eager.folder), recorded(compiled.folder)
     proof.claim(f"{mode}: steps go through what was compiled", all(each["regions"] for each in found), str(found))
     if not proof.rehearsing:
         kernels = [statistics.mean(each["kernels"] for each in counts) for counts in (found, usual)]
@@ -70,7 +70,7 @@ def unfrozen(proof: Proof) -> None:
     eager = proof.run(_job(proof, compile="off", **frozen))
     job = _job(proof, compile="on", **frozen)
     compiled = proof.run(job, seconds=150, prepare=COUNT, environment={STEPS: "4,10"})
-    before, after = seen(compiled.folder)
+    before, after = recorded(compiled.folder)
     proof.claim("frozen: steps go through what was compiled", before["regions"] > 0, str(before))
     proof.claim("unfrozen: steps are eager, and it is told", not after["regions"] and any(
         event.field == "compile" and event.choice == "off" for event in compiled.of(Chosen)), str(after))  # fmt: skip

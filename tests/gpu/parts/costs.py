@@ -17,7 +17,7 @@ from engine.contract.events import CheckpointSaved, StepMetrics
 from engine.contract.job import Job
 from engine.strategies.profiler import RECORD_S
 from tests.benchmarks.checkpoint_pause import AIM as PAUSE_AIM
-from tests.gpu.hooks import seen
+from tests.gpu.hooks import recorded
 from tests.gpu.proof import Proof, prove
 from tests.support.sides import Setting, autocast, plain_model
 from tests.support.timed_runs import make_images
@@ -29,33 +29,33 @@ MONITOR_AIM = 1.0
 def _job(proof: Proof, **fields: Any) -> Job:
     small = {"model": "resnet18", "image_size": 32, "batch_size": 8}
     large = {"model": "resnet50", "image_size": 224, "batch_size": 64}
-    own = small if proof.rehearsing else large
+    setup = small if proof.rehearsing else large
     count, side = (128, 32) if proof.rehearsing else (1024, 224)
     data = make_images(proof.folder / "data", count + 8, side, held_out=8, distinct=64)
     given: dict[str, Any] = {
         "dataset": str(data), "epochs": 1000, "compile": "off", "memory_format": "contiguous", "checkpoint_minutes": 0,
         "predictions": 0, "devices": (proof.gpu,),
     }  # fmt: skip
-    return Job.from_fields(**(given | own | fields))
+    return Job.from_fields(**(given | setup | fields))
 
 
 def recording(proof: Proof) -> None:
     """Measure the profiling of steps by torch.profiler, which DDP does every other second or less often."""
-    wanted = 2 if proof.rehearsing else 7
+    requested = 2 if proof.rehearsing else 7
     group = proof.start(_job(proof, strategy="ddp"), threads=4, prepare="tests.gpu.hooks:time_recording")
-    begun = time.monotonic()
+    started = time.monotonic()
     count = 0
-    while count < wanted and time.monotonic() < begun + 60:
+    while count < requested and time.monotonic() < started + 60:
         group.read(lambda _, message: isinstance(message, StepMetrics))
         with contextlib.suppress(FileNotFoundError, ValueError):
-            count = len(seen(group.folder))
+            count = len(recorded(group.folder))
     group.close()
-    costs = seen(group.folder)
-    for part in ("start", "stop"):
-        times = [cost[part] for cost in costs if part in cost]
-        proof.measure(f"profiler's {part}, the first time", times[0], "s")
+    costs = recorded(group.folder)
+    for phase in ("start", "stop"):
+        times = [cost[phase] for cost in costs if phase in cost]
+        proof.measure(f"profiler's {phase}, the first time", times[0], "s")
         proof.measure(
-            f"profiler's {part}, later (median)", statistics.median(times[1:]), "s", text=f"{len(times)} times"
+            f"profiler's {phase}, later (median)", statistics.median(times[1:]), "s", text=f"{len(times)} times"
         )
     later = statistics.median(cost["start"] + cost["stop"] for cost in costs[1:] if "stop" in cost)
     proof.measure("looking into a step, of the time", later / RECORD_S, "of it", at_most=RECORD_AIM)
@@ -63,11 +63,11 @@ def recording(proof: Proof) -> None:
 
 def checkpoints(proof: Proof) -> None:
     """Measure the pause for a checkpoint; the first allocates pinned memory for hundreds of tensors."""
-    wanted = 3 if proof.rehearsing else 6
+    requested = 3 if proof.rehearsing else 6
     group = proof.start(_job(proof, checkpoint_steps=5 if proof.rehearsing else 40), threads=4, every_step=True)
     saved: list[CheckpointSaved] = []
     group.read(
-        lambda _, message: isinstance(message, CheckpointSaved) and (saved.append(message) or len(saved) == wanted)
+        lambda _, message: isinstance(message, CheckpointSaved) and (saved.append(message) or len(saved) == requested)
     )
     group.close()
     first, *later = [event.pause_s for event in saved if event.kind == "last"]
@@ -80,9 +80,9 @@ def checkpoints(proof: Proof) -> None:
 
 
 @contextlib.contextmanager
-def monitor(wanted: bool) -> Iterator[None]:
+def monitor(requested: bool) -> Iterator[None]:
     """Run the sampler with everything visible once per second, if `wanted`."""
-    if not wanted:
+    if not requested:
         yield
         return
     command = [sys.executable, "-m", "engine.gpus", "--interval", "1"]
@@ -108,10 +108,10 @@ def monitoring(proof: Proof) -> None:
     step = _bare_step(setting)
     _rate(proof, step, batch, seconds)
     for _ in range(rounds):
-        for wanted, found in rates.items():
-            with monitor(wanted):
+        for requested, found in rates.items():
+            with monitor(requested):
                 found.append(_rate(proof, step, batch, seconds))
-    lost = [100 * (1 - beside / alone) for alone, beside in zip(rates[False], rates[True], strict=True)]
+    lost = [100 * (1 - monitored / alone) for alone, monitored in zip(rates[False], rates[True], strict=True)]
     proof.measure("resnet18, bare steps", statistics.median(rates[False]), "images/s")
     proof.measure("the monitor beside them costs", statistics.median(lost), "%", at_most=MONITOR_AIM,
                   text=f"{min(lost):.2f} to {max(lost):.2f} in {rounds} rounds")  # fmt: skip
@@ -135,14 +135,14 @@ def _bare_step(setting: Setting) -> Any:
 
 def _rate(proof: Proof, step: Any, batch: int, seconds: float) -> float:
     """Images a second over so many seconds."""
-    steps, begun = 0, time.perf_counter()
-    while time.perf_counter() < begun + seconds:
+    steps, started = 0, time.perf_counter()
+    while time.perf_counter() < started + seconds:
         for _ in range(1 if proof.rehearsing else 10):
             step()
             steps += 1
         if not proof.rehearsing:
             torch.cuda.synchronize()
-    return steps * batch / (time.perf_counter() - begun)
+    return steps * batch / (time.perf_counter() - started)
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ class MemoryWatch:
 
     def __init__(self, proof: Proof) -> None:
         self._uuid = "" if proof.rehearsing else proof.gpu
-        self._seen: list[tuple[float, int]] = []
+        self._samples: list[tuple[float, int]] = []
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="memory")
 
@@ -52,14 +52,14 @@ class MemoryWatch:
 
     def free_after(self, since: float) -> float | None:
         """Return the seconds from `since` (time.monotonic) until memory use was back at its start; None if it never was."""
-        if not self._seen:
+        if not self._samples:
             return None
-        limit = self._seen[0][1] + SLACK
-        return next((at - since for at, used in self._seen if at >= since and used <= limit), None)
+        limit = self._samples[0][1] + SLACK
+        return next((at - since for at, used in self._samples if at >= since and used <= limit), None)
 
-    def most(self) -> float:
+    def maximum(self) -> float:
         """Return the peak memory above the start, in MiB."""
-        return (max(used for _, used in self._seen) - self._seen[0][1]) / 2**20 if self._seen else 0.0
+        return (max(used for _, used in self._samples) - self._samples[0][1]) / 2**20 if self._samples else 0.0
 
     def _watch(self) -> None:
         import pynvml
@@ -69,7 +69,7 @@ class MemoryWatch:
         (handle,) = (each for each in handles if pynvml.nvmlDeviceGetUUID(each) == self._uuid)
         while not self._ending.wait(PERIOD_S):
             memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
-            self._seen.append((time.monotonic(), memory.used))
+            self._samples.append((time.monotonic(), memory.used))
         pynvml.nvmlShutdown()
 
 
@@ -126,9 +126,9 @@ def _ended(proof: Proof, what: str, follower: Follower, watch: MemoryWatch, sinc
     seconds = watch.free_after(since)
     if seconds is not None:
         proof.measure(f"{what}: the memory is free, by NVML, after", seconds, "s", at_most=FREE_S,
-                      text=f"{watch.most():.0f} MiB were in use")  # fmt: skip
+                      text=f"{watch.maximum():.0f} MiB were in use")  # fmt: skip
     elif not proof.rehearsing:
-        proof.claim(f"{what}: the memory is free, by NVML", False, f"{watch.most():.0f} MiB were in use")
+        proof.claim(f"{what}: the memory is free, by NVML", False, f"{watch.maximum():.0f} MiB were in use")
 
 
 def commands(proof: Proof) -> None:
@@ -194,8 +194,8 @@ def supervisor_killed(proof: Proof) -> None:
         assert supervisor is not None
         killed = time.monotonic()
         os.kill(supervisor.pid, signal.SIGKILL)
-        gone, _ = psutil.wait_procs([worker], timeout=10)
-        proof.claim("killed supervisor: its worker is gone", bool(gone))
+        ended, _ = psutil.wait_procs([worker], timeout=10)
+        proof.claim("killed supervisor: its worker is gone", bool(ended))
         while watch.free_after(killed) is None and not proof.rehearsing and time.monotonic() < killed + 10:
             time.sleep(PERIOD_S)
         seconds = watch.free_after(killed)

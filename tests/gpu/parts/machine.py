@@ -52,9 +52,9 @@ def facts(proof: Proof) -> None:
     asked = "driver_version,power.limit,pcie.link.gen.max,pcie.link.width.max,persistence_mode,mig.mode.current,ecc.mode.current"
     with suppress(OSError, subprocess.CalledProcessError):
         command = ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader", f"--id={proof.gpu}"]
-        told = subprocess.check_output(command, text=True, timeout=20).strip().split(", ")
+        answers = subprocess.check_output(command, text=True, timeout=20).strip().split(", ")
         proof.fact(
-            "nvidia-smi", ", ".join(f"{name} {value}" for name, value in zip(asked.split(","), told, strict=False))
+            "nvidia-smi", ", ".join(f"{name} {value}" for name, value in zip(asked.split(","), answers, strict=False))
         )
 
 
@@ -64,8 +64,10 @@ def doctor(proof: Proof) -> None:
         [sys.executable, "footplate.py", "doctor"], capture_output=True, text=True, timeout=60, check=False
     )
     print(done.stdout, done.stderr, file=sys.stderr)
-    said = "PyTorch: computes on the CPU" if proof.rehearsing else torch.cuda.get_device_properties(0).name
-    proof.claim("footplate doctor finds where torch computes", said in done.stdout, f"exit code {done.returncode}")
+    device_name = "PyTorch: computes on the CPU" if proof.rehearsing else torch.cuda.get_device_properties(0).name
+    proof.claim(
+        "footplate doctor finds where torch computes", device_name in done.stdout, f"exit code {done.returncode}"
+    )
 
 
 def ceilings(proof: Proof) -> None:
@@ -81,20 +83,20 @@ def ceilings(proof: Proof) -> None:
     seconds = _median_seconds(proof, lambda: target[: size // 4].copy_(here, non_blocking=True))
     proof.measure("copy from pinned memory", size / 4 / seconds / 1e9, "GB/s")
     one = torch.zeros(1, device=proof.device)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     for _ in range(2000):
         one.add_(1)
-    proof.measure("launching a kernel", (time.perf_counter() - begun) / 2000 * 1e6, "µs")
+    proof.measure("launching a kernel", (time.perf_counter() - started) / 2000 * 1e6, "µs")
 
 
 def _median_seconds(proof: Proof, work: Callable[[], object], times: int = 11) -> float:
     taken = []
     for _ in range(times):
         _wait(proof)
-        begun = time.perf_counter()
+        started = time.perf_counter()
         work()
         _wait(proof)
-        taken.append(time.perf_counter() - begun)
+        taken.append(time.perf_counter() - started)
     return sorted(taken[1:])[(times - 1) // 2]
 
 

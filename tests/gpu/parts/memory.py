@@ -47,7 +47,7 @@ def build_model(num_classes):
 """
 
 
-def told(group: WorkerGroup) -> list[str]:
+def warnings_of(group: WorkerGroup) -> list[str]:
     return [warning.message for warning in group.of(Warned) if warning.code == "out_of_memory"]
 
 
@@ -59,12 +59,12 @@ def halved(proof: Proof) -> None:
         "memory_format": "contiguous", "devices": (proof.gpu,), **model_file(LIMITED, proof.folder),
     }  # fmt: skip
     group = proof.run(Job.from_fields(**fields))
-    messages = told(group)
+    messages = warnings_of(group)
     halving = any("4 parts of 3" in message for message in messages)
     proof.claim("the step is made again in four parts", halving, " / ".join(messages))
     proof.claim("so is the validation", any("validation" in message for message in messages))
-    whole = proof.run(Job.from_fields(**fields, accumulation=4))
-    off = max(abs(one - other) for one, other in zip(group.losses, whole.losses, strict=True))
+    in_parts = proof.run(Job.from_fields(**fields, accumulation=4))
+    off = max(abs(one - other) for one, other in zip(group.losses, in_parts.losses, strict=True))
     proof.measure("losses off a run in four parts from the start by", off, "", at_most=1e-3, anywhere=True)
     proof.claim("every validation image counts once", [event.images for event in group.of(Validation)] == [21, 21])
 
@@ -91,7 +91,7 @@ def crowded_card(proof: Proof) -> None:
     }  # fmt: skip
     with crowded() as free:
         group = proof.run(Job.from_fields(**fields), threads=4, seconds=150)
-    messages = told(group)
+    messages = warnings_of(group)
     proof.claim("a crowded card trains on in smaller parts", bool(messages) and all(map(math.isfinite, group.losses)),
                 f"{free:.1f} GiB free; {' / '.join(messages)}")  # fmt: skip
     proof.measure("steps made", len(group.of(StepMetrics)), "", at_least=4)
@@ -108,7 +108,7 @@ def trials_without_memory(proof: Proof) -> None:
     with crowded():
         group = proof.start(job, threads=4, every_step=True)
         group.read(lambda _, message: isinstance(message, StepMetrics) and message.step >= 2, 100)
-    proof.claim("trials that run out of memory are survived", bool(group.losses), " / ".join(told(group)))
+    proof.claim("trials that run out of memory are survived", bool(group.losses), " / ".join(warnings_of(group)))
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ def resume(proof: Proof, *, strategy: str, precision: str, rehearsed: bool) -> N
         proof.needs_card(f"rehearsed with the others, {strategy} in {precision} is not")
     data = by_class(proof.folder / "data", {"train": 72, "val": 21})
     job = Job.from_fields(dataset=str(data), strategy=strategy, precision=precision, devices=(proof.gpu,), **EVERYTHING)
-    whole = proof.run(job)
+    uninterrupted = proof.run(job)
     first = proof.start(job, every_step=True)
     first.read_steps(STOPPED_AFTER)
     first.send(Stop(), 0)
@@ -38,9 +38,9 @@ def resume(proof: Proof, *, strategy: str, precision: str, rehearsed: bool) -> N
     stopped = first.of(StepMetrics)[-1].step
     rest = proof.run(_resumed(job, first))
     name = f"{strategy}, {precision}"
-    proof.claim(f"{name}: the losses go on as if it had not been stopped", rest.losses == whole.losses[stopped:],
-                f"stopped after step {stopped} of {len(whole.losses)}")  # fmt: skip
-    off = differences(_content(rest), _content(whole))
+    proof.claim(f"{name}: the losses go on as if it had not been stopped", rest.losses == uninterrupted.losses[stopped:],
+                f"stopped after step {stopped} of {len(uninterrupted.losses)}")  # fmt: skip
+    off = differences(_content(rest), _content(uninterrupted))
     proof.measure(f"{name}: tensors and numbers of the last checkpoint that differ", len(off), "", at_most=0, anywhere=True,
                   text=", ".join(off[:4]))  # fmt: skip
 

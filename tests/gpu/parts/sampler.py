@@ -92,8 +92,10 @@ def memory(proof: Proof) -> None:
     proof.measure("memory in use beside what torch holds, that is CUDA's context", (grown - reserved) / MIB, "MiB",
                   at_least=0, at_most=1024)  # fmt: skip
     if snapshot.foreign_pids or row is None:
-        seen = f"{len(during.processes or ())} processes, the host's pids: {snapshot.foreign_pids}"
-        proof.claim("the process is told by its pid, or the pids are known to be others", snapshot.foreign_pids, seen)
+        observed = f"{len(during.processes or ())} processes, the host's pids: {snapshot.foreign_pids}"
+        proof.claim(
+            "the process is told by its pid, or the pids are known to be others", snapshot.foreign_pids, observed
+        )
         return
     proof.claim("the process is told by its pid, or the pids are known to be others", True, f"{row.name} {row.kind}")
     if row.memory_used_bytes is not None:
@@ -106,15 +108,15 @@ def load(proof: Proof) -> None:
     proof.needs_card("there is nothing to compare")
     if shutil.which("nvidia-smi") is None:
         raise Skipped("there is no nvidia-smi to compare with")
-    ours = Footplate("Footplate's sampler", sys.executable, "-m", "engine.gpus", "--interval", "1")
+    footplate = Footplate("Footplate's sampler", sys.executable, "-m", "engine.gpus", "--interval", "1")
     theirs = Dmon("nvidia-smi dmon", "nvidia-smi", "dmon", "-s", "pucm", "-d", "1")
     with loaded(True), contextlib.ExitStack() as ending:
-        for watcher in (ours, theirs):
+        for watcher in (footplate, theirs):
             watcher.start()
-            watcher.begin()
+            watcher.reset_cpu_time()
             ending.callback(watcher.end)
         time.sleep(WARM_S + WATCHED_S)
-    found = differences(ours, theirs)
+    found = differences(footplate, theirs)
     for name, tolerance in TOLERANCES.items():
         values = found.get(name, [])
         if not values:
@@ -122,9 +124,9 @@ def load(proof: Proof) -> None:
             continue
         proof.measure(f"{name}, off nvidia-smi's by (median)", statistics.median(values), "", at_most=tolerance,
                       text=f"{max(values):.1f} at most, {len(values)} pairs")  # fmt: skip
-    told = [value for _, numbers in ours.said for (_, name), value in numbers.items() if name == "use %"]
-    proof.measure("use under load", max(told, default=0.0), "%", at_least=95)
-    proof.measure("use at rest", min(told, default=100.0), "%", at_most=5)
+    used = [value for _, numbers in footplate.outputs for (_, name), value in numbers.items() if name == "use %"]
+    proof.measure("use under load", max(used, default=0.0), "%", at_least=95)
+    proof.measure("use at rest", min(used, default=100.0), "%", at_most=5)
 
 
 def cost(proof: Proof) -> None:
@@ -139,11 +141,11 @@ def cost(proof: Proof) -> None:
         "2" if proof.rehearsing else "10",
     ]
     found = json.loads(subprocess.check_output(command, timeout=100))
-    whole = found["sampler"]
-    proof.measure("the sampler's processes, of a core", whole["cpu_percent"], "%")
-    proof.measure("the same without NVML's calls", whole["over_nvml_percent"], "%", at_most=AIM_PERCENT)
-    proof.measure("NVML's calls, of the time", whole["nvml_percent"], "%")
-    proof.measure("the sampler's memory", whole["resident_bytes"] / MIB, "MiB")
+    measured = found["sampler"]
+    proof.measure("the sampler's processes, of a core", measured["cpu_percent"], "%")
+    proof.measure("the same without NVML's calls", measured["over_nvml_percent"], "%", at_most=AIM_PERCENT)
+    proof.measure("NVML's calls, of the time", measured["nvml_percent"], "%")
+    proof.measure("the sampler's memory", measured["resident_bytes"] / MIB, "MiB")
     for call in found["calls"][:5]:
         proof.measure(f"{call['function']} (median)", call["median_us"], "µs", text=f"{call['longest_us']:.0f} at most")
 

@@ -42,9 +42,9 @@ def search(proof: Proof, *, model: str) -> None:
     }.items():
         group = proof.start(job, every_step=True, threads=2, **hooked)
         group.read(lambda _, message: isinstance(message, EpochStarted))
-        begun = time.monotonic()
+        started = time.monotonic()
         group.read_steps(1)
-        proof.measure(f"{model}, {title}: first step", time.monotonic() - begun, "s")
+        proof.measure(f"{model}, {title}: first step", time.monotonic() - started, "s")
         group.read_steps(warm + steps)
         group.close()
         waited = {metrics.step: metrics.images_per_second for metrics in group.of(StepMetrics)}

@@ -31,20 +31,20 @@ def compare(proof: Proof, *, model: str, size: int = 224, pure: bool = False, **
     folder = make_images(proof.folder / "data", count + 32, side, held_out=32, distinct=min(count, DISTINCT))
     title = ", ".join([f"{model} at {size} px, batch {batch}", *(f"{name} {value}" for name, value in fields.items())])
 
-    def tell(side: str, rates: Rates) -> None:
+    def report_rates(side: str, rates: Rates) -> None:
         proof.measure(f"{title}: {side}, first epoch", rates.first, "images/s")
         proof.measure(f"{title}: {side}, after it", rates.later, "images/s")
 
     chosen = argparse.Namespace(rounds=1, seconds=0.5 if small else 6.0, pure=pure, gpu=proof.gpu)
     forker = Forker()
     try:
-        bench = Bench(chosen, forker, proof.folder, tell)
+        bench = Bench(chosen, forker, proof.folder, report_rates)
         found = bench.images("made", folder, size, proof.device.type, model=model, batch=batch, compile="off", **fields)
     finally:
         forker.close()
     for side, ((busy, used),) in found.gpu.items() if not small else ():
         proof.measure(f"{title}: {side}, GPU at work", 100 * busy, "%", text=f"{used / 2**30:.1f} GiB in use")
-    for what, value, aim in bench.verdicts.told:
+    for what, value, aim in bench.verdicts.results:
         proof.measure(f"{title}: {what}", value, "", at_least=aim)
 
 

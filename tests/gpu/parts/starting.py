@@ -35,10 +35,10 @@ def _job(proof: Proof) -> Job:
 
 def _alone(proof: Proof) -> tuple[float, float]:
     """Seconds that the process takes, and those of them after the imports."""
-    begun = time.monotonic()
+    started = time.monotonic()
     command = [sys.executable, "-c", ALONE.format(device=str(proof.device))]
     after = float(subprocess.check_output(command, timeout=100))
-    return time.monotonic() - begun, after
+    return time.monotonic() - started, after
 
 
 def latency(proof: Proof) -> None:
@@ -50,11 +50,11 @@ def latency(proof: Proof) -> None:
             (*_alone(proof), first_loss(_job(proof), start_supervisor), first_loss(_job(proof), preloader.start_run))
             for _ in range(times)
         ]
-    whole, after, cold, warm = (list(column) for column in zip(*turns, strict=True))
-    proof.measure("torch and CUDA alone: imports, context, first convolutions", statistics.median(whole), "s")
+    torch_alone, after, cold, warm = (list(column) for column in zip(*turns, strict=True))
+    proof.measure("torch and CUDA alone: imports, context, first convolutions", statistics.median(torch_alone), "s")
     proof.measure("the same without the imports", statistics.median(after), "s")
     proof.measure("Train to first loss, cold", statistics.median(cold), "s")
-    beyond = statistics.median(one - other for one, other in zip(cold, whole, strict=True))
+    beyond = statistics.median(one - other for one, other in zip(cold, torch_alone, strict=True))
     proof.measure("Train to first loss, cold, beyond torch and CUDA alone", beyond, "s", at_most=AIM_S)
     proof.measure("Train to first loss, preloaded", statistics.median(warm), "s")
     beyond = statistics.median(one - other for one, other in zip(warm, after, strict=True))
@@ -64,8 +64,8 @@ def latency(proof: Proof) -> None:
 def command(proof: Proof) -> None:
     """`footplate train` as one types it."""
     device = "cpu" if proof.rehearsing else "0"
-    begun = time.monotonic()
-    words = [
+    started = time.monotonic()
+    arguments = [
         "train",
         str(paths.sample_dataset()),
         "--no-pretrained",
@@ -77,13 +77,13 @@ def command(proof: Proof) -> None:
         device,
         "--json",
     ]
-    with subprocess.Popen([sys.executable, "footplate.py", *words], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([sys.executable, "footplate.py", *arguments], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         seconds, last = None, {}
         for line in process.stdout:
             last = json.loads(line)
             if last["type"] == "step" and seconds is None:
-                seconds = time.monotonic() - begun
+                seconds = time.monotonic() - started
                 process.send_signal(signal.SIGINT)
         code = process.wait(30)
     proof.claim("footplate train trains on the card and ends when it is interrupted", seconds is not None and code == 130,

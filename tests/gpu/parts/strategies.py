@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from engine.contract.job import Job
-from tests.gpu.hooks import seen
+from tests.gpu.hooks import recorded
 from tests.gpu.jobs import SMALL, by_class, model_file
 from tests.gpu.proof import Proof, prove
 
@@ -52,7 +52,7 @@ def dtype_of_replicas(proof: Proof) -> None:
     proof.needs_card("DataParallel runs on CUDA alone")
     fields = _fields(proof) | {"precision": "bf16"}
     group = proof.run(Job.from_fields(**fields, devices=(proof.gpu,) * 2, strategy="dp"), prepare=NOTE_DTYPES)
-    dtypes = seen(group.folder)
+    dtypes = recorded(group.folder)
     on_card = {found for found in dtypes if found.startswith("cuda")}  # the sizes within a model are found on the CPU
     proof.claim("replicas compute in the job's bf16", on_card == {"cuda:0 torch.bfloat16"}, str(dtypes))
 

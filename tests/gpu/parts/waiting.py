@@ -6,7 +6,7 @@ from functools import partial
 from importlib.util import find_spec
 
 from engine.contract.events import StepMetrics
-from tests.gpu.hooks import FIRST, of_libraries, seen
+from tests.gpu.hooks import FIRST, of_libraries, recorded
 from tests.gpu.jobs import NEEDS, TASKS, job_of
 from tests.gpu.proof import Proof, Skipped, prove
 
@@ -23,17 +23,17 @@ def waits(proof: Proof, *, task: str) -> None:
     steps = 3 if proof.rehearsing else FIRST - 1 + WATCHED
     job = job_of(task, proof.folder, proof.gpu, train=steps * BATCH, batch=BATCH)
     group = proof.run(job, every_step=False, prepare="tests.gpu.hooks:count_waits")
-    places: dict[str, int] = seen(group.folder)
-    made = group.of(StepMetrics)[-1].step
-    proof.claim(f"{task}: trains on the device", made >= steps - 1, f"{made} steps")
+    places: dict[str, int] = recorded(group.folder)
+    step = group.of(StepMetrics)[-1].step
+    proof.claim(f"{task}: trains on the device", step >= steps - 1, f"{step} steps")
     if proof.rehearsing:
         raise Skipped(f"{task}: only a GPU is waited for")
-    ours = {place: count for place, count in places.items() if not of_libraries(place, task)}
+    local_calls = {place: count for place, count in places.items() if not of_libraries(place, task)}
     text = "; ".join(
-        f"{count} times in {place}" for place, count in sorted(ours.items(), key=lambda item: -item[1])[:5]
+        f"{count} times in {place}" for place, count in sorted(local_calls.items(), key=lambda item: -item[1])[:5]
     )
-    proof.measure(f"{task}: waits of ours in {WATCHED} steps", sum(ours.values()), "", at_most=0, text=text)
-    others = {place: count for place, count in places.items() if place not in ours}
+    proof.measure(f"{task}: waits of ours in {WATCHED} steps", sum(local_calls.values()), "", at_most=0, text=text)
+    others = {place: count for place, count in places.items() if place not in local_calls}
     if others:
         text = "; ".join(
             f"{count} in {place}" for place, count in sorted(others.items(), key=lambda item: -item[1])[:5]

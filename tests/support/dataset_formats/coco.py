@@ -35,8 +35,8 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         place, pattern, path = _places(variant, split)
         for image in images:
             image.save(folder / place / f"{image.name}.png")
-        made = content(truth, images, variant, pattern=pattern, first_id=_FIRST_ID if split == "train" else 40)
-        _write_text(folder / path, made, variant)
+        entry = content(truth, images, variant, pattern=pattern, first_id=_FIRST_ID if split == "train" else 40)
+        _write_text(folder / path, entry, variant)
 
 
 def _places(variant: str, split: str) -> tuple[str, str, str]:
@@ -88,10 +88,10 @@ def content(
 def _annotation(each: TrueObject, image: TrueImage, variant: str) -> dict[str, Any]:
     left, top, right, bottom = each.box
     ring = [value for point in each.polygon for value in point]
-    made: dict[str, Any] = {"bbox": [left, top, right - left, bottom - top], "iscrowd": 0, "segmentation": [ring]}
-    made["area"] = float("nan") if variant == "nan" else (right - left) * (bottom - top)
+    entry: dict[str, Any] = {"bbox": [left, top, right - left, bottom - top], "iscrowd": 0, "segmentation": [ring]}
+    entry["area"] = float("nan") if variant == "nan" else (right - left) * (bottom - top)
     if variant == "numbers_as_text":
-        made["bbox"] = [str(value) for value in made["bbox"]]
+        entry["bbox"] = [str(value) for value in entry["bbox"]]
     if variant in ("packed_runs", "plain_runs"):
         inside = np.zeros((image.height, image.width), np.uint8)
         inside[top:bottom, left:right] = 1
@@ -99,18 +99,18 @@ def _annotation(each: TrueObject, image: TrueImage, variant: str) -> dict[str, A
         flat = inside.T.reshape(-1)
         edges = [0, *(np.flatnonzero(np.diff(flat)) + 1).tolist(), len(flat)]
         counts = ([0] if flat[0] else []) + np.diff(edges).tolist()
-        made["segmentation"] = {
+        entry["segmentation"] = {
             "size": [image.height, image.width],
             "counts": packed["counts"].decode() if variant == "packed_runs" else counts,
         }
-    return made
+    return entry
 
 
 def _id(number: int, variant: str) -> float | str:
     return {"float_ids": float(number), "string_ids": str(number)}.get(variant, number)
 
 
-def _write_text(path: Path, made: dict[str, Any], variant: str) -> None:
+def _write_text(path: Path, entry: dict[str, Any], variant: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     encoding = {"bom": "utf-8-sig", "utf16": "utf-16"}.get(variant, "utf-8")
-    path.write_text(json.dumps(made, indent=1 if variant == "nan" else None), encoding=encoding)
+    path.write_text(json.dumps(entry, indent=1 if variant == "nan" else None), encoding=encoding)

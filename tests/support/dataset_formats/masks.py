@@ -53,12 +53,12 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
     """Write images and masks with the values 0 for the background and 1 + the number of the class."""
     image_place, mask_place = _PLACES[variant]
     for image in truth.images:
-        words = _words(image)
-        image.save(folder / image_place.format(**words))
+        fields = _fields(image)
+        image.save(folder / image_place.format(**fields))
         values = object_numbers(image) if variant in NUMBERED else image.mask()
         if variant == "cvat_camvid":
             values = np.array(COLORS, np.uint8)[values]
-        save_mask(folder / mask_place.format(**words), values)
+        save_mask(folder / mask_place.format(**fields), values)
     if variant == "cvat_camvid":
         names = ("background", *truth.classes)
         lines = [f"{red} {green} {blue} {name}" for (red, green, blue), name in zip(COLORS, names, strict=True)]
@@ -72,7 +72,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
             (folder / valid / "_classes.csv").write_text("\n".join(lines))
 
 
-def _words(image: TrueImage) -> dict[str, object]:
+def _fields(image: TrueImage) -> dict[str, object]:
     splitting = {"train": "training", "val": "validation"}[image.split]
     return {
         "name": image.name,

@@ -24,11 +24,11 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
         if variant == "csv":
             _write_csv(folder / place / "via_region_data.csv", images)
             continue
-        made: dict[str, Any] = {f"{image.name}.png-1": _entry(image, variant) for image in images}
+        entries: dict[str, Any] = {f"{image.name}.png-1": _entry(image, variant) for image in images}
         if variant == "project":
-            made = {"_via_settings": {"ui": {}}, "_via_img_metadata": made, "_via_attributes": {"region": {}}}
+            entries = {"_via_settings": {"ui": {}}, "_via_img_metadata": entries, "_via_attributes": {"region": {}}}
         path = folder / place / "via_region_data.json"
-        path.write_text(json.dumps(made), encoding="utf-8-sig" if variant == "bom" else "utf-8")
+        path.write_text(json.dumps(entries), encoding="utf-8-sig" if variant == "bom" else "utf-8")
 
 
 def _entry(image: TrueImage, variant: str) -> dict[str, Any]:

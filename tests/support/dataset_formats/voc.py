@@ -74,8 +74,8 @@ def _object(each: TrueObject, variant: str) -> str:
     if variant == "polygons":
         points = "".join(f"<pt><x>{x}</x><y>{y}</y></pt>" for x, y in each.polygon)
         box = f"<deleted>0</deleted><polygon><username>me</username>{points}</polygon>"
-    part = f"<part><name>head</name>{_box(0, 0, 3, 3)}</part>" if variant == "parts" else ""
-    return f"<object>{part}<name>{each.name}</name>{difficult}{box}</object>"
+    nested = f"<part><name>head</name>{_box(0, 0, 3, 3)}</part>" if variant == "parts" else ""
+    return f"<object>{nested}<name>{each.name}</name>{difficult}{box}</object>"
 
 
 def _box(left: int, top: int, right: int, bottom: int, more: str = "") -> str:

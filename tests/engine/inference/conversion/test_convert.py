@@ -198,6 +198,7 @@ def test_unsupported_operation_is_named(forker: Forker, tmp_path: Path) -> None:
     assert {each.name for each in made.files} == {"model.safetensors", "config.json", "README.md"}
 
 
+@pytest.mark.long
 def test_missing_dataset_uses_random_images(forker: Forker, tmp_path: Path) -> None:
     of = train(forker, tmp_path, "multilabel")
     Path(of.job.data.dataset).rename(tmp_path / "elsewhere")
@@ -208,6 +209,7 @@ def test_missing_dataset_uses_random_images(forker: Forker, tmp_path: Path) -> N
     assert {problem.field for problem in made.problems} == {"dataset", "int8"}
 
 
+@pytest.mark.long
 def test_custom_task_is_handed_over(trained: Trainer, tmp_path: Path) -> None:
     shared = trained("custom")
     agreed(COUNTING)

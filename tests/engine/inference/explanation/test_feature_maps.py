@@ -46,17 +46,20 @@ def test_last_relevant_feature_map_is_found(model: str, side: int, layer: str) -
 
 
 @pytest.mark.parametrize(
-    ("model", "layer"),
-    [("timm:vit_tiny_patch16_224", "blocks.0.norm1"), ("swin_t", "features.0"), ("resnet18", "conv1")],
+    ("model", "layer", "row", "column"),
+    [
+        ("timm:vit_tiny_patch16_224", "blocks.0.norm1", 0, 3),
+        pytest.param("swin_t", "features.0", 1, 2, marks=pytest.mark.long),
+        ("resnet18", "conv1", 2, 1),
+    ],
 )
-@pytest.mark.parametrize(("row", "column"), [(0, 3), (2, 1)])
 def test_map_cells_match_image_positions(model: str, layer: str, row: int, column: int) -> None:
     """A change in one area of the image changes the corresponding area of the map most."""
     module = built(model)
     image = torch.randn(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
     changed = image.clone()
-    part = SIDE // 4
-    changed[..., row * part : (row + 1) * part, column * part : (column + 1) * part] += 2
+    side = SIDE // 4
+    changed[..., row * side : (row + 1) * side, column * side : (column + 1) * side] += 2
     maps: list[Tensor] = []
     for given in (image, changed):
         with recorded(module, [layer]) as outputs, torch.no_grad():

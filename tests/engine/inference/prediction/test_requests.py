@@ -148,6 +148,7 @@ def test_video_frames_are_predicted_and_drawn(trained: Make, tmp_path: Path) -> 
         next(frames("camera:99"))
 
 
+@pytest.mark.long
 def test_command_matches_the_python_api(trained: Make, images: Path, tmp_path: Path) -> None:
     of, out = trained("classification"), tmp_path / "out"
     answer = footplate(

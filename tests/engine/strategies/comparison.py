@@ -1,0 +1,55 @@
+"""Comparison of two finished runs: losses, metrics, and everything in their checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from engine.contract.events import Validation
+
+
+def checkpoint(group: Any, name: str = "last") -> Any:
+    return torch.load(group.folder / f"checkpoints/{name}.pt", weights_only=True)
+
+
+def is_statistic(name: str) -> bool:
+    """Return True for a buffer of BatchNorm, which differs between ranks and microbatches."""
+    return "running_" in name or name.endswith("num_batches_tracked")
+
+
+def assert_same_training(
+    group: Any,
+    other: Any,
+    rtol: float = 0.0,
+    *,
+    losses_rtol: float | None = None,
+    ignore: Callable[[str], bool] | None = None,
+) -> None:
+    """Compare losses, metrics, weights, optimizer state and averages, or all but metrics and the weights to `ignore`.
+
+    With a tolerance of 0, checkpoints must be equal bit by bit; losses and metrics are sums in another order.
+    """
+    summed = {"rel": max(losses_rtol or rtol, 1e-6), "abs": 1e-7}  # fp32 resolves 1.2e-7
+    assert len(group.losses) > 0
+    np.testing.assert_allclose(group.losses, other.losses, rtol=summed["rel"], atol=summed["abs"])
+    if ignore is None:
+        for one, another in zip(group.of(Validation), other.of(Validation), strict=True):
+            assert one.images == another.images
+            assert one.measures == pytest.approx(another.measures, **summed)
+    actual, expected = checkpoint(group), checkpoint(other)
+    assert list(actual["model"]) == list(expected["model"])
+    for mine, theirs in (
+        (actual["model"], expected["model"]),
+        (actual["optimizer"]["ema"], expected["optimizer"]["ema"]),
+        (actual["optimizer"]["state"], expected["optimizer"]["state"]),
+    ):
+        assert mine.keys() == theirs.keys()
+        for name in mine:
+            if ignore is None or not ignore(name):
+                torch.testing.assert_close(
+                    mine[name], theirs[name], rtol=rtol, atol=rtol / 100, msg=lambda text, n=name: f"{n}: {text}"
+                )
