@@ -11,7 +11,7 @@ import pytest
 from engine.contract.events import Chosen
 from engine.contract.job import Job
 from tests.cuda import scenarios
-from tests.gpu.hooks import seen
+from tests.gpu.hooks import recorded
 from tests.support.cuda_stub import CudaStub
 
 from .conftest import Machine, Start
@@ -46,7 +46,7 @@ def test_data_parallel_replicas_use_the_jobs_precision(
     host = machine(2)
     group = start(host, job(host, strategy="dp", precision=precision), prepare="tests.gpu.hooks:note_dtypes")
     group.completed()
-    assert set(seen(group.folder)) == {f"cuda:0 {dtype}", f"cuda:1 {dtype}"}
+    assert set(recorded(group.folder)) == {f"cuda:0 {dtype}", f"cuda:1 {dtype}"}
 
 
 @pytest.mark.parametrize("strategy", ["single", "dp", "ddp", "fsdp"])
@@ -59,7 +59,7 @@ def test_steps_do_not_wait_for_the_gpu(machine: Machine, job: Make, start: Start
     )
     group.completed()
     ranks = 1 if strategy == "dp" else len(host.uuids)
-    assert [seen(group.folder, rank) for rank in range(ranks)] == [{}] * ranks
+    assert [recorded(group.folder, rank) for rank in range(ranks)] == [{}] * ranks
 
 
 def test_split_is_resident_from_the_second_epoch(machine: Machine, job: Make, start: Start) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from engine.contract.events import Chosen
 from engine.contract.job import Job
-from tests.gpu.hooks import of_libraries, seen
+from tests.gpu.hooks import of_libraries, recorded
 from tests.gpu.jobs import TASKS, job_of
 from tests.support.cases import some
 from tests.support.cuda_stub import CudaMachine
@@ -30,7 +30,7 @@ def test_task_steps_do_not_wait_for_the_gpu(machine: Machine, start: Start, tmp_
     host = machine()
     group = start(host, small(host, task, tmp_path), prepare="tests.gpu.hooks:count_waits")
     group.read_steps(4)  # detectors cannot validate what was not computed
-    assert not [place for place in seen(group.folder) if not of_libraries(place, task)]
+    assert not [place for place in recorded(group.folder) if not of_libraries(place, task)]
 
 
 def test_runs_do_not_wait_for_cudnn_benchmarks(machine: Machine, job: Make, start: Start) -> None:

@@ -243,6 +243,13 @@ class WorkerGroup:
         assert isinstance(done, WorkerDone)
         return done
 
+    def checkpoint(self, name: str = "last.pt") -> dict[str, Any]:
+        """Return the content of a checkpoint."""
+        import torch
+
+        content: dict[str, Any] = torch.load(self.folder / "checkpoints" / name, map_location="cpu", weights_only=True)
+        return content
+
     def logs(self) -> str:
         return "\n".join(path.read_text() for path in sorted(self.folder.glob("worker-*")))
 

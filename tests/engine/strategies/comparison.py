@@ -12,10 +12,6 @@ import torch
 from engine.contract.events import Validation
 
 
-def checkpoint(group: Any, name: str = "last") -> Any:
-    return torch.load(group.folder / f"checkpoints/{name}.pt", weights_only=True)
-
-
 def is_statistic(name: str) -> bool:
     """Return True for a buffer of BatchNorm, which differs between ranks and microbatches."""
     return "running_" in name or name.endswith("num_batches_tracked")
@@ -40,7 +36,7 @@ def assert_same_training(
         for one, another in zip(group.of(Validation), other.of(Validation), strict=True):
             assert one.images == another.images
             assert one.measures == pytest.approx(another.measures, **summed)
-    actual, expected = checkpoint(group), checkpoint(other)
+    actual, expected = group.checkpoint(), other.checkpoint()
     assert list(actual["model"]) == list(expected["model"])
     for mine, theirs in (
         (actual["model"], expected["model"]),

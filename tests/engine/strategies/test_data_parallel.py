@@ -9,7 +9,7 @@ import pytest
 
 from engine.contract.events import Failed, Planned, RanksTimed, Warned
 from engine.contract.job import Job
-from tests.engine.strategies.comparison import assert_same_training, checkpoint, is_statistic
+from tests.engine.strategies.comparison import assert_same_training, is_statistic
 from tests.support.cases import some
 
 Make = Callable[..., Job]
@@ -117,7 +117,7 @@ def test_two_ranks_equal_accumulation(job: Make, start: Start, model_file: Write
     ranks = start(job(2, strategy="ddp", **fields), every_step=True).completed()
     # The running statistics are rank 0's, which has seen the first part of every batch alone.
     assert_same_training(ranks, alone, ignore=is_statistic if model == "batchnorm" else None)
-    assert checkpoint(ranks)["optimizer"]["schedule"] == checkpoint(alone)["optimizer"]["schedule"]
+    assert ranks.checkpoint()["optimizer"]["schedule"] == alone.checkpoint()["optimizer"]["schedule"]
 
 
 @pytest.mark.parametrize("options", some([{}, {"static_graph": True}], everyday=[{}]), ids=["", "static_graph"])
@@ -169,7 +169,7 @@ def test_compressed_gradients_only_round(job: Make, start: Start, model_file: Wr
 
 def test_buffers_are_broadcast_from_rank_0(job: Make, start: Start, model_file: Write) -> None:
     group = start(job(2, strategy="ddp", **model_file(MOVING)), every_step=True).completed()
-    assert checkpoint(group)["model"]["centre"].abs().max() > 0
+    assert group.checkpoint()["model"]["centre"].abs().max() > 0
 
 
 def test_slow_rank_gets_smaller_share(job: Make, start: Start, model_file: Write) -> None:
@@ -211,7 +211,7 @@ def test_ranks_share_loss_scale(job: Make, start: Start, model_file: Write, stra
     fields = model_file(LOUD) | {"precision": "fp16", "clip_norm": 0.5, "learning_rate": 0.002, "epochs": 6}
     alone = start(job(**fields), every_step=True).completed()
     ranks = start(job(2, strategy=strategy, **fields), every_step=True).completed()
-    scales = [checkpoint(group)["optimizer"]["scaler"]["scale"] for group in (alone, ranks)]
+    scales = [group.checkpoint()["optimizer"]["scaler"]["scale"] for group in (alone, ranks)]
     assert max(scales) < 65536  # the first steps overflowed
     assert 1 / 4 <= scales[1] / scales[0] <= 4
     assert ranks.losses[0] == pytest.approx(alone.losses[0], rel=1e-3)

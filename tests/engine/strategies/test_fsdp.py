@@ -14,7 +14,7 @@ from engine.contract.events import Failed, Planned, Warned
 from engine.contract.job import Job
 from engine.models.blocks import blocks
 from engine.strategies.sharding import separate_blocks, tied_views
-from tests.engine.strategies.comparison import assert_same_training, checkpoint
+from tests.engine.strategies.comparison import assert_same_training
 from tests.support.cases import some
 
 Make = Callable[..., Job]
@@ -97,9 +97,9 @@ def test_fsdp_trains_equally(job: Make, start: Start, model_file: WriteModel, ca
     expected = start(job(**fields | reference), every_step=True).completed()
     group = start(job(**fields | sharded), every_step=True).completed()
     assert_same_training(group, expected, rtol)
-    assert checkpoint(group)["optimizer"].get("scaler") == checkpoint(expected)["optimizer"].get("scaler")
+    assert group.checkpoint()["optimizer"].get("scaler") == expected.checkpoint()["optimizer"].get("scaler")
     if rtol == 0.0:
-        torch.testing.assert_close(checkpoint(group, "best"), checkpoint(expected, "best"), rtol=0.0, atol=0.0)
+        torch.testing.assert_close(group.checkpoint("best.pt"), expected.checkpoint("best.pt"), rtol=0.0, atol=0.0)
 
 
 @pytest.mark.long
@@ -121,7 +121,7 @@ def test_fsdp_unused_layers_match_ddp(job: Make, start: Start, model_file: Write
     ddp = start(job(cpus=2, strategy="ddp", **fields), every_step=True).completed()
     group = start(job(cpus=2, strategy="fsdp", **fields), every_step=True).completed()
     assert_same_training(group, ddp)
-    assert {"none.weight", "none.bias"} == checkpoint(group)["model"].keys() - checkpoint(group)["optimizer"][
+    assert {"none.weight", "none.bias"} == group.checkpoint()["model"].keys() - group.checkpoint()["optimizer"][
         "state"
     ].keys() - {"alias.weight", "alias.bias"}
 
@@ -133,7 +133,7 @@ def test_fsdp_bf16_keeps_fp32_shards(job: Make, start: Start, model_file: WriteM
     group = start(job(cpus=2, strategy="fsdp", shard_precision="bf16", **fields), every_step=True).completed()
     np.testing.assert_allclose(group.losses, exact.losses, rtol=0.05)
     assert group.losses != exact.losses
-    state = checkpoint(group)
+    state = group.checkpoint()
     assert {tensor.dtype for tensor in state["model"].values()} == {torch.float32, torch.int64}
     assert {s["momentum_buffer"].dtype for s in state["optimizer"]["state"].values()} == {torch.float32}
 
@@ -153,7 +153,7 @@ def test_fsdp_overflow_skips_on_all_ranks(job: Make, start: Start, model_file: W
     group = start(job(cpus=2, strategy=strategy, precision="fp16", **model_file(text)), every_step=True)
     group.completed()
     assert np.isfinite(group.losses).all()
-    scaler = checkpoint(group)["optimizer"]["scaler"]
+    scaler = group.checkpoint()["optimizer"]["scaler"]
     assert (scaler["scale"], scaler["_growth_tracker"]) == (2.0**15, 5)
 
 

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from engine.contract.events import Planned, ScheduleTraced, Validation
 from engine.contract.job import Job
 from engine.tasks.registry import TASKS
-from tests.engine.strategies.comparison import assert_same_training, checkpoint
+from tests.engine.strategies.comparison import assert_same_training
 from tests.support.cases import some
 
 Make = Callable[..., Job]
@@ -43,7 +43,7 @@ def test_hybrid_trains_equally(
         job(cpus=4, strategy="ddp_pipeline", pipeline_schedule=schedule, microbatches=4, **fields), every_step=True
     ).completed()
     assert_same_training(group, single, 1e-4)
-    assert set(checkpoint(group)["optimizer"]["state"]) == set(checkpoint(group)["model"])
+    assert set(group.checkpoint()["optimizer"]["state"]) == set(group.checkpoint()["model"])
     (planned,) = group.of(Planned)
     event, *_ = group.of(ScheduleTraced, 0)
     assert len(event.ranks) == len(planned.cut.devices) == 2
@@ -75,7 +75,7 @@ def test_hybrid_replicas_share_statistics(
     text = PLAIN.replace("nn.ReLU(), nn.Conv2d(8, 8, 3)", "nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3)")
     requested = job(cpus=4, strategy="ddp_pipeline", pipeline_schedule="1f1b", microbatches=3, **model_file(text))
     group = start(requested).completed()
-    state = torch.load(group.folder / "checkpoints/last.pt", weights_only=True)["model"]
+    state = group.checkpoint()["model"]
     assert int(state["1.num_batches_tracked"]) == 6 * 3
     namespace: dict[str, Any] = {}
     exec(text, namespace)

@@ -39,7 +39,7 @@ def test_gpu_trains_like_cpu(
     gpu = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
     on_gpu = start(job(devices=(gpu,), strategy=strategy, precision=precision, **fields), every_step=True).completed()
     np.testing.assert_allclose(on_gpu.losses, on_cpu.losses, rtol=TOLERANCE[precision], atol=1e-3)
-    states = [torch.load(g.folder / "checkpoints/last.pt", weights_only=True)["model"] for g in (on_cpu, on_gpu)]
+    states = [g.checkpoint()["model"] for g in (on_cpu, on_gpu)]
     assert list(states[0]) == list(states[1])
 
 

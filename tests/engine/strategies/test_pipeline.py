@@ -11,7 +11,7 @@ import pytest
 
 from engine.contract.events import Failed, Planned, ScheduleTraced
 from engine.contract.job import Job
-from tests.engine.strategies.comparison import assert_same_training, checkpoint
+from tests.engine.strategies.comparison import assert_same_training
 from tests.support.cases import some
 
 Make = Callable[..., Job]
@@ -112,8 +112,8 @@ def test_pipeline_shares_loss_scale(job: Make, start: Start, model_file: ModelFi
         job(cpus=2, strategy="pipeline", pipeline_schedule=schedule, microbatches=4, **fields), every_step=True
     ).completed()
     assert_same_training(piped, single)
-    assert checkpoint(piped)["optimizer"]["scaler"] == checkpoint(single)["optimizer"]["scaler"]
-    assert checkpoint(piped)["optimizer"]["scaler"]["scale"] > 1
+    assert piped.checkpoint()["optimizer"]["scaler"] == single.checkpoint()["optimizer"]["scaler"]
+    assert piped.checkpoint()["optimizer"]["scaler"]["scale"] > 1
 
 
 @pytest.mark.long
@@ -139,7 +139,7 @@ def test_pipeline_leaves_frozen_stage(job: Make, start: Start, model_file: Model
         job(cpus=2, strategy="pipeline", pipeline_schedule=schedule, microbatches=4, **fields), every_step=True
     ).completed()
     assert_same_training(piped, single)
-    assert "0.0.weight" not in checkpoint(piped)["optimizer"]["state"]
+    assert "0.0.weight" not in piped.checkpoint()["optimizer"]["state"]
 
 
 @pytest.mark.parametrize("schedule", EVERYDAY)

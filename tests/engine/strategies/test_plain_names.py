@@ -42,7 +42,7 @@ def test_state_dict_has_plain_names(
     fields = model_file(ODD)
     single = start(job(**fields)).completed()
     group = start(job(cpus=2, strategy=strategy, **fields)).completed()
-    expected, state = (torch.load(g.folder / "checkpoints/best.pt", weights_only=True) for g in (single, group))
+    expected, state = (g.checkpoint("best.pt") for g in (single, group))
     assert list(state) == list(expected)
     assert torch.equal(state["alias.weight"], state["last.weight"])
     assert torch.equal(state["untouched"], torch.arange(3))

@@ -207,7 +207,7 @@ def test_training_matches_plain_torch(
     np.testing.assert_allclose(group.losses, plain.losses, rtol=EXACT_LIMIT, atol=1e-7)  # fp32 resolves 1.2e-7
     measured = [(event.measures["loss"], event.measures["top1"]) for event in group.of(Validation)]
     np.testing.assert_allclose(measured, plain.validations, rtol=1e-5)
-    last = torch.load(group.folder / "checkpoints/last.pt", weights_only=True)
+    last = group.checkpoint()
     assert list(last["model"]) == list(plain.weights)
     for key, tensor in last["model"].items():
         torch.testing.assert_close(

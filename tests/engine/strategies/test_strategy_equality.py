@@ -30,7 +30,7 @@ def test_groups_warmup_and_ema_train_equally(job: Make, start: Start, strategy: 
     single = start(job(**fields), every_step=True).completed()
     group = start(job(cpus=cpus, strategy=strategy, **fields), every_step=True).completed()
     np.testing.assert_allclose(group.losses, single.losses, rtol=1e-3)
-    one, other = (torch.load(g.folder / "checkpoints/last.pt", weights_only=True)["optimizer"] for g in (single, group))
+    one, other = (g.checkpoint()["optimizer"] for g in (single, group))
     assert one["ema"].keys() == other["ema"].keys()
     for name, average in one["ema"].items():
         torch.testing.assert_close(other["ema"][name], average, rtol=1e-2, atol=1e-3)
@@ -66,7 +66,7 @@ def test_pipeline_with_frozen_backbone_trains_head(job: Make, start: Start) -> N
     (planned,) = group.of(Planned)
     assert planned.trainable_parameters == 512 * 3 + 3
     assert len(planned.cut.cuts) == 1
-    state = torch.load(group.folder / "checkpoints/last.pt", weights_only=True)
+    state = group.checkpoint()
     assert set(state["optimizer"]["state"]) == {"fc.weight", "fc.bias"}
     assert int(state["model"]["bn1.num_batches_tracked"]) == 0
     assert float(state["model"]["bn1.running_mean"].abs().sum()) == 0.0

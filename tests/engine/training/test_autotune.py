@@ -264,7 +264,7 @@ def test_autotune_agrees_among_ranks(
     group = start(job(cpus=2, strategy="ddp", **fields)).completed()
     (chosen,) = (event for event in group.of(Chosen) if event.field == "memory_format")
     assert chosen.choice == "contiguous"
-    last = torch.load(group.folder / "checkpoints/last.pt", weights_only=True)
+    last = group.checkpoint()
     assert last["job"]["memory_format"] == "contiguous"
 
 

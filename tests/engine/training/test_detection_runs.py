@@ -94,7 +94,7 @@ def test_detection_matches_pycocotools(start: Start, discs: Path, strategy: str)
     (validation,) = group.of(Validation)
     assert validation.images == 8
     assert set(validation.measures) == {"map", "ap50", "ap75"}
-    state = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
+    state = group.checkpoint("best.pt")
     plain = torchvision.models.get_model(LITE, weights=None, weights_backbone=None, num_classes=1 + len(CLASSES))
     plain.load_state_dict(state)
     assert validation.measures["map"] > 0.0001

@@ -61,7 +61,7 @@ def test_edge_checkpoint_of_two_ranks_loads_plainly(start: Start, rims: Path) ->
     assert set(validation.measures) == {"ods", "ois", "ap", "loss"}
     assert validation.images == 6
     assert group.of(StepMetrics)[0].accuracy is None
-    state = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
+    state = group.checkpoint("best.pt")
     assert measured(rims, state) == pytest.approx(validation.measures["ods"], abs=1e-3)
     (plan,) = group.of(Planned)
     assert (plan.classes, plan.train_images, plan.val_images) == (("edge",), 24, 6)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from PIL import Image
 
 from engine.contract.events import (
@@ -76,11 +75,6 @@ def spoiled_job(job: Make, model_file: Write, spoiled_images: Path) -> Make:
     return make
 
 
-def _content(group: Any, name: str = "last.pt") -> dict[str, Any]:
-    content: dict[str, Any] = torch.load(group.folder / "checkpoints" / name, weights_only=True)
-    return content
-
-
 def _warned(group: Any, code: str) -> list[str]:
     return [warning.message for warning in group.of(Warned) if warning.code == code]
 
@@ -110,7 +104,7 @@ def test_skipped_step_only_moves_the_schedule(spoiled_job: Make, start: Start, s
     ]
     assert all(map(math.isfinite, group.losses))
     name = f"epoch-2-step-{second - 1}.pt"
-    before, after = _content(group, name), _content(group, f"epoch-2-step-{second}.pt")
+    before, after = group.checkpoint(name), group.checkpoint(f"epoch-2-step-{second}.pt")
     for key in ("model", "optimizer"):
         one, other = before[key], after[key]
         if key == "optimizer":
@@ -146,7 +140,7 @@ def test_ranks_skip_the_same_steps(spoiled_job: Make, start: Start, strategy: st
     assert len(_left_out(single)) == 2
     assert _left_out(group) == _left_out(single)
     assert len(_warned(group, "step_skipped")) == 2
-    assert _is_finite(_content(group))
+    assert _is_finite(group.checkpoint())
     assert group.losses == pytest.approx(single.losses, rel=0.5 if norm else 1e-4)
     if not norm:
         assert group.done.best == pytest.approx(single.done.best, rel=1e-4)
@@ -173,7 +167,7 @@ def test_rollback_skips_nonfinite_step(spoiled_job: Make, start: Start) -> None:
     assert failed.kind == "not_finite"
     assert failed.step is not None
     last = group.folder / "checkpoints/last.pt"
-    saved = _content(group)["step"] if last.exists() else 0
+    saved = group.checkpoint()["step"] if last.exists() else 0
     assert saved < failed.step <= STEPS
     # Up to the middle of the second epoch, over the white image in it, too.
     again = start(
@@ -188,7 +182,7 @@ def test_rollback_skips_nonfinite_step(spoiled_job: Make, start: Start) -> None:
         f"Skipping {steps}: non-finite loss" for steps in (first, "steps 7 to 11")
     ]
     assert _rates(again) == {2 * STEPS: pytest.approx(0.001)}
-    assert (_content(again)["epoch"], _content(again)["step"]) == (2, 2 * STEPS)
+    assert (again.checkpoint()["epoch"], again.checkpoint()["step"]) == (2, 2 * STEPS)
 
 
 def test_nonfinite_state_is_not_saved(spoiled_job: Make, start: Start) -> None:
@@ -205,8 +199,8 @@ def test_nonfinite_state_is_not_saved(spoiled_job: Make, start: Start) -> None:
     assert [saved.step for saved in group.of(CheckpointSaved) if saved.kind == "last"][-1] == step - 1
     names = [path.name for path in (group.folder / "checkpoints").iterdir()]
     assert "last.pt" in names
-    assert _content(group)["step"] == step - 1
-    assert all(_is_finite(_content(group, name)) for name in names if name != "best.pt")
+    assert group.checkpoint()["step"] == step - 1
+    assert all(_is_finite(group.checkpoint(name)) for name in names if name != "best.pt")
 
 
 MASKED = """

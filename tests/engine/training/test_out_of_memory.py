@@ -58,17 +58,12 @@ def _limited(max_images: int, *, training: bool = True, since: int = 1, how: str
     return LIMITED.format(most=max_images, training=training, since=since, how=how)
 
 
-def _content(group: Any, name: str = "last.pt") -> dict[str, Any]:
-    content: dict[str, Any] = torch.load(group.folder / "checkpoints" / name, weights_only=True)
-    return content
-
-
 def _messages(group: Any) -> list[str]:
     return [warning.message for warning in group.of(Warned) if warning.code == "out_of_memory"]
 
 
 def _assert_same_end(actual: Any, expected: Any) -> None:
-    one, other = _content(actual), _content(expected)
+    one, other = actual.checkpoint(), expected.checkpoint()
     assert not [name for key in ("model", "optimizer", "random") for name in differences(one[key], other[key], key)]
 
 
@@ -88,17 +83,17 @@ def test_oom_in_first_step_equals_accumulation(job: Make, start: Start, model_fi
         event.measures for event in from_the_start.of(Validation)
     ]
     _assert_same_end(group, from_the_start)
-    assert _content(group)["job"]["accumulation"] == 4
+    assert group.checkpoint()["job"]["accumulation"] == 4
     # A run that goes on from it, with the job as it was, does not run out again; one that wants other parts has them.
     again = start(job(**fields | {"epochs": 3}, resume_from=str(group.folder / "checkpoints/last.pt"))).completed()
     assert _messages(again) == [
         "Each batch is processed in 4 parts, as in the resumed run after it had run out of memory."
     ]
-    assert (_content(again)["job"]["accumulation"], _content(again)["parts"]["asked"]) == (4, 1)
+    assert (again.checkpoint()["job"]["accumulation"], again.checkpoint()["parts"]["asked"]) == (4, 1)
     last = str(again.folder / "checkpoints/last.pt")
     finer = start(job(**fields | {"epochs": 4}, accumulation=6, resume_from=last)).completed()
     assert _messages(finer) == []
-    assert _content(finer)["job"]["accumulation"] == 6
+    assert finer.checkpoint()["job"]["accumulation"] == 6
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA GPU on this machine")
@@ -125,7 +120,7 @@ def test_oom_in_later_step_equals_resumed_run(job: Make, start: Start, model_fil
     assert message.startswith("The CPU ran out of memory at step 9: each batch is now processed in 4 parts of 3 images")
     assert [metrics.step for metrics in group.of(StepMetrics)] == list(range(1, 13))
     before = group.folder / "checkpoints/epoch-2-step-8.pt"
-    assert _content(group, before.name)["job"]["accumulation"] == 1
+    assert group.checkpoint(before.name)["job"]["accumulation"] == 1
     rest = start(job(**fields, accumulation=4, resume_from=str(before)), every_step=True).completed()
     assert rest.losses == group.losses[8:]
     assert _messages(rest) == []
@@ -143,7 +138,7 @@ def test_oom_in_validation_divides_batches(job: Make, start: Start, model_file: 
     assert [event.images for event in limited.of(Validation)] == [21, 21]
     for actual, expected in zip(limited.of(Validation), single.of(Validation), strict=True):
         assert actual.measures == pytest.approx(expected.measures, rel=1e-5)
-    assert _content(limited)["parts"] == {"asked": 1, "evaluation": 4}
+    assert limited.checkpoint()["parts"] == {"asked": 1, "evaluation": 4}
 
 
 def test_oom_of_single_image_fails(job: Make, start: Start, model_file: Write) -> None:

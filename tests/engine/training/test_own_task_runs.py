@@ -148,7 +148,7 @@ def test_torchmetrics_cover_the_validation_set(
     names: dict[str, Any] = {}
     exec(MEASURED, names)
     val, model = names["Points"]("", 49, 2), names["Regions"]().build_model(3, 6)
-    model.load_state_dict(torch.load(group.folder / "checkpoints/best.pt", weights_only=True))
+    model.load_state_dict(group.checkpoint("best.pt"))
     with torch.no_grad():
         outputs = model(val.inputs)
     for name, metric in (("f1", MulticlassF1Score(3)), ("auroc", MulticlassAUROC(3))):

@@ -66,7 +66,7 @@ def test_pointcnn_learns_and_loads_plainly(start: Start, scenes: Path) -> None:
     measured = [event.measures for event in group.of(Validation)]
     assert measured[-1]["miou"] > 0.75  # nothing but floor is 0.25
     best = max(measures["miou"] for measures in measured)
-    state = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
+    state = group.checkpoint("best.pt")
     assert mean_iou(given, state) == pytest.approx(best, abs=1e-6)
     (plan,) = group.of(Planned)
     assert (plan.classes, plan.train_images, plan.val_images, plan.channels) == (("class 0", "class 1"), 48, 12, 3)

@@ -66,7 +66,7 @@ def test_unet_learns_and_loads_plainly(start: Start, discs: Path) -> None:
     measured = [event.measures for event in group.of(Validation)]
     assert measured[-1]["miou"] > 0.6  # nothing but background is 0.3 at most
     best = max(measures["miou"] for measures in measured)
-    state = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
+    state = group.checkpoint("best.pt")
     assert mean_iou(discs, state) == pytest.approx(best, abs=1e-6)
     (plan,) = group.of(Planned)
     assert (plan.classes, plan.train_images, plan.val_images) == (("class 0", "class 1", "class 2"), 40, 10)

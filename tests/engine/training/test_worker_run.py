@@ -115,10 +115,6 @@ def build_model(num_classes):
 """
 
 
-def _last(group: Any) -> dict[str, Any]:
-    return torch.load(group.folder / "checkpoints/last.pt", weights_only=True)
-
-
 def test_run_reports_events_in_order(job: Make, start: Start) -> None:
     group = start(job(epochs=2), every_step=True).completed()
     messages = [message for _, message in group.messages]
@@ -167,7 +163,7 @@ def test_best_checkpoint_loads_into_torchvision(
     fields = {"model": "resnet18", "image_size": 32, "epochs": 2}
     group = start(job(cpus=cpus, strategy=strategy, **fields)).completed()
     model = resnet18(num_classes=3)
-    model.load_state_dict(torch.load(group.folder / "checkpoints/best.pt", weights_only=True))
+    model.load_state_dict(group.checkpoint("best.pt"))
     model.eval()
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     right = 0
@@ -204,8 +200,8 @@ def test_stop_ends_all_ranks_at_the_same_step(
     assert group.finish() == [0] * cpus
     assert [done.stopped for done in group.of(WorkerDone)] == [True] * cpus
     # The command may be read just after the step that it found under way.
-    assert _last(group)["step"] in (4, 5)
-    assert group.of(StepMetrics)[-1].step == _last(group)["step"]
+    assert group.checkpoint()["step"] in (4, 5)
+    assert group.of(StepMetrics)[-1].step == group.checkpoint()["step"]
     assert group.of(PhaseChanged)[-1].phase == phase
 
 
@@ -218,7 +214,7 @@ def test_stop_interrupts_validation(job: Make, start: Start, model_file: Write, 
     assert group.finish() == [0, 0]
     assert [done.stopped for done in group.of(WorkerDone)] == [True, True]
     assert not group.of(Validation)
-    assert _last(group)["step"] == 24
+    assert group.checkpoint()["step"] == 24
     assert not (group.folder / "checkpoints/best.pt").exists()
 
 
@@ -229,7 +225,7 @@ def test_stop_ends_pipeline(job: Make, start: Start) -> None:
     group.send(Stop(), rank=1)
     assert group.finish() == [0, 0]
     assert [done.stopped for done in group.of(WorkerDone)] == [True, True]
-    assert _last(group)["step"] == group.of(StepMetrics)[-1].step
+    assert group.checkpoint()["step"] == group.of(StepMetrics)[-1].step
 
 
 def test_checkpoint_command_saves(job: Make, start: Start, model_file: Write, tmp_path: Path) -> None:
@@ -254,7 +250,7 @@ def test_nan_fails_run_and_keeps_checkpoint(
         (failed,) = group.of(Failed, rank)
         assert failed.step == 9
         assert "NaN or infinite at step 9" in failed.cause
-    state = _last(group)
+    state = group.checkpoint()
     assert (state["epoch"], state["step"]) == (1, 6)
     assert all(bool(tensor.isfinite().all()) for tensor in state["model"].values())
 

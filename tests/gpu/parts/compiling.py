@@ -37,7 +37,7 @@ def _job(proof: Proof, **fields: Any) -> Job:
 
 def _statistics(group: WorkerGroup) -> torch.Tensor:
     """BatchNorm's running statistics at the end."""
-    state = torch.load(group.folder / "checkpoints/last.pt", weights_only=True)["model"]
+    state = group.checkpoint()["model"]
     return torch.cat([tensor.flatten() for name, tensor in state.items() if "running_" in name])
 
 

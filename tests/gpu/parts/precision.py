@@ -93,7 +93,7 @@ def scale(proof: Proof) -> None:
         learning_rate=0.002, devices=(proof.gpu,), **model_file(LOUD, proof.folder),
     )  # fmt: skip
     group = proof.run(job)
-    found = torch.load(group.folder / "checkpoints/last.pt", weights_only=True)["optimizer"]["scaler"]["scale"]
+    found = group.checkpoint()["optimizer"]["scaler"]["scale"]
     proof.measure(
         "fp16: the loss scale after 24 steps of which the first overflow", found, "", at_most=65535, anywhere=True
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import torch
-
 from engine.contract.events import StepMetrics
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
@@ -50,7 +48,7 @@ def _resumed(job: Job, group: WorkerGroup) -> Job:
 
 
 def _content(group: WorkerGroup) -> dict[str, Any]:
-    content: dict[str, Any] = torch.load(group.folder / "checkpoints/last.pt", weights_only=True)
+    content: dict[str, Any] = group.checkpoint()
     content["job"].pop("resume_from")
     return content
 

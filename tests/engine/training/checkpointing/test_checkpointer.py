@@ -54,10 +54,6 @@ def held_up(tmp_path: Path) -> Callable[[str], Path]:
     return hold
 
 
-def _last(group: Any) -> dict[str, Any]:
-    return torch.load(group.folder / "checkpoints/last.pt", weights_only=True)
-
-
 def _saved(group: Any, kind: str = "last") -> list[int]:
     return [event.step for event in group.of(CheckpointSaved) if event.kind == kind]
 
@@ -96,7 +92,7 @@ def test_checkpointer_writes_during_training(
     assert group.of(CheckpointSaved)[0].step == 6
     assert group.done.best_epoch == _best_epoch(group), "what the disk did not take is kept for the next checkpoint"
     assert group.done.best == group.of(Validation)[group.done.best_epoch - 1].measures
-    assert (_last(group)["best"], _last(group)["best_epoch"]) == (group.done.best, group.done.best_epoch)
+    assert (group.checkpoint()["best"], group.checkpoint()["best_epoch"]) == (group.done.best, group.done.best_epoch)
 
 
 def test_waiting_for_a_slow_disk_counts_as_saving(job: Make, start: Start, held_up: Callable[[str], Path]) -> None:
@@ -117,9 +113,9 @@ def test_run_end_waits_for_its_checkpoint(job: Make, start: Start, held_up: Call
     pipe.read_bytes()
     group.completed()
     assert [warning.code for warning in group.of(Warned)] == ["checkpoint_failed", "unsaved"]
-    assert _last(group)["step"] == 6
+    assert group.checkpoint()["step"] == 6
     assert group.done.unsaved == ""
-    assert group.done.best_epoch == _last(group)["best_epoch"] == 1, (
+    assert group.done.best_epoch == group.checkpoint()["best_epoch"] == 1, (
         "what the disk did not take is tried again at the end"
     )
 
@@ -132,7 +128,7 @@ def test_stop_waits_for_the_pending_write_and_saves(job: Make, start: Start, hel
     pipe.read_bytes()
     group.completed()
     assert group.done.stopped
-    assert _last(group)["step"] == group.of(StepMetrics)[-1].step > 6
+    assert group.checkpoint()["step"] == group.of(StepMetrics)[-1].step > 6
 
 
 def test_failed_run_completes_its_pending_checkpoint(
@@ -146,8 +142,8 @@ def test_failed_run_completes_its_pending_checkpoint(
     assert group.finish() == [1]
     assert "ZeroDivisionError" in group.of(Failed)[0].cause
     shorter = start(job(epochs=1, **fields)).completed()
-    assert _last(group)["step"] == _last(shorter)["step"] == 6
-    weights, expected = _last(group)["model"], _last(shorter)["model"]
+    assert group.checkpoint()["step"] == shorter.checkpoint()["step"] == 6
+    weights, expected = group.checkpoint()["model"], shorter.checkpoint()["model"]
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
@@ -166,7 +162,7 @@ def test_short_epochs_are_skipped_but_the_best_is_saved(
     best = losses.index(min(losses)) + 1
     assert saved == {"last": [36], "best": [6, 6 * best]}
     assert best > 2
-    assert group.done.best_epoch == _last(group)["best_epoch"] == best
+    assert group.done.best_epoch == group.checkpoint()["best_epoch"] == best
 
 
 def test_failed_run_writes_the_unsaved_best_state(
@@ -179,9 +175,9 @@ def test_failed_run_writes_the_unsaved_best_state(
     pipe.read_bytes()
     assert group.finish() == [1]
     assert [(event.kind, event.step) for event in group.of(CheckpointSaved)] == [("best", 6), ("best", 12)]
-    best = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
+    best = group.checkpoint("best.pt")
     shorter = start(job(epochs=2, **fields)).completed()
-    assert all(torch.equal(best[name], weight) for name, weight in _last(shorter)["model"].items())
+    assert all(torch.equal(best[name], weight) for name, weight in shorter.checkpoint()["model"].items())
 
 
 def test_killed_writer_keeps_the_previous_checkpoint(job: Make, start: Start, held_up: Callable[[str], Path]) -> None:

@@ -9,7 +9,6 @@ from random import Random
 from typing import Any
 
 import pytest
-import torch
 
 from engine.contract.events import CheckpointSaved, EpochStarted, PhaseChanged, StepMetrics, Validation
 from engine.contract.job import Job
@@ -92,17 +91,12 @@ def build_model(num_classes):
 """
 
 
-def _content(group: Any, name: str = "last.pt") -> dict[str, Any]:
-    content: dict[str, Any] = torch.load(group.folder / "checkpoints" / name, weights_only=True)
-    return content
-
-
 def _assert_same_end(rest: Any, uninterrupted: Any) -> None:
-    actual, expected = _content(rest), _content(uninterrupted)
+    actual, expected = rest.checkpoint(), uninterrupted.checkpoint()
     for content in (actual, expected):
         content["job"].pop("resume_from")
     assert not differences(actual, expected)
-    assert not differences(_content(rest, "best.pt"), _content(uninterrupted, "best.pt"))
+    assert not differences(rest.checkpoint("best.pt"), uninterrupted.checkpoint("best.pt"))
 
 
 @pytest.mark.timeout(600)  # four runs of up to four ranks
@@ -182,7 +176,7 @@ def test_resume_is_exact_after_random_kills(job: Make, start: Start, strategy: s
         assert all(metrics.loss == uninterrupted.losses[metrics.step - 1] for metrics in group.of(StepMetrics))
         steps = [event.step for event in group.of(CheckpointSaved) if event.kind == "last"]
         if steps or (group.folder / "checkpoints/last.pt").exists():
-            last, step = str(group.folder / "checkpoints/last.pt"), _content(group)["step"]
+            last, step = str(group.folder / "checkpoints/last.pt"), group.checkpoint()["step"]
             assert step >= max(saved, *steps, 0)
             saved = step
     rest = start(job(**fields, resume_from=last), every_step=True).completed(PATIENCE_S)

@@ -61,10 +61,6 @@ SINGLE: dict[str, Any] = {"strategy": "single", "cpus": 1, "accumulation": 2}
 DDP: dict[str, Any] = {"strategy": "ddp", "cpus": 2}
 
 
-def _last(group: Any) -> dict[str, Any]:
-    return torch.load(group.folder / "checkpoints/last.pt", weights_only=True)
-
-
 def _path(group: Any) -> str:
     return str(group.folder / "checkpoints/last.pt")
 
@@ -86,13 +82,13 @@ def test_resume_in_mid_epoch_with_other_strategies(job: Make, start: Start, mode
     assert len(uninterrupted.losses) == 18
     gate.unlink()
     first = _interrupted(start(job(**SINGLE, **fields), every_step=True, prepare=ONCE_ASKED), after=3)
-    assert (_last(first)["epoch"], _last(first)["done"]) == (1, len(first.losses))
+    assert (first.checkpoint()["epoch"], first.checkpoint()["done"]) == (1, len(first.losses))
     gate.unlink()
     goes_on = job(**DDP, **fields, resume_from=_path(first))
     second = _interrupted(start(goes_on, every_step=True, prepare=ONCE_ASKED), after=9)
     assert [group.of(Planned)[0].from_step for group in (first, second)] == [0, len(first.losses)]
-    assert _last(second)["epoch"] == 2
-    assert 0 < _last(second)["done"] < 6
+    assert second.checkpoint()["epoch"] == 2
+    assert 0 < second.checkpoint()["done"] < 6
     third = start(job(**SINGLE, **fields, resume_from=_path(second)), every_step=True).completed()
     losses = first.losses + second.losses + third.losses
     assert [metrics.step for group in (first, second, third) for metrics in group.of(StepMetrics)] == list(range(1, 19))
@@ -103,7 +99,7 @@ def test_resume_in_mid_epoch_with_other_strategies(job: Make, start: Start, mode
     assert measured == [pytest.approx(event.measures) for event in uninterrupted.of(Validation)]
     assert third.done.best == pytest.approx(uninterrupted.done.best)
     assert third.done.best_epoch == uninterrupted.done.best_epoch
-    actual, reference = _last(third), _last(uninterrupted)
+    actual, reference = third.checkpoint(), uninterrupted.checkpoint()
     for name, tensor in reference["model"].items():
         assert torch.equal(actual["model"][name], tensor), name
     for name, state in reference["optimizer"]["state"].items():
@@ -140,7 +136,7 @@ def test_resume_from_any_strategy(job: Make, start: Start, model_file: Write, op
         before = _path(group)
     np.testing.assert_allclose(losses, expected.losses, rtol=1e-5, atol=1e-6)
     assert measured == [pytest.approx(event.measures, rel=1e-4) for event in expected.of(Validation)]
-    actual, reference = torch.load(before, weights_only=True), _last(expected)
+    actual, reference = torch.load(before, weights_only=True), expected.checkpoint()
     assert list(actual["model"]) == list(reference["model"])
     averages = actual["optimizer"]["ema"], reference["optimizer"]["ema"]
     for pair in (averages, (actual["model"], reference["model"])):
@@ -189,8 +185,8 @@ def test_resume_uses_the_new_schedule(job: Make, start: Start) -> None:
 def test_best_checkpoint_has_validated_averages(job: Make, start: Start) -> None:
     asked = job(ema_decay=0.9, ema_ramp=0, epochs=2, best_by="loss")
     group = start(asked, every_step=True).completed()
-    last = _last(group)
-    best = torch.load(group.folder / "checkpoints/best.pt", weights_only=True)
+    last = group.checkpoint()
+    best = group.checkpoint("best.pt")
     assert list(best) == list(last["model"])
     averages = last["model"] | last["optimizer"]["ema"]
     measured = [(event.measures["loss"], event.measures["top1"]) for event in group.of(Validation)]
@@ -206,7 +202,7 @@ def test_resume_refuses_unsuitable_files(job: Make, start: Start, tmp_path: Path
     rubbish = tmp_path / "rubbish.pt"
     rubbish.write_bytes(b"PK not a zip")
     renamed = tmp_path / "renamed.pt"
-    write_checkpoint(_last(first) | {"classes": ("cat", "dog", "owl")}, renamed)
+    write_checkpoint(first.checkpoint() | {"classes": ("cat", "dog", "owl")}, renamed)
     other = tmp_path / "other.pt"
     write_checkpoint({"epoch": 3, "weights": torch.ones(3)}, other)
     reasons = {
@@ -237,13 +233,13 @@ def test_resume_keeps_pipeline_cuts(job: Make, start: Start) -> None:
     fields: dict[str, Any] = {"cpus": 2, "strategy": "pipeline", "microbatches": 2}
     first = start(job(**fields)).completed()
     (planned,) = first.of(Planned)
-    assert _last(first)["job"]["cuts"] == planned.cut.cuts
+    assert first.checkpoint()["job"]["cuts"] == planned.cut.cuts
     others = [
         segment.split_point
         for segment in planned.cut.segments
         if segment.split_point and segment.split_point not in planned.cut.cuts
     ]
-    moved = _last(first)
+    moved = first.checkpoint()
     moved["job"]["cuts"] = tuple(others[:1])
     write_checkpoint(moved, Path(_path(first)))
     rest = start(job(**fields, epochs=2, resume_from=_path(first))).completed()
@@ -265,10 +261,10 @@ def test_resume_skips_pipeline_measurement(job: Make, start: Start) -> None:
 def test_resume_keeps_shares_by_speed(job: Make, start: Start, strategy: str, shares: tuple[float, ...]) -> None:
     fields: dict[str, Any] = {"cpus": 2, "strategy": strategy, "balance": "speed"}
     first = start(job(**fields)).completed()
-    assert _last(first)["shares"] == first.of(Planned)[0].shares
-    write_checkpoint(_last(first) | {"shares": shares}, Path(_path(first)))
+    assert first.checkpoint()["shares"] == first.of(Planned)[0].shares
+    write_checkpoint(first.checkpoint() | {"shares": shares}, Path(_path(first)))
     rest = start(job(**fields, epochs=2, resume_from=_path(first))).completed()
-    assert rest.of(Planned)[0].shares == _last(rest)["shares"] == shares
+    assert rest.of(Planned)[0].shares == rest.checkpoint()["shares"] == shares
 
 
 def test_resume_ignores_foreign_best_checkpoint(job: Make, start: Start) -> None:
