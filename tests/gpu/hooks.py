@@ -1,7 +1,7 @@
 """Functions that workers call before training, to observe or change internals.
 
 `WorkerGroup` names them as `prepare`. They take arguments from the worker's environment and write results into the run's
-folder (`seen`).
+folder (`recorded`).
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
-"""Models that wait at a gate until their worker has been asked for something, however long that takes to arrive."""
+"""Workers that wait: models at a gate for a command, and the writer of a checkpoint for the reader of a pipe."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from engine.contract.worker import WorkerSpec
+from engine.system import paths
 from engine.training.report import Reporter
 
 ONCE_ASKED = "tests.support.gates:open_once_asked"
+FOR_READERS = "tests.support.gates:wait_for_readers"
 """Functions for a worker's `prepare` (`WorkerGroup`)."""
 
 
@@ -20,3 +23,8 @@ def open_once_asked(spec: WorkerSpec) -> None:
             (Path(spec.run_folder).parent / "gate").touch()
 
     Reporter.__setattr__ = set_attribute  # type: ignore[method-assign]
+
+
+def wait_for_readers(_spec: WorkerSpec) -> None:
+    """Let writers wait for the reader of a pipe in place of their file, which is an error otherwise."""
+    paths.open_private = lambda path, flags: os.open(path, flags, 0o600)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from engine.contract.events import CheckpointSaved, Failed, PhaseChanged, StepMe
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
 from engine.contract.worker import Heartbeat
+from tests.support.gates import FOR_READERS
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
@@ -39,6 +41,12 @@ class Raises(nn.Module):
 def build_model(num_classes):
     return Raises(num_classes)
 """
+
+
+@pytest.fixture
+def start(start: Start) -> Start:
+    """Start workers whose writers wait for the reader of a pipe."""
+    return partial(start, prepare=FOR_READERS)
 
 
 @pytest.fixture
