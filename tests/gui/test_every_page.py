@@ -5,7 +5,6 @@ Clipping is checked on a small screen with large texts and both panels.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -27,7 +26,6 @@ from PySide6.QtWidgets import (
 )
 from pytestqt.qtbot import QtBot
 
-from engine.runs.folder import SupervisorFile, process_start
 from gui.actions import RUNS, TRAIN
 from gui.preferences.store import Preferences
 from gui.run.header import CURVES
@@ -36,7 +34,7 @@ from gui.style import theme
 from gui.welcome.page import FindingRow
 from gui.widgets.labels import ProblemLabel
 from tests.gui.cut_off import at_rest
-from tests.gui.sources.written_runs import a_run
+from tests.gui.sources.written_runs import a_run, supervise_here
 from tests.gui.test_app_names import reachable, spoken_name
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
@@ -142,10 +140,7 @@ def faults(shown: QWidget) -> Iterator[str]:
 
 def show_going_on(stage: Stage) -> QWidget:
     """Show a run that appears to be active."""
-    run = a_run(400, None)
-    own = os.getpid()
-    run.write_supervisor(SupervisorFile(pid=own, start_time=process_start(own), endpoint="unix:/nowhere"))
-    stage.window.show_run(run)
+    stage.window.show_run(supervise_here(a_run(400, None)))
     until(lambda: not stage.workspace.session.loading)
     return stage.show_run(CURVES)
 

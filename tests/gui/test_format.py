@@ -11,6 +11,8 @@ import pytest
 from engine.system import format as plain
 from gui import format as window_format
 from gui.format import clock, size_of
+from gui.titles import rank_titles, short_measure, short_title
+from tests.gui.sources.devices.snapshots import UUIDS
 
 ROOT = Path(__file__).parents[2]
 NOON = 1_700_000_000.0
@@ -63,3 +65,31 @@ def test_only_format_groups_thousands() -> None:
     for path in (ROOT / "gui").rglob("*.py"):
         grouped = re.findall(r"\{[^{}\n]+:,[.\dg]*f?\}", path.read_text(encoding="utf-8"))
         assert grouped == [] or path == Path(window_format.__file__), path
+
+
+@pytest.mark.parametrize(
+    ("title", "short"),
+    [
+        ("Top-1 accuracy", "top-1"),
+        ("Mean IoU", "mean IoU"),
+        ("Validation loss", "validation loss"),
+        ("IoU", "IoU"),
+        ("F1", "F1"),
+        ("mAP", "mAP"),
+        ("AP50", "AP50"),
+        ("ODS F-measure", "ODS F-measure"),
+    ],
+)
+def test_lower_keeps_abbreviations(title: str, short: str) -> None:
+    assert short_title(title) == short
+
+
+def test_metric_has_its_unit() -> None:
+    assert short_measure("road_extraction", "iou", 0.1038) == "IoU 10.4 %"
+    assert short_measure("classification", "loss", 0.5) == "validation loss 0.5000"
+
+
+def test_ranks_are_named_by_device_or_worker() -> None:
+    assert rank_titles(("cpu",)) == ("CPU",)
+    assert rank_titles(("cpu", "cpu")) == ("CPU worker 0", "CPU worker 1")
+    assert rank_titles(UUIDS[:2], {UUIDS[0]: "GPU 3"}) == ("GPU 3", f"{UUIDS[1][:12]}…")

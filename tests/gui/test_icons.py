@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from importlib.resources import files
 
+import numpy as np
 import pytest
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QIcon, QImage, QPainter, QPaintEvent
 from PySide6.QtWidgets import QApplication, QToolButton, QWidget
 from pytestqt.qtbot import QtBot
 
+from engine.desktop.files import ICON_SIZES
 from gui.style import icons, theme
 from gui.style.theme import DARK, LIGHT, Colors
 from gui.widgets.labels import IconLabel
@@ -111,3 +114,19 @@ def test_visible_icons_follow_the_theme(repainted: QApplication, scheme: pytest.
     assert DARK.warning in colours(label.pixmap().toImage())
     assert label.accessibleName() == "Warning"
     scheme.undo()
+
+
+REDRAW = "draw them anew: icons.pixmap('footplate', '#000000', SIZE).save('resources/desktop/icons/SIZE.png')"
+
+
+def pixels(image: QImage) -> np.ndarray:
+    image = image.convertToFormat(QImage.Format.Format_RGBA8888)
+    return np.array(image.constBits(), np.uint8).reshape(image.height(), -1).astype(float)
+
+
+@pytest.mark.parametrize("size", ICON_SIZES)
+def test_desktop_icon_matches_the_window(styled: QApplication, size: int) -> None:
+    kept = QImage(str(files("resources").joinpath(f"desktop/icons/{size}.png")))
+    assert (kept.width(), kept.height()) == (size, size)
+    drawn = icons.pixmap("footplate", "#000000", size).toImage()
+    assert np.abs(pixels(kept) - pixels(drawn)).mean() < 2, REDRAW

@@ -1,4 +1,4 @@
-"""Tray icon: its state, and closing the window to it."""
+"""Services of the workspace and the tray icon, to which the window closes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QObject
 from PySide6.QtGui import QIcon
-from PySide6.QtWidgets import QApplication, QSystemTrayIcon, QWidget
+from PySide6.QtWidgets import QApplication, QLabel, QSystemTrayIcon, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.actions import Actions
@@ -16,7 +16,7 @@ from gui.sources.run_list import RunsRead
 from gui.sources.settings import Settings
 from gui.tray import NO_TRAY, Tray, tray_icon
 from gui.workspace import Workspace
-from tests.gui.sources.devices.snapshots import gpu, snapshot
+from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
 from tests.support.widgets import OpenWindow
 
 
@@ -99,3 +99,28 @@ def test_icon_differs_by_progress_and_alerts(styled: QApplication) -> None:
     alarmed = tray_icon(None, running=False, has_alerts=True)
     different = [image(icon) for icon in (idle, half, full, alarmed)]
     assert all(one != other for n, one in enumerate(different) for other in different[n + 1 :])
+
+
+def test_removed_host_leaves_no_history_and_no_alerts(workspace: Workspace) -> None:
+    workspace.hosts.add("box")
+    workspace.hosts.take_snapshot("", snapshot(gpu(0)))
+    workspace.hosts.take_snapshot("box", snapshot(gpu(1)))
+    own, others = UUIDS[0], f"box:{UUIDS[1]}"
+    assert {own, others} <= set(workspace.alerts.devices)
+    assert {own, others} <= set(workspace.history.devices)
+    workspace.hosts.remove("box")
+    assert others not in workspace.alerts.devices
+    assert others not in workspace.history.devices
+    assert own in workspace.alerts.devices
+    assert own in workspace.history.devices
+
+
+def test_listed_host_is_offered_for_training(workspace: Workspace) -> None:
+    workspace.hosts.add("box")
+    workspace.hosts.take_snapshot("box", snapshot(gpu(1)))
+    workspace.devices.set_selection((f"box:{UUIDS[1]}",))
+    workspace.hosts.error_changed.emit("box", "The connection was refused.")
+    assert workspace.devices.selection() == (f"box:{UUIDS[1]}",)
+    assert any("refused" in label.text() for label in workspace.devices.findChildren(QLabel))
+    workspace.hosts.remove("box")
+    assert workspace.devices.selection() == ()

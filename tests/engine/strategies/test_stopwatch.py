@@ -10,7 +10,7 @@ import torch
 from engine.contract.events import RanksTimed, RankTimes
 from engine.strategies import stopwatch as module
 from engine.strategies.stopwatch import DeviceStopwatch, Stopwatch, stopwatch
-from tests.gui.run.strategy.steps import trace
+from tests.gui.cut.example import trace
 
 
 class Clock:

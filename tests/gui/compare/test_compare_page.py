@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +14,12 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import ENCODE, RunFinished, StepMetrics
-from engine.runs.folder import RunFolder, SupervisorFile, process_start
+from engine.contract.events import RunFinished, StepMetrics
+from engine.runs.folder import RunFolder
 from gui.compare.page import ComparePage
 from gui.compare.table_model import CompareModel
 from tests.gui.compare.runs import load_run, run_of, validating
-from tests.gui.sources.written_runs import NESTED_TOO_DEEP
+from tests.gui.sources.written_runs import NESTED_TOO_DEEP, supervise_here, write
 from tests.support.widgets import OpenWindow, visible_text
 
 _NAME = QAccessible.Text.Name
@@ -132,16 +131,13 @@ def test_compare_page_replaces_runs(show: Callable[..., ComparePage]) -> None:
 
 def test_compare_page_rereads_active_run(show: Callable[..., ComparePage], qtbot: QtBot) -> None:
     active, ended = run_of(40, None), run_of(40)
-    started = process_start(os.getpid())
-    active.write_supervisor(SupervisorFile(pid=os.getpid(), start_time=started, endpoint="unix:/nowhere"))
-    page = show(active, ended)
+    page = show(supervise_here(active), ended)
     page.table.selectRow(1)
     step = StepMetrics(
-        n=9000, time=2e9, epoch=4, step=41, loss=0.1, learning_rate=0.1, images_per_second=1, data_wait_s=0, compute_s=0
+        time=2e9, epoch=4, step=41, loss=0.1, learning_rate=0.1, images_per_second=1, data_wait_s=0, compute_s=0
     )
-    end = RunFinished(n=9001, time=2e9 + 1, outcome="completed")
-    with active.events_file.open("ab") as stream:
-        stream.write(ENCODE.encode(step) + b"\n" + ENCODE.encode(end) + b"\n")
+    end = RunFinished(time=2e9 + 1, outcome="completed")
+    write(active.events_file, [step, end], 9000)
     qtbot.waitUntil(lambda: lines(page, "loss") == {"1": 41, "2": 40}, timeout=15_000)
     assert page.table.selectionModel().hasSelection()
 

@@ -341,3 +341,25 @@ def test_long_choice_is_elided(form: JobForm) -> None:
         option = QStyleOptionComboBox()
         box.initStyleOption(option)
         assert option.currentText.endswith(shown)
+
+
+def test_steps_show_data_recipe_and_devices(form: JobForm, images: Path, qtbot: QtBot) -> None:
+    qtbot.waitUntil(lambda: form.steps.states.get("Data") == "attention")
+    chosen: list[Job | None] = []
+    form.folder_chosen.connect(chosen.append)
+    form.set_field("dataset", str(images))
+    qtbot.waitUntil(lambda: form.steps.states["Data"] == "working")
+    form.set_field("model", "resnet18")
+    qtbot.waitUntil(lambda: chosen != [] and chosen[-1] is not None)
+    form.set_report(REPORT)
+    qtbot.waitUntil(lambda: form.steps.states == {"Data": "done", "Recipe": "done", "Devices": "done"})
+    assert form.steps.lines["Data"].text() == "Data: 2 classes, 33 images"
+    assert "CPU · Single device" in form.steps.lines["Devices"].text()
+    form.set_devices(())
+    qtbot.waitUntil(lambda: form.steps.states["Devices"] == "attention")
+    assert form.steps.lines["Devices"].accessibleDescription().startswith("needs attention: ")
+    form.set_field("epochs", 3)
+    form.set_field("learning_rate", "fast")
+    qtbot.waitUntil(lambda: form.steps.states["Recipe"] == "attention")
+    form.steps.lines["Recipe"].click()
+    assert form.window().focusWidget() is form.rows["learning_rate"].editor.control

@@ -16,15 +16,15 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractButton, QApplication, QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import AnyEvent, LogLine, Planned, StepMetrics
-from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
+from engine.contract.events import AnyEvent, LogLine, StepMetrics
+from engine.runs.folder import RunFolder, create_run
 from gui.plots.plot import LinePlot
 from gui.run.cards import loading_code
 from gui.run.log_view import LogView
 from gui.run.page import RunPage
 from gui.sources.run_data import Line
 from gui.style import theme
-from tests.gui.sources.written_runs import a_run, job, story, write
+from tests.gui.sources.written_runs import a_plan, a_run, append, job, story, supervise_here, write
 from tests.support.widgets import ShowWidget, visible_text
 
 Open = Callable[[RunFolder], RunPage]
@@ -79,11 +79,7 @@ def test_result_card_copies_loading_code(show: Open) -> None:
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("kind", ["best", "last"])
 def test_loading_code_compiles(model: str, channels: int, kind: str) -> None:
-    plan = Planned(
-        epochs=1, steps_per_epoch=1, train_images=1, val_images=1, classes=("a", "b"), image_size=64,
-        channels=channels, parameters=1, trainable_parameters=1,
-    )  # fmt: skip
-    code = loading_code(job(model=model), plan, f"/runs/it's/{kind}.pt", kind)
+    code = loading_code(job(model=model), a_plan(channels=channels), f"/runs/it's/{kind}.pt", kind)
     compile(code, "shown", "exec")
     assert code.startswith("import torch")
     assert ('["model"])' in code) == (kind == "last")
@@ -207,8 +203,7 @@ def test_log_shows_newest_of_huge_log_in_batches(styled: QApplication, qtbot: Qt
 
 def test_log_shows_all_lines_after_color_change(page: RunPage, qtbot: QtBot) -> None:
     run = a_run(8)
-    last = run.last_event()
-    write(run.events_file, [LogLine(time=last.time, text=f"line {n}") for n in range(1000)], first_n=last.n + 1)
+    append(run, *(LogLine(time=time.time(), text=f"line {n}") for n in range(1000)))
     page.store.open(run)
     qtbot.waitUntil(lambda: "line 999" in page.log.text.toPlainText())
     theme.notifier.changed.emit()
@@ -238,14 +233,11 @@ def test_page_continues_curves_of_resumed_run(show: Open, qtbot: QtBot) -> None:
     page.header.controls.smoothing.setValue(90)
     assert page.result.isVisible()
     qtbot.waitUntil(lambda: "validation 0.5" in page.charts.loss.accessibleDescription())
-    last = page.store.data.last_n
     on_two = job(strategy="ddp", devices=("cpu", "cpu"))
     # The same number of steps, so that plots must compare more than lengths.
     resumed = list(story(on_two, 60, None, begun=time.time() - 60, from_step=30, execution=2))
-    pid = os.getpid()
-    supervisor = SupervisorFile(pid=pid, start_time=process_start(pid), endpoint="unix:/nowhere", execution=2)
-    run.write_supervisor(supervisor)
-    write(run.events_file, [_worse(event) for event in resumed], first_n=last + 1)
+    supervise_here(run, execution=2)
+    append(run, *(_worse(event) for event in resumed))
     qtbot.waitUntil(lambda: len(page.store.data.steps.loss) == 60 and page.store.data.cuts == 1)
     qtbot.waitUntil(lambda: not page.result.isVisible())
     text = visible_text(page)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -10,7 +12,7 @@ from engine.contract.events import Failed, RunFinished, RunStarted, Verdict
 from engine.runs.folder import RunFolder
 from gui.run.cards import VerdictCard
 from gui.sources.run_data import RunData
-from tests.gui.sources.written_runs import a_run, job, story, write
+from tests.gui.sources.written_runs import a_run, append, job, story
 from tests.support.run_data import data_from
 from tests.support.widgets import OpenWindow
 
@@ -33,9 +35,8 @@ def card(styled: QApplication, qtbot: QtBot) -> VerdictCard:
 
 def ended(verdict: Verdict, **fields: object) -> RunFolder:
     """Return a completed run that ended with `verdict`."""
-    run = a_run(8, None, **fields)  # type: ignore[arg-type]
-    last = run.last_event()
-    write(run.events_file, [verdict, RunFinished(outcome="completed", time=last.time)], last.n + 1)
+    run = a_run(8, None, **fields)
+    append(run, verdict, RunFinished(outcome="completed", time=time.time()))
     (run.checkpoints / "last.pt").write_bytes(b"weights")
     return run
 
@@ -107,9 +108,8 @@ def test_verdict_button_prefills_form_to_continue(open_window: OpenWindow, qtbot
 
 def test_verdict_card_offers_other_weights(open_window: OpenWindow, qtbot: QtBot) -> None:
     run = a_run(8, None, model="resnet18", pretrained=True, recipe="fine-tune", name="ants")
-    last = run.last_event()
-    missing = Failed(cause="The pretrained weights can't be downloaded.", field="pretrained", time=last.time)
-    write(run.events_file, [missing, RunFinished(outcome="failed", time=last.time)], last.n + 1)
+    missing = Failed(cause="The pretrained weights can't be downloaded.", field="pretrained", time=time.time())
+    append(run, missing, RunFinished(outcome="failed", time=time.time()))
     window = open_window()
     window.show_run(run)
     card = window.workspace.run.verdict

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from PySide6.QtWidgets import QPushButton, QToolButton
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import CheckpointSaved, Waiting
-from engine.runs.folder import RunFolder, RunSummary, SupervisorFile, create_run, process_start
+from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes
 from engine.runs.queue import QueueSlot
 from gui.runs.page import RunsPage
@@ -19,7 +20,7 @@ from gui.sources.active_runs import device_queues
 from gui.sources.checkpoints import checkpoints_of
 from gui.sources.resume_fork import CannotPrefill, Prefill, to_fork, to_resume
 from tests.gui.runs.conftest import Refresh, column, select
-from tests.gui.sources.written_runs import a_run, job, write
+from tests.gui.sources.written_runs import a_run, append, job, supervise_here
 
 OLDER = "epoch-2-step-4.pt"
 
@@ -28,19 +29,6 @@ def with_checkpoints(run: RunFolder, *names: str) -> RunFolder:
     for name in names or (OLDER, "best.pt", "last.pt"):
         (run.checkpoints / name).write_bytes(b"weights")
     return run
-
-
-def alive(run: RunFolder) -> RunFolder:
-    """Make this process the supervisor of `run`, so that it counts as active."""
-    pid = os.getpid()
-    run.write_supervisor(SupervisorFile(pid=pid, start_time=process_start(pid), endpoint="unix:/nowhere"))
-    return run
-
-
-def summary(run: RunFolder) -> RunSummary:
-    found = run.summary()
-    assert found is not None
-    return found
 
 
 def offered(page: RunsPage) -> list[str]:
@@ -81,9 +69,8 @@ def test_details_offer_actions_of_ended_run(
 
 
 def test_details_offer_pause_only_while_running(page: RunsPage, refresh: Refresh) -> None:
-    running, waiting = alive(a_run(8, None)), alive(a_run(8, None))
-    last = waiting.last_event()
-    write(waiting.events_file, [Waiting(time=last.time, position=1, behind=(running.run_id,))], last.n + 1)
+    running, waiting = supervise_here(a_run(8, None)), supervise_here(a_run(8, None))
+    append(waiting, Waiting(time=time.time(), position=1, behind=(running.run_id,)))
     refresh()
     select(page, running)
     assert offered(page) == ["Pause", "Fork…"]
@@ -113,7 +100,7 @@ def test_resume_keys_follow_state(page: RunsPage, refresh: Refresh, qtbot: QtBot
 
 
 def test_pause_reports_unreachable_supervisor(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    run = alive(a_run(8, None))
+    run = supervise_here(a_run(8, None))
     refresh()
     select(page, run)
     with qtbot.waitSignal(page.message) as message:
@@ -124,7 +111,7 @@ def test_pause_reports_unreachable_supervisor(page: RunsPage, refresh: Refresh, 
 def test_to_resume_continues_from_last_checkpoint() -> None:
     run = with_checkpoints(a_run(8, "paused", learning_rate=0.5, name="before"))
     change_notes(run.path, name="night shift")
-    prefill = to_resume(summary(run))
+    prefill = to_resume(run.summary())
     assert prefill.run.path == run.path
     assert prefill.job == job(learning_rate=0.5, name="night shift")
     assert prefill.checkpoint == str(run.checkpoints / "last.pt")
@@ -133,13 +120,13 @@ def test_to_resume_continues_from_last_checkpoint() -> None:
 
 
 def test_to_resume_completed_run_adds_epochs() -> None:
-    prefill = to_resume(summary(with_checkpoints(a_run(8))))
+    prefill = to_resume(with_checkpoints(a_run(8)).summary())
     assert (prefill.action, prefill.preset, prefill.focus) == ("Train further", {"epochs": 9}, "epochs")
     assert "schedule now spans all epochs" in prefill.text
 
 
 def test_to_resume_without_checkpoint_starts_over() -> None:
-    prefill = to_resume(summary(a_run(8, "failed")))
+    prefill = to_resume(a_run(8, "failed").summary())
     assert prefill.checkpoint == ""
     assert "from the beginning, since it has no checkpoint" in prefill.text
 
@@ -154,7 +141,7 @@ def test_to_resume_without_checkpoint_starts_over() -> None:
 )
 def test_to_fork_uses_checkpoint(name: str | None, fields: dict[str, str], text: str) -> None:
     run = with_checkpoints(a_run(8, "paused", name="night shift", seed=3))
-    prefill = to_fork(summary(run), run.checkpoints / name if name else None)
+    prefill = to_fork(run.summary(), run.checkpoints / name if name else None)
     paths = {field: str(run.checkpoints / file) for field, file in fields.items()}
     assert prefill.job == job(name="night shift fork", seed=3, **paths)
     assert prefill.run is None
@@ -164,9 +151,9 @@ def test_to_fork_uses_checkpoint(name: str | None, fields: dict[str, str], text:
 
 def test_to_fork_completed_run_adds_epochs() -> None:
     run = with_checkpoints(a_run(8))
-    assert to_fork(summary(run)).preset == {"epochs": 9}
-    assert to_fork(summary(run), run.checkpoints / OLDER).preset == {}
-    assert to_fork(summary(run), run.checkpoints / "best.pt").preset == {}
+    assert to_fork(run.summary()).preset == {"epochs": 9}
+    assert to_fork(run.summary(), run.checkpoints / OLDER).preset == {}
+    assert to_fork(run.summary(), run.checkpoints / "best.pt").preset == {}
 
 
 def test_fork_reports_missing_checkpoint_and_job(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
@@ -177,7 +164,7 @@ def test_fork_reports_missing_checkpoint_and_job(page: RunsPage, refresh: Refres
         page.acts.fork.trigger()
     assert "“early”" in message.args[0]
     with pytest.raises(CannotPrefill, match=r"best\.pt"):
-        to_fork(summary(run), run.checkpoints / "best.pt")
+        to_fork(run.summary(), run.checkpoints / "best.pt")
     run.job_file.write_text("no = [ job")
     with qtbot.waitSignal(page.message) as message:
         page.acts.change.trigger()
@@ -218,9 +205,7 @@ def test_details_list_newest_checkpoints(page: RunsPage, refresh: Refresh, qtbot
 
 def test_checkpoints_have_latest_logged_location(tmp_path: Path) -> None:
     run = with_checkpoints(a_run(8, "paused"))
-    last = run.last_event()
-    saved = CheckpointSaved(kind="last", path="checkpoints/last.pt", epoch=7, step=1234, bytes=1, seconds=0.1)
-    write(run.events_file, [saved], last.n + 1)
+    append(run, CheckpointSaved(kind="last", path="checkpoints/last.pt", epoch=7, step=1234, bytes=1, seconds=0.1))
     with run.events_file.open("ab") as log:
         log.write(b'{"type":"checkpoint","kind":"best","epo')  # torn
     locations = {each.name: each.location for each in checkpoints_of(run)}

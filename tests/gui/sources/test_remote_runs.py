@@ -12,13 +12,12 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import LogLine, RunFinished
 from engine.contract.hosts import Host, put_host
 from engine.contract.nodes import FetchProgress, file_sha256
-from engine.runs.folder import RunFolder, SupervisorFile, process_start
 from engine.runs.index import machine_of, mirror_folder
 from engine.runs.resume import job_to_resume
 from gui.sources.remote_runs import FileFetch, FollowedRun, files_of, runs_of
 from gui.sources.run_session import RunSession
 from tests.gui.conftest import FakeSsh
-from tests.gui.sources.written_runs import a_run, write
+from tests.gui.sources.written_runs import a_run, append, supervise_here
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the stand-in for ssh is a shell script")
 
@@ -31,17 +30,8 @@ def followed(ssh: FakeSsh, qtbot: QtBot) -> Iterator[FollowedRun]:
     created.close()
 
 
-def running(run: RunFolder) -> int:
-    """Register this process as the run's supervisor; return the number of the next event."""
-    me = os.getpid()
-    run.write_supervisor(SupervisorFile(pid=me, start_time=process_start(me), endpoint="unix:/nowhere"))
-    last = run.last_event()
-    return last.n + 1
-
-
 def test_followed_run_survives_lost_connection(followed: FollowedRun, ssh: FakeSsh, qtbot: QtBot) -> None:
-    run = a_run(outcome=None)
-    n = running(run)
+    run = supervise_here(a_run(outcome=None))
     with qtbot.waitSignal(followed.followed):
         followed.follow("ws1", "last")
     assert followed.run.path == mirror_folder("ws1", run.run_id).path
@@ -50,17 +40,17 @@ def test_followed_run_survives_lost_connection(followed: FollowedRun, ssh: FakeS
     session = RunSession()
     session.open(followed.run)
     qtbot.waitUntil(lambda: session.status.label == "Running" and not session.loading)
-    write(run.events_file, [LogLine(text="said live")], n)
-    qtbot.waitUntil(lambda: session.data.lines[-1].text == "said live")
+    append(run, LogLine(text="first"))
+    qtbot.waitUntil(lambda: session.data.lines[-1].text == "first")
     ssh.fails("ws1", "ssh: connect to host ws1 port 22: No route to host")
     os.kill(ssh.pid("ws1"), signal.SIGKILL)
     qtbot.waitUntil(lambda: "no route to host" in session.status.text)
-    write(run.events_file, [LogLine(text="said meanwhile")], n + 1)
+    append(run, LogLine(text="second"))
     ssh.recovers("ws1")
-    qtbot.waitUntil(lambda: session.data.lines[-1].text == "said meanwhile")
+    qtbot.waitUntil(lambda: session.data.lines[-1].text == "second")
     qtbot.waitUntil(lambda: "no route" not in session.status.text)
     with qtbot.waitSignal(session.finished):
-        write(run.events_file, [RunFinished(outcome="completed", seconds=1.0, best={})], n + 2)
+        append(run, RunFinished(outcome="completed", seconds=1.0, best={}))
         run.supervisor_file.unlink()
     session.close()
     followed_run = followed.run
@@ -89,8 +79,7 @@ def test_followed_run_reports_unreachable_host(followed: FollowedRun, ssh: FakeS
 
 
 def test_followed_run_without_supervisor_is_interrupted(followed: FollowedRun, qtbot: QtBot) -> None:
-    run = a_run(outcome=None)
-    running(run)
+    run = supervise_here(a_run(outcome=None))
     os.utime(run.job_file, (0, 0))  # else a run without a supervisor counts as starting
     with qtbot.waitSignal(followed.followed):
         followed.follow("ws1", "last")
@@ -112,10 +101,10 @@ def test_file_fetch_transfers_missing_bytes(followed: FollowedRun, qtbot: QtBot)
     assert [(each.path, each.size_bytes) for each in files_of("ws1", run.run_id)] == [("checkpoints/best.pt", 5 << 20)]
     target = mirror_folder("ws1", run.run_id).checkpoints / "best.pt"
     target.parent.mkdir(parents=True)
-    begun = target.with_name(f".best.pt.{file_sha256(best)[:16]}.part")
-    begun.write_bytes(best.read_bytes()[: 4 << 20])
+    partial = target.with_name(f".best.pt.{file_sha256(best)[:16]}.part")
+    partial.write_bytes(best.read_bytes()[: 4 << 20])
     other = target.with_name(".best.pt.0123456789abcdef.part")
-    other.write_bytes(b"what it was before")
+    other.write_bytes(b"older content")
     fetch, progress = FileFetch(), list[FetchProgress]()
     fetch.progress.connect(progress.append)
     with qtbot.waitSignal(fetch.done) as done:
@@ -123,9 +112,9 @@ def test_file_fetch_transfers_missing_bytes(followed: FollowedRun, qtbot: QtBot)
     assert done.args == [str(target)]
     assert target.read_bytes() == best.read_bytes()
     assert all(each.done_bytes > 4 << 20 for each in progress)
-    assert not begun.exists()
+    assert not partial.exists()
     assert not other.exists()
-    begun.write_bytes(bytes(5 << 20))
+    partial.write_bytes(bytes(5 << 20))
     with qtbot.waitSignal(fetch.refused) as refused:
         fetch.start("ws1", "last", "checkpoints/best.pt")
     assert "did not arrive as it was sent" in refused.args[0]

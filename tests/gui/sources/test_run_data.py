@@ -1,42 +1,37 @@
-"""Events sorted into arrays, and the status of their run."""
+"""Events of a run sorted into arrays and log lines."""
 
 from __future__ import annotations
+
+from itertools import chain
 
 import numpy as np
 import pytest
 
-from engine.contract.events import DevicesFree, EventsLost, Failed, PhaseChanged, RunFinished, StepMetrics, Validation
-from engine.runs.folder import RunFolder
+from engine.contract.events import (
+    AnyEvent,
+    Chosen,
+    ClassMeasures,
+    EventsLost,
+    LogLine,
+    Predicted,
+    StepMetrics,
+    Validation,
+    Waiting,
+)
 from gui.sources.run_data import RunData
-from gui.sources.run_status import RunStatus, status_of
-from tests.gui.sources.written_runs import EPOCHS, STEP_S, a_run, job, story
-
-
-def taken_in(run: RunFolder) -> RunData:
-    data = RunData()
-    for event in run.events():
-        data.apply(event)
-    return data
-
-
-def part(steps: int, of: int = 40) -> RunData:
-    """Return a run after `steps` of its steps."""
-    data = RunData()
-    for n, event in enumerate(story(job(), of, None), 1):
-        event.n = n
-        data.apply(event)
-        if isinstance(event, StepMetrics) and event.step == steps:
-            break
-    return data
+from tests.gui.run.evaluated_run import CLASSES, CONFUSION, events, iou
+from tests.gui.cut.example import timed, trace
+from tests.gui.sources.executions import BEGUN, KILLED, NIGHT_S, STEPS, first, restarted, second, steps
+from tests.gui.sources.written_runs import EPOCHS, STEP_S, a_plan, a_run, job
+from tests.support.run_data import data_from
 
 
 def test_run_data_collects_all_numbers() -> None:
-    data = taken_in(a_run(40))
+    data = data_from(a_run(40).events())
     steps = data.steps
     assert steps.step.values.tolist() == list(range(1, 41))
     np.testing.assert_allclose(steps.seconds.values, STEP_S * np.arange(1, 41), atol=1e-4)
-    assert steps.images_per_second.last == 840
-    assert steps.learning_rate.last == 0.01
+    assert (steps.images_per_second.last, steps.learning_rate.last) == (840, 0.01)
     assert data.validations.measures["top1"].values.tolist() == [0.8] * EPOCHS
     assert data.validations.epoch.values.tolist() == [1, 2, 3, 4]
     assert data.devices["cpu"].utilization_percent.values.tolist() == [90.0] * 4
@@ -46,30 +41,34 @@ def test_run_data_collects_all_numbers() -> None:
 
 
 def test_run_data_unknown_values_are_nan() -> None:
-    data = RunData()
     step = StepMetrics(
-        n=1, epoch=1, step=1, loss=1.0, learning_rate=0.1, images_per_second=1.0, data_wait_s=0.0, compute_s=0.0
+        epoch=1, step=1, loss=1.0, learning_rate=0.1, images_per_second=1.0, data_wait_s=0.0, compute_s=0.0
     )
-    data.apply(step)
+    validations = [
+        Validation(epoch=epoch, step=epoch, measures=measures, images=1, seconds=0.0)
+        for epoch, measures in ((1, {"loss": 1.0}), (2, {"top1": 0.5}))
+    ]
+    data = data_from([step, *validations])
     assert np.isnan(data.steps.accuracy.values).all()
-    data.apply(Validation(n=2, epoch=1, step=1, measures={"loss": 1.0}, images=1, seconds=0.0))
-    data.apply(Validation(n=3, epoch=2, step=2, measures={"top1": 0.5}, images=1, seconds=0.0))
     assert np.isnan(data.validations.measures["top1"].values).tolist() == [True, False]
     assert np.isnan(data.validations.measures["loss"].values).tolist() == [False, True]
 
 
-def test_run_data_ignores_repeated_event() -> None:
-    run = a_run(8)
-    data = taken_in(run)
-    before = len(data.steps.loss), len(data.lines)
-    for event in run.events():
+def test_run_data_ignores_repeated_events() -> None:
+    logged = list(a_run(40).events())
+    data = RunData()
+    data.apply_all(logged[:30])
+    data.apply_all(logged)
+    lines = len(data.lines)
+    for event in logged:
         data.apply(event)
-    assert (len(data.steps.loss), len(data.lines)) == before
+    assert data.steps.step.values.tolist() == list(range(1, 41))
+    assert len(data.lines) == lines
 
 
 def test_run_data_logs_warnings_errors_and_losses() -> None:
-    data = taken_in(a_run(8, "failed", cause="Loss became NaN at step 8"))
-    data.apply(EventsLost(n=1000, count=12, reason="the disk was full"))
+    lost = EventsLost(count=12, reason="the disk was full")
+    data = data_from(a_run(8, "failed", cause="Loss became NaN at step 8").events(), [lost])
     kinds = {line.text: line.kind for line in data.lines}
     assert kinds["3 images could not be read and are left out"] == "warning"
     assert kinds["Loss became NaN at step 8"] == "error"
@@ -77,114 +76,140 @@ def test_run_data_logs_warnings_errors_and_losses() -> None:
     assert kinds["That was all"] == "info"
 
 
-def test_status_of_running_run() -> None:
-    status = status_of(part(20), "running")
-    assert status.label == "Running"
-    assert status.text == "Running · epoch 2 of 4"
-    assert (status.epoch, status.epochs, status.step, status.steps) == (2, 4, 20, 40)
-    assert status.fraction == 0.5
-    assert status.seconds_left == pytest.approx(20 * STEP_S, rel=1e-3)
-    assert status.images_per_second == 820
-    assert status.devices_free is False
-    assert status.active
-
-
 @pytest.mark.parametrize(
-    ("phase", "expected"),
-    [("validating", "Running · epoch 2 of 4, validating"), ("saving", "Running · epoch 2 of 4, saving a checkpoint")],
-)
-def test_status_of_busy_phases(phase: str, expected: str) -> None:
-    data = part(20)
-    data.apply(PhaseChanged(n=10_000, phase=phase))  # type: ignore[arg-type]
-    assert status_of(data, "running").text == expected
-
-
-def test_status_of_stopping_run() -> None:
-    data = part(20)
-    assert status_of(data, "running", "stop").text.startswith("Stopping after 20 steps")
-    data.apply(DevicesFree(n=10_000, seconds=0.2, verified=True))
-    data.apply(RunFinished(n=10_001, outcome="stopped"))
-    ended = status_of(data, "stopped", "stop")
-    assert ended.text == "Stopped after 20 steps · devices are free"
-    assert ended.devices_free is True
-    assert not ended.active
-
-
-def test_devices_free_unverified() -> None:
-    data = part(20)
-    data.apply(DevicesFree(n=10_000, seconds=0.2, verified=False))
-    assert status_of(data, "stopped").text == "Stopped after 20 steps · the workers have exited"
-
-
-def test_status_of_failed_run_has_cause() -> None:
-    data = part(20)
-    data.apply(Failed(n=10_000, cause="gloo: connection closed by peer", rank=0))
-    running = status_of(data, "running")
-    assert (running.label, running.text) == ("Stopping", "Stopping: gloo: connection closed by peer")
-    data.apply(Failed(n=10_001, cause="another that follows from it", rank=1))
-    assert status_of(data, "failed").text == "Failed: gloo: connection closed by peer"
-    data.apply(RunFinished(n=10_002, outcome="failed", cause="Out of memory on NVIDIA H200 at step 20"))
-    assert status_of(data, "failed").text == "Failed: Out of memory on NVIDIA H200 at step 20"
-
-
-def test_status_of_unsaved_run() -> None:
-    data = RunData()
-    data.apply(RunFinished(n=1, outcome="unsaved", cause="last.pt could not be saved: the disk is full."))
-    status = status_of(data, "unsaved")
-    assert status.text == "Unsaved: last.pt could not be saved: the disk is full."
-    assert not status.active
-    assert status.resumable
-    assert [(line.kind, line.text) for line in data.lines] == [("error", "The run's last state could not be saved")]
-
-
-@pytest.mark.parametrize(
-    ("steps", "outcome", "text"),
+    ("logged", "text"),
     [
-        (40, "completed", "Completed · 4 epochs · best top-1 80.0 %"),
-        (1, "stopped", "Stopped after 1 step · devices are free"),
-        (8, None, "Interrupted after 8 steps: the run's process exited without reporting an error"),
+        (events(job()), "Validation after epoch 1: loss 0.5000, top1 80.00 %, top5 99.00 %"),
+        (events(job(task="one's own")), "Validation after epoch 1: loss 0.5000, top1 0.8000, top5 0.9900"),
+        ([a_plan(shares=(0.62, 0.38))], "Shares of each batch: 62 %, 38 %, by measured speed"),
+        (
+            [Chosen(field="picture_cache", choice="disk", why="Decoded once, for later runs.")],
+            "Decoded images: disk. Decoded once, for later runs.",
+        ),
+        (
+            [Chosen(field="precision", choice="bf16", why="the GPUs compute in it")],
+            "Precision: bf16. The GPUs compute in it.",
+        ),
     ],
 )
-def test_status_of_past_run(steps: int, outcome: str | None, text: str) -> None:
-    run = a_run(steps, outcome)  # type: ignore[arg-type]
-    if outcome is None:
-        _grow_old(run)
-    assert status_of(taken_in(run), run.state()).text == text
+def test_run_data_logs_metrics_and_choices(logged: list[AnyEvent], text: str) -> None:
+    assert text in [line.text for line in data_from(logged).lines]
 
 
-def test_status_of_silent_run_is_starting() -> None:
-    status = status_of(RunData(), "starting")
-    assert status.label == "Starting"
-    assert (status.step, status.fraction, status.seconds_left) == (None, None, None)
-    assert RunStatus().text.startswith("Idle")
+@pytest.mark.parametrize("from_step", [0, 10, 24, 25, 40])
+def test_run_data_replaces_repeated_steps(from_step: int) -> None:
+    data = data_from(first(25), second(from_step))
+    retained = min(from_step, 25)
+    assert data.steps.step.values.tolist() == [*range(1, retained + 1), *range(from_step + 1, STEPS + 1)]
+    assert (np.diff(data.steps.seconds.values) > 0).all()
+    assert len({len(column) for column in vars(data.steps).values()}) == 1
+    assert (data.cuts == 1) == (from_step < 25)
 
 
-def _grow_old(run: RunFolder) -> None:
-    import os
+def test_run_data_replaces_validations_but_no_device_samples() -> None:
+    data = data_from(first(25), second(15))
+    assert data.validations.step.values.tolist() == [10, 20, 30, 40]
+    assert data.validations.measures["top1"].values.tolist() == [0.8] * 4
+    assert data.validations.epoch.values.tolist() == [1, 2, 3, 4]
+    assert data.devices["cpu"].step.values.tolist() == [10, 15, 20, 30, 40]
+    assert (np.diff(data.devices["cpu"].seconds.values) > 0).all()
+    only_validated = data_from(first(30), [event for event in second(25, 26) if not isinstance(event, StepMetrics)])
+    assert only_validated.validations.step.values.tolist() == [10, 20]
 
-    os.utime(run.job_file, (0, 0))
 
-
-def test_apply_all_equals_single_applies() -> None:
-    run = a_run(40)
-    one_by_one, together = taken_in(run), RunData()
-    together.apply_all(list(run.events()))
-    for name in ("seconds", "step", "loss", "accuracy", "learning_rate", "images_per_second", "data_wait_s"):
-        np.testing.assert_array_equal(
-            getattr(together.steps, name).values, getattr(one_by_one.steps, name).values, err_msg=name
-        )
-    assert together.devices["cpu"].step.values.tolist() == one_by_one.devices["cpu"].step.values.tolist()
+def test_run_data_apply_all_equals_apply() -> None:
+    logged = list(chain(first(25), [Waiting(time=BEGUN + 3, position=2)], second(15)))
+    together, one_by_one = data_from(logged), RunData()
+    for event in logged:
+        one_by_one.apply(event)
+    for name, column in vars(together.steps).items():
+        np.testing.assert_array_equal(column.values, getattr(one_by_one.steps, name).values, err_msg=name)
+    for name in ("seconds", "step"):
+        values = [getattr(data.devices["cpu"], name).values.tolist() for data in (together, one_by_one)]
+        assert values[0] == values[1]
     assert together.lines == one_by_one.lines
     assert (together.epoch, together.last_n, together.last_time) == (
-        one_by_one.epoch,
-        one_by_one.last_n,
-        one_by_one.last_time,
-    )
+        one_by_one.epoch, one_by_one.last_n, one_by_one.last_time,
+    )  # fmt: skip
 
 
-def test_apply_all_ignores_repeated_events() -> None:
-    events = list(a_run(40).events())
-    data = RunData()
-    data.apply_all(events[:30])
-    data.apply_all(events)
-    assert data.steps.step.values.tolist() == list(range(1, 41))
+def test_run_data_does_not_overwrite_held_views() -> None:
+    data = data_from(first(25))
+    held = data.steps.loss.values
+    before = held.copy()
+    for n, event in enumerate(second(10), 1000):
+        event.n = n
+        data.apply(event)
+    np.testing.assert_array_equal(held, before)
+
+
+@pytest.mark.parametrize("pause_s", [NIGHT_S, -NIGHT_S], ids=["a night", "clock set back"])
+def test_run_data_excludes_pause_from_time(pause_s: float) -> None:
+    data = data_from(first(25), second(25, 30, begun=BEGUN + pause_s))
+    assert data.steps.seconds.values[-1] == pytest.approx(30 * STEP_S)
+    assert data.steps.seconds.values[24:26] == pytest.approx([25 * STEP_S, 26 * STEP_S])
+    assert ("after 8:59:58 h" in "".join(line.text for line in data.lines)) == (pause_s > 0)
+
+
+def test_run_data_excludes_queueing_from_time() -> None:
+    started, *rest = second(0, 10, begun=BEGUN + NIGHT_S)
+    started.time = BEGUN
+    queued: list[AnyEvent] = [
+        Waiting(time=BEGUN + 1, position=2, behind=("a", "b")),
+        LogLine(time=BEGUN + 60, text="still waiting"),
+        Waiting(time=BEGUN + 3600, position=1, behind=("b",)),
+    ]
+    assert data_from([started], queued).waiting is not None
+    data = data_from([started], queued, rest)
+    assert data.waiting is None
+    assert data.steps.seconds.values[0] == pytest.approx(1 + STEP_S)
+    interrupted = data_from([first()[0], Waiting(time=BEGUN + 2, position=1)], second(0, 10))
+    assert interrupted.steps.seconds.values[-1] == pytest.approx(2 + 10 * STEP_S)
+
+
+def test_restart_continues_curves_on_the_new_devices() -> None:
+    at = BEGUN + 26 * STEP_S
+    restart = restarted(20, at, kind="lost_machine", devices=("a:cpu", "b:cpu"), changes={"accumulation": 2})
+    data = data_from(first(25), restart, steps(range(21, 31), at + 1))
+    assert data.failure is None
+    assert data.steps.step.values.tolist() == list(range(1, 31))
+    assert data.steps.loss.values[20:].tolist() == [9.0] * 10
+    assert (data.started.job.parallel.devices, data.started.world_size) == (("a:cpu", "b:cpu"), 2)
+    assert any(line.kind == "warning" and KILLED in line.text for line in data.lines)
+    assert any("(2 devices, gradient accumulation 2)" in line.text for line in data.lines)
+
+
+def test_resume_drops_measurements_of_workers() -> None:
+    measured: list[AnyEvent] = [trace(time=BEGUN + 3), timed()]
+    assert data_from(first(25), measured).trace is not None
+    data = data_from(first(25), measured, second(20, 30))
+    assert (data.trace, data.rank_times, data.time_spent) == (None, None, None)
+
+
+def test_fork_starts_at_step_of_source() -> None:
+    data = data_from(second(20)[:4])
+    assert (data.step, data.cuts, len(data.steps.step)) == (20, 0, 0)
+
+
+def test_validation_details_have_gaps_for_missing_classes() -> None:
+    details = data_from(events(job())).validation_details
+    assert [figures.step for figures in details.classes] == [10, 20, 30, 40]
+    assert [predicted.step for predicted in details.predicted] == [10, 20, 30, 40]
+    first_iou, second_iou, third_iou = details.classes[1].measures["IoU"]
+    assert (first_iou, second_iou) == iou(2)[:2]
+    assert np.isnan(third_iou)
+    assert details.classes[1].confusion.tolist() == [list(row) for row in CONFUSION]
+
+
+def test_validation_details_are_cut_and_replaced() -> None:
+    logged = list(events(job()))
+    data = data_from(logged, [a_plan(from_step=20, classes=CLASSES)])
+    assert [figures.step for figures in data.validation_details.classes] == [10, 20]
+    assert [predicted.step for predicted in data.validation_details.predicted] == [10, 20]
+    assert data.cuts == data_from(logged).cuts + 1
+    repeated = ClassMeasures(epoch=4, step=40, measures={"IoU": (0.5, 0.5, 0.5)})
+    details = data_from(logged, [repeated, Predicted(epoch=4, step=40, samples=())]).validation_details
+    assert [figures.step for figures in details.classes] == [10, 20, 30, 40]
+    assert details.classes[-1].measures["IoU"].tolist() == [0.5] * 3
+    assert details.classes[-1].confusion is None
+    assert [len(predicted.samples) for predicted in details.predicted] == [3, 3, 3, 0]

@@ -12,12 +12,12 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import PhaseChanged, RunFinished, Waiting
-from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
+from engine.runs.folder import SupervisorFile, create_run
 from engine.runs.notes import change_notes
 from gui.sources.run_intervals import RunIntervals
 from gui.sources.run_list import RunList
 from tests.gui.sources.devices.snapshots import UUIDS
-from tests.gui.sources.written_runs import NESTED_TOO_DEEP, a_run, job, story, write
+from tests.gui.sources.written_runs import NESTED_TOO_DEEP, a_run, append, job, story, supervise_here, write
 
 
 @pytest.fixture
@@ -29,31 +29,17 @@ def intervals(qtbot: QtBot) -> Iterator[RunIntervals]:
     runs.close()
 
 
-def source(intervals: RunIntervals) -> RunList:
-    runs = intervals.parent()
-    assert isinstance(runs, RunList)
-    return runs
-
-
-def read(intervals: RunIntervals, qtbot: QtBot) -> None:
+def read(intervals: RunIntervals, qtbot: QtBot) -> list[str]:
+    """Read the executions of all runs, and return their names."""
     with qtbot.waitSignal(intervals.changed):
-        source(intervals).refresh()
+        intervals.parent().refresh()
+    return [interval.name for interval in intervals.intervals]
 
 
 def replace(file: Path, content: str) -> None:
-    """Read the executions of all runs."""
     temporary = file.with_suffix(".part")
     temporary.write_text(content)
     temporary.replace(file)
-
-
-def is_active(**changes: object) -> RunFolder:
-    """Return a run whose supervisor is this process."""
-    run = a_run(20, None, **changes)
-    run.write_supervisor(
-        SupervisorFile(pid=os.getpid(), start_time=process_start(os.getpid()), endpoint="unix:/nowhere")
-    )
-    return run
 
 
 def test_interval_of_ended_run(intervals: RunIntervals, qtbot: QtBot) -> None:
@@ -72,12 +58,12 @@ def test_interval_of_ended_run(intervals: RunIntervals, qtbot: QtBot) -> None:
 
 
 def test_interval_of_active_run_holds_gpus(intervals: RunIntervals, qtbot: QtBot) -> None:
-    run = is_active(name="flowers", devices=(UUIDS[0], UUIDS[1], "cpu"))
+    run = supervise_here(a_run(20, None, name="flowers", devices=(UUIDS[0], UUIDS[1], "cpu")))
     read(intervals, qtbot)
     assert intervals.holding() == {UUIDS[0]: "flowers", UUIDS[1]: "flowers"}
     assert intervals.supervisors() == {os.getpid(): "flowers"}
     assert intervals.intervals[0].is_active
-    write(run.events_file, [RunFinished(time=time.time(), outcome="stopped")], first_n=1000)
+    append(run, RunFinished(time=time.time(), outcome="stopped"))
     read(intervals, qtbot)
     assert intervals.holding() == {}
     assert intervals.supervisors() == {}
@@ -98,29 +84,24 @@ def test_intervals_drop_old_runs_and_are_sorted(intervals: RunIntervals, qtbot: 
     old.write_supervisor(SupervisorFile(pid=1, start_time=1.0, endpoint="unix:/nowhere"))
     os.utime(old.job_file, (1000, 1000))
     a_run(40, name="first")
-    read(intervals, qtbot)
-    assert [interval.name for interval in intervals.intervals] == ["first"]
+    assert read(intervals, qtbot) == ["first"]
     second = a_run(40, name="second")
-    read(intervals, qtbot)
-    assert [interval.name for interval in intervals.intervals] == ["first", "second"]
+    assert read(intervals, qtbot) == ["first", "second"]
     shutil.rmtree(second.path)
-    read(intervals, qtbot)
-    assert [interval.name for interval in intervals.intervals] == ["first"]
+    assert read(intervals, qtbot) == ["first"]
 
 
 def test_intervals_survive_unreadable_run(intervals: RunIntervals, qtbot: QtBot) -> None:
-    damaged, empty = a_run(40, None, name="damaged"), is_active(name="empty")
-    read(intervals, qtbot)
-    assert [interval.name for interval in intervals.intervals] == ["damaged", "empty"]
-    whole = damaged.job_file.read_text()
+    damaged, empty = a_run(40, None, name="damaged"), supervise_here(a_run(20, None, name="empty"))
+    assert read(intervals, qtbot) == ["damaged", "empty"]
+    intact = damaged.job_file.read_text()
     replace(damaged.job_file, NESTED_TOO_DEEP)
     replace(empty.events_file, "")
     a_run(40, name="new")
-    read(intervals, qtbot)
-    assert [interval.name for interval in intervals.intervals] == ["damaged", "new", "empty"]
+    assert read(intervals, qtbot) == ["damaged", "new", "empty"]
     assert list(intervals.unread) == [damaged.run_id]
     assert intervals.unread[damaged.run_id].startswith(f"{damaged.job_file} is not valid TOML")
-    replace(damaged.job_file, whole)
+    replace(damaged.job_file, intact)
     read(intervals, qtbot)
     assert not intervals.unread
 
@@ -129,8 +110,7 @@ def test_interval_uses_given_name(intervals: RunIntervals, qtbot: QtBot) -> None
     run = a_run(40, name="flowers")
     read(intervals, qtbot)
     change_notes(run.path, name="roses")
-    read(intervals, qtbot)
-    assert [interval.name for interval in intervals.intervals] == ["roses"]
+    assert read(intervals, qtbot) == ["roses"]
 
 
 def test_intervals_of_every_execution(intervals: RunIntervals, qtbot: QtBot) -> None:
@@ -154,15 +134,12 @@ def test_interval_of_paused_run_holds_nothing(intervals: RunIntervals, qtbot: Qt
     run = a_run(20, "paused", name="flowers", devices=(UUIDS[0],))
     read(intervals, qtbot)
     assert (intervals.intervals[0].state, intervals.holding()) == ("paused", {})
-    last = run.last_event()
-    goes_on = list(story(job(devices=(UUIDS[1],)), 40, None, begun=time.time(), from_step=20, execution=2))
-    own = os.getpid()
-    run.write_supervisor(SupervisorFile(pid=own, start_time=process_start(own), endpoint="unix:/nowhere", execution=2))
-    assert run.state() == "starting"  # it has not said so in its log
-    source(intervals).refresh()
-    qtbot.waitUntil(lambda: not source(intervals).reading)
+    supervise_here(run, execution=2)
+    assert run.state() == "starting"  # its log does not have the second execution
+    with qtbot.waitSignal(intervals.parent().complete):
+        intervals.parent().refresh()
     assert intervals.holding() == {}
-    write(run.events_file, goes_on, first_n=last.n + 1)
+    append(run, *story(job(devices=(UUIDS[1],)), 40, None, begun=time.time(), from_step=20, execution=2))
     read(intervals, qtbot)
     assert intervals.holding() == {UUIDS[1]: "flowers"}
     assert [interval.state for interval in intervals.intervals] == ["paused", "running"]
@@ -173,8 +150,7 @@ def test_interval_of_queued_run_starts_with_devices(intervals: RunIntervals, qtb
     started, *rest = story(job(devices=(UUIDS[0],)), 40, None, begun=now - 100)
     started.time = now - 5000
     run = create_run(job(name="flowers", devices=(UUIDS[0],)))
-    own = os.getpid()
-    run.write_supervisor(SupervisorFile(pid=own, start_time=process_start(own), endpoint="unix:/nowhere"))
+    supervise_here(run)
     starting = PhaseChanged(time=now - 5000, phase="starting")
     write(
         run.events_file, [started, starting, Waiting(time=now - 4999, position=2), Waiting(time=now - 4000, position=1)]
@@ -182,8 +158,8 @@ def test_interval_of_queued_run_starts_with_devices(intervals: RunIntervals, qtb
     read(intervals, qtbot)
     (waiting,) = intervals.intervals
     assert (waiting.state, waiting.devices, intervals.holding()) == ("waiting", (), {})
-    assert intervals.supervisors() == {own: "flowers"}
-    write(run.events_file, [PhaseChanged(time=now - 100, phase="starting"), *rest], first_n=5)
+    assert intervals.supervisors() == {os.getpid(): "flowers"}
+    append(run, PhaseChanged(time=now - 100, phase="starting"), *rest)
     read(intervals, qtbot)
     (running,) = intervals.intervals
     assert (running.state, running.start, intervals.holding()) == ("running", now - 100, {UUIDS[0]: "flowers"})

@@ -12,8 +12,7 @@ from pytestqt.qtbot import QtBot
 from engine.runs.index import RunIndex
 from engine.system import paths
 from gui.sources.run_list import RunList, RunsRead
-from tests.gui.sources.test_run_intervals import is_active
-from tests.gui.sources.written_runs import a_run
+from tests.gui.sources.written_runs import a_run, supervise_here
 from tests.support.widgets import OpenWindow
 
 
@@ -35,7 +34,7 @@ def test_run_list_reports_all_runs_then_changed_runs(runs: RunList, qtbot: QtBot
     found: list[str] = []
     runs.found.connect(lambda some: found.extend(run.run_id for run in some))
     assert [run.run_id for run in read(runs, qtbot).runs] == [first.run_id] == found
-    second = is_active(name="second")
+    second = supervise_here(a_run(20, None, name="second"))
     again = read(runs, qtbot)
     assert {run.run_id for run in again.runs} == {first.run_id, second.run_id}
     assert found == [first.run_id, second.run_id]

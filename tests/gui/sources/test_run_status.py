@@ -1,52 +1,184 @@
-"""Status of a run that downloads pretrained weights."""
+"""Status of runs by their events, and the notes below their titles."""
 
 from __future__ import annotations
 
-from engine.contract.events import Fetching, PhaseChanged, RunStarted
-from gui.sources.run_data import RunData
-from gui.sources.run_status import status_of
-from tests.gui.sources.written_runs import job
+import time
+from collections.abc import Iterable
 
-DETAIL = "the pretrained weights timm/resnet50.a1_in1k from huggingface.co"
+import pytest
+
+from engine.contract.events import (
+    AnyEvent,
+    CommandReceived,
+    DevicesFree,
+    Failed,
+    Fetching,
+    PhaseChanged,
+    RunFinished,
+    Waiting,
+    Warned,
+)
+from engine.runs.folder import State
+from gui.format import clock
+from gui.run.notes import notes
+from gui.sources.run_status import RunStatus, status_of
+from tests.gui.sources.executions import BEGUN, first, restarted, second, steps, without_warnings
+from tests.gui.sources.written_runs import STEP_S
+from tests.support.run_data import data_from
+
+NOW = BEGUN + 3
+FREE = DevicesFree(time=NOW, seconds=0.2, verified=True)
+KILLED = Failed(time=NOW, cause="gloo: connection closed by peer", rank=0)
+WEIGHTS = "the pretrained weights timm/resnet50.a1_in1k from huggingface.co"
 MIB = 1 << 20
 
 
-def started_data() -> RunData:
-    data = RunData()
-    started = RunStarted(
-        n=1, time=100.0, run_id="a", job=job(), devices=(), world_size=1, environment={}, supervisor_pid=1
-    )
-    data.apply(started)
-    data.apply(PhaseChanged(n=2, time=100.0, phase="fetching", detail=DETAIL))
-    return data
+def command(name: str) -> CommandReceived:
+    return CommandReceived(time=NOW, command=name)  # type: ignore[arg-type]
 
 
-def fetching(n: int, seconds: float, done: int, total: int | None = 100 * MIB) -> Fetching:
-    return Fetching(n=n, time=100.0 + seconds, source="timm/resnet50.a1_in1k", done_bytes=done, total_bytes=total)
+def phase(name: str, detail: str = "") -> PhaseChanged:
+    return PhaseChanged(time=NOW, phase=name, detail=detail)  # type: ignore[arg-type]
 
 
-def test_status_reports_download_progress() -> None:
-    data = started_data()
-    assert status_of(data, "running").text == f"Fetching · {DETAIL}"
-    data.apply_all((fetching(3, 1, 10 * MIB), fetching(4, 2, 20 * MIB), fetching(5, 3, 30 * MIB)))
-    status = status_of(data, "running")
-    assert (status.label, status.text) == ("Fetching", f"Fetching · {DETAIL}, 30.0 MiB of 100.0 MiB")
-    assert (status.fraction, status.seconds_left) == (0.3, 7.0)
+def ended(outcome: str, cause: str = "") -> RunFinished:
+    return RunFinished(time=NOW, outcome=outcome, cause=cause)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("events", "state", "pending", "label", "text"),
+    [
+        ([], "running", "", "Running", "epoch 3 of 4"),
+        ([phase("validating")], "running", "", "Running", "epoch 3 of 4, validating"),
+        ([phase("saving")], "running", "", "Running", "epoch 3 of 4, saving a checkpoint"),
+        ([command("pause")], "running", "", "Pausing", "after 25 steps"),
+        ([phase("pausing")], "running", "", "Pausing", "after 25 steps"),
+        ([], "running", "pause", "Pausing", "after 25 steps"),
+        ([command("pause"), command("stop")], "running", "", "Stopping", "after 25 steps"),
+        ([command("pause")], "running", "stop", "Stopping", "after 25 steps"),
+        ([], "running", "stop", "Stopping", "after 25 steps"),
+        ([FREE, ended("paused")], "paused", "", "Paused", "after 25 steps · devices are free"),
+        ([FREE, ended("stopped")], "stopped", "stop", "Stopped", "after 25 steps · devices are free"),
+        ([DevicesFree(time=NOW, seconds=1, verified=False)], "stopped", "", "Stopped", "after 25 steps · the workers have exited"),
+        ([KILLED], "running", "", "Stopping", ": gloo: connection closed by peer"),
+        ([KILLED, Failed(time=NOW, cause="another", rank=1)], "failed", "", "Failed", ": gloo: connection closed by peer"),
+        ([KILLED, ended("failed", "Out of memory")], "failed", "", "Failed", ": Out of memory"),
+        ([ended("unsaved", "last.pt could not be saved.")], "unsaved", "", "Unsaved", ": last.pt could not be saved."),
+        ([], "interrupted", "", "Interrupted", "after 25 steps: the run's process exited without reporting an error"),
+        (restarted(20, NOW)[:2], "running", "", "Restarting", "attempt 1 of 3, after: Rank 1 was killed by signal 9 (SIGKILL)"),
+        ([*restarted(20, NOW)[:2], KILLED], "running", "", "Stopping", ": gloo: connection closed by peer"),
+        ([command("stop"), KILLED, ended("failed", "a fault")], "starting", "", "Starting", ""),
+        ([KILLED, ended("failed"), *second(20)[:1]], "running", "", "Starting", ""),
+        ([KILLED, ended("failed"), *second(20, 30)], "running", "", "Running", "epoch 3 of 4"),
+    ],
+)  # fmt: skip
+def test_status_after_events(events: list[AnyEvent], state: State, pending: str, label: str, text: str) -> None:
+    status = status_of(data_from(first(25), events), state, pending)
+    assert (status.label, text in status.text) == (label, True)
+    running = label in ("Running", "Starting", "Restarting")
+    assert status.active == (running or label in ("Pausing", "Stopping"))
+    assert status.resumable == (label in ("Paused", "Stopped", "Failed", "Unsaved", "Interrupted"))
+    assert bool(status.why_no_pause) != running
+    assert bool(status.why_no_stop) == (not running and label != "Pausing")
+    assert not (status.active and status.devices_free)
+
+
+def test_status_of_running_run_has_progress() -> None:
+    status = status_of(data_from(first(20)), "running")
+    assert (status.epoch, status.epochs, status.step, status.steps) == (2, 4, 20, 40)
+    assert status.fraction == 0.5
+    assert status.seconds_left == pytest.approx(20 * STEP_S, rel=1e-3)
+    assert status.images_per_second == 820
+
+
+def test_status_of_completed_run_has_best_metric() -> None:
+    assert status_of(data_from(first(), second(40)), "completed").text == "Completed · 4 epochs · best top-1 80.0 %"
+
+
+def test_status_without_events() -> None:
+    status = status_of(data_from(), "starting")
+    assert (status.label, status.step, status.fraction, status.seconds_left) == ("Starting", None, None, None)
+    assert RunStatus().label == "Idle"
+    started, *rest = first(10)
+    queued = [started, Waiting(time=BEGUN, position=1)]
+    assert status_of(data_from(queued), "waiting").label == "Waiting"
+    assert status_of(data_from(queued, rest), "waiting").label == "Running"
+
+
+def test_status_ignores_speed_before_restart() -> None:
+    restart = restarted(20, NOW)
+    before_step = status_of(data_from(first(25), restart), "running")
+    assert (before_step.step, before_step.fraction, before_step.images_per_second) == (20, 0.5, None)
+    assert status_of(data_from(first(25), restart, steps([21], BEGUN + 4)), "running").seconds_left is None
+    later = status_of(data_from(first(25), restart, steps(range(21, 31), BEGUN + 4)), "running")
+    assert (later.step, later.images_per_second) == (30, 100.0)
+    assert later.seconds_left == pytest.approx(10 * STEP_S)
+    assert status_of(data_from(first(25), second(20)[:2]), "running").images_per_second is None
+    resumed = status_of(data_from(first(25), second(25, 30)), "running")
+    assert (resumed.images_per_second, resumed.seconds_left) == (830, pytest.approx(10 * STEP_S, rel=1e-3))
+
+
+@pytest.mark.parametrize(
+    ("total", "progress", "fraction", "seconds_left"),
+    [(100 * MIB, ", 30.0 MiB of 100.0 MiB", 0.3, 7.0), (None, ", 30.0 MiB", None, None)],
+)
+def test_status_reports_download(
+    total: int | None, progress: str, fraction: float | None, seconds_left: float | None
+) -> None:
+    fetching = [first()[0], phase("fetching", WEIGHTS)]
+    assert status_of(data_from(fetching), "running").text == f"Fetching · {WEIGHTS}"
+    fetching += [
+        Fetching(time=NOW + n, source="timm/resnet50.a1_in1k", done_bytes=10 * n * MIB, total_bytes=total)
+        for n in (1, 2, 3)
+    ]
+    status = status_of(data_from(fetching), "running")
+    assert (status.label, status.text) == ("Fetching", f"Fetching · {WEIGHTS}{progress}")
+    assert (status.fraction, status.seconds_left) == (fraction, seconds_left)
     assert status.active
     assert status.why_no_stop == ""
-    assert [line.text for line in data.lines][1:] == [f"Fetching: {DETAIL}"]
-
-
-def test_status_without_download_size() -> None:
-    data = started_data()
-    data.apply_all((fetching(3, 1, 10 * MIB, None), fetching(4, 2, 20 * MIB, None)))
-    status = status_of(data, "running")
-    assert status.text == f"Fetching · {DETAIL}, 20.0 MiB"
-    assert (status.fraction, status.seconds_left) == (None, None)
-
-
-def test_status_drops_finished_download() -> None:
-    data = started_data()
-    data.apply_all((fetching(3, 1, 10 * MIB), PhaseChanged(n=4, time=104.0, phase="starting")))
-    status = status_of(data, "running")
+    status = status_of(data_from(fetching, [phase("starting")]), "running")
     assert (status.label, status.fraction, status.seconds_left) == ("Starting", None, None)
+
+
+def note_texts(*parts: Iterable[AnyEvent]) -> list[str]:
+    return [note.text for note in notes(data_from(*parts))]
+
+
+def test_notes_show_time_and_devices_of_resume() -> None:
+    started, now, long_ago = without_warnings(first(25)), time.time(), time.mktime((2026, 1, 5, 21, 40, 0, 0, 0, -1))
+    assert note_texts(started) == []
+    on_two = without_warnings(second(20, begun=now, devices=("cpu", "cpu")))
+    assert note_texts(started, on_two) == [f"Resumed at {clock(now)} on 2 CPU workers"]
+    third = without_warnings(second(30, begun=long_ago))
+    assert note_texts(started, on_two, third) == ["Resumed 2 times, last at 05 Jan 21:40:00 on CPU"]
+
+
+def test_notes_show_step_and_cause_of_restart() -> None:
+    once = restarted(20, NOW)
+    started = without_warnings(first(25))
+    assert note_texts(started, once) == ["Restarted once at step 25: Rank 1 was killed by signal 9 (SIGKILL)"]
+    smaller = restarted(
+        20, BEGUN + 5, kind="out_of_memory", cause="Out of memory on GPU 1.", step=23, changes={"accumulation": 2}
+    )
+    assert note_texts(started, once, smaller) == [
+        "Restarted 2 times, last at step 23 (since then gradient accumulation 2): Out of memory on GPU 1"
+    ]
+
+
+def test_notes_count_newest_warnings() -> None:
+    warnings = [
+        Warned(time=NOW, code=code, message=message)
+        for code, message in (
+            ("no_blocks", "The model has no blocks."),
+            ("step_skipped", "Step 12 was skipped."),
+            ("out_of_memory", "Out of memory at step 3."),
+            ("step_skipped", "Step 30 was skipped."),
+            ("unreadable", "b.jpg is left out."),
+        )
+    ]
+    found = notes(data_from(without_warnings(first(25)), warnings))
+    assert [(note.kind, note.text) for note in found] == [
+        ("warning", "Step 30 was skipped (2 times)"),
+        ("warning", "Out of memory at step 3"),
+        ("warning", "b.jpg is left out"),
+    ]

@@ -15,7 +15,7 @@ import pytest
 from engine.runs.folder import SupervisorFile, create_run, process_start
 from engine.system import paths
 from gui.sources.trash import CannotTrash, put_back, trash_run
-from tests.gui.sources.written_runs import a_run, job
+from tests.gui.sources.written_runs import a_run, job, supervise_here
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="This is the trash that freedesktop.org specifies")
 
@@ -94,8 +94,7 @@ def test_trash_running_run_is_refused() -> None:
 def test_trash_run_with_live_supervisor_is_refused(starting: bool) -> None:
     run = create_run(job()) if starting else a_run(8)
     if not starting:
-        me = SupervisorFile(pid=os.getpid(), start_time=process_start(os.getpid()), endpoint="unix:/nowhere")
-        run.write_supervisor(me)
+        supervise_here(run)
     with pytest.raises(CannotTrash, match="still running"):
         trash_run(run)
     assert run.job_file.is_file()

@@ -1,8 +1,9 @@
-"""Run folders as the engine writes them, for what a live run would take too long to say."""
+"""Run folders as the engine writes them, and the events in them."""
 
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -28,7 +29,7 @@ from engine.contract.events import (
     Warned,
 )
 from engine.contract.job import Job
-from engine.runs.folder import RunFolder, create_run
+from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
 
 NESTED_TOO_DEEP = f"a = {'[' * 5000}{']' * 5000}"
 """Valid TOML that no reader of job.toml accepts."""
@@ -45,7 +46,6 @@ def a_run(
     outcome: Outcome | None = "completed",
     *,
     cause: str = "",
-    unplanned: bool = False,
     **changes: object,
 ) -> RunFolder:
     """Write a run of `steps` steps; without an outcome it breaks off, as in a power failure."""
@@ -53,6 +53,29 @@ def a_run(
     run = create_run(chosen)
     write(run.events_file, story(chosen, steps, outcome, cause))
     return run
+
+
+def append(run: RunFolder, *events: AnyEvent) -> None:
+    """Append events to the log of `run`, with the next numbers."""
+    last = run.last_event()
+    write(run.events_file, events, last.n + 1 if last is not None else 1)
+
+
+def supervise_here(run: RunFolder, execution: int = 1) -> RunFolder:
+    """Make this process the supervisor of `run`, so that it counts as active."""
+    pid = os.getpid()
+    file = SupervisorFile(pid=pid, start_time=process_start(pid), endpoint="unix:/nowhere", execution=execution)
+    run.write_supervisor(file)
+    return run
+
+
+def a_plan(**changes: object) -> Planned:
+    """Return the plan of four epochs of ten steps with two classes."""
+    values: dict[str, object] = {
+        "epochs": EPOCHS, "steps_per_epoch": 10, "train_images": 320, "val_images": 20, "classes": ("daisy", "rose"),
+        "image_size": 64, "parameters": 1000, "trainable_parameters": 1000,
+    }  # fmt: skip
+    return Planned(**(values | changes))  # type: ignore[arg-type]
 
 
 def write(path: Path, events: Iterable[AnyEvent], first_n: int = 1) -> None:
@@ -90,10 +113,7 @@ def story(
         execution=execution,
     )
     yield PhaseChanged(time=begun, phase="preparing")
-    yield Planned(
-        time=begun, epochs=EPOCHS, from_step=from_step, steps_per_epoch=per_epoch, train_images=8 * steps,
-        val_images=20, classes=("daisy", "rose"), image_size=64, parameters=1000, trainable_parameters=1000,
-    )  # fmt: skip
+    yield a_plan(time=begun, from_step=from_step, steps_per_epoch=per_epoch, train_images=8 * steps)
     yield PhaseChanged(time=begun, phase="training")
     yield Warned(time=begun, code="unreadable", message="3 images could not be read and are left out")
     for step in range(from_step + 1, steps + 1):
@@ -109,14 +129,8 @@ def story(
             samples = (DeviceSample(device=i, utilization_percent=90.0, memory_used_bytes=3 << 30) for i in ids)
             yield DevicesSampled(time=now, samples=tuple(samples))
         if step % per_epoch == 0:
-            yield Validation(
-                time=now,
-                epoch=epoch,
-                step=step,
-                measures={"loss": 0.5, "top1": 0.8, "top5": 0.99},
-                images=20,
-                seconds=1,
-            )
+            measures = {"loss": 0.5, "top1": 0.8, "top5": 0.99}
+            yield Validation(time=now, epoch=epoch, step=step, measures=measures, images=20, seconds=1)
             for kind in ("last", "best"):
                 yield CheckpointSaved(
                     time=now, kind=kind, path=f"checkpoints/{kind}.pt", epoch=epoch, step=step, bytes=45_000_000, seconds=0.1

@@ -9,7 +9,7 @@ import pytest
 from engine.checks.findings.bottleneck import Situation, find_bottleneck
 from engine.contract.events import RanksTimed, RankTimes
 from engine.contract.job import job_from_values
-from tests.gui.run.strategy.steps import trace
+from tests.gui.cut.example import trace
 from tests.gui.sources.written_runs import job
 
 GPUS = ("GPU-0", "GPU-1")

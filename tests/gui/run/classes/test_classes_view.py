@@ -13,7 +13,6 @@ from PySide6.QtTest import QAbstractItemModelTester
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import Planned
 from gui.run.classes.confusion_matrix import ConfusionMatrix
 from gui.run.classes.table import ClassTable, class_names
 from gui.run.classes.view import ClassesView
@@ -21,7 +20,7 @@ from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
 from gui.style import theme
 from tests.gui.run.evaluated_run import CLASSES, CONFUSION, events
-from tests.gui.sources.written_runs import job
+from tests.gui.sources.written_runs import a_plan, job
 from tests.support.run_data import data_from
 from tests.support.widgets import ShowWidget, visible_text
 
@@ -160,10 +159,7 @@ def test_classes_view_explains_missing_metrics(view: ClassesView, active: bool, 
 
 def test_class_table_filters_many_classes(view: ClassesView) -> None:
     names = tuple(f"kind {n}" for n in range(40))
-    data = RunData(plan=Planned(
-        epochs=1, steps_per_epoch=1, train_images=1, val_images=1, classes=names, image_size=8, parameters=1,
-        trainable_parameters=1,
-    ))  # fmt: skip
+    data = RunData(plan=a_plan(classes=names))
     data.validation_details.classes.append(ClassFigures(1, 1, {"AP": np.linspace(0, 1, 40)}, None))
     view.show_data(data, is_active=True)
     assert view.shown.filter.isVisible()

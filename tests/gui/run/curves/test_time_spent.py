@@ -11,11 +11,11 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import Advice, Chosen, TimeSpent
-from gui.run.curves.time_spent import BAR_HEIGHT, ORDER, TimeBar, TimeSpentView, describe_time
+from engine.contract.events import Advice, TimeSpent
+from gui.run.curves.time_bar import BAR_HEIGHT, ORDER, TimeBar, describe_time
+from gui.run.curves.time_spent import TimeSpentView
 from gui.sources.run_data import RunData
 from gui.style import fills, theme
-from tests.support.run_data import data_from
 from tests.support.widgets import OpenWindow
 
 PARTS = {"data": 0.004, "augment": 0.0002, "forward": 0.0018, "backward": 0.0036, "optimizer": 0.0004}
@@ -143,14 +143,3 @@ def test_window_puts_advised_setting_into_form(open_window: OpenWindow) -> None:
     assert "Loader workers" in window.message.text()
     window.workspace.run.setting_requested.emit("precision", "bf16")
     assert window.form.values()["precision"] == "bf16"
-
-
-def test_run_data_logs_automatic_choices() -> None:
-    chosen = [
-        Chosen(field="picture_cache", choice="disk", why="Decoded once, for later runs."),
-        Chosen(field="precision", choice="bf16", why="the GPUs compute in it"),
-    ]
-    assert [line.text for line in data_from(chosen).lines] == [
-        "Decoded images: disk. Decoded once, for later runs.",
-        "Precision: bf16. The GPUs compute in it.",
-    ]

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import msgspec
 import pytest
 from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from engine.contract.events import Action, AnyEvent, Planned, RanksTimed, RunStarted
-from gui.run.strategy import schedule
+from engine.contract.events import Action, AnyEvent, Planned, RanksTimed, RunStarted, StepMetrics
+from engine.runs.folder import RunFolder, create_run
+from gui.run.page import RunPage
+from gui.run.strategy import rank_bars, schedule
+from gui.run.strategy.rank_bars import RankBars
 from gui.run.strategy.schedule import ScheduleDiagram
-from gui.run.strategy.view import RankBars, StrategyView, ranks_headline
+from gui.run.strategy.view import StrategyView
 from gui.sources.run_data import RunData
 from gui.style import theme
-from tests.gui.cut.example import a_cut
-from tests.gui.run.strategy.steps import timed, trace
-from tests.gui.sources.devices.snapshots import UUIDS
-from tests.gui.sources.written_runs import job
+from tests.gui.cut.example import a_cut, timed, trace
+from tests.gui.sources.devices.snapshots import UUIDS, gpu, snapshot
+from tests.gui.sources.written_runs import a_plan, job, story, write
 from tests.support.run_data import data_from
 
 DEVICES = UUIDS[:2]
@@ -30,14 +35,6 @@ def data(*events: AnyEvent) -> RunData:
         supervisor_pid=1,
     )  # fmt: skip
     return data_from([started, *events])
-
-
-def plan(**changes: object) -> Planned:
-    values: dict[str, object] = {
-        "epochs": 1, "steps_per_epoch": 1, "train_images": 1, "val_images": 1, "classes": ("a", "b"),
-        "image_size": 64, "parameters": 1, "trainable_parameters": 1,
-    }  # fmt: skip
-    return Planned(**(values | changes))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -68,29 +65,23 @@ def view(styled: QApplication, qtbot: QtBot) -> StrategyView:
 
 
 def test_strategy_view_is_hidden_without_data(view: StrategyView) -> None:
-    view.show_data(data(plan()), NAMES)
+    view.show_data(data(a_plan()), NAMES)
     assert view.isHidden()
 
 
 def test_strategy_view_shows_available_parts(view: StrategyView) -> None:
-    view.show_data(data(plan(cut=a_cut(devices=DEVICES))), NAMES)
+    view.show_data(data(a_plan(cut=a_cut(devices=DEVICES))), NAMES)
     assert view.headline("cut") == "Cut into 2 stages. All devices take the same time (50 % each)."
     assert [view.cut.isVisibleTo(view), view.schedule.isVisibleTo(view), view.ranks.isVisibleTo(view)] == [
         True, False, False,
     ]  # fmt: skip
-    view.show_data(data(plan(), trace(), timed()), NAMES)
+    view.show_data(data(a_plan(), trace(), timed()), NAMES)
     assert view.headline("schedule") == "Bubble 33 % measured, 11 % in theory (1F1B, 2 microbatches), step 40"
     assert view.headline("ranks") == (
         "Rank 1 (GPU 2) is the slowest: the other waits 23 % of each step for it, step 40"
     )
     view.restart()
     assert view.isHidden()
-
-
-def test_run_data_logs_unequal_batch_shares() -> None:
-    run_data = data(plan(shares=(0.62, 0.38)))
-    assert run_data.lines[-1].text == "Shares of each batch: 62 %, 38 %, by measured speed"
-    assert "Shares" not in data(plan()).lines[-1].text
 
 
 def test_schedule_blocks_are_placed_by_time(diagram: ScheduleDiagram) -> None:
@@ -146,9 +137,41 @@ def test_rank_bars_share_one_scale(bars: RankBars) -> None:
     ],
 )
 def test_rank_bars_headline_names_slowest_rank(times: RanksTimed, headline: str) -> None:
-    assert ranks_headline(times, TITLES) == headline
+    assert rank_bars.headline(times, TITLES) == headline
 
 
 def test_rank_bars_describe_each_rank(bars: RankBars) -> None:
     description = bars.accessibleDescription()
     assert "Rank 0 · GPU 0: compute 50.0 ms, communication 4.0 ms, waiting 16.0 ms." in description
+
+
+def run_with(extra: AnyEvent, **plan: object) -> RunFolder:
+    """Return a run on two GPUs that logs `extra` at its tenth step."""
+    chosen = job(strategy="pipeline", devices=UUIDS[:2])
+    run = create_run(chosen)
+    events: list[AnyEvent] = []
+    for event in story(chosen, 40, "completed"):
+        events.append(msgspec.structs.replace(event, **plan) if isinstance(event, Planned) else event)
+        if isinstance(event, StepMetrics) and event.step == 10:
+            events.append(msgspec.structs.replace(extra, time=event.time))
+    write(run.events_file, events)
+    return run
+
+
+def test_page_shows_strategy_between_curves_and_log(page: RunPage, show: Callable[[RunFolder], RunPage]) -> None:
+    page.set_machine(snapshot(gpu(0), gpu(1)))
+    show(run_with(trace(), cut=a_cut(devices=UUIDS[:2])))
+    assert page.strategy.isVisible()
+    assert page.charts is not None
+    heights = [widget.mapTo(page, widget.rect().topLeft()).y() for widget in (page.charts, page.strategy, page.log)]
+    assert heights == sorted(heights)
+    assert "Rank 1 · GPU 0" in page.strategy.schedule.accessibleDescription()
+
+
+def test_page_hides_strategy_of_other_run(page: RunPage, show: Callable[[RunFolder], RunPage]) -> None:
+    show(run_with(trace(), cut=a_cut(devices=UUIDS[:2])))
+    chosen = job()
+    plain = create_run(chosen)
+    write(plain.events_file, story(chosen, 40, "completed"))
+    show(plain)
+    assert not page.strategy.isVisible()

@@ -1,165 +1,140 @@
-"""The window's end of the sampler, with real child processes."""
+"""Sampler of the devices, as a real child process of the window."""
 
 from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
 from pytestqt.qtbot import QtBot
 
-from engine.contract.devices import Snapshot, SnapshotRequest
+from engine.contract.devices import SnapshotRequest
 from engine.system import paths
 from gui.sources.devices.sampler import SamplerProcess
 
-
-def test_sampler_reports_cpu(qtbot: QtBot) -> None:
-    sampler = SamplerProcess(interval_s=0.2)
-    try:
-        for _ in range(2):
-            with qtbot.waitSignal(sampler.snapshot) as answered:
-                sampler.start()
-            snapshot: Snapshot = answered.args[0]
-            assert len(snapshot.cpu.core_load_percent) == psutil.cpu_count()
-    finally:
-        pid = sampler.pid
-        sampler.stop()
-    assert pid is not None
-    assert not psutil.pid_exists(pid)
-    assert not sampler.running
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
-def test_sampler_restarts_after_kill(qtbot: QtBot) -> None:
-    sampler = SamplerProcess(interval_s=0.2)
-    received: list[str] = []
-    sampler.error_changed.connect(received.append)
-    try:
-        with qtbot.waitSignal(sampler.snapshot):
-            sampler.start()
-        first = sampler.pid
-        assert first is not None
-        with qtbot.waitSignal(sampler.error_changed):
-            os.kill(first, signal.SIGKILL)
-        with qtbot.waitSignal(sampler.snapshot):
-            pass
-        assert sampler.pid != first
-    finally:
-        sampler.stop()
-    assert "Retrying" in received[0]
-    assert received[-1] == ""
-
-
-def test_sampler_restarts_at_growing_intervals(qtbot: QtBot) -> None:
-    sampler = SamplerProcess(arguments=["-c", "raise SystemExit('a fault of mine')"])
-    received: list[str] = []
-    sampler.error_changed.connect(received.append)
-    try:
-        sampler.start()
-        qtbot.waitUntil(lambda: len(received) >= 3)
-    finally:
-        sampler.stop()
-    assert "a fault of mine" in (paths.home() / "logs" / "sampler.log").read_text()
-    assert ["0.5 s" in received[0], "1 s" in received[1], "2 s" in received[2]] == [True, True, True]
-
-
-def test_sampler_restarts_after_silence(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gui.sources.devices.sampler.SILENCE_S", 0.3)
-    sampler = SamplerProcess(interval_s=0.05, arguments=["-c", "import time; time.sleep(600)"])
-    try:
-        sampler.start()
-        first = sampler.pid
-        with qtbot.waitSignal(sampler.error_changed) as received:
-            pass
-        assert "stopped responding" in received.args[0]
-        qtbot.waitUntil(lambda: sampler.pid not in (None, first))
-    finally:
-        sampler.stop()
-
-
-def test_sampler_reports_invalid_output(qtbot: QtBot, tmp_path: Path) -> None:
-    sampler = SamplerProcess(arguments=["-c", "print('hello', flush=True); import time; time.sleep(600)"])
-    try:
-        with qtbot.waitSignal(sampler.error_changed) as received:
-            sampler.start()
-        assert "can't read" in received.args[0]
-        assert sampler.running
-    finally:
-        sampler.stop()
-
-
+FOREVER = "import time; time.sleep(600)"
 ECHO = """
 import json, sys, time
 from engine.contract.devices import Cpu, Nvml, Snapshot
 import msgspec
 for line in sys.stdin:
     cpu = Cpu(name=line.strip(), core_load_percent=(), load_percent=0, memory_used_bytes=0, memory_total_bytes=1)
-    seen = Snapshot(time=time.time(), host="here", nvml=Nvml("ok"), cpu=cpu)
-    print(msgspec.json.encode(seen).decode(), flush=True)
+    sample = Snapshot(time=time.time(), host="here", nvml=Nvml("ok"), cpu=cpu)
+    print(msgspec.json.encode(sample).decode(), flush=True)
 """
-"""Return a sampler whose processor is named after the requests that it received."""
+"""Sampler whose processor is named after the requests that it received."""
+
+Make = Callable[..., SamplerProcess]
 
 
-def test_sampler_sends_request_again_after_restart(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
-    sampler = SamplerProcess()
-    monkeypatch.setattr(sampler, "_arguments", ["-c", ECHO])
-    answered: list[str] = []
-    sampler.snapshot.connect(lambda seen: answered.append(seen.cpu.name))
-    try:
-        sampler.show(SnapshotRequest(processes=False))
-        sampler.start()
-        qtbot.waitUntil(lambda: answered == ['{"processes":false}'])
-        sampler.show(SnapshotRequest(processes=False))
-        sampler.show(SnapshotRequest(activity=False))
-        qtbot.waitUntil(lambda: len(answered) == 2)
-        assert sampler.pid is not None
-        os.kill(sampler.pid, signal.SIGTERM)
-        qtbot.waitUntil(lambda: len(answered) == 3)
-    finally:
-        sampler.stop()
-    assert answered[1:] == ['{"activity":false}', '{"activity":false}']
+@pytest.fixture
+def make(qtbot: QtBot) -> Iterator[Make]:
+    """Return a function that creates samplers, which stop with the test; `code` replaces the real one."""
+    created: list[SamplerProcess] = []
 
+    def make_sampler(code: str = "", **options: object) -> SamplerProcess:
+        created.append(SamplerProcess(**(options | ({"arguments": ["-c", code]} if code else {}))))  # type: ignore[arg-type]
+        return created[-1]
 
-def test_sampler_reports_missing_program(qtbot: QtBot) -> None:
-    sampler = SamplerProcess(program="no-such-program", arguments=[], who="The sampler on ws2")
-    try:
-        with qtbot.waitSignal(sampler.error_changed) as received:
-            sampler.start()
-    finally:
-        sampler.stop()
-    assert "“no-such-program” was not found" in received.args[0]
-
-
-def test_sampler_explains_exit(qtbot: QtBot) -> None:
-    script = "import sys; sys.stderr.write('first\\n' * 5000 + 'last words'); sys.exit(7)"
-    sampler = SamplerProcess(
-        arguments=["-c", script], explain=lambda code, said: f"It ended with {code} after {said.splitlines()[-1]}."
-    )
-    try:
-        with qtbot.waitSignal(sampler.error_changed) as received:
-            sampler.start()
-    finally:
-        sampler.stop()
-    assert received.args[0].startswith("It ended with 7 after last words.")
-
-
-def test_sampler_limits_line_length(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gui.sources.devices.sampler.LINE_LIMIT_BYTES", 1000)
-    sampler = SamplerProcess(arguments=["-c", "print('x' * 5000, end='', flush=True); import time; time.sleep(600)"])
-    try:
-        with qtbot.waitSignal(sampler.error_changed) as received:
-            sampler.start()
-        assert "can't read" in received.args[0]
-    finally:
+    yield make_sampler
+    for sampler in created:
         sampler.stop()
 
 
-def test_sampler_stop_is_repeatable(qtbot: QtBot) -> None:
-    sampler = SamplerProcess()
+def test_sampler_reports_cpu_until_stopped(make: Make, qtbot: QtBot) -> None:
+    sampler = make(interval_s=0.2)
     sampler.stop()
-    sampler.start()
-    sampler.stop()
-    sampler.stop()
+    for _ in range(2):
+        with qtbot.waitSignal(sampler.snapshot) as received:
+            sampler.start()
+        assert len(received.args[0].cpu.core_load_percent) == psutil.cpu_count()
+    pid = sampler.pid
+    for _ in range(2):
+        sampler.stop()
+    assert not psutil.pid_exists(pid)
     assert not sampler.running
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_sampler_restarts_after_kill(make: Make, qtbot: QtBot) -> None:
+    sampler = make(interval_s=0.2)
+    errors: list[str] = []
+    sampler.error_changed.connect(errors.append)
+    with qtbot.waitSignal(sampler.snapshot):
+        sampler.start()
+    first = sampler.pid
+    with qtbot.waitSignal(sampler.error_changed):
+        os.kill(first, signal.SIGKILL)
+    with qtbot.waitSignal(sampler.snapshot):
+        pass
+    assert sampler.pid != first
+    assert errors[0]
+    assert errors[-1] == ""
+
+
+def test_sampler_restarts_at_growing_intervals(make: Make, qtbot: QtBot) -> None:
+    sampler = make("raise SystemExit('a fault of mine')")
+    errors: list[str] = []
+    sampler.error_changed.connect(errors.append)
+    sampler.start()
+    qtbot.waitUntil(lambda: len(errors) >= 3)
+    assert "a fault of mine" in (paths.home() / "logs" / "sampler.log").read_text()
+    assert all(pause in error for pause, error in zip(("0.5 s", "1 s", "2 s"), errors, strict=False))
+
+
+def test_sampler_restarts_after_silence(make: Make, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gui.sources.devices.sampler.SILENCE_S", 0.3)
+    sampler = make(FOREVER, interval_s=0.05)
+    sampler.start()
+    first = sampler.pid
+    with qtbot.waitSignal(sampler.error_changed):
+        pass
+    qtbot.waitUntil(lambda: sampler.pid not in (None, first))
+
+
+@pytest.mark.parametrize("output", ["'hello', flush=True", "'x' * 5000, end='', flush=True"], ids=["text", "long line"])
+def test_sampler_reports_invalid_output(make: Make, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, output: str) -> None:
+    monkeypatch.setattr("gui.sources.devices.sampler.LINE_LIMIT_BYTES", 1000)
+    sampler = make(f"print({output}); {FOREVER}")
+    with qtbot.waitSignal(sampler.error_changed) as received:
+        sampler.start()
+    assert "can't read" in received.args[0]
+    assert sampler.running
+
+
+def test_sampler_sends_request_again_after_restart(make: Make, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = make()  # only this machine's sampler takes requests
+    monkeypatch.setattr(sampler, "_arguments", ["-c", ECHO])
+    requests: list[str] = []
+    sampler.snapshot.connect(lambda snapshot: requests.append(snapshot.cpu.name))
+    sampler.show(SnapshotRequest(processes=False))
+    sampler.start()
+    qtbot.waitUntil(lambda: requests == ['{"processes":false}'])
+    sampler.show(SnapshotRequest(processes=False))
+    sampler.show(SnapshotRequest(activity=False))
+    qtbot.waitUntil(lambda: len(requests) == 2)
+    os.kill(sampler.pid, signal.SIGTERM)
+    qtbot.waitUntil(lambda: len(requests) == 3)
+    assert requests[1:] == ['{"activity":false}', '{"activity":false}']
+
+
+EXPLAINED = {
+    "arguments": ["-c", "import sys; sys.stderr.write('first\\n' * 5000 + 'last words'); sys.exit(7)"],
+    "explain": lambda code, output: f"It ended with {code} after {output.splitlines()[-1]}.",
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"program": "no-such-program", "arguments": []}, "“no-such-program” was not found"),
+        (EXPLAINED, "It ended with 7 after last words."),
+    ],
+)
+def test_sampler_explains_exit(make: Make, qtbot: QtBot, options: dict[str, object], error: str) -> None:
+    sampler = make(**options)
+    with qtbot.waitSignal(sampler.error_changed) as received:
+        sampler.start()
+    assert error in received.args[0]

@@ -1,0 +1,106 @@
+"""Plots of a run: metrics by task, and their choice, order and size."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from gui.run.curves.charts import RunCharts
+from gui.run.curves.plot_chooser import PlotList
+from gui.run.curves.plot_rows import PlotRows
+from gui.sources.run_data import RunData
+from tests.gui.run.evaluated_run import events
+from tests.gui.sources.written_runs import a_run, job
+from tests.support.run_data import data_from
+from tests.support.widgets import OpenWindow
+
+
+@pytest.fixture
+def charts(styled: QApplication, qtbot: QtBot) -> RunCharts:
+    made = RunCharts()
+    qtbot.addWidget(made)
+    return made
+
+
+def data_of(task: str, **options: bool) -> RunData:
+    return data_from(events(job(task=task), **options))
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "title", "latest"),
+    [
+        ("classification", {}, "Accuracy", "training 100.0 %, validation top-1 80.0 %, validation top-5 99.0 %"),
+        ("classification", {"accuracy": False}, "Metrics", "validation top-1 80.0 %, validation top-5 99.0 %"),
+        ("one's own", {}, "Accuracy", "training 100.0 %, validation top1 80.0 %, validation top5 99.0 %"),
+        ("one's own", {"accuracy": False}, "Metrics", "validation top1 80.0 %, validation top5 99.0 %"),
+        ("one's own", {"measures": False}, "Accuracy", "training 100.0 %"),
+        ("custom", {"accuracy": False}, "Metrics", "validation top1 80.0 %, validation top5 99.0 %"),
+    ],
+)
+def test_charts_show_accuracy_and_percentages(
+    charts: RunCharts, task: str, options: dict[str, bool], title: str, latest: str
+) -> None:
+    charts.show_data(data_of(task, **options))
+    plot = charts.accuracy
+    assert plot.title == plot.accessibleName() == title
+    assert plot.describe() == f"Latest: {latest}"
+    assert not plot.isHidden()
+
+
+def test_charts_hide_accuracy_plot_without_metrics(charts: RunCharts) -> None:
+    charts.show_data(data_of("one's own", accuracy=False, measures=False))
+    assert charts.accuracy.isHidden()
+    charts.restart()
+    assert not charts.accuracy.isHidden()
+
+
+def test_charts_smooth_a_later_accuracy(charts: RunCharts) -> None:
+    data = data_of("classification")
+    charts.set_smoothing(0.9)
+    charts.show_data(data)
+    smoothed = charts.accuracy.describe()
+    charts.set_smoothing(0.0)
+    assert charts.accuracy.describe() != smoothed
+
+
+def in_order(rows: PlotRows) -> list[str]:
+    """Return the names of the visible plots in reading order."""
+    positions = [
+        (plot.mapTo(rows, QPoint()).toTuple()[::-1], name) for name, plot in rows.plots.items() if plot.isVisible()
+    ]
+    return [name for _, name in sorted(positions)]
+
+
+def test_plot_rows_are_chosen_ordered_and_enlarged(open_window: OpenWindow, qtbot: QtBot) -> None:
+    window = open_window()
+    window.resize(1280, 800)
+    window.show_run(a_run(80))
+    page = window.workspace.run
+    qtbot.waitUntil(page.result.isVisible)
+    charts = page.charts
+    loss, rows = charts.loss, charts.rows
+    qtbot.waitUntil(lambda: loss.height() >= 0.45 * window.height())
+    assert loss.mapTo(window, loss.rect().bottomLeft()).y() < window.status.y(), "all of it is in sight"
+    qtbot.waitUntil(lambda: in_order(rows)[:2] == ["loss", "accuracy"])
+    assert "power_w" not in in_order(rows), "the CPU tells none"
+
+    chooser = PlotList(rows)
+    qtbot.addWidget(chooser)
+    chooser.chosen.connect(rows.choose)
+    qtbot.keyClick(chooser, Qt.Key.Key_Down, Qt.KeyboardModifier.AltModifier)
+    chooser.item(rows.order.index("times")).setCheckState(Qt.CheckState.Unchecked)
+    qtbot.waitUntil(lambda: in_order(rows)[:2] == ["accuracy", "loss"])
+    assert "times" not in in_order(rows)
+    qtbot.waitUntil(lambda: charts.accuracy.height() >= 0.45 * window.height())
+    restored = PlotRows({name: type(loss)(name, charts.group) for name in rows.plots}, window.settings)
+    qtbot.addWidget(restored)
+    assert (restored.order, restored.chosen) == (rows.order, rows.chosen)
+
+    charts.speed.setFocus()
+    qtbot.keyClick(charts.speed, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: charts.speed.height() > 0.6 * window.height() and not loss.isVisible())
+    qtbot.keyClick(window, Qt.Key.Key_Escape)
+    qtbot.waitUntil(lambda: loss.isVisible() and charts.speed.height() < 0.4 * window.height())
+    assert "speed" in in_order(rows)

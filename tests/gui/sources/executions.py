@@ -1,0 +1,57 @@
+"""Events of a run of 40 steps that is resumed or restarted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from engine.contract.events import AnyEvent, PhaseChanged, Restarting, StepMetrics, Warned
+from tests.gui.sources.written_runs import STEP_S, a_plan, job, story
+
+BEGUN = 1_790_000_000.0
+NIGHT_S = 9 * 3600.0
+KILLED = "Rank 1 was killed by signal 9 (SIGKILL). Its last words, in worker-1.log: …"
+STEPS = 40
+
+
+def first(until: int = STEPS, **changes: object) -> list[AnyEvent]:
+    """Return the first execution up to the step `until`."""
+    events = list(story(job(**changes), STEPS, "completed", begun=BEGUN))
+    return events[: _after(events, until)]
+
+
+def second(
+    from_step: int, until: int | None = None, begun: float = BEGUN + NIGHT_S, **changes: object
+) -> list[AnyEvent]:
+    """Return the next execution after `from_step` of the first one's steps."""
+    events = list(story(job(**changes), STEPS, "completed", begun=begun, from_step=from_step, execution=2))
+    return events if until is None else events[: _after(events, until)]
+
+
+def _after(events: list[AnyEvent], step: int) -> int:
+    return next(i for i, event in enumerate(events) if isinstance(event, StepMetrics) and event.step == step) + 1
+
+
+def restarted(from_step: int, at: float, **changes: object) -> list[AnyEvent]:
+    """Return the events of a restart until training."""
+    values = {"cause": KILLED, "rank": 1, "attempt": 1, "max_attempts": 3, "time": at}
+    return [
+        Restarting(**(values | changes)),  # type: ignore[arg-type]
+        PhaseChanged(time=at, phase="starting"),
+        PhaseChanged(time=at, phase="preparing"),
+        a_plan(time=at + 1, from_step=from_step),
+        PhaseChanged(time=at + 1, phase="training"),
+    ]
+
+
+def steps(numbers: Iterable[int], begun: float, loss: float = 9.0) -> list[AnyEvent]:
+    return [
+        StepMetrics(
+            time=begun + position * STEP_S, epoch=(step - 1) // 10 + 1, step=step, loss=loss, learning_rate=0.01,
+            images_per_second=100.0, data_wait_s=0.0, compute_s=0.1,
+        )
+        for position, step in enumerate(numbers, 1)
+    ]  # fmt: skip
+
+
+def without_warnings(events: list[AnyEvent]) -> list[AnyEvent]:
+    return [event for event in events if not isinstance(event, Warned)]

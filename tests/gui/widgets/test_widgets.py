@@ -1,0 +1,155 @@
+"""Banners, legends, and labels that wrap."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor, QGuiApplication
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QToolButton
+from pytestqt.qtbot import QtBot
+
+from engine.contract.images import LegendEntry
+from engine.system.plain_text import MOST_SHOWN
+from gui.widgets.banner import Banner, QuestionBar
+from gui.widgets.legend import SWATCH, Legend
+from gui.widgets.wrapping_label import WrappingLabel, breakable
+from tests.support.widgets import ShowWidget
+
+
+def test_banner_hides_without_text(styled: QApplication, qtbot: QtBot) -> None:
+    banner = Banner(name="Message")
+    qtbot.addWidget(banner)
+    assert banner.isHidden()
+    banner.say("The disk is full.", "error")
+    assert not banner.isHidden()
+    assert (banner.accessibleName(), banner.label.accessibleName()) == ("Message", "")  # the text is its own name
+    banner.say("")
+    assert banner.isHidden()
+
+
+def test_banner_wraps_and_shortens_text(styled: QApplication, qtbot: QtBot) -> None:
+    banner = Banner()
+    qtbot.addWidget(banner)
+    banner.resize(300, 40)
+    banner.say("word " * 60)
+    assert banner.heightForWidth(300) > 3 * banner.fontMetrics().height()
+    banner.say("x" * 100_000)
+    assert len(banner.text()) <= MOST_SHOWN
+
+
+def test_banner_close_button(styled: QApplication, qtbot: QtBot) -> None:
+    banner = Banner(close="Dismiss the message")
+    qtbot.addWidget(banner)
+    banner.say("Done.", "ok")
+    cross = banner.findChild(QToolButton)
+    assert cross.accessibleName() == "Dismiss the message"
+    with qtbot.waitSignal(banner.closed):
+        cross.click()
+    assert banner.isHidden()
+
+
+def test_banner_button_titles(styled: QApplication, qtbot: QtBot) -> None:
+    first, second = QPushButton("First"), QPushButton("Second")
+    banner = Banner(first, second)
+    qtbot.addWidget(banner)
+    banner.say("Delete it?", "warning", "", "Cancel")
+    assert first.isHidden()
+    assert (second.text(), second.accessibleDescription()) == ("Cancel", "Delete it?")
+
+
+def test_question_bar_escape_presses_no(styled: QApplication, qtbot: QtBot) -> None:
+    question = QuestionBar("Deleting runs")
+    qtbot.addWidget(question)
+    question.say("Delete it?", "warning", "Delete", "Cancel")
+    with qtbot.waitSignal(question.no.clicked):
+        qtbot.keyClick(question, Qt.Key.Key_Escape)
+
+
+NAME = "train/0123456789abcdef0123456789abcdef/masks/aachen_000001_000019_gtFine_labelIds.png"
+
+
+@pytest.fixture
+def label(styled: QApplication, qtbot: QtBot) -> WrappingLabel:
+    created = WrappingLabel(f"The mask {NAME} is empty.", "error")
+    created.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+    qtbot.addWidget(created)
+    created.resize(160, 300)
+    created.show()
+    return created
+
+
+def test_wrapping_label_breaks_long_names(label: WrappingLabel, qtbot: QtBot) -> None:
+    plain = QLabel(label.text(), wordWrap=True)
+    qtbot.addWidget(plain)
+    assert label.minimumSizeHint().width() < plain.minimumSizeHint().width()
+    assert label.heightForWidth(160) > 3 * label.fontMetrics().height()
+
+
+def test_wrapping_label_keeps_its_text(label: WrappingLabel) -> None:
+    assert label.text() == label.accessibleName() == f"The mask {NAME} is empty."
+    label.setText("Short words")
+    assert (label.text(), label.accessibleName()) == ("Short words", "")
+
+
+def test_wrapping_label_copies_names_as_they_are(label: WrappingLabel, qtbot: QtBot) -> None:
+    label.setSelection(9, len(breakable(NAME)))
+    qtbot.keyClick(label, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+    assert QGuiApplication.clipboard().text() == NAME
+
+
+@pytest.mark.parametrize("text", ["", "short words only", "--strategy single"])
+def test_breakable_leaves_short_words(text: str) -> None:
+    assert breakable(text) == text
+
+
+@pytest.mark.parametrize("text", [NAME, "x" * 64, "a/b_c-d.e,f;" * 9])
+def test_breakable_adds_only_breaks(text: str) -> None:
+    pieces = breakable(text).split("\u200b")
+    assert "".join(pieces) == text
+    assert max(map(len, pieces)) <= 20
+
+
+FEW = (LegendEntry("road", ""), LegendEntry("car", "#ff00ff"))
+MANY = tuple(LegendEntry(f"a class of number {number}", f"#{number:02x}80ff") for number in range(90))
+
+
+@pytest.fixture
+def legend(show_widget: ShowWidget) -> Legend:
+    return show_widget(Legend(), 500, 40)
+
+
+def test_legend_shows_all_entries(legend: Legend) -> None:
+    legend.show_legend(FEW, [1])
+    assert legend.shown() == ([0, 1], 0)
+    assert legend.accessibleDescription() == "In the images: car"
+    image = legend.grab().toImage()
+    there = {image.pixelColor(x, y).name() for x in range(image.width()) for y in range(SWATCH)}
+    assert QColor("#ff00ff").name() in there
+
+
+def test_legend_shows_present_entries_that_fit(legend: Legend) -> None:
+    legend.show_legend(MANY, [3, 8])
+    assert legend.shown() == ([3, 8], 0)
+    legend.show_legend(MANY, range(90))
+    shown, more = legend.shown()
+    assert shown == list(range(len(shown)))
+    assert len(shown) + more == 90
+    assert 2 < len(shown) < 20
+    assert not legend.grab().isNull()
+    assert "a class of number 89" in legend.toolTip()
+
+
+def test_legend_height_is_two_lines_at_most(legend: Legend) -> None:
+    legend.show_legend(FEW, [])
+    one = legend.heightForWidth(500)
+    legend.show_legend(MANY, [])
+    assert one < legend.heightForWidth(500) < 3 * one
+    assert legend.heightForWidth(500) == legend.heightForWidth(900)
+
+
+def test_legend_ignores_unknown_indices(legend: Legend) -> None:
+    legend.show_legend((), [4])
+    assert not legend.isVisible()
+    legend.show_legend(FEW, [1, 7, -1])
+    assert legend.isVisible()
+    assert legend.accessibleDescription() == "In the images: car"
