@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.checks.disk import model_file_sha256
 from gui.form.consent import ConsentBar
 
-BEFORE, AFTER = "def build_model(num_classes): ...\n", "import os\n"
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> Path:
-    path = tmp_path / "net.py"
-    path.write_text(BEFORE)
-    return path
+AFTER = "import os\n"
 
 
 def test_consent_to_a_changed_file_asks_again(program: Path, qtbot: QtBot) -> None:
+    before = program.read_text()
     bar = ConsentBar()
     qtbot.addWidget(bar)
     bar.ask(str(program), model_file_sha256(str(program)), agreed=False)
     bar._show.click()
-    qtbot.waitUntil(lambda: bar._text.toPlainText() == BEFORE)
+    qtbot.waitUntil(lambda: bar._text.toPlainText() == before)
     program.write_text(AFTER)
     with qtbot.assertNotEmitted(bar.allowed):
         bar._allow.click()

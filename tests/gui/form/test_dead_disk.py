@@ -19,12 +19,11 @@ from engine.checks.disk import Kind, ModelFile, RealDisk
 from gui.form import cached_disk
 from gui.form.cached_disk import CachedDisk
 from gui.form.form import JobForm
-from tests.gui.form.test_form import fill, shown_at
+from tests.gui.form.test_form import fill, problem_at
 
 ROOT = Path(__file__).parents[3]
 LONGEST_STALL_S = 2.0
 """Longest permitted block of the window in seconds; the disk itself never answers."""
-PROGRAM = "def build_model(num_classes): ...\n"
 
 
 @pytest.mark.skipif(
@@ -34,30 +33,20 @@ def test_dead_disk_does_not_block_typing(tmp_path: Path, images: Path) -> None:
     library = tmp_path / "dead_disk.so"
     source = ROOT / "tests/support/dead_disk.c"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=120)
-    environment = os.environ | {
-        "LD_PRELOAD": str(library),
-        "DEAD_DISK": "/dead",
-        "PYTHONPATH": str(ROOT),
-    }
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests/gui/form/typing_on_a_dead_disk.py"), str(images)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=350,
-    )
+    environment = os.environ | {"LD_PRELOAD": str(library), "DEAD_DISK": "/dead", "PYTHONPATH": str(ROOT)}
+    script = [sys.executable, str(ROOT / "tests/gui/form/typing_on_a_dead_disk.py"), str(images)]
+    done = subprocess.run(script, env=environment, capture_output=True, text=True, check=False, timeout=350)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    stall, threads = told.pop("longest_stall_s"), told.pop("threads")
-    assert told == dict.fromkeys(told, True)
+    results = json.loads(done.stdout)
+    stall, threads = results.pop("longest_stall_s"), results.pop("threads")
+    assert results == dict.fromkeys(results, True)
     assert stall < LONGEST_STALL_S
     assert threads < 15
 
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """While this is not set nobody learns anything of a model file."""
+    """Yield an event; readings of model files wait while it is not set."""
     event = threading.Event()
     model_file = RealDisk.model_file
 
@@ -68,31 +57,27 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     monkeypatch.setattr(RealDisk, "model_file", late)
     monkeypatch.setattr(cached_disk, "GRACE_S", 0.02)
     yield event
-    event.set()  # lets go of whoever waits
+    event.set()  # releases the waiting threads
 
 
 def test_late_disk_answer_is_used(
-    form: JobForm, images: Path, tmp_path: Path, answers: threading.Event, qtbot: QtBot
+    form: JobForm, images: Path, program: Path, answers: threading.Event, qtbot: QtBot
 ) -> None:
-    program = tmp_path / "net.py"
-    program.write_text(PROGRAM)
     fill(form, images, qtbot)
     form.set_field("model", str(program))
     qtbot.waitUntil(lambda: form.train.toolTip() == f"Waiting for the disk: {program}.")
     assert not form.train.isEnabled()
     qtbot.keyClicks(form.rows["name"].editor.control, "night shift")
     qtbot.waitUntil(lambda: form.job is not None and form.job.name == "night shift")
-    assert shown_at(form, "model") == ""
+    assert problem_at(form, "model") == ""
     answers.set()
     qtbot.waitUntil(lambda: form.consent.isVisibleTo(form))
-    assert "not allowed to run yet" in shown_at(form, "model")
+    assert "not allowed to run yet" in problem_at(form, "model")
 
 
 def test_start_waits_for_the_disk(
-    form: JobForm, images: Path, tmp_path: Path, answers: threading.Event, qtbot: QtBot
+    form: JobForm, images: Path, program: Path, answers: threading.Event, qtbot: QtBot
 ) -> None:
-    program = tmp_path / "net.py"
-    program.write_text(PROGRAM)
     answers.set()
     fill(form, images, qtbot)
     form.set_field("model", str(program))
@@ -112,12 +97,12 @@ def test_start_waits_for_the_disk(
 
 def test_refresh_during_a_refresh_follows_it(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The look under way saw the disk before the change, and nobody asks again after it."""
-    seen, released = threading.Event(), threading.Event()
+    was_read, released = threading.Event(), threading.Event()
     real = RealDisk.kind
 
     def slow(disk: RealDisk, path: str) -> Kind:
         kind = real(disk, path)
-        seen.set()
+        was_read.set()
         assert released.wait(120)
         return kind
 
@@ -128,7 +113,7 @@ def test_refresh_during_a_refresh_follows_it(qtbot: QtBot, tmp_path: Path, monke
     disk = CachedDisk(parent)
     disk.kind(str(path))
     disk.refresh()
-    assert seen.wait(120)
+    assert was_read.wait(120)
     path.mkdir()
     disk.start_pass()
     disk.kind(str(path))

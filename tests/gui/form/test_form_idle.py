@@ -13,7 +13,7 @@ from gui.sources.resume_fork import Prefill
 from tests.gui.sources.written_runs import a_run
 
 
-def in_sight(form: JobForm) -> set[str]:
+def visible_fields(form: JobForm) -> set[str]:
     return {name for name, row in form.rows.items() if not row.isHidden()}
 
 
@@ -30,23 +30,25 @@ EFFECTS: list[tuple[dict[str, object], set[str], set[str]]] = [
     ({"schedule": "linear", "warmup_epochs": 1.0}, {"milestones"}, {"final_rate", "warmup_start"}),
     ({"ema_decay": 0.99, "weight_decay": 0.0}, {"decay_norms"}, {"ema_ramp"}),
     ({"task": "segmentation", "loss": "dice"}, {"class_weights"}, {"loss"}),
-    ({"strategy": "pipeline"}, {"compile", "memory_format"}, {"cuts"}),
+    ({"strategy": "pipeline"}, {"compile", "memory_format", "stages_per_device"}, {"cuts"}),
+    ({"strategy": "pipeline", "pipeline_schedule": "interleaved_1f1b"}, set(), {"stages_per_device"}),
+    ({"strategy": "pipeline", "pipeline_schedule": "zbv"}, {"stages_per_device"}, set()),
     ({"epochs": 3, "freeze_epochs": 3}, {"layer_decay"}, {"head_rate"}),
 ]
 """Chosen values, hidden fields and visible fields."""
 
 
-def test_fields_are_shown_when_they_apply(form: JobForm) -> None:
+def test_fields_are_visible_when_they_apply(form: JobForm) -> None:
     for section in form.sections:
         section.set_open(True)
-    for chosen, hidden, shown in EFFECTS:
+    for chosen, hidden, visible in EFFECTS:
         form.set_job(Job())
         change(form, **chosen)
-        assert shown <= in_sight(form), chosen
-        assert not hidden & in_sight(form), chosen
+        assert visible <= visible_fields(form), chosen
+        assert not hidden & visible_fields(form), chosen
         values = {name: row.editor.value() for name, row in form.rows.items()}
         idle = idle_fields({**values, "devices": form.devices}, form.catalogue)
-        assert form.rows.keys() - in_sight(form) == idle.keys(), chosen
+        assert form.rows.keys() - visible_fields(form) == idle.keys(), chosen
 
 
 def test_hidden_values_return_with_their_field(form: JobForm) -> None:
@@ -75,9 +77,8 @@ def test_recipe_values_without_effect_count_as_unchanged(job_panel: JobPanel, im
     change(form, optimizer="sgd", schedule="cosine")
     form.validate()
     assert (form.values()["beta2"], form.values()["milestones"]) == (0.999, ())
-    assert [section.mark.text() for section in form.sections if section.mark.text()] == [
-        "● 1 changed"
-    ] * 2  # what decides it alone
+    marks = [section.mark.text() for section in form.sections if section.mark.text()]
+    assert marks == ["● 1 changed"] * 2  # of the optimizer and the schedule alone
     change(form, optimizer="adamw", schedule="step")
     form.validate()
     assert (form.values()["beta2"], form.values()["milestones"]) == (0.95, (2,))

@@ -16,7 +16,7 @@ from gui.form.panel import JobPanel
 from gui.sources.inspector import PluginReader
 from gui.sources.resume_fork import Prefill
 from tests.engine.contract.test_options import FIELDS
-from tests.gui.form.test_form import shown_at
+from tests.gui.form.test_form import problem_at
 from tests.gui.form.test_form_tasks import offered
 from tests.support.installed import install
 
@@ -39,12 +39,12 @@ def test_plugins_appear_when_read(form: JobForm, catalogue: Catalogue, images: P
     with qtbot.waitSignal(form.folder_chosen):
         form.set_field("dataset", str(images))
     form.set_field("model", "narrow")
-    qtbot.waitUntil(lambda: "There is no model" in shown_at(form, "model"))
+    qtbot.waitUntil(lambda: "There is no model" in problem_at(form, "model"))
     with qtbot.waitSignal(form.folder_chosen):  # it may be of a plug-in's format
         form.set_catalogue(catalogue)
-    assert shown_at(form, "model") == ""
+    assert problem_at(form, "model") == ""
     assert "Calibration error" in offered(form)
-    assert "The plug-in “elm” is left out." in shown_at(form, "dataset")
+    assert "The plug-in “elm” is left out." in problem_at(form, "dataset")
     assert list(form.options.rows) == ["width", "slope", "pooling", "bias", "note"]
     assert form.options.isVisible()
     form.set_field("model", "resnet18")

@@ -19,7 +19,6 @@ from gui.form.recipe_dialog import RecipeDialog
 from gui.form.recipes import RecipeEditor
 from gui.sources.resume_fork import Prefill
 from tests.gui.sources.written_runs import a_run
-from tests.support.widgets import OpenWindow
 
 LITE = "timm:tf_efficientnet_lite0"
 
@@ -37,7 +36,7 @@ def reachable_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def begun(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
+def inspected(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
     """Return a form with the matching recipe and an inspected folder."""
     form.set_job(Job.from_fields(dataset=str(images)))
     form.recipes.reset()
@@ -65,86 +64,84 @@ def change(form: JobForm, **changes: object) -> None:
     form.validate()
 
 
-def test_window_starts_with_the_matching_recipe(open_window: OpenWindow, qtbot: QtBot) -> None:
-    form = open_window().form
-    qtbot.waitUntil(form.train.isEnabled)
-    assert (form.job.model.name, form.job.recipe, form.job.model.pretrained) == (LITE, "fine-tune", True)
-    assert (form.job.augmentation.name, form.job.data.image_size, form.job.training.epochs) == ("light", 96, 15)
-    assert form.rows["recipe"].note.text().startswith("Starts from pretrained weights")
-    assert all(mark(form, title) == "" for title in ("Training", "Optimizer", "Schedule", "Data", "Model"))
+def test_recipe_fields_follow_the_inspection(inspected: JobForm) -> None:
+    assert values(inspected, "recipe", "pretrained", "optimizer") == ("fine-tune", True, "adamw")
+    assert values(inspected, "label_smoothing", "epochs", "ema_decay") == (
+        0.1,
+        30,
+        0.98,
+    )  # 32 steps in each of 30 epochs
+    inspected.set_report(report(20_000, 4))
+    assert values(inspected, "label_smoothing", "epochs", "ema_decay") == (0.0, 10, 0.998)
+    change(inspected, batch_size=4)
+    assert values(inspected, "ema_decay", "ema_ramp") == (0.9998, 2000)
+    change(inspected, model="vit_b_16")
+    assert values(inspected, "layer_decay", "learning_rate") == (0.75, 1e-4)
+    change(inspected, model="mnist_cnn")
+    assert values(inspected, "recipe", "pretrained", "learning_rate", "batch_size") == (
+        "from-scratch",
+        False,
+        0.001563,
+        4,
+    )
+    assert inspected.job.recipe == "from-scratch"
 
 
-def test_recipe_fields_follow_the_inspection(begun: JobForm) -> None:
-    assert values(begun, "recipe", "pretrained", "optimizer") == ("fine-tune", True, "adamw")
-    assert values(begun, "label_smoothing", "epochs", "ema_decay") == (0.1, 30, 0.98)  # 32 steps in each of 30 epochs
-    begun.set_report(report(20_000, 4))
-    assert values(begun, "label_smoothing", "epochs", "ema_decay") == (0.0, 10, 0.998)
-    change(begun, batch_size=4)
-    assert values(begun, "ema_decay", "ema_ramp") == (0.9998, 2000)
-    change(begun, model="vit_b_16")
-    assert values(begun, "layer_decay", "learning_rate") == (0.75, 1e-4)
-    change(begun, model="mnist_cnn")
-    assert values(begun, "recipe", "pretrained", "learning_rate", "batch_size") == ("from-scratch", False, 0.001563, 4)
-    assert begun.job.recipe == "from-scratch"
+def test_pretrained_checkbox_switches_the_recipe(inspected: JobForm) -> None:
+    change(inspected, pretrained=False)
+    assert values(inspected, "recipe", "optimizer") == ("from-scratch", "sgd")
+    change(inspected, pretrained=True)
+    assert values(inspected, "recipe", "optimizer") == ("fine-tune", "adamw")
 
 
-def test_pretrained_checkbox_switches_the_recipe(begun: JobForm) -> None:
-    change(begun, pretrained=False)
-    assert values(begun, "recipe", "optimizer") == ("from-scratch", "sgd")
-    change(begun, pretrained=True)
-    assert values(begun, "recipe", "optimizer") == ("fine-tune", "adamw")
+def test_overridden_fields_stay_and_are_marked(inspected: JobForm) -> None:
+    change(inspected, learning_rate=0.3, mixup=0.2)
+    assert mark(inspected, "Augmentation") == "● 1 changed"
+    assert inspected.rows["learning_rate"].reset.isVisibleTo(inspected)
+    assert inspected.rows["learning_rate"].reset.toolTip() == "Reset to the recipe"
+    change(inspected, model="mnist_cnn")
+    assert values(inspected, "recipe", "learning_rate", "mixup", "optimizer") == ("from-scratch", 0.3, 0.2, "sgd")
+    inspected.rows["learning_rate"].reset.click()
+    inspected.validate()
+    assert values(inspected, "learning_rate") == (0.0125,)
+    change(inspected, batch_size=64)  # which it follows again
+    assert values(inspected, "learning_rate") == (0.025,)
+    next(section for section in inspected.sections if section.title == "Augmentation").reset.click()
+    assert values(inspected, "mixup") == (0.0,)
 
 
-def test_overridden_fields_stay_and_are_marked(begun: JobForm) -> None:
-    change(begun, learning_rate=0.3, mixup=0.2)
-    assert mark(begun, "Augmentation") == "● 1 changed"
-    assert begun.rows["learning_rate"].reset.isVisibleTo(begun)
-    assert begun.rows["learning_rate"].reset.toolTip() == "Reset to the recipe"
-    change(begun, model="mnist_cnn")
-    assert values(begun, "recipe", "learning_rate", "mixup", "optimizer") == ("from-scratch", 0.3, 0.2, "sgd")
-    begun.rows["learning_rate"].reset.click()
-    begun.validate()
-    assert values(begun, "learning_rate") == (0.0125,)
-    change(begun, batch_size=64)  # which it follows again
-    assert values(begun, "learning_rate") == (0.025,)
-    next(section for section in begun.sections if section.title == "Augmentation").reset.click()
-    assert values(begun, "mixup") == (0.0,)
+def test_override_stays_if_the_recipe_agrees(inspected: JobForm) -> None:
+    change(inspected, model="mnist_cnn", learning_rate=0.025)
+    change(inspected, batch_size=64)
+    assert not inspected.rows["learning_rate"].changed
+    change(inspected, batch_size=128)
+    assert values(inspected, "learning_rate") == (0.025,)
 
 
-def test_override_stays_if_the_recipe_agrees(begun: JobForm) -> None:
-    change(begun, model="mnist_cnn", learning_rate=0.025)
-    change(begun, batch_size=64)
-    assert not begun.rows["learning_rate"].changed
-    change(begun, batch_size=128)
-    assert values(begun, "learning_rate") == (0.025,)
+def test_switching_recipes_restores_overrides(inspected: JobForm) -> None:
+    change(inspected, epochs=7, weight_decay=0.5)
+    choose(inspected, "torchvision-classification")
+    assert values(inspected, "epochs", "weight_decay", "milestones", "pretrained") == (90, 1e-4, (30, 60), False)
+    change(inspected, mixup=0.4)
+    choose(inspected, "fine-tune")
+    assert values(inspected, "epochs", "weight_decay", "milestones", "mixup") == (7, 0.5, (), 0.0)
+    choose(inspected, "torchvision-classification")
+    assert values(inspected, "epochs", "mixup") == (90, 0.4)
+    change(inspected, model="mnist_cnn")
+    assert values(inspected, "recipe") == ("torchvision-classification",)  # it was chosen
+    inspected.rows["recipe"].reset.click()
+    inspected.validate()
+    assert values(inspected, "recipe") == ("from-scratch",)
+    change(inspected, model="resnet18")
+    assert values(inspected, "recipe") == ("fine-tune",)  # the matching recipe again
 
 
-def test_switching_recipes_restores_overrides(
-    begun: JobForm,
-) -> None:
-    change(begun, epochs=7, weight_decay=0.5)
-    choose(begun, "torchvision-classification")
-    assert values(begun, "epochs", "weight_decay", "milestones", "pretrained") == (90, 1e-4, (30, 60), False)
-    change(begun, mixup=0.4)
-    choose(begun, "fine-tune")
-    assert values(begun, "epochs", "weight_decay", "milestones", "mixup") == (7, 0.5, (), 0.0)
-    choose(begun, "torchvision-classification")
-    assert values(begun, "epochs", "mixup") == (90, 0.4)
-    change(begun, model="mnist_cnn")
-    assert values(begun, "recipe") == ("torchvision-classification",)  # it was chosen
-    begun.rows["recipe"].reset.click()
-    begun.validate()
-    assert values(begun, "recipe") == ("from-scratch",)
-    change(begun, model="resnet18")
-    assert values(begun, "recipe") == ("fine-tune",)  # and the one that fits goes on to be taken
-
-
-def test_recipe_of_another_task_is_replaced(begun: JobForm) -> None:
-    choose(begun, "timm-a1")
-    assert values(begun, "loss", "optimizer") == ("bce", "lamb")
-    change(begun, task="detection")
-    assert values(begun, "recipe", "optimizer", "clip_norm") == ("fine-tune", "adamw", 5.0)
-    editor = begun.rows["recipe"].editor
+def test_recipe_of_another_task_is_replaced(inspected: JobForm) -> None:
+    choose(inspected, "timm-a1")
+    assert values(inspected, "loss", "optimizer") == ("bce", "lamb")
+    change(inspected, task="detection")
+    assert values(inspected, "recipe", "optimizer", "clip_norm") == ("fine-tune", "adamw", 5.0)
+    editor = inspected.rows["recipe"].editor
     assert isinstance(editor, RecipeEditor)
     offered = {editor.box.itemData(index): editor.box.itemText(index) for index in range(editor.box.count())}
     assert offered["torchvision-detection"] == "torchvision detection"
@@ -166,9 +163,11 @@ def test_job_without_recipe_is_unchanged(form: JobForm, images: Path, qtbot: QtB
     assert form.job == job
 
 
-def test_loaded_job_keeps_overrides_after_inspection(begun: JobForm, form: JobForm, images: Path, qtbot: QtBot) -> None:
-    change(begun, mixup=0.2)
-    job = begun.job
+def test_loaded_job_keeps_overrides_after_inspection(
+    inspected: JobForm, form: JobForm, images: Path, qtbot: QtBot
+) -> None:
+    change(inspected, mixup=0.2)
+    job = inspected.job
     assert job is not None
     form.set_job(Job())
     form.validate()
@@ -187,18 +186,18 @@ def test_loaded_job_keeps_overrides_after_inspection(begun: JobForm, form: JobFo
     assert values(form, "epochs", "mixup") == (10, 0.2)
 
 
-def test_repeated_inspection_keeps_fields_until_done(begun: JobForm, qtbot: QtBot) -> None:
-    begun.set_field("seed", 3)
-    begun.validate()
-    assert begun.checking
-    assert values(begun, "epochs", "ema_decay") == (30, 0.98)
+def test_repeated_inspection_keeps_fields_until_done(inspected: JobForm, qtbot: QtBot) -> None:
+    inspected.set_field("seed", 3)
+    inspected.validate()
+    assert inspected.checking
+    assert values(inspected, "epochs", "ema_decay") == (30, 0.98)
 
 
 def test_prefill_keeps_the_runs_values_and_fork_applies_a_recipe_once(
-    job_panel: JobPanel, begun: JobForm, images: Path
+    job_panel: JobPanel, inspected: JobForm, images: Path
 ) -> None:
-    change(begun, mixup=0.2)
-    own = begun.values()
+    change(inspected, mixup=0.2)
+    values_before = inspected.values()
     run = a_run(8, "paused", dataset=str(images), model="mnist_cnn", epochs=4, recipe="fine-tune", mixup=0.7)
     job = run.job()
     job_panel.begin_prefill(Prefill(text="Resume", job=job, run=run, action="Resume"))
@@ -219,16 +218,16 @@ def test_prefill_keeps_the_runs_values_and_fork_applies_a_recipe_once(
     change(fork, batch_size=64)
     assert fork.job.optimizer.learning_rate == 0.001
     job_panel.end_prefill()
-    begun.set_report(report())
-    assert begun.values() == own
-    assert mark(begun, "Augmentation") == "● 1 changed"
-    assert begun.rows["optimizer"].standard == "adamw"
+    inspected.set_report(report())
+    assert inspected.values() == values_before
+    assert mark(inspected, "Augmentation") == "● 1 changed"
+    assert inspected.rows["optimizer"].standard == "adamw"
 
 
-def test_recipe_update_keeps_a_pending_train(begun: JobForm, qtbot: QtBot) -> None:
-    begun.set_field("model", "mnist_cnn")
-    with qtbot.waitSignal(begun.train_requested) as asked:
-        begun.start()
+def test_recipe_update_keeps_a_pending_train(inspected: JobForm, qtbot: QtBot) -> None:
+    inspected.set_field("model", "mnist_cnn")
+    with qtbot.waitSignal(inspected.train_requested) as asked:
+        inspected.start()
     assert asked.args[0].recipe == "from-scratch"
     assert asked.args[0].optimizer.learning_rate == 0.0125
 
@@ -237,12 +236,12 @@ def dialog(form: JobForm) -> RecipeDialog:
     return next(one for one in form.findChildren(RecipeDialog) if one.isVisible())
 
 
-def test_recipe_is_saved_by_keyboard(begun: JobForm, qtbot: QtBot) -> None:
-    change(begun, mixup=0.2, epochs=9)
-    editor = begun.rows["recipe"].editor
+def test_recipe_is_saved_by_keyboard(inspected: JobForm, qtbot: QtBot) -> None:
+    change(inspected, mixup=0.2, epochs=9)
+    editor = inspected.rows["recipe"].editor
     assert isinstance(editor, RecipeEditor)
     editor.save.trigger()
-    asked = dialog(begun)
+    asked = dialog(inspected)
     qtbot.waitActive(asked)
     qtbot.keyClicks(asked.name, "Fine-tune")
     qtbot.keyClick(asked.name, Qt.Key.Key_Return)
@@ -251,26 +250,26 @@ def test_recipe_is_saved_by_keyboard(begun: JobForm, qtbot: QtBot) -> None:
     qtbot.keyClicks(asked.name, "Flowers")
     qtbot.keyClicks(asked.about, "For the greenhouse.")
     qtbot.keyClick(asked.about, Qt.Key.Key_Return)
-    begun.validate()
-    assert values(begun, "recipe", "mixup", "epochs", "pretrained") == ("flowers", 0.2, 9, True)
-    assert begun.rows["recipe"].note.text() == "For the greenhouse."
-    assert mark(begun, "Augmentation") == ""
+    inspected.validate()
+    assert values(inspected, "recipe", "mixup", "epochs", "pretrained") == ("flowers", 0.2, 9, True)
+    assert inspected.rows["recipe"].note.text() == "For the greenhouse."
+    assert mark(inspected, "Augmentation") == ""
     saved = load_recipes().get("flowers")
     assert saved.tasks == ("classification",)
     assert (saved.set["mixup"], saved.set["epochs"]) == (0.2, 9)
-    choose(begun, "fine-tune")
-    assert values(begun, "mixup", "epochs") == (0.2, 9)  # changes of before
-    choose(begun, "flowers")
-    assert values(begun, "mixup", "epochs") == (0.2, 9)
+    choose(inspected, "fine-tune")
+    assert values(inspected, "mixup", "epochs") == (0.2, 9)  # changes of before
+    choose(inspected, "flowers")
+    assert values(inspected, "mixup", "epochs") == (0.2, 9)
 
 
-def test_recipe_needs_a_free_name_and_valid_fields(begun: JobForm, qtbot: QtBot) -> None:
-    editor = begun.rows["recipe"].editor
+def test_recipe_needs_a_free_name_and_valid_fields(inspected: JobForm, qtbot: QtBot) -> None:
+    editor = inspected.rows["recipe"].editor
     assert isinstance(editor, RecipeEditor)
     for epochs in (8, 9):
-        change(begun, epochs=epochs)
+        change(inspected, epochs=epochs)
         editor.save.trigger()
-        asked = dialog(begun)
+        asked = dialog(inspected)
         asked.name.setText("Mine")
         save = asked.buttons.button(QDialogButtonBox.StandardButton.Save)
         save.click()
@@ -280,12 +279,12 @@ def test_recipe_needs_a_free_name_and_valid_fields(begun: JobForm, qtbot: QtBot)
             known = load_recipes().get("mine")
             assert known.set["epochs"] == 8
             save.click()
-        qtbot.waitUntil(lambda: not any(one.isVisible() for one in begun.findChildren(RecipeDialog)))
+        qtbot.waitUntil(lambda: not any(one.isVisible() for one in inspected.findChildren(RecipeDialog)))
     replaced = load_recipes().get("mine")
     assert replaced.set["epochs"] == 9
-    begun.rows["learning_rate"].editor.line.setText("fast")  # type: ignore[attr-defined]
+    inspected.rows["learning_rate"].editor.line.setText("fast")  # type: ignore[attr-defined]
     editor.save.trigger()
-    asked = dialog(begun)
+    asked = dialog(inspected)
     asked.name.setText("Other")
     asked.buttons.button(QDialogButtonBox.StandardButton.Save).click()
     assert "Learning rate" in asked.problem.text()
@@ -293,35 +292,35 @@ def test_recipe_needs_a_free_name_and_valid_fields(begun: JobForm, qtbot: QtBot)
     asked.reject()
 
 
-def test_only_custom_recipes_are_renamed_and_deleted(begun: JobForm, separate_home: Path) -> None:
-    editor = begun.rows["recipe"].editor
+def test_only_custom_recipes_are_renamed_and_deleted(inspected: JobForm, separate_home: Path) -> None:
+    editor = inspected.rows["recipe"].editor
     assert isinstance(editor, RecipeEditor)
     assert not editor.rename.isEnabled()
     assert not editor.delete.isEnabled()
-    change(begun, epochs=9)
+    change(inspected, epochs=9)
     editor.save.trigger()
-    dialog(begun).name.setText("First")
-    dialog(begun).buttons.button(QDialogButtonBox.StandardButton.Save).click()
-    begun.validate()
+    dialog(inspected).name.setText("First")
+    dialog(inspected).buttons.button(QDialogButtonBox.StandardButton.Save).click()
+    inspected.validate()
     editor.rename.trigger()
-    asked = next(one for one in begun.findChildren(RecipeDialog) if one.isVisible())
+    asked = next(one for one in inspected.findChildren(RecipeDialog) if one.isVisible())
     assert asked.name.text() == "First"
     asked.name.setText("Second")
     asked.buttons.button(QDialogButtonBox.StandardButton.Save).click()
-    begun.validate()
-    assert values(begun, "recipe", "epochs") == ("second", 9)
+    inspected.validate()
+    assert values(inspected, "recipe", "epochs") == ("second", 9)
     assert [path.name for path in (separate_home / "recipes").iterdir()] == ["second.toml"]
     editor.delete.trigger()
-    asking = next(box for box in begun.findChildren(QMessageBox) if box.isVisible())
+    asking = next(box for box in inspected.findChildren(QMessageBox) if box.isVisible())
     assert "“Second”" in asking.text()
     asking.button(QMessageBox.StandardButton.Cancel).click()
     assert [path.name for path in (separate_home / "recipes").iterdir()] == ["second.toml"]
     editor.delete.trigger()
-    asking = next(box for box in begun.findChildren(QMessageBox) if box.isVisible())
+    asking = next(box for box in inspected.findChildren(QMessageBox) if box.isVisible())
     next(button for button in asking.buttons() if button.text() == "Delete").click()
-    begun.validate()
+    inspected.validate()
     assert list((separate_home / "recipes").iterdir()) == []
-    assert values(begun, "recipe", "epochs") == ("fine-tune", 30)
+    assert values(inspected, "recipe", "epochs") == ("fine-tune", 30)
 
 
 def test_broken_recipe_is_listed_but_disabled(form: JobForm, separate_home: Path) -> None:

@@ -33,12 +33,8 @@ def offered(form: JobForm) -> dict[str, str]:
     return {editor.box.itemData(n): editor.box.itemText(n) for n in range(editor.box.count())}
 
 
-def test_format_offers_only_recognize_at_first(form: JobForm) -> None:
-    assert offered(form) == {"": "Recognize"}
-    assert form.field_value("format") == ""
-
-
 def test_format_offers_the_readings(inspected: JobForm) -> None:
+    assert offered(inspected) == {"": "Recognize"}
     inspected.set_report(UNCLEAR)
     assert offered(inspected) == {"": "Recognize", "coco": "COCO JSON", "imagefolder": "Class folders"}
     assert inspected.field_value("format") == ""
@@ -76,9 +72,6 @@ def test_format_comes_with_a_job(form: JobForm, images: Path) -> None:
     assert offered(form)["coco:train.json"] == "COCO JSON (train.json)"
     form.set_job(Job.from_fields(dataset=str(images)))
     assert form.values()["format"] == ""
-
-
-def test_format_without_variant_gets_the_title(form: JobForm, images: Path) -> None:
     form.set_job(Job.from_fields(dataset=str(images), format="coco", task="detection"))
     form.set_report(msgspec.structs.replace(UNCERTAIN, format="coco:train.json"))
     assert offered(form)["coco"] == "COCO JSON"
@@ -89,15 +82,10 @@ def test_format_comes_with_a_prefill_and_goes_with_it(job_panel: JobPanel, inspe
     forked = Job.from_fields(dataset=str(images.parent), format="coco", task="detection")
     job_panel.begin_prefill(Prefill(text="Like that run", job=forked))
     assert job_panel.form.field_value("format") == "coco"
+    job_panel.form.set_field("dataset", str(images))
+    assert job_panel.form.field_value("format") == ""
     job_panel.end_prefill()
     assert inspected.field_value("format") == "imagefolder"
-
-
-def test_fork_resets_the_format_with_another_folder(job_panel: JobPanel, images: Path, tmp_path: Path) -> None:
-    forked = Job.from_fields(dataset=str(images), format="coco", task="detection")
-    job_panel.begin_prefill(Prefill(text="Like that run", job=forked))
-    job_panel.form.set_field("dataset", str(tmp_path))
-    assert job_panel.form.field_value("format") == ""
 
 
 @pytest.mark.parametrize(("number", "task"), [(0, "detection"), (1, "classification")])

@@ -72,7 +72,7 @@ def test_double_click_on_train_does_not_start(make_form: Callable[[], JobForm], 
         qtbot.mouseDClick(form.train, Qt.MouseButton.LeftButton)
 
 
-def test_labels_are_shown_once_by_folder_and_format(settings: Settings) -> None:
+def test_label_check_holds_back_once_by_folder_and_format(settings: Settings) -> None:
     assert LabelCheck(settings).holds_back("/data/a", UNCERTAIN)
     later = LabelCheck(settings)
     assert not later.holds_back("/data/a", UNCERTAIN)
@@ -81,7 +81,7 @@ def test_labels_are_shown_once_by_folder_and_format(settings: Settings) -> None:
     assert not LabelCheck(settings).holds_back("/data/b", UNCERTAIN)
 
 
-def test_labels_seen_in_other_windows_are_kept(settings: Settings) -> None:
+def test_label_check_remembers_other_windows(settings: Settings) -> None:
     first, second = LabelCheck(settings), LabelCheck(settings)
     assert first.holds_back("/data/a", UNCERTAIN)
     assert second.holds_back("/data/b", UNCERTAIN)

@@ -235,7 +235,9 @@ def test_window_begins_with_a_sample_that_trains_without_network(
     form = open_window().form
     qtbot.waitUntil(form.train.isEnabled)
     assert (form.job.model.name, form.job.model.pretrained, form.job.data.image_size) == (LITE, True, 96)
-    assert [problem for problem in form.problems if problem.field in ("model", "pretrained")] == []
+    assert (form.job.recipe, form.job.augmentation.name, form.job.training.epochs) == ("fine-tune", "light", 15)
+    assert not [problem for problem in form.problems if problem.field in ("model", "pretrained")]
+    assert not [section.title for section in form.sections if section.mark.text()]
 
 
 def test_resetting_the_encoder_keeps_a_chosen_model(new_form: JobForm) -> None:

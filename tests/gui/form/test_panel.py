@@ -1,4 +1,4 @@
-"""Panel of the job: prefilled forms that resume or fork a run, and the user's own form behind them."""
+"""Panel of the job: prefilled forms that resume or fork a run, and the user's form behind them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.runs.folder import RunFolder
 from engine.runs.resume import CHANGEABLE
 from gui.form.panel import JobPanel
 from gui.sources.resume_fork import Prefill
-from tests.gui.form.test_form import REPORT, shown_at
+from tests.gui.form.test_form import REPORT, problem_at
 from tests.gui.sources.written_runs import a_run
 
 
@@ -85,27 +85,27 @@ def test_resume_requests_only_changes(panel: JobPanel, run: RunFolder, qtbot: Qt
 
 
 def test_own_form_returns_unchanged(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
-    own = panel.form
-    own.rows["learning_rate"].editor.line.setText("fast")  # type: ignore[attr-defined]
-    own.set_field("strategy", "pipeline")
-    own.set_field("microbatches", 4)
-    own.set_field("strategy", "single")
-    own.validate()
+    form_before = panel.form
+    form_before.rows["learning_rate"].editor.line.setText("fast")  # type: ignore[attr-defined]
+    form_before.set_field("strategy", "pipeline")
+    form_before.set_field("microbatches", 4)
+    form_before.set_field("strategy", "single")
+    form_before.validate()
     values = editor_values(panel)
-    assert own.job is None
+    assert form_before.job is None
     panel.begin_prefill(resuming(run))
     assert panel.form.field_value("learning_rate") == pytest.approx(0.0123456789)
     panel.begin_prefill(resuming(run, text="Again"))
     qtbot.waitActive(panel)
     panel.form.focus_field("epochs")
     qtbot.keyClick(panel.form.rows["epochs"].editor.control, Qt.Key.Key_Escape)
-    assert panel.form is own
+    assert panel.form is form_before
     assert editor_values(panel) == values
-    assert own.devices == ("cpu",)
+    assert form_before.devices == ("cpu",)
     assert panel.banner.isHidden()
     assert panel.submit_bar.train.text() == "Train"
-    assert all(row.editor.isEnabled() for row in own.rows.values())
-    assert "Learning rate" in shown_at(own, "learning_rate")
+    assert all(row.editor.isEnabled() for row in form_before.rows.values())
+    assert "Learning rate" in problem_at(form_before, "learning_rate")
 
 
 def test_escape_asks_before_it_discards_edits(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
@@ -148,9 +148,9 @@ def test_resume_problems_are_at_their_fields(panel: JobPanel, images: Path, qtbo
 def test_resume_is_validated_with_the_runs_checkpoint(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
     parents = resuming(run).job.with_fields(resume_from="/gone/last.pt")
     panel.begin_prefill(resuming(run, job=parents, checkpoint=str(run.job_file)))
-    assert shown_at(panel.form, "resume_from") == ""
+    assert problem_at(panel.form, "resume_from") == ""
     panel.begin_prefill(resuming(run, checkpoint="/gone/last.pt"))
-    qtbot.waitUntil(lambda: "/gone/last.pt" in shown_at(panel.form, "resume_from"))
+    qtbot.waitUntil(lambda: "/gone/last.pt" in problem_at(panel.form, "resume_from"))
 
 
 def test_fork_is_a_new_run_without_locks(panel: JobPanel, run: RunFolder, qtbot: QtBot) -> None:
@@ -169,8 +169,8 @@ def test_prefill_ends_only_when_its_run_starts(panel: JobPanel, run: RunFolder, 
     panel.begin_prefill(resuming(run))
     train = panel.submit_bar.train
     qtbot.waitUntil(train.isEnabled)
-    own_job = panel.own_form.job
-    assert own_job.training.epochs == 3
+    job_before = panel.own_form.job
+    assert job_before.training.epochs == 3
     panel.on_started()  # another run, requested elsewhere
     assert panel.form.prefill is not None
     with qtbot.waitSignal(panel.resume_requested):
@@ -185,7 +185,7 @@ def test_prefill_ends_only_when_its_run_starts(panel: JobPanel, run: RunFolder, 
         panel.start()
     panel.on_started()
     assert panel.form.prefill is None
-    assert panel.own_form.job == own_job
+    assert panel.own_form.job == job_before
 
 
 def test_setting_a_locked_field_returns_to_the_own_form(panel: JobPanel, run: RunFolder, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def masks(tmp_path: Path) -> Path:
     return make_masked(tmp_path / "masks", {"train": 4, "val": 2})
 
 
-def look_through(form: JobForm, qtbot: QtBot) -> Job:
+def inspect_folder(form: JobForm, qtbot: QtBot) -> Job:
     """Inspect the folder with the form's arguments."""
     with qtbot.waitSignal(form.folder_chosen) as asked:
         pass
@@ -46,29 +46,29 @@ def model_and_task(form: JobForm) -> tuple[str, str]:
 def test_folder_sets_task_and_model(form: JobForm, masks: Path, qtbot: QtBot) -> None:
     form.set_job(sample_job())
     form.set_field("dataset", str(masks))
-    assert look_through(form, qtbot).task == "classification"
+    assert inspect_folder(form, qtbot).task == "classification"
     assert (*model_and_task(form), form.field_value("encoder")) == ("unet", "segmentation", "tu-tf_efficientnet_lite0")
     assert form.rows["task"].note.text() == "Detected from the folder"
-    assert look_through(form, qtbot).task == "segmentation"
+    assert inspect_folder(form, qtbot).task == "segmentation"
     assert form.inspection.report.kind == "masks"
 
 
-def test_chosen_task_is_kept(form: JobForm, masks: Path, qtbot: QtBot) -> None:
+def test_chosen_task_stays(form: JobForm, masks: Path, qtbot: QtBot) -> None:
     form.set_field("dataset", str(masks))
     form.set_field("task", "detection")
-    look_through(form, qtbot)
+    inspect_folder(form, qtbot)
     assert form.field_value("task") == "detection"
     assert form.inspection.report.other == "masks"
 
 
-def test_loaded_task_is_kept(form: JobForm, masks: Path, qtbot: QtBot) -> None:
+def test_loaded_task_stays(form: JobForm, masks: Path, qtbot: QtBot) -> None:
     form.set_job(sample_job())
     form.set_job(sample_job().with_fields(dataset=str(masks)))
-    look_through(form, qtbot)
+    inspect_folder(form, qtbot)
     assert model_and_task(form) == (sample_job().model.name, "classification")
 
 
-def test_chosen_model_is_kept(form: JobForm, tmp_path: Path) -> None:
+def test_chosen_model_stays(form: JobForm, tmp_path: Path) -> None:
     form.show_new(sample_job())
     form.set_field("model", "resnet50")
     form.set_field("dataset", str(tmp_path))
@@ -86,5 +86,5 @@ def test_prefill_keeps_its_task_with_another_folder(job_panel: JobPanel, masks: 
     job_panel.begin_prefill(Prefill(text="Like that run", job=sample_job()))
     form = job_panel.form
     form.set_field("dataset", str(masks))
-    look_through(form, qtbot)
+    inspect_folder(form, qtbot)
     assert model_and_task(form) == (sample_job().model.name, "classification")

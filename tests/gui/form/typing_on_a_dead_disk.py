@@ -33,9 +33,9 @@ KEY_MS = 15
 def wait(until: Callable[[], bool], seconds: float = 120.0) -> bool:
     """Process events until `until` holds; return True if it did."""
     loop = QEventLoop()
-    look = QTimer(interval=10)
-    look.timeout.connect(lambda: until() and loop.quit())
-    look.start()
+    poll = QTimer(interval=10)
+    poll.timeout.connect(lambda: until() and loop.quit())
+    poll.start()
     QTimer.singleShot(int(1000 * seconds), loop.quit)
     loop.exec()
     return until()
@@ -52,7 +52,7 @@ def main(folder: str) -> None:
     stuck = threading.Thread(target=lambda: os.stat(f"{DEAD}/x"), daemon=True)
     stuck.start()
     stuck.join(0.2)
-    told = {"dead": stuck.is_alive(), "ready_before": wait(form.train.isEnabled)}
+    results = {"dead": stuck.is_alive(), "ready_before": wait(form.train.isEnabled)}
     pulse = Pulse()
     for name, text in TYPED.items():
         control = form.rows[name].editor.control
@@ -66,14 +66,14 @@ def main(folder: str) -> None:
         )
         typing.start()
         wait(lambda name=name, text=text: form.rows[name].value() == text)
-    told["typed"] = all(form.rows[name].value() == text for name, text in TYPED.items())
-    told["waits"] = wait(lambda: f"Waiting for the disk: {DEAD}" in form.train.toolTip())
-    told["says_nothing_wrong"] = not any(problem.field in TYPED for problem in form.problems)
+    results["typed"] = all(form.rows[name].value() == text for name, text in TYPED.items())
+    results["waits"] = wait(lambda: f"Waiting for the disk: {DEAD}" in form.train.toolTip())
+    results["says_nothing_wrong"] = not any(problem.field in TYPED for problem in form.problems)
     for name in TYPED:
         form.set_field(name, {"dataset": folder, "model": "mnist_cnn"}.get(name, ""))
-    told["ready_after"] = wait(form.train.isEnabled)
+    results["ready_after"] = wait(form.train.isEnabled)
     pulse.stop()
-    print(json.dumps(told | {"longest_stall_s": pulse.longest_s, "threads": threading.active_count()}), flush=True)
+    print(json.dumps(results | {"longest_stall_s": pulse.longest_s, "threads": threading.active_count()}), flush=True)
     os._exit(0)  # threads that wait for a disk that never answers are not waited for
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pytestqt.qtbot import QtBot
 
 from gui.alerts.watcher import Alerts
 from gui.monitor.page import MonitorPage
@@ -31,3 +33,11 @@ def watching(show_widget: ShowWidget, tmp_path: Path, sampler_options: tuple[str
     alerts = Alerts(folder=tmp_path / "settings")
     page = show_widget(MonitorPage(hosts, intervals, alerts, settings), 1440, 780)
     return Watching(hosts, hosts.history, intervals, alerts, page)
+
+
+@pytest.fixture
+def hosts(qtbot: QtBot, tmp_path: Path) -> Iterator[Hosts]:
+    """Yield hosts whose samplers are not started."""
+    hosts = Hosts()
+    yield hosts
+    hosts.stop()

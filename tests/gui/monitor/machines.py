@@ -15,8 +15,8 @@ NOW = 1_700_000_000.0
 
 def numbered(n: int, **changes: object) -> Gpu:
     """GPU `n`, which CUDA and NVML both call so."""
-    own = {"uuid": UUIDS[n % 8].replace("GPU-", f"GPU-{n // 8}"), "nvml_index": n, "cuda_index": n}
-    return gpu(n % 8, **(own | changes))
+    values = {"uuid": UUIDS[n % 8].replace("GPU-", f"GPU-{n // 8}"), "nvml_index": n, "cuda_index": n}
+    return gpu(n % 8, **(values | changes))
 
 
 def process(pid: int, **changes: object) -> GpuProcess:
@@ -36,7 +36,7 @@ def process(pid: int, **changes: object) -> GpuProcess:
 
 
 def see(hosts: Hosts, snapshot: Snapshot, host: str = "") -> None:
-    """Report `seen` as the snapshot of `host`."""
+    """Report a snapshot of `host`."""
     hosts._samplers[host].snapshot.emit(snapshot)
 
 
@@ -51,8 +51,8 @@ def joined(
     pairs = []
     for one, other in combinations(range(count), 2):
         links = nvlinks if isinstance(nvlinks, int) else nvlinks.get((one, other), 0)
-        way = path if isinstance(path, str) else path.get((one, other), "SYS")
-        pairs.append(GpuPair(one=one, other=other, path=way, nvlinks=links, peer_access=peers))
+        kind = path if isinstance(path, str) else path.get((one, other), "SYS")
+        pairs.append(GpuPair(one=one, other=other, path=kind, nvlinks=links, peer_access=peers))
     return Topology(
         tuple(pairs), tuple(GpuAffinity(index=n, cores=f"{8 * n}-{8 * n + 7}", numa_node=n // 4) for n in range(count))
     )

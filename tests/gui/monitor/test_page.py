@@ -37,20 +37,15 @@ def test_page_tabs_open_views(watching: Watching, qtbot: QtBot) -> None:
         page.bar.tabs.setCurrentIndex(view)
         assert isinstance(page.view, kind)
         assert page.view.isVisible()
-    assert [page.bar.tabs.tabText(view) for view in kinds] == list(VIEWS)
+        if view == PROCESSES:
+            with qtbot.waitSignal(page.stop_run) as stopped:
+                page.view.stop_run.emit("a-run")
+            assert stopped.args == ["a-run"]
     alerts = page.view
     qtbot.keyClick(page.bar.tabs, Qt.Key.Key_Left)
     assert isinstance(page.view, TopologyView)
     page.show_view(ALERTS)
     assert page.view is alerts
-
-
-def test_page_forwards_stop_run(watching: Watching, qtbot: QtBot) -> None:
-    watching.page.show_view(PROCESSES)
-    assert isinstance(watching.page.view, ProcessesView)
-    with qtbot.waitSignal(watching.page.stop_run) as stopped:
-        watching.page.view.stop_run.emit("a-run")
-    assert stopped.args == ["a-run"]
 
 
 def test_toolbar_offers_controls_of_view(watching: Watching) -> None:
@@ -67,26 +62,26 @@ def test_toolbar_offers_controls_of_view(watching: Watching) -> None:
 
 def test_page_requests_visible_readings(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
     page = watching.page
-    received: list[SnapshotRequest] = []
-    monkeypatch.setattr(watching.hosts.local, "show", received.append)
+    requests: list[SnapshotRequest] = []
+    monkeypatch.setattr(watching.hosts.local, "show", requests.append)
     watching.see(full_gpu())
     page.set_panel_visible(False)
-    assert received[-1] == SnapshotRequest(processes=True, activity=True, details=True)
+    assert requests[-1] == SnapshotRequest(processes=True, activity=True, details=True)
     page.bar.compact.click()
-    assert received[-1] == SnapshotRequest(processes=True, activity=False, details=True)
+    assert requests[-1] == SnapshotRequest(processes=True, activity=False, details=True)
     watching.see(full_gpu(), plain_gpu(1, mig=Mig(parent_uuid=full_gpu().uuid, gpu_instance=1)))
-    assert received[-1] == SnapshotRequest(processes=True, activity=True, details=True)
+    assert requests[-1] == SnapshotRequest(processes=True, activity=True, details=True)
     page.bar.compact.click()
     page.show_view(GRAPHS)
-    assert received[-1] == SnapshotRequest(processes=False, activity=True, details=True)
+    assert requests[-1] == SnapshotRequest(processes=False, activity=True, details=True)
     page.graphs.checks["sm_active_percent"].click()
-    assert received[-1] == SnapshotRequest(processes=False, activity=False, details=True)
+    assert requests[-1] == SnapshotRequest(processes=False, activity=False, details=True)
     page.show_view(PROCESSES)
-    assert received[-1] == SnapshotRequest(processes=True, activity=False, details=True)
+    assert requests[-1] == SnapshotRequest(processes=True, activity=False, details=True)
     page.hide()
-    assert received[-1] == SnapshotRequest(processes=False, activity=False, details=False)
+    assert requests[-1] == SnapshotRequest(processes=False, activity=False, details=False)
     page.set_panel_visible(True)
-    assert received[-1] == SnapshotRequest(processes=True, activity=False, details=False)
+    assert requests[-1] == SnapshotRequest(processes=True, activity=False, details=False)
 
 
 def test_page_span_choice(watching: Watching, qtbot: QtBot) -> None:
@@ -107,9 +102,9 @@ def test_page_zoom_stays_until_newest(watching: Watching, qtbot: QtBot) -> None:
     (tile,) = page.gpus.tiles.tiles.values()
     assert not page.bar.newest.isEnabled()
     qtbot.keyClick(tile.plot, Qt.Key.Key_Plus)
-    seen = page.group.range
+    zoomed = page.group.range
     watching.see(full_gpu(), at=900)
-    assert page.group.range == seen
+    assert page.group.range == zoomed
     page.bar.newest.click()
     assert page.group.range == (300.0, 900.0)
     assert not page.bar.newest.isEnabled()
@@ -151,8 +146,8 @@ def test_page_marks_runs_on_their_devices(watching: Watching, qtbot: QtBot) -> N
     def marked(plot: LinePlot) -> tuple[list[str], list[str]]:
         """Return the labels of a plot's marks, and of those that it names."""
         plot.redraw()
-        shown = plot._view.annotations
-        return [mark.label for mark in shown.marks], sorted(mark.label for mark in shown.named)
+        annotations = plot._view.annotations
+        return [mark.label for mark in annotations.marks], sorted(mark.label for mark in annotations.named)
 
     tiles = watching.page.gpus.tiles.tiles
     assert marked(tiles[full_gpu(0).uuid].plot) == (["cars"], ["cars"])
@@ -196,26 +191,22 @@ def test_page_reports_silent_nvml(watching: Watching) -> None:
     watching.see(full_gpu(0), at=9, nvml=Nvml("not_answering", "NVML has not answered for 9 s."))
     assert watching.page.errors.text() == "NVML has not answered for 9 s."
     (tile,) = watching.page.gpus.tiles.tiles.values()
-    assert tile.state.text() == "⚠ NVML does not respond: values are stale"
+    assert tile.state.text().startswith("⚠")
     watching.see(full_gpu(0), at=10)
     assert watching.page.errors.isHidden()
-    assert tile.state.text() == "Limited by the power limit"
+    assert not tile.state.text().startswith("⚠")
 
 
 def test_page_without_gpus(watching: Watching) -> None:
     empty = watching.page.gpus.empty
-    assert empty.text() == "Looking for GPUs …"
-    watching.see()
-    assert empty.isVisible()
-    assert "No NVIDIA GPU is installed" in empty.text()
-    assert "Hosts …" in empty.text()
-    assert watching.page.errors.isHidden()
-
-
-def test_page_pending_nvml_is_no_error(watching: Watching) -> None:
-    watching.see(nvml=Nvml("not_answering", "NVML has been asked."))
-    assert watching.page.errors.isHidden()
-    assert watching.page.gpus.empty.text() == "Looking for GPUs …\n\nNVML has been asked."
+    texts = [empty.text()]
+    for nvml in (Nvml("not_answering", "NVML has been asked."), Nvml("ok")):  # the first is not an error yet
+        watching.see(nvml=nvml)
+        assert empty.isVisible()
+        assert watching.page.errors.isHidden()
+        texts.append(empty.text())
+    assert len(set(texts)) == 3
+    assert "NVML has been asked." in texts[1]
 
 
 def test_page_keeps_gpus_while_sampler_restarts(watching: Watching) -> None:
@@ -224,24 +215,10 @@ def test_page_keeps_gpus_while_sampler_restarts(watching: Watching) -> None:
     watching.see(at=6, nvml=Nvml("not_answering", "NVML has been asked."))
     (tile,) = watching.page.gpus.tiles.tiles.values()
     assert watching.page.gpus.currentWidget() is watching.page.gpus.tiles
-    assert tile.state.text() == "⚠ NVML does not respond: values are stale"
+    assert tile.state.text().startswith("⚠")
     watching.see(nvml=Nvml("no_driver", "The NVIDIA driver is not loaded."), at=7)
     assert watching.page.gpus.empty.isVisible()
-
-
-def test_page_reports_unmonitorable_gpus(watching: Watching) -> None:
-    watching.see(nvml=Nvml("no_driver", "The NVIDIA driver is not loaded."))
     assert watching.page.errors.text() == "The NVIDIA driver is not loaded."
-    assert watching.page.gpus.empty.text().startswith("No GPU of this machine can be monitored.")
-
-
-def test_page_lost_gpu_returns(watching: Watching) -> None:
-    watching.see(full_gpu(0))
-    watching.see(full_gpu(0, lost=True, lost_since=START + 1), at=1)
-    (tile,) = watching.page.gpus.tiles.tiles.values()
-    assert tile.state.text() == f"⚠ Lost since {clock(START + 1)}"
-    watching.see(full_gpu(0, throttled=()), at=2)
-    assert tile.state.text() == ""
 
 
 def test_host_dialog_adds_and_removes_hosts(watching: Watching, qtbot: QtBot) -> None:
@@ -283,7 +260,7 @@ def test_page_saves_csv(watching: Watching, tmp_path: Path, qtbot: QtBot) -> Non
     with qtbot.waitSignal(page.message) as received:
         dialog.fileSelected.emit(str(file))
     dialog.close()
-    assert received.args == [f"The displayed values were saved to {file}.", "info"]
+    assert received.args[1] == "info"
     rows = list(csv.DictReader(file.read_text().splitlines()))
     assert len(rows) == 61
     assert {row["device"] for row in rows} == {full_gpu(1).uuid}
@@ -307,7 +284,7 @@ def test_page_saves_image(watching: Watching, tmp_path: Path, qtbot: QtBot) -> N
     page = watching.page
     with qtbot.waitSignal(page.message) as received:
         page.saving.save_png(tmp_path / "page.png", page.gpus)
-    assert received.args == [f"The image was saved to {tmp_path / 'page.png'}.", "info"]
+    assert received.args[1] == "info"
     image = QImage(str(tmp_path / "page.png"))
     assert (image.width(), image.height()) == (page.gpus.width(), page.gpus.height())
     with qtbot.waitSignal(page.message) as received:
@@ -347,12 +324,12 @@ def test_page_hidden_is_idle(watching: Watching) -> None:
 
 
 def test_page_shows_snapshot_immediately(watching: Watching, qtbot: QtBot) -> None:
-    def tile_words() -> str:
+    def values() -> str:
         return " ".join(tile.figures.words() for tile in watching.page.gpus.tiles.tiles.values())
 
-    seen = watching.see(full_gpu(0, power_w=100.0))
+    first = watching.see(full_gpu(0, power_w=100.0))
     other = full_gpu(0, power_w=200.0)
-    later = msgspec.structs.replace(seen, time=START + 1, gpus=(other,))
+    later = msgspec.structs.replace(first, time=START + 1, gpus=(other,))
 
     watching.hosts.local.snapshot.emit(later)
-    qtbot.waitUntil(lambda: "Power 200 of 700 W" in tile_words())
+    qtbot.waitUntil(lambda: "Power 200 of 700 W" in values())

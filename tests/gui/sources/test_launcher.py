@@ -108,3 +108,5 @@ def test_resolved_job_has_absolute_paths(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert job.model.name == str(tmp_path / "home" / "net.py")
     assert job.model.weights_file == ""
     assert resolved(Job.from_fields(dataset="images")).model.name == Job().model.name
+    assert resolved(Job.from_fields(resume_from="run/last.pt")).checkpoints.resume_from == str(tmp_path / "run/last.pt")
+    assert resolved(Job()).checkpoints.resume_from == ""

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import QPoint
-from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.monitor.gpus.value_grid import GAP, LabelledValue, ValueGrid, columns_for
+from tests.support.widgets import ShowWidget
 
 FEW = tuple(LabelledValue(f"f{n}", f"Label {n}", f"{n} W", f"Meaning {n}") for n in range(6))
 
 
 @pytest.fixture
-def place(styled: QApplication, qtbot: QtBot) -> QWidget:
-    created = QWidget()
-    QVBoxLayout(created)
-    qtbot.addWidget(created)
-    created.resize(500, 300)
-    created.show()
-    return created
+def place(show_widget: ShowWidget) -> QWidget:
+    widget = QWidget()
+    QVBoxLayout(widget)
+    return show_widget(widget, 500, 300)
 
 
 def put(figures: ValueGrid, place: QWidget) -> ValueGrid:
-    layout = place.layout()
-    layout.addWidget(figures)
-    layout.activate()
+    place.layout().addWidget(figures)
+    place.layout().activate()
     return figures
 
 

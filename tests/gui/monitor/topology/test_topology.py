@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import msgspec
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QApplication, QLabel
+from PySide6.QtWidgets import QApplication
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
 
@@ -23,16 +20,9 @@ from tests.gui.monitor.machines import joined, numbered, see, within
 from tests.gui.sources.devices.snapshots import UUIDS, snapshot
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import NvmlStub
-from tests.support.widgets import ShowWidget
+from tests.support.widgets import ShowWidget, visible_text
 
 HALVES = within(range(4), range(4, 8))
-
-
-@pytest.fixture
-def hosts(qtbot: QtBot, tmp_path: Path) -> Iterator[Hosts]:
-    created = Hosts()
-    yield created
-    created.stop()
 
 
 @pytest.fixture
@@ -44,12 +34,8 @@ def machine(count: int, topology: Topology | None) -> Snapshot:
     return msgspec.structs.replace(snapshot(*(numbered(n) for n in range(count))), topology=topology)
 
 
-def told(count: int, topology: Topology) -> str:
+def advice_for(count: int, topology: Topology) -> str:
     return connections.advice(connections.site([numbered(n) for n in range(count)], topology))
-
-
-def said(view: TopologyView) -> str:
-    return "\n".join(label.text() for label in view.findChildren(QLabel) if label.isVisible())
 
 
 def cell(view: TopologyView, row: int, column: int, role: int = Qt.ItemDataRole.DisplayRole) -> str:
@@ -87,7 +73,7 @@ def cell(view: TopologyView, row: int, column: int, role: int = Qt.ItemDataRole.
     ],
 )  # fmt: skip
 def test_advice_by_topology(count: int, topology: Topology, expected: list[str]) -> None:
-    sentence = told(count, topology)
+    sentence = advice_for(count, topology)
     for part in expected:
         assert part in sentence
 
@@ -101,7 +87,7 @@ def test_advice_by_topology(count: int, topology: Topology, expected: list[str])
     ],
 )
 def test_advice_peer_access(peers: bool | None, expected: str) -> None:
-    sentence = told(4, joined(4, path="PIX", peers=peers))
+    sentence = advice_for(4, joined(4, path="PIX", peers=peers))
     assert expected in sentence
     assert ("memory directly" in sentence) == bool(expected)
 
@@ -109,7 +95,7 @@ def test_advice_peer_access(peers: bool | None, expected: str) -> None:
 def test_advice_counts_pairs_without_peer_access() -> None:
     near = joined(4, path="PIX", peers=True)
     mixed = Topology((msgspec.structs.replace(near.pairs[0], peer_access=False), *near.pairs[1:]), ())
-    assert "1 of 6 pairs can't read each other's memory directly" in told(4, mixed)
+    assert "1 of 6 pairs can't read each other's memory directly" in advice_for(4, mixed)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +131,8 @@ def test_matrix_cells_and_tool_tips(hosts: Hosts, view: TopologyView) -> None:
 
 def test_matrix_follows_card_order(hosts: Hosts, view: TopologyView) -> None:
     gpus = [numbered(n, cuda_index=2 - n) for n in range(3)]
-    seen = msgspec.structs.replace(snapshot(*gpus), topology=joined(3, nvlinks={(0, 1): 4}))
-    see(hosts, seen)
+    sample = msgspec.structs.replace(snapshot(*gpus), topology=joined(3, nvlinks={(0, 1): 4}))
+    see(hosts, sample)
     titles = [view.model.headerData(n, Qt.Orientation.Horizontal) for n in range(3)]
     assert titles == ["GPU 0", "GPU 1", "GPU 2"]
     assert cell(view, 1, 2).startswith("NV4")
@@ -158,7 +144,7 @@ def test_matrix_marks_missing_peer_access(hosts: Hosts, view: TopologyView, qtbo
     see(hosts, machine(2, joined(2, path="PHB", peers=False)))
     assert cell(view, 0, 1).startswith("PHB ✕")
     assert "Neither can read the other's memory directly" in cell(view, 0, 1, Qt.ItemDataRole.ToolTipRole)
-    qtbot.waitUntil(lambda: "neither can read" in said(view))
+    qtbot.waitUntil(lambda: "neither can read" in visible_text(view))
 
 
 def test_matrix_shows_known_affinities(hosts: Hosts, view: TopologyView) -> None:
@@ -180,18 +166,18 @@ def test_matrix_unknown_pair(hosts: Hosts, view: TopologyView) -> None:
 
 def test_legend_explains_present_codes(hosts: Hosts, view: TopologyView, qtbot: QtBot) -> None:
     see(hosts, machine(3, joined(3, nvlinks={(0, 1): 18}, path="NODE")))
-    qtbot.waitUntil(lambda: "number of NVLinks" in said(view))
-    assert "several PCIe bridges of one processor" in said(view)
-    assert "through one PCIe switch" not in said(view)
+    qtbot.waitUntil(lambda: "number of NVLinks" in visible_text(view))
+    assert "several PCIe bridges of one processor" in visible_text(view)
+    assert "through one PCIe switch" not in visible_text(view)
     see(hosts, machine(2, joined(2, path="PIX")))
-    qtbot.waitUntil(lambda: "through one PCIe switch" in said(view))
-    assert "number of NVLinks" not in said(view)
+    qtbot.waitUntil(lambda: "through one PCIe switch" in visible_text(view))
+    assert "number of NVLinks" not in visible_text(view)
 
 
 def test_matrix_leaves_out_mig_instances(hosts: Hosts, view: TopologyView) -> None:
     instance = numbered(1, nvml_index=0, mig=Mig(parent_uuid=UUIDS[0], gpu_instance=1))
     see(hosts, msgspec.structs.replace(snapshot(numbered(0), instance), topology=joined(1)))
-    assert "single GPU" in said(view)
+    assert "single GPU" in visible_text(view)
 
 
 def test_matrix_leaves_out_lost_gpu(hosts: Hosts, view: TopologyView) -> None:
@@ -202,10 +188,10 @@ def test_matrix_leaves_out_lost_gpu(hosts: Hosts, view: TopologyView) -> None:
     assert view.advice.text().startswith("The two GPUs are connected by 18 NVLinks")
     assert view.advice.text().endswith("GPU 1 is lost and not shown here.")
     see(hosts, snapshot(gpus[1], numbered(2)))
-    assert "single GPU" in said(view)
-    assert "GPU 1 is lost" in said(view)
+    assert "single GPU" in visible_text(view)
+    assert "GPU 1 is lost" in visible_text(view)
     see(hosts, snapshot(gpus[1]))
-    assert "GPU 1 is lost" in said(view)
+    assert "GPU 1 is lost" in visible_text(view)
 
 
 def test_matrix_sixteen_gpus_shows_codes(hosts: Hosts, view: TopologyView) -> None:
@@ -238,7 +224,7 @@ def test_matrix_fills_have_contrast(styled: QApplication, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("seen", "expected"),
+    ("sample", "expected"),
     [
         (snapshot(), "has no NVIDIA GPU"),
         (snapshot(status="no_driver", message="NVIDIA's driver is not loaded."), "driver is not loaded"),
@@ -248,10 +234,10 @@ def test_matrix_fills_have_contrast(styled: QApplication, monkeypatch: pytest.Mo
         (machine(2, None), "does not report how the 2 GPUs are connected"),
     ],
 )  # fmt: skip
-def test_view_explains_missing_matrix(hosts: Hosts, view: TopologyView, seen: Snapshot, expected: str) -> None:
-    assert "Looking for devices" in said(view)
-    see(hosts, seen)
-    assert expected in said(view)
+def test_view_explains_missing_matrix(hosts: Hosts, view: TopologyView, sample: Snapshot, expected: str) -> None:
+    assert "Looking for devices" in visible_text(view)
+    see(hosts, sample)
+    assert expected in visible_text(view)
     assert not view.table.isVisible()
 
 
@@ -280,5 +266,5 @@ def test_topology_from_real_sampler(hosts: Hosts, view: TopologyView, nvml_stub:
     MACHINES["eight"].write(nvml_stub)
     hosts.start()
     qtbot.waitUntil(lambda: view.model.rowCount() == 8)
-    assert "All 8 GPUs" in said(view)
+    assert "All 8 GPUs" in visible_text(view)
     assert cell(view, 0, 7).split("\n")[0] == connections.code(hosts.latest[""].topology.pairs[6])  # type: ignore[union-attr]

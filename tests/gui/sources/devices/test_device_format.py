@@ -10,7 +10,7 @@ from tests.gui.monitor.watching import START, full_gpu, plain_gpu
 
 
 @pytest.mark.parametrize(
-    ("gpu", "told"),
+    ("gpu", "text"),
     [
         (plain_gpu(), ""),
         (plain_gpu(throttled=()), ""),
@@ -28,8 +28,8 @@ from tests.gui.monitor.watching import START, full_gpu, plain_gpu
         (plain_gpu(retired=Retired(rows_corrected=4, rows_pending=False)), ""),
     ],
 )
-def test_states_text(gpu: Gpu, told: str) -> None:
-    assert joined(states(gpu, START)) == told
+def test_states_text(gpu: Gpu, text: str) -> None:
+    assert joined(states(gpu, START)) == text
 
 
 def test_states_include_recent_xid() -> None:
