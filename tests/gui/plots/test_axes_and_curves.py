@@ -15,11 +15,11 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gui.plots.axes import BottomAxis, LeftAxis, elapsed, fine_elapsed, log_ticks
-from gui.plots.curves import Curve
 from gui.plots.group import PlotGroup
 from gui.plots.line import LineStyle
 from gui.plots.plot import LinePlot
 from gui.plots.readout import x_words
+from gui.plots.view import Curve
 from gui.plots.view_box import ViewBox
 from gui.sources.columns import Floats
 

@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from engine.runs.folder import RunSummary, State
 from gui.runs.actions import RunActions
 from gui.runs.filter_bar import FilterBar
-from gui.runs.model import RunFilter
+from gui.runs.table import RunFilter
 
 
 @pytest.fixture

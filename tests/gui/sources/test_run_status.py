@@ -20,7 +20,7 @@ from engine.contract.events import (
 )
 from engine.runs.folder import State
 from gui.format import clock
-from gui.run.notes import notes
+from gui.run.header import notes
 from gui.sources.run_status import RunStatus, status_of
 from tests.gui.sources.executions import BEGUN, first, restarted, second, steps, without_warnings
 from tests.gui.sources.written_runs import STEP_S

@@ -17,8 +17,8 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import AnyEvent, CheckpointSaved, RunStarted, StepMetrics
 from engine.runs.folder import RunFolder, list_runs
 from gui.main_window import RUNS, MainWindow
-from gui.runs.model import STATE
 from gui.runs.page import RunsPage
+from gui.runs.table import STATE
 from tests.gui.whole.test_whole_path import points, press_train, ready, status, wait_for_status
 from tests.support.widgets import OpenWindow
 

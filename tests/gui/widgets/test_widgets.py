@@ -11,8 +11,8 @@ from pytestqt.qtbot import QtBot
 from engine.contract.images import LegendEntry
 from engine.system.plain_text import MOST_SHOWN
 from gui.widgets.banner import Banner, QuestionBar
+from gui.widgets.labels import WrappingLabel, breakable
 from gui.widgets.legend import SWATCH, Legend
-from gui.widgets.wrapping_label import WrappingLabel, breakable
 from tests.support.widgets import ShowWidget
 
 

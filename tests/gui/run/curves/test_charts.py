@@ -8,8 +8,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gui.run.curves.charts import RunCharts
-from gui.run.curves.plot_chooser import PlotList
-from gui.run.curves.plot_rows import PlotRows
+from gui.run.curves.plot_rows import PlotList, PlotRows
 from gui.sources.run_data import RunData
 from tests.gui.run.evaluated_run import events
 from tests.gui.sources.written_runs import a_run, job

@@ -12,8 +12,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import Advice, TimeSpent
-from gui.run.curves.time_bar import BAR_HEIGHT, ORDER, TimeBar, describe_time
-from gui.run.curves.time_spent import TimeSpentView
+from gui.run.curves.time_spent import BAR_HEIGHT, ORDER, TimeBar, TimeSpentView, describe_time
 from gui.sources.run_data import RunData
 from gui.style import fills, theme
 from tests.support.widgets import OpenWindow

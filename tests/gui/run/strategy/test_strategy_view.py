@@ -13,10 +13,9 @@ from pytestqt.qtbot import QtBot
 from engine.contract.events import Action, AnyEvent, Planned, RanksTimed, RunStarted, StepMetrics
 from engine.runs.folder import RunFolder, create_run
 from gui.run.page import RunPage
-from gui.run.strategy import rank_bars, schedule
-from gui.run.strategy.rank_bars import RankBars
+from gui.run.strategy import schedule
 from gui.run.strategy.schedule import ScheduleDiagram
-from gui.run.strategy.view import StrategyView
+from gui.run.strategy.view import RankBars, StrategyView, ranks_headline
 from gui.sources.run_data import RunData
 from gui.style import theme
 from tests.gui.cut.example import a_cut, timed, trace
@@ -137,7 +136,7 @@ def test_rank_bars_share_one_scale(bars: RankBars) -> None:
     ],
 )
 def test_rank_bars_headline_names_slowest_rank(times: RanksTimed, headline: str) -> None:
-    assert rank_bars.headline(times, TITLES) == headline
+    assert ranks_headline(times, TITLES) == headline
 
 
 def test_rank_bars_describe_each_rank(bars: RankBars) -> None:
