@@ -61,7 +61,7 @@ def test_problems_are_marked_at_their_fields(form: JobForm, qtbot: QtBot) -> Non
         assert FIELDS[name].label in form.train.toolTip()
         control = form.rows[name].editor.control
         assert control.property("severity") == "error"
-        assert control.accessibleDescription() in problem_at(form, name) != ""
+        assert "" != problem_at(form, name) in control.accessibleDescription()
 
 
 def test_form_names_gpus_as_their_cards_do(form: JobForm, qtbot: QtBot) -> None:
