@@ -152,6 +152,8 @@ class Bench:
         self.chosen = chosen
         self._on_result = on_result
         self.verdicts = Verdicts()
+        self.bottleneck = ""
+        """Footplate's sentence on what limited its last run."""
         self._forker = forker
         self._folder = folder
         self._runs = 0
@@ -258,6 +260,7 @@ class Bench:
         shutil.rmtree(os.environ["FOOTPLATE_CACHE"], ignore_errors=True)
         self._runs += 1
         run = WatchedRun(self._forker, job, self._folder / f"run-{self._runs}", seconds=self.chosen.seconds)
+        self.bottleneck = run.bottleneck
         for choice in run.choices.values() if report_choices else ():
             print(f"  {choice.field}: {choice.choice} ({choice.why})", flush=True)
         return run

@@ -66,16 +66,20 @@ class Part:
 
 PARTS = (
     Part("machine", "Card, versions and peak rates", 120, 25),
-    Part("speed", "Images/s next to bare steps and other loops: ResNet-50", 170, 110, checks=("ResNet-50",)),
+    Part(
+        "speed", "Images/s next to bare steps and other loops: ResNet-50, ViT-B/16", 340, 100, checks=("ResNet-50", "ViT-B/16")
+    ),
     Part("nccl", "Every strategy over NCCL with several ranks, and faults inside NCCL", 360, 150),
     Part("costs", "Cost of profiled steps, checkpoints and the monitor", 240, 60),
     Part("starting", "Time from Train to the first loss", 200, 60),
     Part("sampler", "The monitor's sampler next to nvidia-smi and torch", 240, 45),
-    Part("speed-vit", "Images/s next to bare steps and other loops: ViT-B/16", 170, 110, "tests.gpu.parts.speed", ("ViT-B/16",)),
-    Part("speed-resnet18", "The same: ResNet-18", 170, 110, "tests.gpu.parts.speed", ("ResNet-18",)),
     Part(
-        "speed-small", "Bare steps next to small images, and with a loader worker for each core", 240, 120,
-        "tests.gpu.parts.speed", ("a loader worker for each core", "ResNet-18 at 32 px", "the small network at 32 px"),
+        "speed-more", "The same: ConvNeXt-T, small images, torch.compile", 400, 140, "tests.gpu.parts.speed",
+        ("ConvNeXt-T", "ResNet-18 at 32 px", "ResNet-50, compiled"),
+    ),
+    Part(
+        "speed-others", "The same: ResNet-18, many loader workers, a small network", 400, 120, "tests.gpu.parts.speed",
+        ("ResNet-18", "ResNet-50, a loader worker for each core", "the small network at 32 px"),
     ),
     Part("existing", "Tests that need a GPU: batches, training against the CPU, memory, the sampler", 420, 180),
     Part("waiting", "Waits for the device in the steps of each task", 420, 150),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from engine.contract.events import Chosen, EpochStarted, Planned, StepMetrics
+from engine.contract.events import Chosen, EpochStarted, Planned, StepMetrics, TimeSpent
 from engine.contract.job import Job
 from engine.supervisor.environment import usable_cores
 from tests.support.sides import Rates
@@ -64,11 +64,12 @@ class WatchedRun:
     """A run of `job` as it is by default, followed until `seconds` of training past its first epoch are over.
 
     `rates` counts training alone: from the start of each epoch to its last step, or to the last step told of. `choices`
-    is what was left to Footplate and chosen, by the job's field.
+    is what was left to Footplate and chosen, by the job's field. `bottleneck` is its last sentence on what limits the speed.
     """
 
     rates: Rates
     choices: dict[str, Chosen]
+    bottleneck: str
 
     def __init__(self, forker: Forker, job: Job, folder: Path, *, seconds: float) -> None:
         self._steps_per_epoch = self._train_images = 0
@@ -87,6 +88,7 @@ class WatchedRun:
             raise SystemExit(group.logs() or str(group.messages[-3:]))
         self.rates = Rates(self._first, images / spent, self._window)
         self.choices = {chosen.field: chosen for chosen in group.of(Chosen)}
+        self.bottleneck = next((spent.advice.sentence for spent in reversed(group.of(TimeSpent)) if spent.advice), "")
 
     def _trained_s(self, message: Any) -> float:
         """Seconds of training past the first epoch, up to this message."""
