@@ -83,7 +83,7 @@ class Comparison:
 
 
 class Verdicts:
-    """Prints each figure beside its aim; `told` keeps them, `met` is whether all were met."""
+    """Prints each figure beside its aim; `results` keeps them, `met` is True if all were met."""
 
     def __init__(self) -> None:
         self.results: list[tuple[str, float, float]] = []

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from engine.supervisor.environment import usable_cores
-from tests.benchmarks.training_speed import OURS, Bench
+from tests.benchmarks.training_speed import FOOTPLATE, Bench
 from tests.gpu.proof import Proof, prove
 from tests.support.sides import Rates
 from tests.support.timed_runs import make_images
@@ -46,9 +46,9 @@ def compare(
         bench = Bench(options, forker, proof.folder, report)
         found = bench.images("synthetic", folder, size, proof.device.type, model=model, batch=batch, **fields)
     for name, ((utilization, used),) in found.gpu.items() if not proof.rehearsing else ():
-        text = f"{used / 2**30:.1f} GiB in use" + (f"; {bench.bottleneck}" if name == OURS else "")
+        text = f"{used / 2**30:.1f} GiB in use" + (f"; {bench.bottleneck}" if name == FOOTPLATE else "")
         proof.measure(f"{title}: {name}, GPU utilization", 100 * utilization, "%", text=text)
-    for what, value, aim in bench.verdicts.told:
+    for what, value, aim in bench.verdicts.results:
         proof.measure(f"{title}: {what}", value, "", at_least=aim)
 
 
