@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
+from string import Template
 
+from markdown_it import MarkdownIt
 from PySide6.QtCore import QByteArray, Qt, QUrl
 from PySide6.QtGui import (
     QColor,
@@ -17,15 +19,9 @@ from PySide6.QtGui import (
     QKeySequence,
     QResizeEvent,
     QShortcut,
-    QTextBlock,
-    QTextBlockFormat,
     QTextCharFormat,
     QTextCursor,
     QTextDocument,
-    QTextFragment,
-    QTextFrameFormat,
-    QTextLength,
-    QTextTable,
 )
 from PySide6.QtWidgets import (
     QDialog,
@@ -48,6 +44,17 @@ from gui.widgets.layouts import hbox, vbox
 CONTENTS = "index.md"
 WIDEST = 84
 """Maximum average characters per line, for readability."""
+_STYLE = """
+p, li, td, th { line-height: 130%; }
+p { margin-top: 0; margin-bottom: 8px; }
+h1 { margin-top: 0; } h2, h3, h4 { margin-top: 18px; margin-bottom: 13px; }
+a { text-decoration: none; }
+li { margin-bottom: 4px; }
+code, pre { font-family: '$code'; font-size: ${size}pt; background: $raised; }
+pre { margin-top: 0; margin-bottom: 12px; }
+table { border-collapse: collapse; border: 1px solid $border; margin-top: 4px; margin-bottom: 10px; }
+td, th { border: 1px solid $border; text-align: left; }
+"""
 _LINK = re.compile(r"\]\(([\w-]+\.md)\)")
 _FILE = Qt.ItemDataRole.UserRole
 
@@ -241,23 +248,6 @@ def matches(document: QTextDocument, text: str) -> list[QTextCursor]:
     return found
 
 
-def _widths(table: QTextTable) -> list[QTextLength]:
-    """Return a fraction of the width for each column, by the square root of its text length."""
-    cells = [[table.cellAt(row, column) for row in range(table.rows())] for column in range(table.columns())]
-    roots = [math.sqrt(sum(cell.lastPosition() - cell.firstPosition() + 1 for cell in column)) for column in cells]
-    return [QTextLength(QTextLength.Type.PercentageLength, 100 * root / sum(roots)) for root in roots]
-
-
-def _fragments(block: QTextBlock) -> list[QTextFragment]:
-    """Yield the fragments of a block, each with one format."""
-    found = []
-    each = block.begin()
-    while not each.atEnd():
-        found.append(each.fragment())
-        each += 1
-    return found
-
-
 class Browser(QTextBrowser):
     """Browser for pages of the guide; other links open outside the window."""
 
@@ -273,16 +263,16 @@ class Browser(QTextBrowser):
     def doSetSource(
         self, url: QUrl | str, /, type: QTextDocument.ResourceType = QTextDocument.ResourceType.UnknownResource
     ) -> None:
-        super().doSetSource(url, type)
-        self._dress()
+        super().doSetSource(url, QTextDocument.ResourceType.HtmlResource)
         # Qt leaves a long page's scroll bars as they were while it was laid out.
         self.document().documentLayout().documentSizeChanged.emit(self.document().size())
-        if fragment := QUrl(url).fragment():
-            self._go_to_heading(fragment)
 
     def loadResource(self, type: int, name: QUrl | str, /) -> object:
-        """Scale images down smoothly to the width of a line."""
+        """Convert pages to HTML, and scale images down smoothly to the width of a line."""
         loaded = super().loadResource(type, name)
+        if type == QTextDocument.ResourceType.HtmlResource.value and isinstance(loaded, QByteArray):
+            self.document().setDefaultStyleSheet(self._style_sheet())
+            return as_html(bytes(loaded.data()).decode())
         if type != QTextDocument.ResourceType.ImageResource.value or not isinstance(loaded, QByteArray):
             return loaded
         image, ratio = QImage.fromData(loaded), self.devicePixelRatioF()
@@ -303,67 +293,22 @@ class Browser(QTextBrowser):
         self.setViewportMargins(side, 0, side, 0)
         super().resizeEvent(event)
 
-    def _go_to_heading(self, fragment: str) -> None:
-        """Scroll to the heading with this anchor (lower case, joined by hyphens)."""
-        block = self.document().begin()
-        while block.isValid():
-            if block.blockFormat().headingLevel() and re.sub(r"[^\w]+", "-", block.text().lower()) == fragment:
-                top = self.document().documentLayout().blockBoundingRect(block).top()
-                self.verticalScrollBar().setValue(round(top))
-            block = block.next()
+    def _style_sheet(self) -> str:
+        colors, code = theme.colors(), QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
+        return Template(_STYLE).substitute(
+            border=colors.border, raised=colors.raised, code=code.family(), size=self.font().pointSizeF() * 0.9
+        )
 
-    def _dress(self) -> None:
-        """Format spaces, tables and code."""
-        all_at_once = QTextCursor(self.document())
-        all_at_once.beginEditBlock()
-        block = self.document().begin()
-        while block.isValid():
-            self._dress_block(block)
-            block = block.next()
-        for frame in self.document().rootFrame().childFrames():
-            if isinstance(frame, QTextTable):
-                self._dress_table(frame)
-        all_at_once.endEditBlock()
-        self.setTextCursor(QTextCursor(self.document()))
 
-    def _dress_table(self, table: QTextTable) -> None:
-        form = table.format()
-        form.setBorderCollapse(True)
-        form.setBorder(1)
-        form.setBorderStyle(QTextFrameFormat.BorderStyle.BorderStyle_Solid)
-        form.setBorderBrush(QColor(theme.colors().border))
-        form.setCellPadding(6)
-        form.setTopMargin(4)
-        form.setBottomMargin(10)
-        form.setColumnWidthConstraints(_widths(table))
-        table.setFormat(form)
-
-    def _dress_block(self, block: QTextBlock) -> None:
-        cursor = QTextCursor(block)
-        level = block.blockFormat().headingLevel()
-        form = QTextBlockFormat()
-        code = block.blockFormat().nonBreakableLines()
-        form.setLineHeight(100 if code else 130, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
-        form.setTopMargin(18 if level > 1 else 0)
-        if code:
-            last = not block.next().blockFormat().nonBreakableLines()
-            form.setBottomMargin(12 if last else 0)
-            form.setBackground(QColor(theme.colors().raised))
-        else:
-            in_list = cursor.currentList() is not None and block.next().textList() is not None
-            form.setBottomMargin(0 if cursor.currentTable() else 4 if in_list else 8)
-        for fragment in _fragments(block):
-            if code or fragment.charFormat().fontFixedPitch():
-                self._dress_code(fragment)
-        cursor.mergeBlockFormat(form)
-
-    def _dress_code(self, fragment: QTextFragment) -> None:
-        cursor = QTextCursor(self.document())
-        cursor.setPosition(fragment.position())
-        cursor.setPosition(fragment.position() + fragment.length(), QTextCursor.MoveMode.KeepAnchor)
-        form = QTextCharFormat()
-        fixed = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
-        form.setFontFamilies(fixed.families())
-        form.setFontPointSize(self.font().pointSizeF() * 0.9)
-        form.setBackground(QColor(theme.colors().raised))
-        cursor.mergeCharFormat(form)
+def as_html(markdown: str) -> str:
+    """Return a page as HTML whose headings have anchors: lower case, joined by hyphens."""
+    parser = MarkdownIt("commonmark").enable("table")
+    tokens = parser.parse(markdown)
+    for token, following in pairwise(tokens):
+        if token.type == "heading_open":
+            token.attrSet("id", re.sub(r"[^\w]+", "-", following.content.lower()))
+        elif token.type == "table_open":
+            token.attrs = {"border": "1", "cellpadding": "6", "cellspacing": "0", "width": "100%"}
+        elif token.type == "fence":
+            token.content = token.content.rstrip()
+    return str(parser.renderer.render(tokens, parser.options, {}))

@@ -106,6 +106,13 @@ ALLOWED = {"gui/widgets/labels.py", "gui/plots/themed.py", "gui/help.py"}
 """Label and plot that escape their texts, and Help, which draws only the pages of `resources/docs`."""
 
 
+def is_written(text: ast.AST) -> bool:
+    """Return True for a text in the code, translated or not."""
+    if isinstance(text, ast.Call) and isinstance(text.func, ast.Name) and text.func.id == "tr":
+        return all(isinstance(argument, ast.Constant) for argument in text.args)
+    return isinstance(text, ast.Constant)
+
+
 def found(tree: ast.AST, plots: bool) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute | ast.Name):
@@ -114,7 +121,7 @@ def found(tree: ast.AST, plots: bool) -> Iterator[str]:
                 yield f"line {node.lineno}: {name}"
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             texts = [*node.args, *(keyword.value for keyword in node.keywords)]
-            if plots and node.func.attr in TITLED and not all(isinstance(text, ast.Constant) for text in texts):
+            if plots and node.func.attr in TITLED and not all(map(is_written, texts)):
                 yield f"line {node.lineno}: {node.func.attr} of what is not written there"
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "QStaticText":
             yield f"line {node.lineno}: QStaticText, which guesses (gui.plots.view_box.laid_out does not)"

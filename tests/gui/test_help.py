@@ -106,8 +106,8 @@ def test_links_open_pages_and_back(window: HelpWindow, qtbot: QtBot) -> None:
 def test_link_scrolls_to_its_heading(window: HelpWindow) -> None:
     window.open_page("contributing.md")
     window.browser.setSource(QUrl("contributing.md#adding-a-model"))
-    top = window.browser.cursorForPosition(QPoint(5, 25))
-    assert "Adding a model" in (top.block().text(), top.block().next().text())
+    top = window.browser.cursorForPosition(QPoint(5, 5))
+    assert top.block().text() == "Adding a model"
     assert window.browser.verticalScrollBar().value() > 0
 
 
@@ -199,11 +199,8 @@ def test_help_follows_the_theme(window: HelpWindow, monkeypatch: pytest.MonkeyPa
     window.browser.verticalScrollBar().setValue(300)
 
     def colours() -> set[str]:
-        block, found = window.browser.document().begin(), set()
-        while block.isValid():
-            found |= {each.charFormat().background().color().name() for each in helping._fragments(block)}
-            block = block.next()
-        return found
+        formats = window.browser.document().allFormats()
+        return {each.toCharFormat().background().color().name() for each in formats if each.isCharFormat()}
 
     before = colours()
     monkeypatch.setattr(theme, "colors", lambda: theme.DARK)
