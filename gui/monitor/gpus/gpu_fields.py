@@ -131,9 +131,8 @@ def _work(gpu: Gpu, read: Read) -> Figures:
     ):  # fmt: skip
         yield _quantity(BY_ID[quantity].title, quantity, read)
     mode = gpu.compute_mode.replace("_", " ")
-    yield _text(
-        "compute_mode", tr("Compute mode"), mode, tr("Whether several processes may use the GPU at the same time.")
-    )
+    meaning = tr("Whether several processes may use the GPU at the same time.")
+    yield _text("compute_mode", tr("Compute mode"), mode, meaning)
     if gpu.throttled is not None:
         reasons = "; ".join(THROTTLE_TEXTS[reason] for reason in gpu.throttled) or "nothing"
         yield _text("throttled", tr("Clocks"), reasons, tr("Why the clocks are not higher."))
@@ -148,22 +147,19 @@ def _memory(gpu: Gpu, read: Read) -> Figures:
 
 def _power_and_heat(gpu: Gpu, read: Read, used: Used | None) -> Figures:
     yield _quantity(tr("Power"), "power_w", read)
-    yield _number(
-        "limit", tr("Power limit"), gpu.power_limit_w, "W", tr("Maximum power draw; an administrator can change it.")
-    )
+    meaning = tr("Maximum power draw; an administrator can change it.")
+    yield _number("limit", tr("Power limit"), gpu.power_limit_w, meaning, "W")
     yield _energy(used)
     if gpu.energy_j is not None:
         meaning = tr("Energy used since the driver was loaded.")
         yield _text("energy_all", tr("Since the driver started"), energy(gpu.energy_j), meaning)
     yield _temperature(tr("Core"), "temperature_c", read, gpu.slowdown_c)
-    yield _number(
-        "slowdown", tr("Slows down at"), gpu.slowdown_c, "°C", tr("The GPU lowers its clocks at this temperature.")
-    )
-    yield _number("shutdown", tr("Shuts down at"), gpu.shutdown_c, "°C", tr("The GPU shuts down at this temperature."))
+    meaning = tr("The GPU lowers its clocks at this temperature.")
+    yield _number("slowdown", tr("Slows down at"), gpu.slowdown_c, meaning, "°C")
+    yield _number("shutdown", tr("Shuts down at"), gpu.shutdown_c, tr("The GPU shuts down at this temperature."), "°C")
     yield _temperature(tr("Memory temp."), "memory_temperature_c", read, gpu.memory_max_c)
-    yield _number(
-        "memory_max", tr("Memory allowed"), gpu.memory_max_c, "°C", tr("Maximum operating temperature of the memory.")
-    )
+    meaning = tr("Maximum operating temperature of the memory.")
+    yield _number("memory_max", tr("Memory allowed"), gpu.memory_max_c, meaning, "°C")
     yield _quantity(tr("Fan"), "fan_percent", read)
 
 
@@ -177,20 +173,14 @@ def _clocks(gpu: Gpu, read: Read) -> Figures:
 
 def _links(gpu: Gpu, read: Read) -> Figures:
     pcie = gpu.pcie
-    yield _of(
-        "generation", tr("PCIe generation"), pcie.generation, pcie.max_generation, tr("An idle link may run slower.")
-    )
-    yield _of(
-        "width",
-        tr("PCIe lanes"),
-        pcie.width,
-        pcie.max_width,
-        tr("Fewer than the maximum points to a narrow or faulty slot."),
-    )
+    meaning = tr("An idle link may run slower.")
+    yield _of("generation", tr("PCIe generation"), pcie.generation, pcie.max_generation, meaning)
+    meaning = tr("Fewer than the maximum points to a narrow or faulty slot.")
+    yield _of("width", tr("PCIe lanes"), pcie.width, pcie.max_width, meaning)
     for quantity in ("pcie_received_bytes_per_s", "pcie_sent_bytes_per_s"):
         yield _quantity(BY_ID[quantity].title, quantity, read)
-    replays = tr("PCIe packets that had to be resent. A rising count points to a faulty slot, riser or cable.")
-    yield _number("replays", tr("PCIe replays"), pcie.replays, "", replays)
+    meaning = tr("PCIe packets that had to be resent. A rising count points to a faulty slot, riser or cable.")
+    yield _number("replays", tr("PCIe replays"), pcie.replays, meaning)
     if gpu.nvlinks:
         active = f"{sum(link.active for link in gpu.nvlinks)} of {len(gpu.nvlinks)}"
         yield _text("links", tr("NVLinks active"), active, tr("Direct links to other GPUs or to a switch."))
@@ -201,81 +191,39 @@ def _links(gpu: Gpu, read: Read) -> Figures:
 def _errors(gpu: Gpu) -> Figures:
     ecc, retired = gpu.ecc, gpu.retired
     yield _flag("ecc", "ECC", ecc.enabled, ("on", "off"), tr("Whether memory errors are detected and corrected."))
-    now, life = "since the driver was loaded", "over the GPU's life"
-    yield _number(
-        "corrected",
-        tr("Corrected"),
-        ecc.corrected,
-        "",
-        tr("Corrected errors {now}; they are harmless.").format(now=now),
-    )
-    yield _number(
-        "uncorrected", tr("Uncorrected"), ecc.uncorrected, "", tr("Uncorrected errors {now}.").format(now=now), bad=True
-    )
-    yield _number(
-        "total_corrected",
-        tr("Corrected, all"),
-        ecc.total_corrected,
-        "",
-        tr("Corrected errors {life}.").format(life=life),
-    )
-    yield _number(
-        "total_uncorrected",
-        tr("Uncorrected, all"),
-        ecc.total_uncorrected,
-        "",
-        tr("Uncorrected errors {life}.").format(life=life),
-    )
-    pages = tr("Memory pages permanently retired because of")
-    yield _number(
-        "pages_single",
-        tr("Pages retired (1 bit)"),
-        retired.pages_single_bit,
-        "",
-        tr("{pages} repeated single-bit errors.").format(pages=pages),
-    )
-    yield _number(
-        "pages_double",
-        tr("Pages retired (2 bit)"),
-        retired.pages_double_bit,
-        "",
-        tr("{pages} a double-bit error each.").format(pages=pages),
-    )
-    rows = tr("Memory rows remapped to spare rows because of")
-    yield _number(
-        "rows_corrected",
-        tr("Rows remapped (corrected)"),
-        retired.rows_corrected,
-        "",
-        tr("{rows} repeated corrected errors.").format(rows=rows),
-    )
-    yield _number(
-        "rows_uncorrected",
-        tr("Rows remapped (uncorr.)"),
-        retired.rows_uncorrected,
-        "",
-        tr("{rows} an uncorrected error each.").format(rows=rows),
-    )
+    for id_, label, value, meaning in (
+        ("corrected", tr("Corrected"), ecc.corrected, tr("Corrected errors since the driver was loaded; they are harmless.")),
+        ("uncorrected", tr("Uncorrected"), ecc.uncorrected, tr("Uncorrected errors since the driver was loaded.")),
+        ("total_corrected", tr("Corrected, all"), ecc.total_corrected, tr("Corrected errors over the GPU's life.")),
+        ("total_uncorrected", tr("Uncorrected, all"), ecc.total_uncorrected, tr("Uncorrected errors over the GPU's life.")),
+        ("pages_single", tr("Pages retired (1 bit)"), retired.pages_single_bit,
+         tr("Memory pages permanently retired because of repeated single-bit errors.")),
+        ("pages_double", tr("Pages retired (2 bit)"), retired.pages_double_bit,
+         tr("Memory pages permanently retired because of a double-bit error each.")),
+        ("rows_corrected", tr("Rows remapped (corrected)"), retired.rows_corrected,
+         tr("Memory rows remapped to spare rows because of repeated corrected errors.")),
+        ("rows_uncorrected", tr("Rows remapped (uncorr.)"), retired.rows_uncorrected,
+         tr("Memory rows remapped to spare rows because of an uncorrected error each.")),
+    ):  # fmt: skip
+        yield _number(id_, label, value, meaning, bad=id_ == "uncorrected")
     pending = tr("Whether a GPU reset or a reboot is needed to take faulty memory out of use.")
-    for name, value in (("pages_pending", retired.pages_pending), ("rows_pending", retired.rows_pending)):
-        yield _flag(name, tr("Waits for a reset"), value, ("yes", "no"), pending, bad=True)
+    for name, is_pending in (("pages_pending", retired.pages_pending), ("rows_pending", retired.rows_pending)):
+        yield _flag(name, tr("Waits for a reset"), is_pending, ("yes", "no"), pending, bad=True)
     failed = tr("Whether remapping faulty memory failed; if so, replace the GPU.")
     yield _flag("rows_failed", tr("Remapping failed"), retired.rows_failed, ("yes", "no"), failed, bad=True)
 
 
 def _identity(each: WatchedGpu) -> Figures:
     gpu = each.gpu
+    numbers = device_format.gpu_number_origin(gpu)
     yield _text("name", tr("Chip"), gpu.name)
     yield _text("host", tr("Host"), each.host)
-    yield _text(
-        "numbers", tr("Numbers"), device_format.gpu_number_origin(gpu), tr("CUDA and NVML number GPUs differently.")
-    )
+    yield _text("numbers", tr("Numbers"), numbers, tr("CUDA and NVML number GPUs differently."))
     yield _text("uuid", "UUID", gpu.uuid, tr("Identifies the GPU in any slot."))
     yield _text("pci", tr("PCI address"), gpu.pci_bus_id or "")
     if gpu.mig is not None:
-        yield _text(
-            "profile", tr("MIG profile"), gpu.mig.profile, tr("The instance's share of the GPU's compute and memory.")
-        )
+        meaning = tr("The instance's share of the GPU's compute and memory.")
+        yield _text("profile", tr("MIG profile"), gpu.mig.profile, meaning)
     yield _flag("mig", "MIG", gpu.mig_enabled, ("on", "off"), tr("Whether the GPU is partitioned into instances."))
     keeps = tr("Whether the driver stays loaded while the GPU is unused; otherwise the first use takes seconds.")
     yield _flag("persistence", tr("Persistence"), gpu.persistence, ("on", "off"), keeps)
@@ -334,12 +282,8 @@ def _energy(used: Used | None) -> LabelledValue | None:
         return None
     since = clock(used.since)
     meaning = tr("Energy used since {since}. The counter can be reset from the menu.").format(since=since)
-    return LabelledValue(
-        "energy",
-        tr("Energy since {rpartition}").format(rpartition=since.rpartition(":")[0]),
-        energy(used.joules),
-        meaning,
-    )
+    label = tr("Energy since {time}").format(time=since.rpartition(":")[0])
+    return LabelledValue("energy", label, energy(used.joules), meaning)
 
 
 def _text(name: str, label: str, text: str, meaning: str = "") -> LabelledValue | None:
@@ -347,7 +291,7 @@ def _text(name: str, label: str, text: str, meaning: str = "") -> LabelledValue 
 
 
 def _number(
-    name: str, label: str, value: float | None, unit: str, meaning: str, *, bad: bool = False
+    name: str, label: str, value: float | None, meaning: str, unit: str = "", *, bad: bool = False
 ) -> LabelledValue | None:
     """Return a number; a `bad` one is alarming unless it is 0."""
     if value is None:
@@ -375,9 +319,8 @@ def _flag(
 def _reserved(gpu: Gpu) -> str:
     if gpu.memory_reserved_bytes is None:
         return ""
-    return tr("The driver reserves another {memory_reserved_bytes} besides.").format(
-        memory_reserved_bytes=size(gpu.memory_reserved_bytes, "GiB")
-    )
+    reserved = size(gpu.memory_reserved_bytes, "GiB")
+    return tr("The driver reserves another {reserved} besides.").format(reserved=reserved)
 
 
 def _limits(gpu: Gpu) -> str:
