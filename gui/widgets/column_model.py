@@ -88,6 +88,8 @@ BAR = VALUE + 1
 """Role of the bar's length, from 0 to 1; None or NaN for no bar."""
 INTERVAL = VALUE + 2
 """Role of the ends of the interval on the bar, a pair; None for no interval."""
+BAR_COLOR = VALUE + 3
+"""Role of the bar's color; None for the accent."""
 
 PAD = 8
 _THICKNESS = 4
@@ -105,13 +107,13 @@ class NumberRows(QSortFilterProxyModel):
 
 def prepare(table: QTableView) -> None:
     """Apply the style and behavior of number tables to `table`: one selected row, sorting by header."""
-    table.setItemDelegate(_Bars(table))
+    table.setItemDelegate(Bars(table))
     table.setSortingEnabled(True)
     apply_table_style(table, PAD)
     table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
 
 
-class _Bars(QStyledItemDelegate):
+class Bars(QStyledItemDelegate):
     """Delegate that draws a thin bar under a fraction, with its interval as a line."""
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
@@ -126,7 +128,7 @@ class _Bars(QStyledItemDelegate):
         bar = QRect(rect.left() + PAD, rect.bottom() - _THICKNESS - 1, rect.width() - 2 * PAD, _THICKNESS)
         painter.fillRect(bar, fills.blend(scheme.accent, scheme.panel, 0.75) if chosen else QColor(scheme.grid))
         length = round(bar.width() * min(1.0, max(0.0, share)))
-        color = QColor(scheme.accent_text if chosen else scheme.accent)
+        color = QColor(scheme.accent_text if chosen else index.data(BAR_COLOR) or scheme.accent)
         painter.fillRect(QRect(bar.left(), bar.top(), length, bar.height()), color)
         interval = index.data(INTERVAL)
         if interval is not None:

@@ -41,8 +41,8 @@ class GpusView(QStackedWidget):
         self.lines = CompactView()
         for widget in (self.empty, self.tiles, self.lines):
             self.addWidget(widget)
-        for view in (self.tiles, self.lines):
-            view.opened.connect(self.open)
+        self.tiles.opened.connect(self.open)
+        self.lines.opened.connect(lambda index: self.open(self.lines.gpus.rows[index.row()].key))
         self.tiles.reset_energy.connect(self.reset_energy)
 
     @cached_property
@@ -92,9 +92,10 @@ class GpusView(QStackedWidget):
         was, self._opened = self._opened, ""
         if was:
             self._show()
-            widgets = self.lines.rows if self._compact else self.tiles.tiles
-            if was in widgets:
-                widgets[was].setFocus()
+            if self._compact:
+                self.lines.setFocus()
+            elif was in self.tiles.tiles:
+                self.tiles.tiles[was].setFocus()
 
     def reset_energy(self, key: str = "") -> None:
         """Reset the energy counter of one GPU, or of all."""

@@ -93,9 +93,9 @@ def test_machine_mig_activity_in_compact_rows(sampling: Watching, nvml_stub: Nvm
     MACHINES["mig"].write(nvml_stub)
     sampling.page.bar.compact.click()
     sampling.hosts.start()
-    rows = sampling.page.gpus.lines.rows
-    qtbot.waitUntil(lambda: instance_uuid_of(0, 0) in rows)
-    qtbot.waitUntil(lambda: "Use 15 %" in rows[instance_uuid_of(0, 0)].describe())
+    model = sampling.page.gpus.lines.gpus
+    qtbot.waitUntil(lambda: model.position(instance_uuid_of(0, 0)) is not None)
+    qtbot.waitUntil(lambda: model.index(model.position(instance_uuid_of(0, 0)) or 0, 1).data() == "15 %")
 
 
 def test_machine_unified_memory_is_left_out(show: Show) -> None:
