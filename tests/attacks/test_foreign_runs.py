@@ -22,6 +22,7 @@ from engine.contract.messages import Refused
 from engine.runs import consent
 from engine.runs.folder import create_run
 from engine.system import paths
+from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import Follow, Make, StartRun
 from tests.faults.test_access import HARMLESS, RUNS
@@ -46,21 +47,15 @@ def foreign(job: Make, tmp_path: Path, ran: Path) -> Job:
     return job(epochs=1, model=str(file), model_file_sha256=model_file_sha256(str(file)))
 
 
-def footplate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / "footplate.py"), *arguments], capture_output=True, text=True, check=False
-    )
-
-
 def test_resume_of_foreign_run_asks_first(foreign: Job, ran: Path) -> None:
     run = create_run(foreign)
     os.utime(run.job_file, (0, 0))  # as one that was copied here long ago
     done = footplate("resume", run.run_id)
-    assert done.returncode == BAD_REQUEST
-    assert REFUSED in done.stderr
-    assert "--trust-model-file" in done.stderr
+    assert done.code == BAD_REQUEST
+    assert REFUSED in done.err
+    assert "--trust-model-file" in done.err
     assert not ran.exists()
-    assert footplate("resume", run.run_id, "--trust-model-file").returncode == 0
+    assert footplate("resume", run.run_id, "--trust-model-file").code == 0
     assert ran.exists()
 
 

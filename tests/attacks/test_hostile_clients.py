@@ -33,6 +33,7 @@ from engine.runs.connection import RunConnection
 from engine.supervisor import server as server_module
 from engine.supervisor.server import MAX_CLIENTS, MAX_CONTROLS, STALLED_S
 from tests.attacks.hostile_frames import draw_message, send
+from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import PATIENCE_S, ROOT, Start, Supervised, events, wait_until
 from tests.engine.supervisor.test_clients import raw_client
 from tests.support.served import Served, taken
@@ -131,12 +132,6 @@ def test_missing_descriptor_for_client_causes_no_busy_loop(served: Served) -> No
     assert all(isinstance(served.line(client), Welcome) for client in waiting)
 
 
-def footplate(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / "footplate.py"), *command], capture_output=True, text=True, timeout=120, check=False
-    )
-
-
 def crowd(stack: ExitStack, supervised: Supervised) -> None:
     """Fill all places with readers that read nothing."""
     for _ in range(MAX_CLIENTS):
@@ -150,11 +145,11 @@ def test_stop_command_works_with_all_places_taken(start: Start) -> None:
     with ExitStack() as stack:
         crowd(stack, supervised)
         done = footplate("stop", supervised.run.run_id)
-        assert done.returncode == 0, done.stderr
-        assert f"{supervised.run.run_id} is stopped" in done.stdout
+        assert done.code == 0, done.err
+        assert f"{supervised.run.run_id} is stopped" in done.out
         assert (
             f"disconnected this command: {MAX_CLIENTS} clients are already connected. Reading its log instead."
-            in done.stderr
+            in done.err
         )
     supervised.wait()
 

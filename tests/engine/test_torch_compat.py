@@ -87,14 +87,14 @@ class Recurrent(nn.Module):
 def test_split_backward_equals_full_backward(model: Callable[[], nn.Module]) -> None:
     prepare_pipelines()
     torch.manual_seed(0)
-    made = model()
-    weights = list(made.parameters())
+    built = model()
+    weights = list(built.parameters())
     inputs = torch.randn(3, 4, requires_grad=True)
-    expected = torch.autograd.grad(made(inputs).sum(), [inputs, *weights])
+    expected = torch.autograd.grad(built(inputs).sum(), [inputs, *weights])
     for _ in range(2):  # what the second microbatch gives is added to what the first gave
-        (gradient,), groups = stage.stage_backward_input([made(inputs).sum()], None, [inputs], iter(weights))
+        (gradient,), groups = stage.stage_backward_input([built(inputs).sum()], None, [inputs], iter(weights))
         stage.stage_backward_weight(iter(weights), groups)
         torch.testing.assert_close(gradient, expected[0])
         inputs.grad = None
-    for weight, whole in zip(weights, expected[1:], strict=True):
-        torch.testing.assert_close(weight.grad, 2 * whole)
+    for weight, weight_before in zip(weights, expected[1:], strict=True):
+        torch.testing.assert_close(weight.grad, 2 * weight_before)

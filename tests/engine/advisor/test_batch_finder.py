@@ -35,9 +35,9 @@ def job(tmp_path: Path) -> Job:
     return Job.from_fields(dataset=str(paths.sample_dataset()), image_size=256, cpu_threads=1, **deep_model(tmp_path))
 
 
-def run_limited(words: list[str], given: bytes, cap: int, folder: Path, kind: int = resource.RLIMIT_AS) -> bytes:
+def run_limited(arguments: list[str], given: bytes, cap: int, folder: Path, kind: int = resource.RLIMIT_AS) -> bytes:
     result = subprocess.run(
-        [sys.executable, *words],
+        [sys.executable, *arguments],
         input=given,
         capture_output=True,
         cwd=ROOT,
@@ -99,17 +99,17 @@ def test_finder_reports_size_memory_and_speed(job: Job, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("searched", "ended_by", "words"),
+    ("searched", "ended_by", "arguments"),
     [
         (SearchResult({4: Probe(9, {"memory": (1, 2)}, 17), 17: Probe(9, {"memory": (1, 2)}, 17)}, 17, 17), "dataset", "only 17 images"),
         (SearchResult({4: Probe(9, {"memory": (1, 2)}, 99), 64: None}, 4, 99, 16), "time", "One of 64 does not fit"),
         (SearchResult({4: Probe(9, {"memory": (1, 2)}, 99), 5: None}, 4, 99), "memory", "little room to spare"),
     ],
 )  # fmt: skip
-def test_result_states_end_reason(searched: SearchResult, ended_by: str, words: str) -> None:
+def test_result_states_end_reason(searched: SearchResult, ended_by: str, arguments: str) -> None:
     found = describe_result(searched)
     assert found.ended_by == ended_by
-    assert words in found.why
+    assert arguments in found.why
 
 
 @pytest.mark.long

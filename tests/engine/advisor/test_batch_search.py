@@ -29,10 +29,10 @@ class Machine:
         step: int = 1,
         noise: float = 0.0,
         seed: int = 0,
-        tells: bool = True,
+        reports_memory: bool = True,
         images: int = 0,
     ) -> None:
-        self.limit, self.fixed, self.each, self.curved, self.has_data = limit, fixed, each, curved, tells
+        self.limit, self.fixed, self.each, self.curved, self.has_data = limit, fixed, each, curved, reports_memory
         self.step, self.noise, self.seed, self.images = step, noise, seed, images
         self.tried: list[int] = []
 
@@ -105,14 +105,14 @@ def test_search_tolerates_noise_and_memory_steps(
     assert len(machine.tried) == MAX_TRIALS or found.largest > 0.95 * failed - 2 * unit
 
 
-@pytest.mark.parametrize(("limit", "most_trials"), [(4_000_000, 6), (800_000, 6), (400_000, 5)])
-def test_search_needs_two_final_trials_if_memory_is_linear(limit: int, most_trials: int) -> None:
+@pytest.mark.parametrize(("limit", "max_trials"), [(4_000_000, 6), (800_000, 6), (400_000, 5)])
+def test_search_needs_two_final_trials_if_memory_is_linear(limit: int, max_trials: int) -> None:
     machine = Machine(limit, 100_000, 1000)
     full = (limit - 100_000) // 1000
     searched(machine, maximum=5000)
     near = [size for size in machine.tried if size > 0.6 * full]
     assert [size <= full for size in near] == [True, False]
-    assert len(machine.tried[: machine.tried.index(near[-1]) + 1]) <= most_trials
+    assert len(machine.tried[: machine.tried.index(near[-1]) + 1]) <= max_trials
 
 
 @pytest.mark.parametrize("true", [740, 850, 930])
@@ -128,7 +128,7 @@ def test_search_finds_limit_below_prediction(true: int) -> None:
 
 @pytest.mark.parametrize("limit", [30_000, 400_000, 1_000_000])
 def test_search_finds_unpredictable_limit(limit: int) -> None:
-    machine = Machine(limit, 0, 1000, tells=False)
+    machine = Machine(limit, 0, 1000, reports_memory=False)
     found = searched(machine)
     assert 0.7 * limit / 1000 <= found.largest <= limit / 1000
 
@@ -140,7 +140,7 @@ def test_search_is_limited_by_dataset() -> None:
 
 @pytest.mark.parametrize("maximum", [3, 4, 17, 350])
 def test_search_reaches_maximum_with_constant_memory(maximum: int) -> None:
-    assert searched(Machine(10**9, 0, 1000, tells=False), maximum=maximum).largest == maximum
+    assert searched(Machine(10**9, 0, 1000, reports_memory=False), maximum=maximum).largest == maximum
 
 
 @pytest.mark.parametrize(("images", "unit", "largest"), [(244, 1, 244), (244, 8, 240), (3, 1, 4), (5000, 1, 996)])

@@ -182,16 +182,18 @@ def test_planner_ends_with_parent() -> None:
         planner: list[psutil.Process] = []
         while not planner:  # it waits for its job
             planner = [
-                child for child in psutil.Process(process.pid).children() if "engine.advisor.planning" in _words(child)
+                child
+                for child in psutil.Process(process.pid).children()
+                if "engine.advisor.planning" in _command_line(child)
             ]
         while planner[0].name() != "footplate-plan":
             assert planner[0].is_running()
         os.kill(process.pid, signal.SIGKILL)
-        gone, _ = psutil.wait_procs(planner, timeout=120)
-    assert gone
+        exited, _ = psutil.wait_procs(planner, timeout=120)
+    assert exited
 
 
-def _words(process: psutil.Process) -> list[str]:
+def _command_line(process: psutil.Process) -> list[str]:
     try:
         return process.cmdline()
     except psutil.Error:

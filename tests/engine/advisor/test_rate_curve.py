@@ -12,7 +12,7 @@ from engine.advisor.rate_curve import Curve, RunningLoss, longest_fall, rate_at,
 from engine.contract.finders import RateFound
 
 STEPS = 100
-FIRST_FALL, LEAST = 1e-4, 1e-2
+FIRST_FALL, LOWEST = 1e-4, 1e-2
 
 
 def found_in(losses: list[float]) -> RateFound:
@@ -80,9 +80,9 @@ def test_longest_fall(losses: list[float], valley: tuple[int, int]) -> None:
 
 def test_suggestion_is_tenth_of_best_rate() -> None:
     found = found_in([falling(step) for step in range(STEPS)])
-    assert found.suggestion == pytest.approx(LEAST / 10, rel=0.2)
+    assert found.suggestion == pytest.approx(LOWEST / 10, rel=0.2)
     assert found.steepest is not None
-    assert FIRST_FALL * 2 < found.steepest < LEAST / 2
+    assert FIRST_FALL * 2 < found.steepest < LOWEST / 2
     assert "a tenth of it" in found.why
     assert not found.remedy
 
@@ -90,8 +90,8 @@ def test_suggestion_is_tenth_of_best_rate() -> None:
 def test_smoothing_does_not_shift_minimum() -> None:
     # A running average would find the least loss about a decade too late.
     found = found_in([falling(step) for step in range(STEPS)])
-    least = min(found.points, key=lambda point: point.smoothed)
-    assert least.rate == pytest.approx(LEAST, rel=0.2)
+    lowest = min(found.points, key=lambda point: point.smoothed)
+    assert lowest.rate == pytest.approx(LOWEST, rel=0.2)
 
 
 def test_divergence_does_not_hide_fall() -> None:

@@ -29,8 +29,8 @@ Start = Callable[[Job], subprocess.Popen[bytes]]
 
 
 def small(**fields: object) -> Job:
-    own = {"dataset": str(paths.sample_dataset()), "model": "mnist_cnn", "image_size": 28, "batch_size": 8}
-    return Job.from_fields(**(own | fields))
+    fields_of_sample = {"dataset": str(paths.sample_dataset()), "model": "mnist_cnn", "image_size": 28, "batch_size": 8}
+    return Job.from_fields(**(fields_of_sample | fields))
 
 
 @pytest.fixture

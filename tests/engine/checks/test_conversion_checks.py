@@ -23,8 +23,8 @@ def fields(job: Job, **options: object) -> list[str]:
 
 def test_convertible_accepts_every_listed_model() -> None:
     for model in CATALOGUE.models:
-        told = convertible(Job.from_fields(task=model.task, model=model.id), CATALOGUE)
-        assert told == {"onnx": [], "safetensors": []}
+        refusal = convertible(Job.from_fields(task=model.task, model=model.id), CATALOGUE)
+        assert refusal == {"onnx": [], "safetensors": []}
 
 
 def test_conversion_problems_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,9 @@ def test_training_findings_name_usable_and_blocked_gpus() -> None:
 def test_cpu_warnings_explain_unused_gpus(found: Snapshot, chosen: bool, expected: list[str]) -> None:
     found_warnings = warnings(found, chosen=chosen)
     assert len(found_warnings) == len(expected)
-    assert all(part in line and "on the CPU" in line for part, line in zip(expected, found_warnings, strict=True))
+    assert all(
+        fragment in line and "on the CPU" in line for fragment, line in zip(expected, found_warnings, strict=True)
+    )
     assert warnings(found, chosen=chosen, devices=(gpu(0).uuid,)) == []
 
 

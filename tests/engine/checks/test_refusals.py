@@ -18,6 +18,7 @@ from tests.engine.checks.machines import gpu, machine
 from tests.engine.cli.terminal import ROOT, Answer, footplate
 from tests.engine.supervisor.supervised import Start
 from tests.gui.sources.written_runs import a_run
+from tests.support.cases import some
 from tests.support.nvml_profiles import MACHINES, Machine, consumer_gpu
 from tests.support.nvml_stub import NvmlStub, Profile, gpu_profile, instance_uuid_of, uuid_of
 from tests.support.torch_builds import torch_build
@@ -152,7 +153,7 @@ REFUSED: dict[str, tuple[Machine, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", some(REFUSED, everyday=["an old driver"]))
 def test_supervisor_refuses_unusable_gpus(stubbed: NvmlStub, start: Start, case: str) -> None:
     profile, devices = REFUSED[case]
     profile.write(stubbed)

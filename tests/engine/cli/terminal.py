@@ -17,12 +17,12 @@ class Answer(NamedTuple):
     err: str
 
 
-def command(*words: str) -> list[str]:
-    return [sys.executable, str(ROOT / "footplate.py"), *words]
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, str(ROOT / "footplate.py"), *arguments]
 
 
-def footplate(*words: str, **environment: str) -> Answer:
+def footplate(*arguments: str, **environment: str) -> Answer:
     result = subprocess.run(
-        command(*words), capture_output=True, text=True, env=os.environ | environment, timeout=300, check=False
+        command(*arguments), capture_output=True, text=True, env=os.environ | environment, timeout=300, check=False
     )
     return Answer(result.returncode, result.stdout, result.stderr)

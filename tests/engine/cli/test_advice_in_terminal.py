@@ -14,7 +14,7 @@ FINE = Advice(sentence="The CPU is busy 97 % of the time; there is no bottleneck
 STARVED = Advice(sentence="The CPU waits: 2 more would feed it.", field="loader_workers", value=4, live=True)
 
 
-def shown_lines(*events: AnyEvent) -> list[str]:
+def printed_lines(*events: AnyEvent) -> list[str]:
     out = io.StringIO()
     progress = Progress(RunFolder(Path("/runs/a-run")), out, io.StringIO())
     for event in events:
@@ -27,34 +27,34 @@ def spent(advice: Advice) -> TimeSpent:
 
 
 def test_progress_prints_automatic_choices() -> None:
-    lines = shown_lines(Chosen(field="picture_cache", choice="memory", why="they take 3 MiB"))
+    lines = printed_lines(Chosen(field="picture_cache", choice="memory", why="they take 3 MiB"))
     assert lines == ["Decoded images: memory. They take 3 MiB."]
 
 
 def test_progress_prints_advice_after_the_epoch() -> None:
-    lines = shown_lines(spent(FINE), spent(STARVED), VALIDATION)
+    lines = printed_lines(spent(FINE), spent(STARVED), VALIDATION)
     assert lines[1:] == ["The CPU waits: 2 more would feed it. Next time: --loader-workers 4"]
 
 
 def test_progress_prints_repeated_advice_once() -> None:
-    lines = shown_lines(spent(FINE), VALIDATION, spent(FINE), VALIDATION, *[spent(FINE)] * STEADY)
+    lines = printed_lines(spent(FINE), VALIDATION, spent(FINE), VALIDATION, *[spent(FINE)] * STEADY)
     assert lines.count(FINE.sentence) == 1
 
 
 def test_progress_prints_steady_advice_within_an_epoch() -> None:
-    assert shown_lines(*[spent(STARVED)] * (STEADY - 1)) == []
-    assert len(shown_lines(*[spent(STARVED)] * STEADY)) == 1
-    assert shown_lines(*[spent(STARVED), spent(FINE)] * STEADY) == []
+    assert printed_lines(*[spent(STARVED)] * (STEADY - 1)) == []
+    assert len(printed_lines(*[spent(STARVED)] * STEADY)) == 1
+    assert printed_lines(*[spent(STARVED), spent(FINE)] * STEADY) == []
 
 
 def test_progress_prints_findings_with_flags() -> None:
     falling = Verdict(code="falling", sentence="It was still falling.", changes={"epochs": 26})
-    assert shown_lines(falling) == ["It was still falling.", "  footplate resume a-run --epochs 26"]
+    assert printed_lines(falling) == ["It was still falling.", "  footplate resume a-run --epochs 26"]
     rare = Verdict(
         code="weak_classes", sentence="“ant” is rare.", changes={"oversample": True, "augmentation": "light"}
     )
-    assert shown_lines(rare) == ["“ant” is rare.", "  Next time: --oversample --augmentation light"]
+    assert printed_lines(rare) == ["“ant” is rare.", "  Next time: --oversample --augmentation light"]
     converged = Verdict(code="converged", sentence="Converged: the best epoch was 17 of 20.")
-    assert shown_lines(converged) == [converged.sentence]
+    assert printed_lines(converged) == [converged.sentence]
     newer = Verdict(code="overfitted", sentence="Turn it down.", changes={"warp": 9})
-    assert shown_lines(newer) == ["Turn it down."]
+    assert printed_lines(newer) == ["Turn it down."]

@@ -32,8 +32,8 @@ def test_advise_prints_a_table_and_saves_the_job(tmp_path: Path) -> None:
     assert "efficiency" in answer.out
     assert "Predicted, not measured: 2 machines" in answer.out
     assert not file.exists()
-    told = footplate("advise", *SMALL, "--seconds", "30", "--json", "--save", str(file))
-    found = json.loads(told.out)
+    saved = footplate("advise", *SMALL, "--seconds", "30", "--json", "--save", str(file))
+    found = json.loads(saved.out)
     assert found["kept"]
     job, problems = load_job(file)
     assert not problems

@@ -34,9 +34,9 @@ def refused(capfd: pytest.CaptureFixture[str]) -> Refused:
     It checks the exit code, and that no run was created.
     """
 
-    def ask(*words: str) -> str:
+    def ask(*arguments: str) -> str:
         try:
-            code = main(["train", *words])
+            code = main(["train", *arguments])
         except SystemExit as end:
             code = end.code
         stderr = capfd.readouterr()
@@ -75,7 +75,7 @@ def test_train_reports_all_strategy_problems(refused: Refused, images: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("arguments", "expected"),
     [
         ((), ["DATASET: No dataset folder is chosen."]),
         (("IMAGES", "--strategy", "ddp", "--devices", "cpu,cpu", "--batch-size", "1"), ["--batch-size:", "divided"]),
@@ -105,8 +105,10 @@ def test_train_reports_all_strategy_problems(refused: Refused, images: Path) -> 
         (("IMAGES", "--job", "/nowhere.toml"), ["--job:", "can't be read"]),
     ],
 )
-def test_train_refuses_bad_values(refused: Refused, images: Path, words: tuple[str, ...], expected: list[str]) -> None:
-    stderr = refused(*(str(images) if word == "IMAGES" else word for word in words))
+def test_train_refuses_bad_values(
+    refused: Refused, images: Path, arguments: tuple[str, ...], expected: list[str]
+) -> None:
+    stderr = refused(*(str(images) if argument == "IMAGES" else argument for argument in arguments))
     assert all(text in stderr for text in expected), stderr
 
 
@@ -130,7 +132,7 @@ def test_train_refuses_bad_job_files(
     file = tmp_path / "job.toml"
     file.write_text(text + "\n")
     stderr = refused(str(images), "--job", str(file))
-    assert all(part in stderr for part in expected), stderr
+    assert all(text_part in stderr for text_part in expected), stderr
 
 
 def test_train_refuses_untrusted_model_files(refused: Refused, images: Path, tmp_path: Path) -> None:
@@ -191,8 +193,7 @@ def test_train_reports_a_missing_permission(images: Path, tmp_path: Path) -> Non
     assert "FOOTPLATE_HOME" in answer.err
 
 
-def test_commands_refuse_unknown_runs() -> None:
-    for verb in ("attach", "stop"):
-        answer = footplate(verb, "nothing")
-        assert answer.code == 2
-        assert "there is no run “nothing”" in answer.err
+@pytest.mark.parametrize("verb", ["attach", "stop"])
+def test_commands_refuse_unknown_runs(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "nothing"]) == 2
+    assert "there is no run “nothing”" in capsys.readouterr().err

@@ -16,27 +16,37 @@ from tests.engine.cli.terminal import footplate
 def test_cut_prints_the_stages() -> None:
     answer = footplate("cut", "--model", "mnist_cnn", "--devices", "cpu,cpu", "--batch-size", "16")
     assert answer.code == 0, answer
-    head, first, last, words = answer.out.splitlines()
+    head, first, last, arguments = answer.out.splitlines()
     assert head.split()[:2] == ["stage", "device"]
     assert "memory" in head
     assert (first.split()[0], first.split()[3]) == ("0", "conv1")
     assert last.split()[0] == "1"
     assert "%" in first
     assert "iB" in first
-    assert words.startswith("Cut by measurement, for 8 microbatches of 2. To keep it: --cuts ")
+    assert arguments.startswith("Cut by measurement, for 8 microbatches of 2. To keep it: --cuts ")
     assert list_runs() == []
 
 
 @pytest.mark.long
 def test_cut_prints_given_cuts_as_json() -> None:
-    words = ("cut", "--model", "mnist_cnn", "--devices", "cpu,cpu,cpu", "--batch-size", "24", "--cuts", "conv1,conv2")
-    answer = footplate(*words, "--json")
+    arguments = (
+        "cut",
+        "--model",
+        "mnist_cnn",
+        "--devices",
+        "cpu,cpu,cpu",
+        "--batch-size",
+        "24",
+        "--cuts",
+        "conv1,conv2",
+    )
+    answer = footplate(*arguments, "--json")
     assert answer.code == 0, answer
-    told = json.loads(answer.out)
-    assert told["cut"]["cuts"] == ["conv1", "conv2"]
-    assert told["cut"]["chosen"] is False
-    assert [stage["last_module"] for stage in told["stages"]] == ["conv1", "conv2", "fc2"]
-    assert sum(stage["share"] for stage in told["stages"]) > 0.999
+    content = json.loads(answer.out)
+    assert content["cut"]["cuts"] == ["conv1", "conv2"]
+    assert content["cut"]["chosen"] is False
+    assert [stage["last_module"] for stage in content["stages"]] == ["conv1", "conv2", "fc2"]
+    assert sum(stage["share"] for stage in content["stages"]) > 0.999
 
 
 @pytest.mark.long
@@ -62,6 +72,6 @@ def test_cut_refuses_bad_requests() -> None:
 
 def test_cut_uses_the_jobs_strategy_or_a_pipeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "job.toml").write_text('[parallel]\nstrategy = "fsdp"\ndevices = ["cpu"]\n')
-    for words, strategy in ((("--job", str(tmp_path / "job.toml")), "Fully sharded (FSDP)"), ((), "Pipeline")):
-        assert main(["cut", "--devices", "cpu", *words]) == 2
+    for arguments, strategy in ((("--job", str(tmp_path / "job.toml")), "Fully sharded (FSDP)"), ((), "Pipeline")):
+        assert main(["cut", "--devices", "cpu", *arguments]) == 2
         assert f"{strategy} needs at least 2 devices" in capsys.readouterr().err

@@ -188,6 +188,7 @@ def test_launchers_warn_once_of_unavailable_weights(
     assert capsys.readouterr().err.count("warning: --pretrained: ResNet-18 starts from random weights") == 1
 
 
+@pytest.mark.long
 def test_train_without_weights_warns_once(images: Path) -> None:
     answer = footplate(
         *("train", str(images), "--model", "squeezenet1_1", "--epochs", "1", "--image-size", "32", "--start", "at_once")

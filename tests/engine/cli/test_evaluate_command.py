@@ -23,23 +23,23 @@ def test_evaluate_prints_and_saves_the_result(forker: Forker, tmp_path: Path) ->
     broken = folder / "test" / "red" / "=broken.png"
     broken.write_bytes(b"not an image")
     table = tmp_path / "measures.csv"
-    words = ("evaluate", str(run.path), str(folder), "--checkpoint", "last", "--csv", str(table))
-    answer = footplate(*words)
+    arguments = ("evaluate", str(run.path), str(folder), "--checkpoint", "last", "--csv", str(table))
+    answer = footplate(*arguments)
     assert answer.code == 0, answer.err
-    (kept,) = evaluations_of(run.path)
-    evaluation = kept.evaluation
+    (saved,) = evaluations_of(run.path)
+    evaluation = saved.evaluation
     assert (evaluation.split, evaluation.samples) == ("test", 9)
     assert [skipped.path for skipped in evaluation.skipped] == ["test/red/=broken.png"]
     assert "Skipping test/red/=broken.png" in answer.err
     assert re.search(rf"^Top-1 accuracy +{100 * evaluation.measures['top1'].value:.1f} % ", answer.out, re.MULTILINE)
-    assert answer.out.rstrip().endswith(f"Saved in {kept.folder}.")
+    assert answer.out.rstrip().endswith(f"Saved in {saved.folder}.")
     with table.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert float(next(row["value"] for row in rows if row["measure"] == "auc")) == evaluation.measures["auc"].value
     assert {row["class"] for row in rows} == {"", "blue", "green", "red"}
 
-    other = shutil.copytree(kept.folder, tmp_path / "kept")
-    lines = list(evaluate.comparison_lines(compare(kept, kept._replace(folder=other))))
+    other = shutil.copytree(saved.folder, tmp_path / "kept")
+    lines = list(evaluate.comparison_lines(compare(saved, saved._replace(folder=other))))
     assert lines[-1].endswith("p = 1 (McNemar's exact test).")
     assert any(line.startswith("Top-1 accuracy") and "+0.0 %" in line for line in lines)
 

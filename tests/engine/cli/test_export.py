@@ -31,10 +31,10 @@ def user_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(user_home: Path) -> RunFolder:
     """Return a run with all files that its folder may hold, and some that must not be exported."""
     job = Job.from_fields(dataset=str(user_home / "images"), model="mnist_cnn", name="first try")
-    made = create_run(job)
+    run_folder = create_run(job)
     events: tuple[AnyEvent, ...] = (
         RunStarted(
-            run_id=made.run_id, job=job, devices=(), world_size=1, environment={"torch": "2.15"}, supervisor_pid=1
+            run_id=run_folder.run_id, job=job, devices=(), world_size=1, environment={"torch": "2.15"}, supervisor_pid=1
         ),
         LogLine(text=f"Reading {user_home}/images"),
         StepMetrics(
@@ -48,15 +48,15 @@ def run(user_home: Path) -> RunFolder:
     for n, event in enumerate(events, 1):
         event.n, event.time = n, 1.8e9 + n
         lines.append(ENCODE.encode(event) + b"\n")
-    made.events_file.write_bytes(b"".join(lines))
-    made.write_supervisor(SupervisorFile(pid=1, start_time=1.0, endpoint="tcp:5000:secret-token"))
-    made.worker_log(0).write_text(f'  File "{user_home}/model.py", line 3\n')
-    (made.path / "supervisor.log").write_text("")
-    (made.path / "notes.json").write_text('{"text":"why I tried it"}')
-    (made.path / "image.png").write_bytes(b"\x89PNG")
-    (made.path / "elsewhere.log").symlink_to("/etc/hostname")
-    (made.checkpoints / "last.pt").write_bytes(b"weights" * 1000)
-    return made
+    run_folder.events_file.write_bytes(b"".join(lines))
+    run_folder.write_supervisor(SupervisorFile(pid=1, start_time=1.0, endpoint="tcp:5000:secret-token"))
+    run_folder.worker_log(0).write_text(f'  File "{user_home}/model.py", line 3\n')
+    (run_folder.path / "supervisor.log").write_text("")
+    (run_folder.path / "notes.json").write_text('{"text":"why I tried it"}')
+    (run_folder.path / "image.png").write_bytes(b"\x89PNG")
+    (run_folder.path / "elsewhere.log").symlink_to("/etc/hostname")
+    (run_folder.checkpoints / "last.pt").write_bytes(b"weights" * 1000)
+    return run_folder
 
 
 EXPORTED = ["doctor.txt", "events.jsonl", "job.toml", "notes.json", "supervisor.log", "worker-0.log"]
@@ -200,11 +200,11 @@ def test_export_writes_tensorboard_scalars(run: RunFolder, tmp_path: Path) -> No
 
 
 def test_export_includes_evaluations_without_samples(run: RunFolder, user_home: Path, tmp_path: Path) -> None:
-    kept = run.path / "evaluations" / "20261124-130000-val"
-    kept.mkdir(parents=True)
-    (kept / "evaluation.json").write_text(f'{{"dataset": "{user_home}/images"}}')
-    (kept / "samples.msgpack").write_bytes(b"paths")
-    (run.path / "evaluations" / "elsewhere").symlink_to(kept)
+    evaluation = run.path / "evaluations" / "20261124-130000-val"
+    evaluation.mkdir(parents=True)
+    (evaluation / "evaluation.json").write_text(f'{{"dataset": "{user_home}/images"}}')
+    (evaluation / "samples.msgpack").write_bytes(b"paths")
+    (run.path / "evaluations" / "elsewhere").symlink_to(evaluation)
     name = "evaluations/20261124-130000-val/evaluation.json"
     target = tmp_path / "exported"
     assert sorted(set(export_folder(run, target, TEXTS)) - set(EXPORTED)) == [name]

@@ -23,10 +23,10 @@ def test_find_lr_prints_curve_and_json() -> None:
     assert "--learning-rate 0.0" in answer.out
     assert "•" in answer.out
     answer = footplate("find-lr", *SMALL, "--json")
-    told = json.loads(answer.out)
-    assert len(told["points"]) > 50
-    assert told["points"][0].keys() == {"rate", "loss", "smoothed"}
-    assert 1e-4 < told["suggestion"] < 1
+    content = json.loads(answer.out)
+    assert len(content["points"]) > 50
+    assert content["points"][0].keys() == {"rate", "loss", "smoothed"}
+    assert 1e-4 < content["suggestion"] < 1
     assert list_runs() == []
 
 

@@ -32,9 +32,9 @@ def start() -> Iterator[Start]:
     """Yield a function that starts the command; end what still runs after the test."""
     started: list[subprocess.Popen[str]] = []
 
-    def begin(*words: str, **environment: str) -> subprocess.Popen[str]:
+    def launch(*arguments: str, **environment: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            command("gpus", *words),
+            command("gpus", *arguments),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -44,7 +44,7 @@ def start() -> Iterator[Start]:
         started.append(process)
         return process
 
-    yield begin
+    yield launch
     for process in started:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -129,7 +129,7 @@ def test_gpus_shows_a_lost_gpu(nvml_stub: NvmlStub, tmp_path: Path, lost: int) -
     trigger.touch()
     nvml_stub.write(gpu_profile(index, **({"lost_file": trigger} if index == lost else {})) for index in range(3))
     table, as_json, as_csv = (
-        footplate("gpus", *words, **nvml_stub.environment).out for words in ((), ("--json",), ("--csv",))
+        footplate("gpus", *arguments, **nvml_stub.environment).out for arguments in ((), ("--json",), ("--csv",))
     )
     assert f"GPU {lost} is lost" in table
     gpus = msgspec.json.decode(as_json.splitlines()[0], type=Snapshot).gpus
@@ -148,10 +148,10 @@ def test_gpus_csv_without_gpus_reports_the_reason(nvml_stub: NvmlStub) -> None:
 
 
 def test_nvml_reporter_reports_each_failure_once(capsys: pytest.CaptureFixture[str]) -> None:
-    trouble = NvmlReporter()
+    nvml_reporter = NvmlReporter()
     hangs, well = [not_answering(seconds) for seconds in (5, 6)], Nvml("ok")
     for nvml in (Nvml("not_answering", ASKING), well, *hangs, well, *hangs):
-        trouble.report(nvml)
+        nvml_reporter.report(nvml)
     assert capsys.readouterr().err.count("NVML is not answering (for 5 s)") == 2
 
 
@@ -191,7 +191,7 @@ def test_gpus_watch_repeats_tables_without_terminal(nvml_stub: NvmlStub, start: 
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("arguments", "expected"),
     [
         (("--interval", "2"), "--interval needs --watch"),
         (("--watch", "--interval", "0"), "between 0.05 and 3600 seconds"),
@@ -202,8 +202,8 @@ def test_gpus_watch_repeats_tables_without_terminal(nvml_stub: NvmlStub, start: 
         (("--json", "--details"), "not allowed with"),
     ],
 )
-def test_gpus_refuses_bad_requests(words: tuple[str, ...], expected: str) -> None:
-    answer = footplate("gpus", *words)
+def test_gpus_refuses_bad_requests(arguments: tuple[str, ...], expected: str) -> None:
+    answer = footplate("gpus", *arguments)
     assert answer.code == 2
     assert expected in answer.err
     assert answer.out == ""

@@ -24,12 +24,12 @@ from tests.support.nvml_stub import NvmlStub, gpu_profile, uuid_of
 @contextmanager
 def exporter(stub: NvmlStub) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Yield the command and its address."""
-    words = command("gpus", "--prometheus", "0", "--interval", "0.1")
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=os.environ | stub.environment) as process:
+    sent = command("gpus", "--prometheus", "0", "--interval", "0.1")
+    with subprocess.Popen(sent, stderr=subprocess.PIPE, text=True, env=os.environ | stub.environment) as process:
         assert process.stderr is not None
         expected = process.stderr.readline()
         try:
-            yield process, next(word for word in expected.split() if word.startswith("http"))
+            yield process, next(address for address in expected.split() if address.startswith("http"))
         except BaseException:
             process.kill()
             raise
@@ -104,10 +104,10 @@ def test_scrape_of_an_old_snapshot_returns_503() -> None:
 def test_metrics_survive_disconnecting_clients(capsys: pytest.CaptureFixture[str]) -> None:
     with MetricsServer(0, 1.0) as server:
         server.put(machine(*(busy_gpu(index) for index in range(8))))
-        for words in (b"", b"GET /met", b"GET /metrics HTTP/1.0\r\n\r\n", b"\x00\xff nonsense\r\n\r\n"):
+        for sent in (b"", b"GET /met", b"GET /metrics HTTP/1.0\r\n\r\n", b"\x00\xff nonsense\r\n\r\n"):
             with socket.create_connection(server.server_address) as client:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")  # ends by a reset
-                client.sendall(words)
+                client.sendall(sent)
         assert scrape(server.url)[0] == HTTPStatus.OK
     assert capsys.readouterr().err == ""
 

@@ -69,8 +69,8 @@ def test_exposition_has_dcgm_names_and_units() -> None:
 
 
 def test_exposition_contains_every_metric() -> None:
-    told = scraped(machine(full_gpu(0)))
-    assert {metric.name for metric in (*METRICS, *FAMILIES)} <= set(told)
+    samples = scraped(machine(full_gpu(0)))
+    assert {metric.name for metric in (*METRICS, *FAMILIES)} <= set(samples)
 
 
 def test_exposition_has_dcgm_labels() -> None:
@@ -87,15 +87,15 @@ def test_exposition_has_dcgm_labels() -> None:
 
 
 def test_exposition_labels_mig_instances() -> None:
-    whole = busy_gpu(2)
-    parts = [instance(whole, number, memory_used_bytes=GIB) for number in (1, 5)]
-    shared = Mig(parent_uuid=whole.uuid, gpu_instance=5, compute_instance=1, profile="1c.2g.35gb")
+    parent = busy_gpu(2)
+    parts = [instance(parent, number, memory_used_bytes=GIB) for number in (1, 5)]
+    shared = Mig(parent_uuid=parent.uuid, gpu_instance=5, compute_instance=1, profile="1c.2g.35gb")
     neighbour = gpu(2, mig=shared, memory_used_bytes=GIB)
-    told = scraped(machine(whole, *parts, neighbour))["DCGM_FI_DEV_FB_USED"]
-    assert [sample.labels["UUID"] for sample in told] == ["GPU-2"] * 4
-    assert [sample.labels.get("GPU_I_ID") for sample in told] == [None, "1", "5", "5"]
-    assert told[1].labels["GPU_I_PROFILE"] == "1g.18gb"
-    assert told[1].labels["device"] == "nvidia2"
+    samples = scraped(machine(parent, *parts, neighbour))["DCGM_FI_DEV_FB_USED"]
+    assert [sample.labels["UUID"] for sample in samples] == ["GPU-2"] * 4
+    assert [sample.labels.get("GPU_I_ID") for sample in samples] == [None, "1", "5", "5"]
+    assert samples[1].labels["GPU_I_PROFILE"] == "1g.18gb"
+    assert samples[1].labels["device"] == "nvidia2"
 
 
 def test_exposition_omits_unknown_values() -> None:
@@ -103,21 +103,21 @@ def test_exposition_omits_unknown_values() -> None:
 
 
 def test_exposition_omits_old_values() -> None:
-    told = scraped(machine(full_gpu(0, lost=True), busy_gpu(1), full_gpu(2, asleep=True)))
-    assert [sample.labels["gpu"] for sample in told["DCGM_FI_DEV_GPU_UTIL"]] == ["1"]
-    assert [sample.value for sample in told["footplate_gpu_lost"]] == [1, 0, 0]
-    assert [sample.value for sample in told["footplate_gpu_asleep"]] == [0, 0, 1]
+    samples = scraped(machine(full_gpu(0, lost=True), busy_gpu(1), full_gpu(2, asleep=True)))
+    assert [sample.labels["gpu"] for sample in samples["DCGM_FI_DEV_GPU_UTIL"]] == ["1"]
+    assert [sample.value for sample in samples["footplate_gpu_lost"]] == [1, 0, 0]
+    assert [sample.value for sample in samples["footplate_gpu_asleep"]] == [0, 0, 1]
     silent = scraped(machine(full_gpu(0), nvml=Nvml("not_answering", "NVML is not answering.")))
     assert silent["footplate_nvml_up"][0].value == 0
     assert not [name for name in silent if name.startswith(("DCGM_", "footplate_gpu"))]
 
 
 def test_exposition_has_a_series_per_reason_and_link() -> None:
-    told = scraped(machine(full_gpu(0, throttled=("power_cap", "thermal"))))
-    reasons = {sample.labels["reason"]: sample.value for sample in told["footplate_gpu_throttled"]}
+    samples = scraped(machine(full_gpu(0, throttled=("power_cap", "thermal"))))
+    reasons = {sample.labels["reason"]: sample.value for sample in samples["footplate_gpu_throttled"]}
     assert len(reasons) == 9
     assert {reason for reason, value in reasons.items() if value} == {"power_cap", "thermal"}
-    links = {sample.labels["link"]: sample.value for sample in told["footplate_nvlink_active"]}
+    links = {sample.labels["link"]: sample.value for sample in samples["footplate_nvlink_active"]}
     assert links == {"0": 1, "1": 0}
 
 

@@ -27,7 +27,7 @@ import termios
 FRAME = re.compile(r"\x1b\[1;1H(.*?)(?=\x1b\[1;1H)", re.DOTALL)
 NEXT_LINE = re.compile(r"\x1b\[\d+;1H")
 SEQUENCE = re.compile(r"\x1b\[[?0-9;]*[a-zA-Z]")
-BEGIN, END = "\x1b[?1049h", "\x1b[?1049l"
+ENTER, END = "\x1b[?1049h", "\x1b[?1049l"
 
 
 SHELL = """
@@ -59,23 +59,23 @@ class Terminal:
             pass_fds=[code],
         )
         os.close(code)
-        self.shown = ""
+        self.text = ""
 
     def resize(self, rows: int, columns: int) -> None:
         fcntl.ioctl(self.keyboard, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def until(self, condition: Callable[[str], bool], timeout_s: float = 120.0) -> str:
         """Wait until `condition` holds; return all output."""
-        while not condition(self.shown):
+        while not condition(self.text):
             ready, _, _ = select.select([self.keyboard], [], [], timeout_s)
-            assert ready, self.shown
-            self.shown += os.read(self.keyboard, 65536).decode(errors="replace")
-        return self.shown
+            assert ready, self.text
+            self.text += os.read(self.keyboard, 65536).decode(errors="replace")
+        return self.text
 
     def frames(self, count: int) -> list[list[str]]:
         """Return the lines of the next `count` frames, without colors."""
-        have = len(FRAME.findall(self.shown))
-        found = FRAME.findall(self.until(lambda shown: len(FRAME.findall(shown)) >= have + count))
+        have = len(FRAME.findall(self.text))
+        found = FRAME.findall(self.until(lambda text: len(FRAME.findall(text)) >= have + count))
         return [[SEQUENCE.sub("", line).rstrip() for line in NEXT_LINE.split(frame)] for frame in found[-count:]]
 
     @property
@@ -104,47 +104,47 @@ Open = Callable[..., Terminal]
 def terminal(nvml_stub: NvmlStub) -> Iterator[Open]:
     opened: list[Terminal] = []
 
-    def begin(rows: int = 30, columns: int = 100, *, gpus: int = 2, **environment: str) -> Terminal:
+    def launch(rows: int = 30, columns: int = 100, *, gpus: int = 2, **environment: str) -> Terminal:
         nvml_stub.write([gpu_profile(index, wave=1 if index == 0 else None) for index in range(gpus)])
         opened.append(Terminal(rows, columns, nvml_stub.environment | environment))
         return opened[-1]
 
-    yield begin
+    yield launch
     for one in opened:
         one.close()
 
 
 def test_screen_redraws_in_place(terminal: Open) -> None:
     screen = terminal()
-    screen.until(lambda shown: "H200" in shown)
+    screen.until(lambda text: "H200" in text)
     first, second, third = screen.frames(3)
     assert len(first) == len(second) == len(third)
     heads = [next(line for line in frame if line.startswith("GPU")) for frame in (first, second, third)]
     assert len(set(heads)) == 1
-    assert "\x1b[2J" not in screen.shown
+    assert "\x1b[2J" not in screen.text
 
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
 def test_screen_restores_the_terminal(terminal: Open, how: str) -> None:
     screen = terminal()
     assert screen.echoes
-    screen.until(lambda shown: BEGIN in shown and "H200" in shown)
+    screen.until(lambda text: ENTER in text and "H200" in text)
     assert not screen.echoes
     if how == "Ctrl-C":
         os.write(screen.keyboard, b"q\x03")
     else:
         screen.footplate.terminate()
-    shown = screen.until(lambda shown: END in shown)
+    text = screen.until(lambda text: END in text)
     assert screen.code() == (130 if how == "Ctrl-C" else 128 + signal.SIGTERM)
     assert screen.echoes
-    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor
-    assert "Traceback" not in shown
-    assert "q" not in SEQUENCE.sub("", shown[shown.rindex(END) :])
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor
+    assert "Traceback" not in text
+    assert "q" not in SEQUENCE.sub("", text[text.rindex(END) :])
 
 
 def test_screen_follows_the_terminal_size(terminal: Open) -> None:
     screen = terminal(rows=30, columns=100)
-    screen.until(lambda shown: "H200" in shown)
+    screen.until(lambda text: "H200" in text)
     assert max(map(len, screen.frames(1)[0])) > 80
     screen.resize(5, 70)
     screen.frames(2)
@@ -156,7 +156,7 @@ def test_screen_follows_the_terminal_size(terminal: Open) -> None:
 
 def test_screen_honors_no_color(terminal: Open) -> None:
     plain = terminal(NO_COLOR="1")
-    plain.until(lambda shown: "H200" in shown)
-    assert "\x1b[1m" not in plain.shown
+    plain.until(lambda text: "H200" in text)
+    assert "\x1b[1m" not in plain.text
     painted = terminal()
-    assert "\x1b[1m" in painted.until(lambda shown: "H200" in shown)
+    assert "\x1b[1m" in painted.until(lambda text: "H200" in text)

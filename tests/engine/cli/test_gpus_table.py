@@ -23,8 +23,8 @@ def drawn(snapshot: Snapshot, width: int = 100, *, details: bool = False) -> lis
     return Console(file=io.StringIO(), width=width).render_lines(View(snapshot, details=details), pad=False)
 
 
-def color_of(snapshot: Snapshot, words: str) -> str:
-    line = next(line for line in drawn(snapshot) if words in "".join(segment.text for segment in line))
+def color_of(snapshot: Snapshot, expected_text: str) -> str:
+    line = next(line for line in drawn(snapshot) if expected_text in "".join(segment.text for segment in line))
     style = next(segment.style for segment in line if segment.style and segment.text.strip())
     return "dim" if style.dim else "warning" if style.color and style.color.name == "yellow" else "plain"
 
@@ -38,8 +38,8 @@ def test_table_has_a_row_per_gpu() -> None:
     assert lines[0] == f"atlas · {clock(NOON)} · driver 570.86.15 · CUDA 12.8"
     assert row_of(lines, "GPU").split() == ["GPU", "Name", "Use", "Memory", "Temp", "Power", "Clock"]
     row = row_of(lines, "0 ")
-    for words in (" 0  H200", " 87 %", " 41.0 / 140.0 GiB", " 61 °C", " 640 / 700 W", " 1980 MHz"):
-        assert words in row
+    for expected_text in (" 0  H200", " 87 %", " 41.0 / 140.0 GiB", " 61 °C", " 640 / 700 W", " 1980 MHz"):
+        assert expected_text in row
 
 
 def test_table_of_eight_gpus_fits_100_columns() -> None:
@@ -80,12 +80,12 @@ def test_table_drops_columns_without_values() -> None:
 
 
 def test_bar_length_is_the_fraction() -> None:
-    whole, half, none, unknown = (
+    all_values, half, none, unknown = (
         row_of(table(machine(busy_gpu(0, utilization_percent=load, memory_used_bytes=None))), "0 ").count("█")
         for load in (100.0, 50.0, 0.0, None)
     )
-    assert whole > 3
-    assert (half, none, unknown) == (whole // 2, 0, 0)
+    assert all_values > 3
+    assert (half, none, unknown) == (all_values // 2, 0, 0)
 
 
 def test_bar_of_zero_differs_from_unknown() -> None:
@@ -108,8 +108,8 @@ def test_table_numbers_gpus_like_devices_flag() -> None:
 
 
 def test_table_numbers_mig_instances() -> None:
-    whole = busy_gpu(0, mig_enabled=True, utilization_percent=None)
-    lines = table(machine(whole, instance(whole, 3, memory_used_bytes=GIB, memory_total_bytes=18 * GIB)))
+    all_values = busy_gpu(0, mig_enabled=True, utilization_percent=None)
+    lines = table(machine(all_values, instance(all_values, 3, memory_used_bytes=GIB, memory_total_bytes=18 * GIB)))
     row = row_of(lines, "0/3 ")
     assert "MIG 1g.18gb" in row
     assert " 1.0 / 18.0 GiB" in row
@@ -131,7 +131,7 @@ def test_table_shows_sleeping_gpus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "words", "color"),
+    ("changes", "expected_text", "color"),
     [
         ({"throttled": ("power_cap",)}, "limited by the power limit", "dim"),
         ({"throttled": ("hardware_thermal",)}, "slowed by the hardware: too hot", "warning"),
@@ -142,12 +142,12 @@ def test_table_shows_sleeping_gpus() -> None:
         ({"xids": (Xid(NOON, 79), Xid(NOON, 43))}, "(1 before it)", "dim"),
     ],
 )
-def test_table_prints_remarks_below_the_gpu(changes: dict[str, object], words: str, color: str) -> None:
+def test_table_prints_remarks_below_the_gpu(changes: dict[str, object], expected_text: str, color: str) -> None:
     snapshot = machine(busy_gpu(0, **changes), busy_gpu(1))
     lines = table(snapshot)
-    (place,) = [number for number, line in enumerate(lines) if words in line]
+    (place,) = [number for number, line in enumerate(lines) if expected_text in line]
     assert lines[place - 1] == row_of(lines, "0 ")
-    assert color_of(snapshot, words) == color
+    assert color_of(snapshot, expected_text) == color
 
 
 def test_table_has_no_remark_on_idle_gpus() -> None:
@@ -169,8 +169,17 @@ def test_processes_lists_all_readings() -> None:
         "Time",
         "Command",
     ]
-    for words in ("4242", "ada", "39.0 GiB", "85 %", "101 %", "7.0 GiB", "1:02:03", "python train.py --epochs 90"):
-        assert words in lines[-1]
+    for expected_text in (
+        "4242",
+        "ada",
+        "39.0 GiB",
+        "85 %",
+        "101 %",
+        "7.0 GiB",
+        "1:02:03",
+        "python train.py --epochs 90",
+    ):
+        assert expected_text in lines[-1]
 
 
 def test_processes_crops_and_escapes_commands() -> None:
@@ -197,7 +206,7 @@ def test_table_ends_with_nvml_message() -> None:
 
 def test_details_list_all_readings() -> None:
     text = "\n".join(table(machine(full_gpu(0)), details=True))
-    for words in (
+    for expected_text in (
         "Utilization         87 %", "Memory in use       41.0 GiB of 140.0 GiB", "Memory reserved     0.5 GiB",
         "Power               640 W of 700 W", "Slows down from     89 °C", "Energy              2.00 kWh since "
         "driver load",
@@ -210,7 +219,7 @@ def test_details_list_all_readings() -> None:
         "Compute mode        exclusive process", "Persistence mode    on", "MIG                 off",
         "PCI bus id          00000000:0A:00.0", "Numbers             CUDA 0, NVML 0", f"79 ({clock(NOON - 5)})",
     ):  # fmt: skip
-        assert words in text
+        assert expected_text in text
 
 
 def test_details_omit_unknown_readings() -> None:

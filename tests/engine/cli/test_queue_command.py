@@ -43,8 +43,8 @@ def enqueue() -> Iterator[Enqueue]:
 def run_command(capsys: pytest.CaptureFixture[str]) -> RunCommand:
     """Return a function that runs a command in this process."""
 
-    def run(*words: str) -> Answer:
-        code = main(words)
+    def run(*arguments: str) -> Answer:
+        code = main(arguments)
         return Answer(code, *capsys.readouterr())
 
     return run

@@ -35,13 +35,13 @@ def mine(separate_home: Path) -> Path:
     return path
 
 
-def validate_arguments(*words: str) -> tuple[Job | None, list[Problem]]:
-    options, options.unknown = parser().parse_known_args(["train", *words])
+def validate_arguments(*arguments: str) -> tuple[Job | None, list[Problem]]:
+    options, options.unknown = parser().parse_known_args(["train", *arguments])
     return validate(options)
 
 
-def job_of(*words: str) -> Job:
-    job, found = validate_arguments(*words)
+def job_of(*arguments: str) -> Job:
+    job, found = validate_arguments(*arguments)
     assert errors(found) == []
     assert job is not None
     return job
@@ -89,15 +89,15 @@ def test_train_flags_override_the_recipe(images: Path) -> None:
 def test_recipe_is_found_by_name_title_or_file(
     images: Path, mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = (str(images), "--model", "mnist_cnn", "--recipe")
+    arguments = (str(images), "--model", "mnist_cnn", "--recipe")
     plain = Job.from_fields(dataset=str(images), model="mnist_cnn", recipe="plain")
-    assert job_of(*words, "plain") == plain
-    assert job_of(*words, "") == plain.with_fields(recipe="")
+    assert job_of(*arguments, "plain") == plain
+    assert job_of(*arguments, "") == plain.with_fields(recipe="")
     changed = plain.with_fields(recipe="mine", epochs=3, mixup=0.3)
-    assert job_of(*words, "mine") == job_of(*words, "my own") == changed
+    assert job_of(*arguments, "mine") == job_of(*arguments, "my own") == changed
     other = mine.rename(tmp_path / "theirs.toml")
     monkeypatch.chdir(tmp_path)
-    assert job_of(*words, "theirs.toml") == changed.with_fields(recipe=str(other))
+    assert job_of(*arguments, "theirs.toml") == changed.with_fields(recipe=str(other))
     assert "Recipe:" not in capsys.readouterr().err
 
 
@@ -111,7 +111,7 @@ def test_recipe_flag_changes_a_job_file(images: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "expected"),
     [
         (("--recipe", "finetune"), "There is no recipe “finetune”. Did you mean “fine-tune”?"),
         (("--recipe", "timm-a1", "--task", "multilabel"), "not a recipe for the task multilabel. Choose fine-tune,"),
@@ -119,21 +119,23 @@ def test_recipe_flag_changes_a_job_file(images: Path, tmp_path: Path) -> None:
         (("--recipe", "torn"), "torn.toml: “epoch” is not known."),
     ],
 )
-def test_train_refuses_unusable_recipes(images: Path, separate_home: Path, words: tuple[str, ...], said: str) -> None:
+def test_train_refuses_unusable_recipes(
+    images: Path, separate_home: Path, arguments: tuple[str, ...], expected: str
+) -> None:
     folder = separate_home / "recipes"
     folder.mkdir(parents=True)
     (folder / "torn.toml").write_text('title = "Torn"\nabout = "No."\nepoch = 3\n')
-    _job, found = validate_arguments(str(images), "--epochs", "0", *words)
+    _job, found = validate_arguments(str(images), "--epochs", "0", *arguments)
     attached = {problem.field: str(problem) for problem in errors(found)}
-    assert said in attached["recipe"]
+    assert expected in attached["recipe"]
     assert "epochs" in attached  # and all else that is wrong, at once
 
 
 @pytest.mark.parametrize("recipe", ["", "plain", "fine-tune", "timm-a1", "gone"])
 def test_command_arguments_reproduce_the_job(images: Path, recipe: str) -> None:
     job = Job.from_fields(dataset=str(images), model="resnet18", epochs=7, learning_rate=0.3, recipe=recipe)
-    made = job_of(*command_arguments(job)[1:])
-    assert made == job.with_fields(recipe="" if recipe == "gone" else recipe)
+    restored = job_of(*command_arguments(job)[1:])
+    assert restored == job.with_fields(recipe="" if recipe == "gone" else recipe)
 
 
 def test_recipes_lists_usable_and_broken_files(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,13 +165,13 @@ def test_recipes_show_prints_the_file(mine: Path, capsys: pytest.CaptureFixture[
 def test_train_help_names_recipe_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["train", "--help"])
-    said = " ".join(capsys.readouterr().out.split())
-    assert said.count("Default: the recipe's") == len(
+    expected = " ".join(capsys.readouterr().out.split())
+    assert expected.count("Default: the recipe's") == len(
         [name for name in SETTABLE if not isinstance(Job().value(name), bool)]
     )
-    assert "Default: the one that fits; none with --job." in said
-    assert "Only with --optimizer sgd. Only with --momentum." in said
-    assert "Only with --warmup-epochs or --warmup-steps. Default: the recipe's, else 0.01." in said
+    assert "Default: the one that fits; none with --job." in expected
+    assert "Only with --optimizer sgd. Only with --momentum." in expected
+    assert "Only with --warmup-epochs or --warmup-steps. Default: the recipe's, else 0.01." in expected
 
 
 def test_recipe_values_are_stored_in_the_job(images: Path, tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ def test_resume_adds_epochs_on_other_devices(images: Path) -> None:
     assert footplate("train", str(images), *SMALL, "--epochs", "1").code == 0
     refused = footplate("resume", "last", "--seed", "4", "--strategy", "ddp", "--devices", "cpu,cpu", "--epohcs", "2")
     assert refused.code == 2
-    for words in ("--epochs", "is completed", "--seed: Seed can't be changed", "Did you mean --epochs?"):
-        assert words in refused.err, refused.err
+    for text in ("--epochs", "is completed", "--seed: Seed can't be changed", "Did you mean --epochs?"):
+        assert text in refused.err, refused.err
     again = footplate("resume", "last", "--epochs", "2", "--strategy", "ddp", "--devices", "cpu,cpu")
     assert again.code == 0, again.err
     assert "Resuming run" in again.err

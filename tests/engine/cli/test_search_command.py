@@ -44,9 +44,9 @@ def space(tmp_path: Path) -> Path:
     return file
 
 
-def run_command(capsys: pytest.CaptureFixture[str], *words: str) -> Answer:
+def run_command(capsys: pytest.CaptureFixture[str], *arguments: str) -> Answer:
     """Run a command in this process."""
-    code = main(words)
+    code = main(arguments)
     return Answer(code, *capsys.readouterr())
 
 
@@ -72,9 +72,9 @@ def test_search_runs_continues_and_trains_the_best(space: Path, capsys: pytest.C
     assert answer.code == 0, answer.err
     assert "flowers: completed, 2/2 trials" in answer.out
     assert "Trial 0 completed after 1 epoch: Top-1 accuracy" in answer.out
-    shown = run_command(capsys, "search", "flowers")
-    assert "Best: trial" in shown.out
-    assert "footplate search flowers --train-best" in shown.out
+    printed = run_command(capsys, "search", "flowers")
+    assert "Best: trial" in printed.out
+    assert "footplate search flowers --train-best" in printed.out
     best = SearchFolder(list_searches()[0].path).state().best
     assert best in (0, 1)
     assert "can't train its best" in run_command(capsys, "search", str(space), "--train-best", "--detach").err
@@ -100,12 +100,12 @@ def test_search_lists_and_shows_searches(capsys: pytest.CaptureFixture[str]) -> 
     assert head.split() == ["SEARCH", "STATE", "TRIALS", "PRUNED", "FAILED", "BEST", "TIME", "LEFT"]
     assert first.split() == ["other", "completed", "3/3", "1", "1", "75.0", "%", "0", "s", "–"]
     assert second.split()[0] == "small"
-    shown = run_command(capsys, "search", "small").out
-    assert "small: completed, 3/3 trials, 1 pruned, 1 failed" in shown
-    assert "1 ★" in shown
-    assert "Best: trial 1, 75.0 %\nIts settings: learning_rate=0.01235, optimizer=adamw, milestones=[1]\n" in shown
-    assert "CONFIRMED" not in shown
-    assert "Importance for top-1 accuracy: learning_rate 80 %, optimizer 20 %" in shown
+    printed = run_command(capsys, "search", "small").out
+    assert "small: completed, 3/3 trials, 1 pruned, 1 failed" in printed
+    assert "1 ★" in printed
+    assert "Best: trial 1, 75.0 %\nIts settings: learning_rate=0.01235, optimizer=adamw, milestones=[1]\n" in printed
+    assert "CONFIRMED" not in printed
+    assert "Importance for top-1 accuracy: learning_rate 80 %, optimizer 20 %" in printed
     listed = [json.loads(line) for line in run_command(capsys, "search", "--list", "--json").out.splitlines()]
     assert [(one["name"], one["status"], one["state"]["best"]) for one in listed] == [
         ("other", "completed", 1),
@@ -116,17 +116,19 @@ def test_search_lists_and_shows_searches(capsys: pytest.CaptureFixture[str]) -> 
 def test_search_shows_confirmations(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     search = small_search(confirm=1)
     params = {"learning_rate": 0.1, "optimizer": "sgd", "milestones": [1]}
-    own = [
+    originals = [
         TrialRow(number=n, run_id=f"run-{n}", state="completed", params=params, values=(value,), epoch=3, epochs=3)
         for n, value in enumerate((0.5, 0.86, 0.8))
     ]
     repeats = [
-        msgspec.structs.replace(own[again], number=3 + k, repeat_of=again, params=params | {"seed": 1}, state=state)
+        msgspec.structs.replace(
+            originals[again], number=3 + k, repeat_of=again, params=params | {"seed": 1}, state=state
+        )
         for k, (again, state) in enumerate(((1, "completed"), (2, "completed"), (0, "running")))
     ]
     state = SearchState(
         time=1.0,
-        trials=(*own, *repeats),
+        trials=(*originals, *repeats),
         best=1,
         front=(1,),
         total=6,
@@ -140,16 +142,16 @@ def test_search_shows_confirmations(capsys: pytest.CaptureFixture[str], monkeypa
     assert line.endswith("trial 0, seed 1: epoch 3/3")
     assert search_views.trial_line(search, repeats[0]).startswith("Trial 1, seed 1 completed after 3 epochs: Top-1")
     means = (0.502, 0.79, 0.853)
-    confirmed = [msgspec.structs.replace(row, confirmed=(mean,)) for row, mean in zip(own, means, strict=True)]
+    confirmed = [msgspec.structs.replace(row, confirmed=(mean,)) for row, mean in zip(originals, means, strict=True)]
     done = [msgspec.structs.replace(row, state="completed") for row in repeats]
     folder = create_search(search)
     folder.save_state(msgspec.structs.replace(state, trials=(*confirmed, *done), best=2, front=(2,), ended="completed"))
     assert "  85.3 %" in run_command(capsys, "search", "--list").out
-    shown = run_command(capsys, "search", "small").out
-    assert "small: completed, 3/3 trials, 1:00 min worked\n" in shown
-    assert "Confirming" not in shown
-    assert "Best: trial 2, 80.0 %; 85.3 % over 1 other seed, 50.2 % with the job's own settings\n" in shown
-    rows = {line.split("  ")[0].strip(): line.split() for line in shown.splitlines()}
+    printed = run_command(capsys, "search", "small").out
+    assert "small: completed, 3/3 trials, 1:00 min worked\n" in printed
+    assert "Confirming" not in printed
+    assert "Best: trial 2, 80.0 %; 85.3 % over 1 other seed, 50.2 % with the job's own settings\n" in printed
+    rows = {line.split("  ")[0].strip(): line.split() for line in printed.splitlines()}
     assert rows["TRIAL"][5:7] == ["ACCURACY", "CONFIRMED"]
     assert {"85.3", "run-2"} <= set(rows["2 ★"])
     assert "2, seed 1" in rows
@@ -167,7 +169,7 @@ def test_search_refuses_bad_requests(space: Path, capsys: pytest.CaptureFixture[
         capsys, "search", str(space), "--hours", "-1", "--confirm", "11", "--vary", "momentum=0.5..2", "--vary", "mixup"
     )
     assert answer.code == 2
-    for words in (
+    for arguments in (
         "space.learning_rate: ",
         "goals: “miou” is not",
         "hours: -1",
@@ -175,7 +177,7 @@ def test_search_refuses_bad_requests(space: Path, capsys: pytest.CaptureFixture[
         "space.momentum: ",
         "--vary: “mixup”",
     ):
-        assert f"footplate: {words}" in answer.err, words
+        assert f"footplate: {arguments}" in answer.err, arguments
     assert run_command(capsys, "search", "nothing.toml").err.startswith("footplate: search: nothing.toml can't be read")
     assert "there is no search “nobody”" in run_command(capsys, "search", "nobody").err
     assert list_searches() == []

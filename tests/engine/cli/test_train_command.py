@@ -43,7 +43,7 @@ def test_train_prints_checkpoints_and_returns_0(images: Path) -> None:
     listed = footplate("runs")
     assert listed.code == 0
     row = listed.out.splitlines()[1]
-    assert all(word in row for word in ("my run", "mnist_cnn", "single", "completed", "Top-1 "))
+    assert all(cell in row for cell in ("my run", "mnist_cnn", "single", "completed", "Top-1 "))
     attached = footplate("attach", "my run")
     assert attached.code == 0
     assert "epoch 2: top1" in attached.out
@@ -115,6 +115,7 @@ def test_run_survives_its_terminal_until_stopped(images: Path) -> None:
     assert footplate("attach", run_id).code == 130
 
 
+@pytest.mark.long
 def test_train_returns_130_for_an_interrupted_run(images: Path) -> None:
     process = subprocess.Popen(
         command("train", str(images), *SMALL, "--epochs", "100000", "--json"),
@@ -140,19 +141,19 @@ def test_train_flags_override_the_job_file(images: Path, tmp_path: Path) -> None
     file.write_text(
         'data.image_size = 32\n[model]\nname = "mnist_cnn"\npretrained = true\n[training]\nepochs = 7\nbatch_size = 8\n'
     )
-    words = (str(images), "--job", str(file), "--epochs", "1", "--no-pretrained", "--image-size", "")
-    job, problems = validate_arguments(*words)
+    arguments = (str(images), "--job", str(file), "--epochs", "1", "--no-pretrained", "--image-size", "")
+    job, problems = validate_arguments(*arguments)
     assert problems == []
     assert job == Job.from_fields(dataset=str(images), model="mnist_cnn", epochs=1, batch_size=8)
 
 
-def validate_arguments(*words: str) -> tuple[Job | None, list[Problem]]:
-    options, options.unknown = parser().parse_known_args(["train", *words])
+def validate_arguments(*arguments: str) -> tuple[Job | None, list[Problem]]:
+    options, options.unknown = parser().parse_known_args(["train", *arguments])
     return validate(options)
 
 
 @pytest.mark.parametrize(
-    ("make", "words", "task", "model"),
+    ("make", "arguments", "task", "model"),
     [
         (make_outlined, (), "instance_segmentation", "maskrcnn"),
         (make_outlined, ("--task", "detection"), "detection", "fasterrcnn"),
@@ -167,10 +168,10 @@ def validate_arguments(*words: str) -> tuple[Job | None, list[Problem]]:
     ],
 )
 def test_train_detects_task_and_model(
-    tmp_path: Path, make: Callable[..., Path], words: tuple[str, ...], task: str, model: str
+    tmp_path: Path, make: Callable[..., Path], arguments: tuple[str, ...], task: str, model: str
 ) -> None:
     folder = make(tmp_path / "data", {"train": 6, "val": 3})
-    job, problems = validate_arguments(str(folder), *words)
+    job, problems = validate_arguments(str(folder), *arguments)
     assert not errors(problems), problems
     assert job is not None
     assert (job.task, job.model.name) == (task, model)

@@ -22,11 +22,11 @@ from engine.runs.resume import CHANGEABLE as OF_A_RUN
 
 def job_of(command: str) -> Job | None:
     """Parse the command like the command line does."""
-    program, verb, *words = shlex.split(command)
+    program, verb, *flags = shlex.split(command)
     assert (program, verb) == ("footplate", "train")
     parser = argparse.ArgumentParser()
     add_train(parser)
-    options, options_unknown = parser.parse_known_args(words)
+    options, options_unknown = parser.parse_known_args(flags)
     options.unknown = options_unknown
     values, problems = gather(options)
     assert problems == []
@@ -44,8 +44,8 @@ def values_of(name: str) -> st.SearchStrategy[Any]:
     if field.kind == "int":
         assert low is not None
         assert high is not None
-        whole = st.integers(int(low), int(high))
-        return st.none() | whole if field.optional else whole
+        complete = st.integers(int(low), int(high))
+        return st.none() | complete if field.optional else complete
     if field.kind == "float":
         numbers = st.floats(low, high, exclude_min=True, exclude_max=True)
         return st.none() | numbers if field.optional else numbers
@@ -64,8 +64,8 @@ JOBS = st.fixed_dictionaries({}, optional={name: values_of(name) for name in CHA
 
 @given(job=JOBS, devices=st.sampled_from([("cpu",), ("cpu", "cpu"), ("GPU-1", "GPU-2")]))
 def test_command_line_makes_the_same_job(job: Job, devices: tuple[str, ...]) -> None:
-    whole = job.with_fields(dataset="/data/my flowers", devices=devices)
-    assert job_of(command_line(whole)) == whole
+    complete = job.with_fields(dataset="/data/my flowers", devices=devices)
+    assert job_of(command_line(complete)) == complete
 
 
 def test_cuts_flag_is_a_comma_list() -> None:
@@ -131,11 +131,11 @@ def test_command_line_trusts_the_model_file(tmp_path: Path) -> None:
 
 @given(st.fixed_dictionaries({}, optional={name: values_of(name) for name in OF_A_RUN.intersection(CHANGEABLE)}))
 def test_resume_line_contains_the_changes(changes: dict[str, Any]) -> None:
-    program, verb, run, *words = shlex.split(resume_line("20261121-1405-resnet18-beef", changes))
+    program, verb, run, *flags = shlex.split(resume_line("20261121-1405-resnet18-beef", changes))
     assert (program, verb, run) == ("footplate", "resume", "20261121-1405-resnet18-beef")
     parser = argparse.ArgumentParser()
     add_resume(parser)
-    options, options.unknown = parser.parse_known_args(words)
+    options, options.unknown = parser.parse_known_args(flags)
     values, problems = gather(options)
     assert problems == []
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in changes.items()}

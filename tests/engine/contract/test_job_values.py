@@ -122,7 +122,7 @@ def test_load_job_reports_invalid_toml(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "field", "word"),
+    ("content", "field", "keyword"),
     [
         ("version = 3", "version", "Update Footplate"),
         ('version = "one"', "version", "set version = 1"),
@@ -133,11 +133,11 @@ def test_load_job_reports_invalid_toml(tmp_path: Path) -> None:
         ("model = 'resnet18'", "model", "[model]"),
     ],
 )
-def test_load_job_reports_misplaced_entries(tmp_path: Path, content: str, field: str, word: str) -> None:
+def test_load_job_reports_misplaced_entries(tmp_path: Path, content: str, field: str, keyword: str) -> None:
     (tmp_path / "job.toml").write_text(content)
     job, (problem,) = load_job(tmp_path / "job.toml")
     assert (job, problem.field) == (None, field)
-    assert word in str(problem)
+    assert keyword in str(problem)
 
 
 def test_flat_names_reach_every_section() -> None:

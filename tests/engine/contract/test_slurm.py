@@ -31,7 +31,7 @@ def test_script_contains_only_the_chosen_options(monkeypatch: pytest.MonkeyPatch
     assert lines[-1] == "exec ${FOOTPLATE:-footplate} node --slurm ."
     assert script_problems("\n".join(lines)) == []
     plain = SlurmOptions(gpus_per_node=0).script("")
-    assert not any(word in plain for word in ("--partition", "--account", "--time", "--gpus", "--cpus"))
+    assert not any(option in plain for option in ("--partition", "--account", "--time", "--gpus", "--cpus"))
     assert "--job-name=footplate" in plain
 
 

@@ -22,12 +22,12 @@ def tree(folder: Path) -> dict[str, str]:
     """Read all files below `folder` except those that desktop tools generate."""
     generated = ("mimeinfo.cache", "mime/")
     found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-    kept = {
+    installed = {
         name: path
         for name, path in found.items()
         if name.startswith("mime/packages") or not any(g in name for g in generated)
     }
-    return {name: path.read_bytes().decode("latin1") for name, path in kept.items()}
+    return {name: path.read_bytes().decode("latin1") for name, path in installed.items()}
 
 
 def entry(folder: Path) -> configparser.SectionProxy:
@@ -76,8 +76,8 @@ def test_exec_line_quotes_special_characters() -> None:
     line = exec_line([ODD, "it's"])
     once = line.replace("\\\\", "\\").replace("%%", "%")  # as of any string of an entry, and of its field codes
     # Within double quotes a shell has the same rules.
-    said = subprocess.run(["sh", "-c", f"printf '%s|' {once}"], capture_output=True, text=True, check=True)
-    assert said.stdout == f"{ODD}|it's|"
+    result = subprocess.run(["sh", "-c", f"printf '%s|' {once}"], capture_output=True, text=True, check=True)
+    assert result.stdout == f"{ODD}|it's|"
 
 
 def test_data_folder_ignores_relative_path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,10 +92,10 @@ def test_desktop_tools_accept_files(tmp_path: Path) -> None:
         ["desktop-file-validate", tmp_path / "applications/footplate.desktop"],
         ["appstreamcli", "validate", "--no-net", metainfo],
     ]
-    there = [check for check in checks if shutil.which(str(check[0]))]
-    if not there:
+    available = [check for check in checks if shutil.which(str(check[0]))]
+    if not available:
         pytest.skip("neither desktop-file-validate nor appstreamcli is installed")
-    for check in there:
+    for check in available:
         done = subprocess.run(check, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         assert "error" not in done.stdout

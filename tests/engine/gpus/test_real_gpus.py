@@ -138,12 +138,14 @@ def test_process_memory_matches_nvidia_smi(start_sampler: Start) -> None:
         }
         snapshot = now(start_sampler)
         holder.kill()
-    seen = {(gpu.uuid, p.pid): p for gpu in snapshot.gpus for p in gpu.processes or () if p.kind != "graphics"}
-    assert set(listed) <= set(seen)
+    found_processes = {
+        (gpu.uuid, p.pid): p for gpu in snapshot.gpus for p in gpu.processes or () if p.kind != "graphics"
+    }
+    assert set(listed) <= set(found_processes)
     for key, used in listed.items():
-        assert used in ABSENT or _mib(seen[key].memory_used_bytes) == pytest.approx(float(used), abs=2)
+        assert used in ABSENT or _mib(found_processes[key].memory_used_bytes) == pytest.approx(float(used), abs=2)
     if not snapshot.foreign_pids:
-        expected = {uuid: process for (uuid, pid), process in seen.items() if pid == holder.pid}
+        expected = {uuid: process for (uuid, pid), process in found_processes.items() if pid == holder.pid}
         assert len(expected) == 1
         assert all("torch.ones" in process.command and process.kind == "compute" for process in expected.values())
 

@@ -58,9 +58,9 @@ def test_guide_examples_work(
     assert names["run"].classes == names["model"].classes
     assert names["prediction"].plane.shape == (48, 64)
     assert names["outputs"].shape == (1, len(names["run"].classes), 32, 32)
-    told = capsys.readouterr().out.splitlines()
-    assert len(told) == 2 + 2 + 3
-    assert told[-1].endswith(" images/s")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 + 2 + 3
+    assert lines[-1].endswith(" images/s")
 
 
 def noise(height: int, width: int) -> np.ndarray:
@@ -103,12 +103,12 @@ def test_results_are_in_image_pixels(task: str, trained: Callable[[str], Trained
 def test_single_tile_changes_nothing(trained: Callable[[str], Trained]) -> None:
     model = Run(trained("segmentation").run.path).load("last", device="cpu")
     image = noise(50, 64)
-    (whole,) = model.predict([image])
+    (complete,) = model.predict([image])
     (tiled,) = model.predict([image], tile=64)
-    assert isinstance(whole, Mask)
+    assert isinstance(complete, Mask)
     assert isinstance(tiled, Mask)
-    assert (whole.plane == tiled.plane).all()
-    assert (whole.probability == tiled.probability).all()
+    assert (complete.plane == tiled.plane).all()
+    assert (complete.probability == tiled.probability).all()
 
 
 def test_unreadable_input_is_named(trained: Callable[[str], Trained], tmp_path: Path) -> None:

@@ -19,13 +19,13 @@ def test_loaded_model_matches_the_runs_metrics(task: str, trained: Callable[[str
     agreed(COUNTING)
     model = load(of.run, "last")
     metric = model.objective.metric()
-    seen: list[int] = []
+    indices: list[int] = []
     val = model.task.splits(of.job).val
     for rank in range(2):
         for swept in sweep(model, val, batch_size=3, partition=Partition(rank, 2)):
             metric.update(swept.outputs, swept.targets)
-            seen += swept.samples.tolist()
-    assert sorted(seen) == list(range(len(val)))
+            indices += swept.samples.tolist()
+    assert sorted(indices) == list(range(len(val)))
     assert metric.compute() == pytest.approx(of.measures, abs=1e-5)
 
 

@@ -29,7 +29,7 @@ def segment(number: int, forward_s: Sequence[float], **others: int) -> Segment:
 def cut_of(costs: Sequence[float], stage_ranks: tuple[int, ...] = (0, 1), **others: object) -> Cut:
     """Return the cut of a model whose segments take `costs` seconds forward on each device."""
     places = max(stage_ranks) + 1
-    whole = Cut(
+    complete = Cut(
         segments=tuple(segment(number, [cost] * places) for number, cost in enumerate(costs)),
         cuts=(),
         stage_ranks=stage_ranks,
@@ -40,7 +40,7 @@ def cut_of(costs: Sequence[float], stage_ranks: tuple[int, ...] = (0, 1), **othe
         state_bytes=12,
         memory_bytes=(None,) * places,
     )
-    return msgspec.structs.replace(whole, **others)
+    return msgspec.structs.replace(complete, **others)
 
 
 def every_cut(cut: Cut) -> list[Cut]:

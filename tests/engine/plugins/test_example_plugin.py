@@ -27,7 +27,7 @@ BROKEN = {
 }
 
 
-OWN_PLAN = """
+CUSTOM_PLAN = """
 from engine.contract.catalogue import TaskEntry
 from engine.contract.job import Job
 from engine.contract.options import declared, option, options_of
@@ -99,7 +99,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         timeout=120,
     )
     install(folder, "broken-package", BROKEN, broken_package="import no_such_module")
-    install(folder, "own-plan", PLAN, own_plan=OWN_PLAN)
+    install(folder, "own-plan", PLAN, own_plan=CUSTOM_PLAN)
     return folder
 
 
@@ -123,8 +123,8 @@ def with_plugins(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{site}")
 
 
-def train(folder: Path, *words: str) -> Answer:
-    return footplate("train", str(folder), "--model", "narrow_net", "--start", "at_once", "--recipe", "", *words)
+def train(folder: Path, *arguments: str) -> Answer:
+    return footplate("train", str(folder), "--model", "narrow_net", "--start", "at_once", "--recipe", "", *arguments)
 
 
 @pytest.mark.long
@@ -162,9 +162,9 @@ def test_option_problems_are_reported_together(listed: Path) -> None:
 
 
 def test_unusable_plugins_are_named() -> None:
-    looked = subprocess.run([sys.executable, "-c", DOCTOR], capture_output=True, text=True, timeout=120, check=False)
-    fine, *limited = looked.stdout.splitlines()
-    assert fine == "fine sharp, narrow_net, slow, lists, calibration_error", looked.stderr
+    result = subprocess.run([sys.executable, "-c", DOCTOR], capture_output=True, text=True, timeout=120, check=False)
+    fine, *limited = result.stdout.splitlines()
+    assert fine == "fine sharp, narrow_net, slow, lists, calibration_error", result.stderr
     assert len(limited) == 3
     assert all("Skipping the plug-in “" in line and "Correct, update or uninstall" in line for line in limited)
     answer = footplate("catalogue", "--json")
@@ -181,9 +181,9 @@ def test_unusable_plugins_are_named() -> None:
     assert classification.annotations == ("classes",)
     assert classification.metrics[-1].title == "Calibration error"
     assert catalogue.model("resnet18") is not None
-    told = {problem.field + ": " + problem.message for problem in catalogue.problems}
+    messages = {problem.field + ": " + problem.message for problem in catalogue.problems}
     left_out = "of the package broken-package"
-    assert told == {
+    assert messages == {
         f"model: Skipping the plug-in “broken” (footplate.models) {left_out}: ModuleNotFoundError: No module named 'no_such_module'.",
         f"model: Skipping the plug-in “resnet18” (footplate.models) {left_out}: Footplate already has one of that name.",
         f"dataset: Skipping the plug-in “wrong” (footplate.formats) {left_out}: it is a function, not a Format of "
@@ -194,10 +194,10 @@ def test_unusable_plugins_are_named() -> None:
 
 @pytest.mark.long
 def test_training_uses_a_plugin_task_and_strategy(listed: Path) -> None:
-    words = ("--task", "sharp", "--strategy", "slow", "--epochs", "1", "--batch-size", "8")
-    wrong = train(listed, *words, "--option", "sharpness=9")
+    arguments = ("--task", "sharp", "--strategy", "slow", "--epochs", "1", "--batch-size", "8")
+    wrong = train(listed, *arguments, "--option", "sharpness=9")
     assert "--option sharpness: Sharpness: 9.0 is out of range.\n  Give a value from 0.5 to 4." in wrong.err
-    answer = train(listed, *words, "--option", "sharpness=2", "--option", "stages=2")
+    answer = train(listed, *arguments, "--option", "sharpness=2", "--option", "stages=2")
     assert answer.code == 0, answer.err
     run = find_run("last")
     assert run is not None

@@ -69,8 +69,8 @@ def test_broken_plugin_is_skipped_by_name(site: Path, capfd: pytest.CaptureFixtu
     assert reasons["elm"] == "ModuleNotFoundError: No module named 'no_such_module'"
     assert reasons["fir"].startswith("AttributeError: module 'trees_ash' has no attribute 'FIR'")
     assert reasons["yew"] == "SystemExit: no yews here"
-    said = "Skipping the plug-in “elm” (footplate.models) of the package trees: ModuleNotFoundError: "
-    assert said in capfd.readouterr().err
+    message = "Skipping the plug-in “elm” (footplate.models) of the package trees: ModuleNotFoundError: "
+    assert message in capfd.readouterr().err
     with pytest.raises(KeyError):
         registry["elm"]
 
@@ -82,12 +82,12 @@ def test_invalid_plugin_objects_are_skipped(site: Path) -> None:
     registry = texts()
     assert dict(registry).keys() == {"own", "ash"}
     assert registry["own"] == "Footplate's"
-    told = {str(each) for each in registry.left_out}
+    skipped = {str(each) for each in registry.left_out}
     assert (
         "Skipping the plug-in “own” (footplate.models) of the package first: Footplate already has one of that name."
-        in told
+        in skipped
     )
-    assert "Skipping the plug-in “oak” (footplate.models) of the package first: it is a module, not a text." in told
+    assert "Skipping the plug-in “oak” (footplate.models) of the package first: it is a module, not a text." in skipped
     twice = next(each for each in registry.left_out if each.name == "ash")
     assert {twice.package, registry["ash"]} == {"first", "second"}
 

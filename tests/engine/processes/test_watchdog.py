@@ -160,7 +160,7 @@ def test_working_rank_blocks_waiting_ranks() -> None:
 
 
 def test_stuck_limit_grows_with_the_longest_step() -> None:
-    slow = [at("step", longest=10.0, thread_state=standing) for standing in ("waiting", "working")]
+    slow = [at("step", longest=10.0, thread_state=stack_state) for stack_state in ("waiting", "working")]
     ranks = Ranks(*slow)
     assert ranks.run(199) == []
     assert isinstance(ranks.run(5)[-1], Failed)

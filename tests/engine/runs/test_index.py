@@ -56,10 +56,10 @@ def test_index_reads_ended_runs_once(logs_read: list[str]) -> None:
 def test_index_reports_damaged_run_and_lists_others() -> None:
     good, damaged = a_run(8), a_run(8, None)
     damaged.job_file.write_text(NESTED_TOO_DEEP)
-    told: dict[str, Exception] = {}
-    found = [run.run_id for run in RunIndex().summaries(lambda run_id, error: told.update({run_id: error}))]
+    failures: dict[str, Exception] = {}
+    found = [run.run_id for run in RunIndex().summaries(lambda run_id, error: failures.update({run_id: error}))]
     assert found == [good.run_id]
-    assert [(run_id, type(error)) for run_id, error in told.items()] == [(damaged.run_id, UnreadableJob)]
+    assert [(run_id, type(error)) for run_id, error in failures.items()] == [(damaged.run_id, UnreadableJob)]
     assert read().keys() == {good.run_id}
 
 
@@ -131,7 +131,7 @@ def test_index_rereads_recent_run(logs_read: list[str]) -> None:
 def test_damaged_index_is_rebuilt(logs_read: list[str], damage: str) -> None:
     runs = [a_run(8, name=f"run {n}") for n in range(3)]
     age(runs)
-    whole = read()
+    complete = read()
     file = RunIndex.file()
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 4
@@ -142,11 +142,11 @@ def test_damaged_index_is_rebuilt(logs_read: list[str], damage: str) -> None:
         contents = {"cut short": data[:-10], "a flipped bit": data, "garbage": b"garbage", "empty": b""}
         file.write_bytes(contents[damage])
     logs_read.clear()
-    assert read() == whole
+    assert read() == complete
     assert len(logs_read) == 3
     if damage != "a folder":
         logs_read.clear()
-        assert read() == whole
+        assert read() == complete
         assert logs_read == []
 
 

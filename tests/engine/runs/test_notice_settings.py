@@ -33,7 +33,7 @@ def test_saved_settings_are_private_and_read_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("desktop = 1", "Write true or false."),
         ("least_minutes = -3", "Write a number from 0 to 10,080."),
@@ -43,11 +43,11 @@ def test_saved_settings_are_private_and_read_back() -> None:
         ("x = 1", "Available: ended, failed, stalled, restarted, least_minutes, desktop, command."),
     ],
 )
-def test_invalid_setting_has_remedy_and_default(line: str, said: str) -> None:
+def test_invalid_setting_has_remedy_and_default(line: str, message: str) -> None:
     settings, problems = written(f"{line}\nended = false\n")
     assert settings == NoticeSettings(ended=False)
     assert line.split(maxsplit=1)[0] in problems
-    assert said in problems
+    assert message in problems
 
 
 def test_all_invalid_settings_are_reported() -> None:

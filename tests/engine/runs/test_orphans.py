@@ -32,14 +32,14 @@ def run() -> RunFolder:
 @pytest.fixture
 def left(run: RunFolder) -> Iterator[Callable[..., Orphan]]:
     """Create orphaned workers of the run, which are ended after the test."""
-    made: list[Orphan] = []
+    started: list[Orphan] = []
 
-    def make(rank: int = 0, *words: str) -> Orphan:
-        made.append(leave(run, rank, *words))
-        return made[-1]
+    def make(rank: int = 0, *arguments: str) -> Orphan:
+        started.append(leave(run, rank, *arguments))
+        return started[-1]
 
     yield make
-    for orphan in made:
+    for orphan in started:
         put_away(orphan)
 
 

@@ -81,7 +81,7 @@ def test_report_contains_no_secrets(user: None, tmp_path: Path) -> None:
             "Patient%20Data",
         ):
             assert secret.lower() not in f"{name} {content}".lower(), (secret, name, content)
-    told = packed["footplate-report/run-1/worker-0.log"]
+    packed_log = packed["footplate-report/run-1/worker-0.log"]
     for helpful in (
         "engine/data/files.py",
         "line 7",
@@ -90,7 +90,7 @@ def test_report_contains_no_secrets(user: None, tmp_path: Path) -> None:
         "580.65.06",
         "out of memory",
     ):
-        assert helpful in told
+        assert helpful in packed_log
     assert '"torch":"2.15"' in packed["footplate-report/run-1/events.jsonl"]
     assert target.stat().st_mode & 0o777 == 0o600
 

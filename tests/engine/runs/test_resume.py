@@ -16,8 +16,10 @@ from tests.gui.sources.written_runs import EPOCHS, a_run
 
 def supervised(run: RunFolder, *, alive: bool, execution: int = 1) -> RunFolder:
     """Give `run` a supervisor: this process, or a dead one."""
-    began = process_start(os.getpid()) - (0 if alive else 1000)
-    content = SupervisorFile(pid=os.getpid(), start_time=began, endpoint="unix:/nowhere", execution=execution)
+    supervisor_start = process_start(os.getpid()) - (0 if alive else 1000)
+    content = SupervisorFile(
+        pid=os.getpid(), start_time=supervisor_start, endpoint="unix:/nowhere", execution=execution
+    )
     run.write_supervisor(content)
     return run
 
@@ -77,14 +79,14 @@ def test_completed_run_resumes_only_with_more_epochs() -> None:
 def test_worked_s_excludes_time_between_executions() -> None:
     run = create_run(Job())
     facts = {"run_id": run.run_id, "job": Job(), "devices": (), "world_size": 1, "environment": {}, "supervisor_pid": 1}
-    told = (
+    messages = (
         RunStarted(n=1, time=1000.0, **facts),  # type: ignore[arg-type]
         RunFinished(n=2, time=1060.0, outcome="paused"),
         RunStarted(n=3, time=9000.0, execution=2, worked_s=60.0, **facts),  # type: ignore[arg-type]
         RunFinished(n=4, time=9030.0, outcome="completed", execution=2),
     )
     for count, expected in ((2, 60.0), (3, 60.0), (4, 90.0)):
-        run.events_file.write_bytes(b"".join(ENCODE.encode(event) + b"\n" for event in told[:count]))
+        run.events_file.write_bytes(b"".join(ENCODE.encode(event) + b"\n" for event in messages[:count]))
         assert run.worked_s() == expected
     summary = run.summary()
     assert summary is not None

@@ -29,9 +29,9 @@ SQUEUE = """\
 """
 
 
-def _run(make: Callable[..., Job], **told: object) -> RunFolder:
+def _run(make: Callable[..., Job], **fields: object) -> RunFolder:
     run = create_run(make(2, strategy="ddp"))
-    write_slurm(run.path, SlurmJob(job_id=7, **told))  # type: ignore[arg-type]
+    write_slurm(run.path, SlurmJob(job_id=7, **fields))  # type: ignore[arg-type]
     return run
 
 
@@ -58,7 +58,7 @@ def test_state_of_slurm_run(job: Callable[..., Job]) -> None:
     assert run.state() == "waiting"
     assert "Priority" in run.summary().slurm
     ended = SupervisorFile(pid=os.getpid(), start_time=1.0, endpoint="unix:/nowhere")  # on another machine, that is
-    for begun, state, expected in (
+    for is_started, state, expected in (
         (False, "RUNNING", "starting"),
         (False, "CANCELLED", "stopped"),
         (False, "FAILED", "interrupted"),
@@ -66,7 +66,7 @@ def test_state_of_slurm_run(job: Callable[..., Job]) -> None:
         (True, "TIMEOUT", "interrupted"),
         (True, "", "interrupted"),
     ):
-        if begun:
+        if is_started:
             run.write_supervisor(ended)
         write_slurm(run.path, SlurmJob(job_id=7, state=state))
         assert run.state() == run.summary().state == expected

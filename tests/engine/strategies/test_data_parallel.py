@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.contract.events import Failed, Planned, RanksTimed, Warned
+from engine.contract.events import Failed, Planned, Warned
 from engine.contract.job import Job
 from tests.engine.strategies.comparison import assert_same_training, is_statistic
 from tests.support.cases import some
@@ -184,18 +184,6 @@ def test_slow_rank_gets_smaller_share(job: Make, start: Start, model_file: Write
     assert (warned.code, warned.rank) == ("straggler", 1)
     assert f"It gets {100 * slow:.0f} % of every batch" in warned.message
     assert_same_training(ranks, alone, 1e-5)
-
-
-def test_ranks_report_times_of_second_step(job: Make, start: Start, model_file: Write) -> None:
-    fields = model_file(UNEVEN) | {"strategy": "ddp", "accumulation": 2}
-    group = start(job(2, **fields), every_step=True).completed()
-    timed = group.of(RanksTimed)[0]
-    assert timed.step == 2
-    fast, slow = timed.ranks
-    # The slow rank takes 2 ms an image, for which the other waits.
-    assert timed.straggler == 1
-    assert fast.waiting_s > 0.005 > slow.waiting_s
-    assert slow.compute_s > 0.012
 
 
 def test_recompute_without_blocks_is_reported(job: Make, start: Start, model_file: Write) -> None:

@@ -34,7 +34,7 @@ EDGES: dict[str, dict[str, Any]] = {
     "pipelines, fewer images than devices": {"strategy": "ddp_pipeline", "cpus": 4, "batch_size": 2},
     "hybrid shards, an image per rank": {"strategy": "hsdp", "cpus": 4, "batch_size": 4},
 }
-EVERYDAY = ("single, an image per part", "ddp, an image per part", "fsdp, unequal parts", "zbv, one microbatch")
+EVERYDAY = ("fsdp, unequal parts", "zbv, one microbatch")
 
 
 @pytest.mark.parametrize("edge", some(EDGES, EVERYDAY))

@@ -171,16 +171,16 @@ def _cases() -> list[Any]:
 def _reference(job: Job, chunks: tuple[int, ...], statistics_of: tuple[int, ...] | None, streams: str) -> Plain:
     fed = Fed(chunks, statistics_of)
     if streams == "rank":
-        fed = replace(fed, stream=lambda chunk, _part: chunk)
+        fed = replace(fed, stream=lambda chunk, _stage: chunk)
     elif streams == "half":
-        fed = replace(fed, stream=lambda chunk, _part: chunk // (len(chunks) // 2))
+        fed = replace(fed, stream=lambda chunk, _stage: chunk // (len(chunks) // 2))
     elif streams.startswith("stage "):
         places = tuple(streams.split()[1:])
 
         def parts(model: torch.nn.Module) -> list[Any]:
             return list(split(model, trace(model).train, [CutPoint(place, place) for place in places]))
 
-        fed = replace(fed, parts=parts, stream=lambda _chunk, part: part)
+        fed = replace(fed, parts=parts, stream=lambda _chunk, stage: stage)
     return train_plainly(job, fed)
 
 

@@ -31,9 +31,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def make_step(watch: Stopwatch, clock: Clock, **spent: float) -> None:
-    for part, seconds in spent.items():
+    for phase, seconds in spent.items():
         clock.now += seconds
-        watch.mark(part)  # type: ignore[arg-type]
+        watch.mark(phase)  # type: ignore[arg-type]
     watch.step_done()
 
 
@@ -46,7 +46,7 @@ def test_stopwatch_divides_step_among_marks(clock: Clock) -> None:
     assert times is not None
     assert times.steps == 2
     assert times.step_s == pytest.approx(9.0)
-    assert {part: seconds for part, seconds in times.parts.items() if seconds} == pytest.approx(
+    assert {phase: seconds for phase, seconds in times.parts.items() if seconds} == pytest.approx(
         {"data": 2.0, "forward": 2.0, "backward": 4.0, "optimizer": 1.0}
     )
     assert watch.take() is None, "what was taken is not told again"
@@ -130,7 +130,7 @@ def test_stopwatch_divides_pipeline_passes(clock: Clock) -> None:
     make_step(watch, clock, passes=9.0)
     after = watch.take()
     assert after is not None
-    assert [after.parts[part] for part in ("forward", "backward", "communication")] == pytest.approx([2.0, 4.0, 3.0])
+    assert [after.parts[phase] for phase in ("forward", "backward", "communication")] == pytest.approx([2.0, 4.0, 3.0])
 
 
 @pytest.mark.long
@@ -139,8 +139,8 @@ def test_stopwatch_costs_microseconds() -> None:
     watch.start()
     started = time.process_time()
     for _ in range(2000):
-        for part in ("data", "transfer", "augment", "optimizer", "forward", "backward", "logging", "communication"):
-            watch.mark(part)
+        for phase in ("data", "transfer", "augment", "optimizer", "forward", "backward", "logging", "communication"):
+            watch.mark(phase)
         watch.step_done()
     assert (time.process_time() - started) / 2000 < 25e-6
 
@@ -190,10 +190,10 @@ def device_step(watch: Stopwatch, device: Device, *, host_s: float, read_s: floa
     watch.mark("logging")
     device.clock.now += read_s
     watch.mark("data")
-    for part, seconds in given.items():
+    for phase, seconds in given.items():
         device.clock.now += host_s / len(given)
         device.give(seconds)
-        watch.mark(part)  # type: ignore[arg-type]
+        watch.mark(phase)  # type: ignore[arg-type]
     watch.step_done()
 
 

@@ -43,7 +43,8 @@ def test_ddp_uneven_batches_train_equally(job: Make, start: Start) -> None:
     np.testing.assert_allclose(group.losses, single.losses, rtol=1e-4)
 
 
-@pytest.mark.parametrize("strategy", ["ddp", pytest.param("pipeline", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["ddp", "pipeline"])
 def test_dataset_smaller_than_batch_trains_equally(job: Make, start: Start, tmp_path: Path, strategy: str) -> None:
     for place in ("train/a", "train/b", "val/a", "val/b"):
         (tmp_path / "two" / place).mkdir(parents=True)

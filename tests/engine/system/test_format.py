@@ -8,7 +8,7 @@ from engine.system.format import counted, duration, in_short, size
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "text"),
     [
         (0, "0 B"),
         (1023, "1023 B"),
@@ -22,8 +22,8 @@ from engine.system.format import counted, duration, in_short, size
         (float("nan"), "–"),
     ],
 )
-def test_size_uses_largest_fitting_unit(count: float | None, said: str) -> None:
-    assert size(count) == said
+def test_size_uses_largest_fitting_unit(count: float | None, text: str) -> None:
+    assert size(count) == text
 
 
 def test_size_with_fixed_unit() -> None:
@@ -32,11 +32,11 @@ def test_size_with_fixed_unit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [(None, "–"), (0.4, "0 s"), (59, "59 s"), (60, "1:00 min"), (192, "3:12 min"), (3723, "1:02:03 h"), (-1, "0 s")],
 )
-def test_duration(seconds: float | None, said: str) -> None:
-    assert duration(seconds) == said
+def test_duration(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
 
 
 def test_counted() -> None:
@@ -44,7 +44,7 @@ def test_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "words"), [((), ""), (("a",), "a"), (("a", "b"), "a and b"), (("a", "b", "c", "d"), "a and 3 more")]
+    ("names", "text"), [((), ""), (("a",), "a"), (("a", "b"), "a and b"), (("a", "b", "c", "d"), "a and 3 more")]
 )
-def test_in_short(names: tuple[str, ...], words: str) -> None:
-    assert in_short(names) == words
+def test_in_short(names: tuple[str, ...], text: str) -> None:
+    assert in_short(names) == text

@@ -49,17 +49,17 @@ def test_keep_freed_memory_avoids_page_faults() -> None:
 
 
 def test_waited_for_core_s_counts_waiting() -> None:
-    rival = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    own = os.sched_getaffinity(0)
+    competitor = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    cores = os.sched_getaffinity(0)
     try:
-        core = {min(own)}
-        os.sched_setaffinity(rival.pid, core)
+        core = {min(cores)}
+        os.sched_setaffinity(competitor.pid, core)
         os.sched_setaffinity(0, core)
-        before, begun = linux.waited_for_core_s(), time.thread_time()
-        while time.thread_time() - begun < 0.3:
+        before, cpu_before = linux.waited_for_core_s(), time.thread_time()
+        while time.thread_time() - cpu_before < 0.3:
             pass
         assert linux.waited_for_core_s() - before > 0.05
     finally:
-        os.sched_setaffinity(0, own)
-        rival.kill()
-        rival.wait()
+        os.sched_setaffinity(0, cores)
+        competitor.kill()
+        competitor.wait()

@@ -38,7 +38,7 @@ def test_host_name_problem_rejects_unsafe_names(name: str, why: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "words"),
+    ("code", "stderr", "message"),
     [
         (255, "ssh: Could not resolve hostname ws2: Name or service not known", "ws2 can't be resolved"),
         (255, "ssh: connect to host ws2 port 22: Connection refused", "No ssh server is running"),
@@ -58,5 +58,5 @@ def test_host_name_problem_rejects_unsafe_names(name: str, why: str) -> None:
         (0, "", "Footplate on ws2 has exited."),
     ],
 )
-def test_ssh_exit_reason(code: int, said: str, words: str) -> None:
-    assert words in ssh_exit_reason("ws2", code, said)
+def test_ssh_exit_reason(code: int, stderr: str, message: str) -> None:
+    assert message in ssh_exit_reason("ws2", code, stderr)

@@ -152,21 +152,21 @@ def test_reporter_exits_with_its_channel(ends: Ends) -> None:
 def test_reporter_commands_set_flags(ends: Ends) -> None:
     from engine.contract.protocol import ENCODE
 
-    seen = threading.Event()
+    event_received = threading.Event()
 
     class Watched(Reporter):
         def __setattr__(self, name: str, value: object) -> None:
             super().__setattr__(name, value)
             if name == "loader_workers_requested" and value:
-                seen.set()
+                event_received.set()
 
-    ours, theirs = socket.socketpair()
+    local_end, theirs = socket.socketpair()
     reporter = Watched(theirs, 0, ends.ended.set)
-    with ours:
-        ours.sendall(
+    with local_end:
+        local_end.sendall(
             b"".join(ENCODE.encode(each) + b"\n" for each in (Stop(), CheckpointNow(), Adjust(loader_workers=5)))
         )
-        assert seen.wait(120)
+        assert event_received.wait(120)
         assert reporter.stop_requested
         assert reporter.checkpoint_requested
         assert reporter.loader_workers_requested == 5

@@ -53,7 +53,7 @@ def blocking(file: Path, function: str) -> Callable[[threading.Event], None]:
 
 
 TORCH, VISION = Path(torch.__file__).parent, Path(torchvision.__file__).parent
-OURS = Path(trainer.__file__).parents[1]
+ENGINE = Path(trainer.__file__).parents[1]
 
 
 @pytest.mark.parametrize(
@@ -62,12 +62,12 @@ OURS = Path(trainer.__file__).parents[1]
         (TORCH / "distributed/distributed_c10d.py", "barrier", "waiting", "waiting"),
         (TORCH / "nn/modules/_functions.py", "forward", "working", "waiting"),  # SyncBatchNorm
         (VISION / "models/detection/rpn.py", "filter_proposals", "working", "waiting"),
-        (OURS / "models/model_surgery.py", "forward", "working", "waiting"),
-        (OURS / "tasks/detection/task.py", "update", "working", "waiting"),
-        (OURS / "tasks/detection/task.py", "compute", "working", "working"),
-        (OURS / "training/trainer.py", "step", "waiting", "waiting"),
-        (OURS / "training/checkpointing/checkpointer.py", "wait", "working", "working"),
-        (OURS / "data/loading/image_loader.py", "take", "reading", "reading"),
+        (ENGINE / "models/model_surgery.py", "forward", "working", "waiting"),
+        (ENGINE / "tasks/detection/task.py", "update", "working", "waiting"),
+        (ENGINE / "tasks/detection/task.py", "compute", "working", "working"),
+        (ENGINE / "training/trainer.py", "step", "waiting", "waiting"),
+        (ENGINE / "training/checkpointing/checkpointer.py", "wait", "working", "working"),
+        (ENGINE / "data/loading/image_loader.py", "take", "reading", "reading"),
         (Path("/home/user/model.py"), "forward", "working", "working"),
     ],
 )

@@ -71,7 +71,7 @@ def test_step_profile_of_short_run(job: Make, start: Start) -> None:
 def test_step_profile_has_communication(job: Make, start: Start, strategy: str) -> None:
     group = start(job(cpus=2, strategy=strategy, epochs=1), prepare=AT_THE_END).completed()
     (spent,) = group.of(TimeSpent)
-    assert all(spent.parts[part] > 0 for part in ("forward", "backward", "communication", "optimizer"))
+    assert all(spent.parts[phase] > 0 for phase in ("forward", "backward", "communication", "optimizer"))
     assert sum(spent.parts.values()) == pytest.approx(spent.step_s)
 
 

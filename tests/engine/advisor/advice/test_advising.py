@@ -121,7 +121,7 @@ def test_advisor_lists_remedies_for_too_large_job(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_advisor_refuses_job_that_fails(tmp_path: Path) -> None:
-    gone = SMALL.with_fields(dataset=str(tmp_path / "nowhere"))
-    *_, found = answers(tmp_path / "t", AdviceOrder(job=gone))
+    without_dataset = SMALL.with_fields(dataset=str(tmp_path / "nowhere"))
+    *_, found = answers(tmp_path / "t", AdviceOrder(job=without_dataset))
     assert isinstance(found, Refused)
     assert "nowhere" in found.problems[0].message

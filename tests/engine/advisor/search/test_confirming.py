@@ -74,9 +74,9 @@ def test_winner_has_best_mean_of_repeats() -> None:
 
 def test_seconds_left_counts_repeats_as_full_trainings() -> None:
     search = a_search(budget=Budget(trials=10), devices=("cpu", "cpu"))
-    own = [a_row(0, 0.5), a_row(1, 0.6, "pruned", epoch=2, seconds=4.0)]
-    assert seconds_left(search, own[:0], [], worked_s=1.0, repeat_count=4, is_done=False) is None
-    assert seconds_left(search, own, [], worked_s=30.0, repeat_count=0, is_done=False) == 120.0
-    assert seconds_left(search, own, [], worked_s=30.0, repeat_count=4, is_done=False) == 120.0 + 4 * 20.0 / 2
+    originals = [a_row(0, 0.5), a_row(1, 0.6, "pruned", epoch=2, seconds=4.0)]
+    assert seconds_left(search, originals[:0], [], worked_s=1.0, repeat_count=4, is_done=False) is None
+    assert seconds_left(search, originals, [], worked_s=30.0, repeat_count=0, is_done=False) == 120.0
+    assert seconds_left(search, originals, [], worked_s=30.0, repeat_count=4, is_done=False) == 120.0 + 4 * 20.0 / 2
     repeats = [a_repeat(2, 0, 1, 0.5), a_row(3, None, "running", repeat_of=0, epoch=5)]
-    assert seconds_left(search, own, repeats, worked_s=30.0, repeat_count=4, is_done=True) == 2.5 * 20.0 / 2
+    assert seconds_left(search, originals, repeats, worked_s=30.0, repeat_count=4, is_done=True) == 2.5 * 20.0 / 2

@@ -65,13 +65,13 @@ def kill(folder: SearchFolder) -> None:
 
 def kill_everything() -> None:
     """Kill all other processes of this test, like a power failure."""
-    mine = [process for process in psutil.process_iter() if process.pid != os.getpid() and _is_ours(process)]
+    mine = [process for process in psutil.process_iter() if process.pid != os.getpid() and _belongs_to_test(process)]
     for process in mine:
         process.kill()
     psutil.wait_procs(mine, timeout=120)
 
 
-def _is_ours(process: psutil.Process) -> bool:
+def _belongs_to_test(process: psutil.Process) -> bool:
     try:
         return process.environ().get(MARK) == os.environ[MARK]
     except psutil.Error:
@@ -245,9 +245,9 @@ class ConfirmedSearch:
             run = create_run(job, partial(save_trial, trial=trial))
             self.finish(run, value)
         monkeypatch.setattr(Driver, "_start", lambda _driver, _run: None)
-        self.begin()
+        self.start_trials()
 
-    def begin(self) -> None:
+    def start_trials(self) -> None:
         """Create a new driver, as after the last one was killed."""
         self.driver = Driver(self.folder, self.search, Preloader())
 
@@ -273,22 +273,22 @@ class ConfirmedSearch:
 
 
 def test_repeats_replace_lucky_winner(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = ConfirmedSearch(monkeypatch, confirm=2)
-    state = made.step()
+    confirmed = ConfirmedSearch(monkeypatch, confirm=2)
+    state = confirmed.step()
     assert (state.best, state.candidates, state.baseline) == (LUCKY, (LUCKY, SOLID, 0), 0)
-    assert [(trial.number, trial.repeat_of, trial.params["seed"]) for _run, trial in made.unfinished()] == [
+    assert [(trial.number, trial.repeat_of, trial.params["seed"]) for _run, trial in confirmed.unfinished()] == [
         *((3, LUCKY, 1), (4, SOLID, 1), (5, 0, 1)),
     ]
     assert confirming_words(state) == "Confirming the best 3 settings with other seeds: 0 of 6 trained"
     assert (state.total, state.originals_total, state.originals_ended) == (9, 3, 3)
     reached = {LUCKY: [0.7, 0.6], SOLID: [0.75, 0.75], 0: [0.8, None]}
-    while repeats := made.unfinished():
+    while repeats := confirmed.unfinished():
         run, trial = repeats[0]
         assert trial.repeat_of is not None
-        made.finish(run, reached[trial.repeat_of][trial.params["seed"] - 1])
-        made.begin()  # killed after each repeat
-        state = made.step()
-        if made.unfinished():
+        confirmed.finish(run, reached[trial.repeat_of][trial.params["seed"] - 1])
+        confirmed.start_trials()  # killed after each repeat
+        state = confirmed.step()
+        if confirmed.unfinished():
             assert state.best == LUCKY, "the base ranking remains until all have ended"
             assert set(FIRST_VALUES) <= {
                 trial.number for run, trial in trials_of("small") if list(run.checkpoints.glob("*.pt"))
@@ -314,11 +314,11 @@ def test_total_includes_maximum_repeats(trials: int, space: dict[str, Any], tota
 
 
 def test_base_ranking_remains_if_all_repeats_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = ConfirmedSearch(monkeypatch, confirm=1)
-    made.step()
-    for run, _trial in made.unfinished():
-        made.finish(run, None)
-    state = made.step()
+    confirmed = ConfirmedSearch(monkeypatch, confirm=1)
+    confirmed.step()
+    for run, _trial in confirmed.unfinished():
+        confirmed.finish(run, None)
+    state = confirmed.step()
     assert (state.ended, state.best, state.count("failed")) == ("completed", LUCKY, 3)
     assert confirmed_words(state, str) == ""
 
@@ -326,26 +326,26 @@ def test_base_ranking_remains_if_all_repeats_fail(monkeypatch: pytest.MonkeyPatc
 def test_repeats_are_outside_budget_and_sampler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = ConfirmedSearch(monkeypatch, confirm=1)
-    made.step()
-    for run, trial in made.unfinished():
-        made.finish(run, 0.7 + 0.1 * (trial.repeat_of or 0))
-    assert made.step().best == SOLID
-    importance = made.folder.state().importance
-    made.search = msgspec.structs.replace(made.search, budget=Budget(trials=4))
-    made.begin()
-    state = made.step()
-    ((_run, trial),) = made.unfinished()
+    confirmed = ConfirmedSearch(monkeypatch, confirm=1)
+    confirmed.step()
+    for run, trial in confirmed.unfinished():
+        confirmed.finish(run, 0.7 + 0.1 * (trial.repeat_of or 0))
+    assert confirmed.step().best == SOLID
+    importance = confirmed.folder.state().importance
+    confirmed.search = msgspec.structs.replace(confirmed.search, budget=Budget(trials=4))
+    confirmed.start_trials()
+    state = confirmed.step()
+    ((_run, trial),) = confirmed.unfinished()
     assert (trial.number, trial.repeat_of) == (6, None)
     assert set(trial.known) == set(FIRST_VALUES)
     assert (state.best, state.candidates, state.importance) == (LUCKY, (), importance)
-    made.finish(_run, 0.85)
-    state = made.step()
-    ((_run, trial),) = made.unfinished()
+    confirmed.finish(_run, 0.85)
+    state = confirmed.step()
+    ((_run, trial),) = confirmed.unfinished()
     assert (trial.repeat_of, state.candidates) == (6, (LUCKY, 6, SOLID, 0))
     assert confirming_words(state) == "Confirming the best 4 settings with other seeds: 3 of 4 trained"
-    made.finish(_run, 0.85)
-    assert made.step().best == SOLID
+    confirmed.finish(_run, 0.85)
+    assert confirmed.step().best == SOLID
 
 
 def checkpoints(run_id: str) -> list[Path]:

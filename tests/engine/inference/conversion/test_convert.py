@@ -38,14 +38,14 @@ Trainer = Callable[[str], Trained]
 
 def converted(of: Trained, out: Path, *to: str, packed: bool = False, **options: object) -> Converted:
     order = {"run": str(of.run.path), "checkpoint": "last", "to": to, "out": str(out), "packed": packed}
-    said: list[Progress] = []
-    made = read_converted(
-        convert(msgspec.convert({"order": "convert", **order, "onnx": options}, ConvertOrder), said.append)
+    reported: list[Progress] = []
+    result = read_converted(
+        convert(msgspec.convert({"order": "convert", **order, "onnx": options}, ConvertOrder), reported.append)
     )
-    fractions = [message.fraction for message in said]
+    fractions = [message.fraction for message in reported]
     assert fractions == sorted(fractions)
-    assert said[-1].what == "Writing the card"
-    return made
+    assert reported[-1].what == "Writing the card"
+    return result
 
 
 def session(file: Path) -> onnxruntime.InferenceSession:
@@ -79,19 +79,19 @@ def test_handover_predicts_without_footplate(trained: Trainer, tmp_path: Path) -
     shutil.copytree(shared.run.path, tmp_path / "run")
     of = replace(shared, run=RunFolder(tmp_path / "run"))
     target = tmp_path / "model.zip"
-    made = converted(of, target, "onnx", "safetensors", packed=True, int8=True)
+    result = converted(of, target, "onnx", "safetensors", packed=True, int8=True)
     assert [path.name for path in tmp_path.iterdir() if "part" in path.name] == []
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     with zipfile.ZipFile(target) as archive:
         archive.extractall(tmp_path)
     folder = tmp_path / "model"
-    assert {path.name for path in folder.iterdir()} == {CONVERTED_FILE, *(each.name for each in made.files)}
-    for each in made.files:
+    assert {path.name for path in folder.iterdir()} == {CONVERTED_FILE, *(each.name for each in result.files)}
+    for each in result.files:
         assert hashlib.sha256((folder / each.name).read_bytes()).hexdigest() == each.sha256
-    (kept,) = (of.run.path / "exports").iterdir()
-    assert read_converted(kept / CONVERTED_FILE) == read_converted(folder / CONVERTED_FILE) == made
+    (export,) = (of.run.path / "exports").iterdir()
+    assert read_converted(export / CONVERTED_FILE) == read_converted(folder / CONVERTED_FILE) == result
 
-    exact, rounded = made.compared
+    exact, rounded = result.compared
     assert (exact.name, rounded.name) == ("model.onnx", "model-int8.onnx")
     assert [each.batch_size for each in exact.differences] == [1, 3]
     assert max(each.difference for each in exact.differences) < 1e-5
@@ -99,24 +99,24 @@ def test_handover_predicts_without_footplate(trained: Trainer, tmp_path: Path) -
     assert exact.measures == pytest.approx(of.measures, abs=1e-5)
     assert exact.torch_measures == pytest.approx(of.measures, abs=1e-5)
     assert 1e-5 < max(each.difference for each in rounded.differences) < 0.1
-    sizes = {each.name: each.size_bytes for each in made.files}
+    sizes = {each.name: each.size_bytes for each in result.files}
     assert sizes["model-int8.onnx"] < sizes["model.onnx"] / 3
 
     about = session(folder / "model.onnx").get_modelmeta().custom_metadata_map
-    assert json.loads(about["classes"]) == list(made.classes) == ["blue", "green", "red"]
+    assert json.loads(about["classes"]) == list(result.classes) == ["blue", "green", "red"]
     assert (about["task"], about["size"], about["framing"]) == ("classification", "16", "crop")
     with Image.open(folder / "example.png") as image:
         example = np.array(image)
     model = load(of.run, "last")
     likely = model.outputs(model.inputs([example]))[0].softmax(0)
     first = predicted(folder, "example.png").splitlines()[1]
-    assert first == f"  {made.classes[int(likely.argmax())]}: {100 * float(likely.max()):.1f} %"
+    assert first == f"  {result.classes[int(likely.argmax())]}: {100 * float(likely.max()):.1f} %"
 
     card = ModelCard.load(folder / "README.md")
     assert card.data.pipeline_tag == "image-classification"
     assert card.data.license is None
     assert f"| Top-1 accuracy | {100 * of.measures['top1']:.2f} %" in card.text
-    commands = [each.command for each in made.next_commands]
+    commands = [each.command for each in result.next_commands]
     assert "--maxShapes=images:32x16x16x3" in commands[0]
     assert commands[-1].startswith("hf upload ")
     assert all(command in card.text for command in commands)
@@ -125,11 +125,11 @@ def test_handover_predicts_without_footplate(trained: Trainer, tmp_path: Path) -
 @pytest.mark.long
 def test_segmentation_converts_with_dynamic_size(trained: Trainer, tmp_path: Path) -> None:
     of = trained("segmentation")
-    made = converted(of, tmp_path / "out", "onnx", "safetensors", dynamic_size=True, preprocessing=False)
+    result = converted(of, tmp_path / "out", "onnx", "safetensors", dynamic_size=True, preprocessing=False)
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
-    runtimes = {each.name: each.runtime.split()[0] for each in made.compared}
+    runtimes = {each.name: each.runtime.split()[0] for each in result.compared}
     assert runtimes == {"model.onnx": "onnxruntime", "model.safetensors": "segmentation_models_pytorch"}
-    assert max(one.difference for each in made.compared for one in each.differences) < 1e-4
+    assert max(one.difference for each in result.compared for one in each.differences) < 1e-4
 
     theirs = loaded_by_card(tmp_path / "out")
     given = torch.randn(2, 3, 64, 96)
@@ -149,16 +149,16 @@ def test_segmentation_converts_with_dynamic_size(trained: Trainer, tmp_path: Pat
 )
 def test_weights_load_in_their_library(model: str, size: int, library: str, forker: Forker, tmp_path: Path) -> None:
     of = train(forker, tmp_path, "classification", model=model, image_size=size, val_crop=0.8)
-    made = converted(of, tmp_path / "out", "safetensors")
-    assert [each.runtime.split()[0] for each in made.compared] == [library]
-    ours, theirs = load(of.run, "last"), loaded_by_card(tmp_path / "out")
+    result = converted(of, tmp_path / "out", "safetensors")
+    assert [each.runtime.split()[0] for each in result.compared] == [library]
+    loaded_model, theirs = load(of.run, "last"), loaded_by_card(tmp_path / "out")
     given = torch.randn(2, 3, size, size)
     with torch.no_grad():
-        assert torch.allclose(theirs(given), ours.module(given), atol=1e-6)
+        assert torch.allclose(theirs(given), loaded_model.module(given), atol=1e-6)
     config = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert config["label_names"] == list(made.classes)
+    assert config["label_names"] == list(result.classes)
     if library == "timm":
-        assert theirs.pretrained_cfg["mean"] == pytest.approx(ours.preprocessing.mean)
+        assert theirs.pretrained_cfg["mean"] == pytest.approx(loaded_model.preprocessing.mean)
         assert tuple(theirs.pretrained_cfg["input_size"]) == (3, size, size)
         assert theirs.pretrained_cfg["crop_pct"] == pytest.approx(0.8)
 
@@ -166,8 +166,8 @@ def test_weights_load_in_their_library(model: str, size: int, library: str, fork
 @pytest.mark.long
 def test_converted_detector_includes_nms(trained: Trainer, tmp_path: Path) -> None:
     of = trained("detection")
-    made = converted(of, tmp_path / "out", "onnx")
-    (compared,) = made.compared
+    result = converted(of, tmp_path / "out", "onnx")
+    (compared,) = result.compared
     assert max(each.difference for each in compared.differences) < 1e-4
     assert compared.measures == pytest.approx(compared.torch_measures, abs=1e-3)
     opened = session(tmp_path / "out" / "model.onnx")
@@ -193,20 +193,20 @@ def test_unsupported_operation_is_named(forker: Forker, tmp_path: Path) -> None:
     assert "bessel_j0" in problem.message
     assert not (tmp_path / "out").exists()
     assert not [path for path in tmp_path.iterdir() if "part" in path.name]
-    made = converted(of, tmp_path / "out", "onnx", "safetensors")
-    assert any("bessel_j0" in each.message for each in made.problems)
-    assert {each.name for each in made.files} == {"model.safetensors", "config.json", "README.md"}
+    result = converted(of, tmp_path / "out", "onnx", "safetensors")
+    assert any("bessel_j0" in each.message for each in result.problems)
+    assert {each.name for each in result.files} == {"model.safetensors", "config.json", "README.md"}
 
 
 @pytest.mark.long
 def test_missing_dataset_uses_random_images(forker: Forker, tmp_path: Path) -> None:
     of = train(forker, tmp_path, "multilabel")
     Path(of.job.data.dataset).rename(tmp_path / "elsewhere")
-    made = converted(of, tmp_path / "out", "onnx", int8=True)
-    (compared,) = made.compared
+    result = converted(of, tmp_path / "out", "onnx", int8=True)
+    (compared,) = result.compared
     assert compared.compared_on == "random"
     assert not compared.measures
-    assert {problem.field for problem in made.problems} == {"dataset", "int8"}
+    assert {problem.field for problem in result.problems} == {"dataset", "int8"}
 
 
 @pytest.mark.long
@@ -215,13 +215,13 @@ def test_custom_task_is_handed_over(trained: Trainer, tmp_path: Path) -> None:
     agreed(COUNTING)
     shutil.copytree(shared.run.path, tmp_path / "run")
     of = replace(shared, run=RunFolder(tmp_path / "run"))
-    made = converted(of, tmp_path / "model.zip", "onnx", packed=True)
-    (compared,) = made.compared
+    result = converted(of, tmp_path / "model.zip", "onnx", packed=True)
+    (compared,) = result.compared
     assert compared.measures == pytest.approx(compared.torch_measures, abs=1e-4)
     with zipfile.ZipFile(tmp_path / "model.zip") as archive:
         archive.extractall(tmp_path)
     model = load(of.run, "last")
     given = torch.from_numpy(np.load(tmp_path / "model" / "example.npy"))
     (expected,) = model.outputs(given[None]).flatten().tolist()
-    said = predicted(tmp_path / "model", "example.npy").splitlines()[1]
-    assert float(said.strip("[]")) == pytest.approx(expected, abs=1e-3)
+    reported = predicted(tmp_path / "model", "example.npy").splitlines()[1]
+    assert float(reported.strip("[]")) == pytest.approx(expected, abs=1e-3)

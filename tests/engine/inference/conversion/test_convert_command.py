@@ -40,13 +40,13 @@ def test_convert_writes_weights(trained: Trainer, tmp_path: Path) -> None:
 @pytest.mark.long
 def test_full_disk_leaves_nothing(trained: Trainer, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = command("convert", str(trained("classification").run.path), "--to", "safetensors", "--out", str(out))
+    arguments = command("convert", str(trained("classification").run.path), "--to", "safetensors", "--out", str(out))
     limit = 1 << 20  # the weights take more
 
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, preexec_fn=limited)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False, preexec_fn=limited)
     assert done.returncode == 2
     assert f"{out} was not written: File too large" in done.stderr
     assert not [path for path in tmp_path.iterdir() if path.name.startswith((".out", "out"))]
@@ -56,8 +56,8 @@ def test_full_disk_leaves_nothing(trained: Trainer, tmp_path: Path) -> None:
 def test_interrupted_conversion_leaves_nothing(trained: Trainer, tmp_path: Path) -> None:
     out = tmp_path / "out"
     order = ConvertOrder(run=str(trained("classification").run.path), to=("onnx",), out=str(out))
-    words = [sys.executable, "-m", "engine.inference"]
-    with subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    arguments = [sys.executable, "-m", "engine.inference"]
+    with subprocess.Popen(arguments, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(msgspec.json.encode(order))

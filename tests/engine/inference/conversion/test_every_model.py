@@ -60,14 +60,14 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 def test_onnx_matches_the_model(task: str, fields: dict[str, Any], forker: Forker, tmp_path: Path) -> None:
     of = train(forker, tmp_path, task, **fields)
     order = ConvertOrder(run=str(of.run.path), checkpoint="last", to=("onnx",), out=str(tmp_path / "out"))
-    made = read_converted(convert(order, lambda message: None))
-    (compared,) = made.compared
+    result = read_converted(convert(order, lambda message: None))
+    (compared,) = result.compared
     differences = [each.difference / max(1.0, each.largest_output) for each in compared.differences]
     assert max(differences) <= 1e-4
     for name, value in compared.torch_measures.items():
         assert compared.measures[name] == pytest.approx(value, abs=1e-3, rel=1e-3)
     if "CONVERSION_TABLE" in os.environ:  # where to write what was measured, a line for each model
-        line = {"model": fields["model"], "difference": max(differences), "seconds": made.seconds}
+        line = {"model": fields["model"], "difference": max(differences), "seconds": result.seconds}
         line |= {"unmatched": sum(each.unmatched for each in compared.differences)}
         line |= {"file_ms": compared.milliseconds, "torch_ms": compared.torch_milliseconds}
         with Path(os.environ["CONVERSION_TABLE"]).open("a") as table:

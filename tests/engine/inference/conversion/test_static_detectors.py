@@ -22,15 +22,15 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 def spread_scores(model: Any, images: torch.Tensor) -> None:
     """Draws heads whose scores differ from box to box."""
     if hasattr(model, "rpn"):
-        for part, values in model.named_parameters():
-            if values.dim() > 1 and ("predictor" in part or "rpn.head" in part):
+        for parameter_name, values in model.named_parameters():
+            if values.dim() > 1 and ("predictor" in parameter_name or "rpn.head" in parameter_name):
                 values.copy_(torch.randn_like(values) * 0.05)
         return
     spread = float(model.head(list(model.backbone(images).values()))["cls_logits"].std())
-    for part, values in model.head.classification_head.named_parameters():
-        if values.dim() > 1 and ("cls_logits" in part or "module_list" in part):
+    for parameter_name, values in model.head.classification_head.named_parameters():
+        if values.dim() > 1 and ("cls_logits" in parameter_name or "module_list" in parameter_name):
             values.mul_(1.5 / spread)
-        elif "cls_logits" in part:
+        elif "cls_logits" in parameter_name:
             values.fill_(-2.0)
 
 
@@ -68,9 +68,9 @@ def test_converted_detector_matches_the_model(task: str, name: str, size: int, t
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     for count in (1, 3):
         with torch.no_grad():
-            ours = model(images[:count])
+            expected = model(images[:count])
         (found,) = session.run(None, {session.get_inputs()[0].name: images[:count].numpy()})
-        assert (ours[..., 4] > 0).sum() >= 100 * count
-        compared = compare_detections(ours, torch.from_numpy(found), size)
+        assert (expected[..., 4] > 0).sum() >= 100 * count
+        compared = compare_detections(expected, torch.from_numpy(found), size)
         assert compared.difference < 1e-4
         assert not compared.unmatched

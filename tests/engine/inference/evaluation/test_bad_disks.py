@@ -29,11 +29,11 @@ def test_failing_disk_is_reported_without_leftovers(forker: Forker, tmp_path: Pa
     evaluations, order = run / "evaluations", tmp_path / "order"
     evaluations.mkdir()
     environment = {"LD_PRELOAD": str(library), "BAD_DISK": str(evaluations.resolve()), "BAD_DISK_ORDER": str(order)}
-    for fault, told in (("torn", "full"), ("write", "error"), ("rename", "error"), ("sync", "error")):
+    for fault, keyword in (("torn", "full"), ("write", "error"), ("rename", "error"), ("sync", "error")):
         order.write_text(fault)
         answer = footplate("evaluate", str(run), "--checkpoint", "last", **environment)
         assert answer.code in (2, 3), answer
-        assert told in answer.err.lower() or "no space left" in answer.err.lower(), answer.err
+        assert keyword in answer.err.lower() or "no space left" in answer.err.lower(), answer.err
         assert "Traceback" not in answer.err
         assert list(evaluations.iterdir()) == []
     with read_only(evaluations):

@@ -47,48 +47,48 @@ def test_evaluation_matches_the_runs_metrics(task: str, trained: Callable[[str],
     of = trained(task)
     agreed(COUNTING)
     run = shutil.copytree(of.run.path, tmp_path / "run")
-    said: list[Progress] = []
+    reported: list[Progress] = []
     devices = ("cpu", "cpu") if task in ("multilabel", "detection") else ("cpu",)
-    path = evaluate(EvaluateOrder(run=str(run), checkpoint="last", devices=devices), said.append)
-    (kept,) = evaluations_of(run)
-    assert kept.folder == path.parent
-    evaluation = kept.evaluation
+    path = evaluate(EvaluateOrder(run=str(run), checkpoint="last", devices=devices), reported.append)
+    (saved,) = evaluations_of(run)
+    assert saved.folder == path.parent
+    evaluation = saved.evaluation
     measures = {name: each.value for name, each in evaluation.measures.items()}
     assert {name: measures[name] for name in of.measures} == pytest.approx(of.measures, abs=1e-5)
     assert list(measures) == [entry.id for entry in evaluation.entries]
     assert evaluation.resamples == 60
     assert all(each.low is not None for each in evaluation.measures.values())
-    samples = kept.samples()
+    samples = saved.samples()
     columns = (samples.losses, samples.correct, samples.true, samples.predicted, samples.confidence)
     for column in (samples.paths, samples.splits, samples.indices, *filter(None, columns)):
         assert len(column) == evaluation.samples
     assert (samples.losses is None) == (task in ("detection", "instance_segmentation"))
     if samples.losses is not None and "loss" in of.measures:
         assert np.mean(samples.losses) == pytest.approx(of.measures["loss"], abs=1e-4)
-    assert kept.probabilities_file.exists() == (task in ("classification", "multilabel"))
-    assert bool(kept.curves().classes) == (
+    assert saved.probabilities_file.exists() == (task in ("classification", "multilabel"))
+    assert bool(saved.curves().classes) == (
         task in ("classification", "multilabel", "detection", "instance_segmentation", "edge_detection")
     )
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert {file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {0o600}
-    assert max(message.fraction for message in said) == 1
+    assert max(message.fraction for message in reported) == 1
 
 
 def test_other_folder_maps_classes_by_name(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
     folder = shutil.copytree(Path(trained("classification").job.data.dataset) / "val", tmp_path / "folder")
     (folder / "blue").rename(folder / "0 new")
-    kept = evaluated(run, str(folder))
-    evaluation = kept.evaluation
+    saved = evaluated(run, str(folder))
+    evaluation = saved.evaluation
     assert (evaluation.split, evaluation.samples, evaluation.classes) == ("all", 10, ("blue", "green", "red"))
     assert (evaluation.mapping.missing, evaluation.mapping.unknown, evaluation.mapping.ignored) == (
         ("blue",),
         ("0 new",),
         5,
     )
-    whole = evaluated(run)
-    of_all = dict(zip(whole.samples().paths, whole.samples().losses or (), strict=True))
-    of_folder = dict(zip(kept.samples().paths, kept.samples().losses or (), strict=True))
+    complete = evaluated(run)
+    of_all = dict(zip(complete.samples().paths, complete.samples().losses or (), strict=True))
+    of_folder = dict(zip(saved.samples().paths, saved.samples().losses or (), strict=True))
     assert {f"val/{path}": loss for path, loss in of_folder.items()} == pytest.approx(
         {path: loss for path, loss in of_all.items() if "blue" not in path}, abs=1e-6
     )
@@ -122,10 +122,10 @@ def test_other_clouds_use_training_normalization(trained: Callable[[str], Traine
     of = trained("point_segmentation")
     run = shutil.copytree(of.run.path, tmp_path / "run")
     folder = shutil.copytree(Path(of.job.data.dataset) / "val", tmp_path / "folder")
-    own, other = evaluated(run), evaluated(run, str(folder))
+    validation, other = evaluated(run), evaluated(run, str(folder))
     assert other.evaluation.split == "all"
     assert {name: each.value for name, each in other.evaluation.measures.items()} == pytest.approx(
-        {name: each.value for name, each in own.evaluation.measures.items()}, abs=1e-6
+        {name: each.value for name, each in validation.evaluation.measures.items()}, abs=1e-6
     )
 
 
@@ -161,7 +161,7 @@ def _full_disk(source: str, target: str) -> None:
 def test_evaluations_are_compared_in_pairs(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     run = shutil.copytree(trained("classification").run.path, tmp_path / "run")
     first, second = evaluated(run), evaluated(run)
-    assert [kept.folder for kept in evaluations_of(run)] == [second.folder, first.folder]
+    assert [saved.folder for saved in evaluations_of(run)] == [second.folder, first.folder]
     comparison = compare(first, second)
     assert comparison.samples == first.evaluation.samples
     for each in comparison.differences:

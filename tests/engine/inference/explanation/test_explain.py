@@ -46,11 +46,11 @@ def test_explanation_of_every_task(task: str, trained: Callable[[str], Trained],
         size = original.size if task != "custom" else (48, 48)
     for method in get_args(Method):
         found = explained(of, tmp_path / method, image, method=method)
-        (told,) = found.images
-        assert told.maps, told.reason
+        (explained_image,) = found.images
+        assert explained_image.maps, explained_image.reason
         assert found.layer
         assert min(found.grid) >= 4
-        for each in told.maps:
+        for each in explained_image.maps:
             assert each.class_name or each.note
             for file in (each.overlay, each.raw):
                 with Image.open(tmp_path / method / file) as drawn:
@@ -140,8 +140,8 @@ def test_map_covers_the_deciding_region(forker: Forker, tmp_path: Path) -> None:
     pixels[CORNERS["red"]] = COLOURS["red"]
     Image.fromarray(pixels).save(both)
     found = explained(of, tmp_path / "out", image, dataset / "val/red/0.png", both, classes=("blue", "red"))
-    for told, corner in zip(found.images, CORNERS, strict=False):
-        maps = {each.class_name: each for each in told.maps}
+    for explained_image, corner in zip(found.images, CORNERS, strict=False):
+        maps = {each.class_name: each for each in explained_image.maps}
         heat = grey(tmp_path / "out" / maps[corner].raw)
         assert mass_in(heat, corner) > 0.9, (corner, mass_in(heat, corner))
         assert maps[corner].score is not None

@@ -64,21 +64,21 @@ def test_continuation_loses_and_repeats_no_row(trained: Callable[[str], Trained]
     Path(files[7]).write_bytes(b"broken")
     out, disk = tmp_path / "out", tmp_path / "order"
     environment = {"LD_PRELOAD": str(library), "BAD_DISK": str(out), "BAD_DISK_ORDER": str(disk)}
-    words = ("predict", str(trained("classification").run.path), str(tmp_path / "images"), "--checkpoint", "last")
-    words = (*words, "--devices", "cpu", "--batch-size", "2", "--out", str(out))
+    arguments = ("predict", str(trained("classification").run.path), str(tmp_path / "images"), "--checkpoint", "last")
+    arguments = (*arguments, "--devices", "cpu", "--batch-size", "2", "--out", str(out))
 
     def start(**more: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | more
+            command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | more
         )
 
     disk.write_text("slow")
     process = start(**environment)
     wait_until(lambda: lines_of(out) > 20, "some rows", 60)
     disk.write_text("torn")
-    told = process.communicate(timeout=120)[1]
+    output = process.communicate(timeout=120)[1]
     assert process.returncode == 3
-    assert f"The disk of {out} is full. Free some space, then start it again with the same arguments" in told
+    assert f"The disk of {out} is full. Free some space, then start it again with the same arguments" in output
     assert not (out / "predictions.csv").exists()
     torn = lines_of(out)
     assert 20 < torn < 600
@@ -90,9 +90,9 @@ def test_continuation_loses_and_repeats_no_row(trained: Callable[[str], Trained]
     assert torn + 20 < lines_of(out) < 600
 
     process = start()
-    told = process.communicate(timeout=120)[0]
+    output = process.communicate(timeout=120)[0]
     assert process.returncode == 0
-    assert "Skipped" in told
+    assert "Skipped" in output
     assert rows_of(out) == [file for file in files if file != files[7]]
     found = PREDICTED.decode((out / "predictions.json").read_bytes())
     assert (found.samples, found.predicted) == (600, 599)
@@ -114,12 +114,12 @@ def test_continuation_loses_and_repeats_no_row(trained: Callable[[str], Trained]
 def test_many_images_survive_two_kills(trained: Callable[[str], Trained], tmp_path: Path) -> None:
     files = make_images(tmp_path / "images", 100_000)
     out = tmp_path / "out"
-    words = ("predict", str(trained("classification").run.path), str(tmp_path / "images"), "--checkpoint", "last")
-    words = (*words, "--devices", "cpu,cpu", "--batch-size", "32", "--out", str(out))
-    for least in (20_000, 60_000):
-        process = subprocess.Popen(command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        wait_until(lambda least=least: lines_of(out) > least, f"{least} rows", 600)
+    arguments = ("predict", str(trained("classification").run.path), str(tmp_path / "images"), "--checkpoint", "last")
+    arguments = (*arguments, "--devices", "cpu,cpu", "--batch-size", "32", "--out", str(out))
+    for minimum in (20_000, 60_000):
+        process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wait_until(lambda minimum=minimum: lines_of(out) > minimum, f"{minimum} rows", 600)
         kill(process)
-    result = subprocess.run(command(*words), capture_output=True, text=True, check=False)
+    result = subprocess.run(command(*arguments), capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert rows_of(out) == files

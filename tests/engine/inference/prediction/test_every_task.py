@@ -52,12 +52,12 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ordered(trained: Trained, paths: Path, out: Path, **fields: Any) -> Predicted:
     """Make the predictions with two workers."""
-    said: list[Progress] = []
+    reported: list[Progress] = []
     values = {"run": str(trained.run.path), "checkpoint": "last", "devices": ("cpu", "cpu"), "batch_size": 2} | fields
-    path = predict(PredictOrder(paths=(str(paths),), out=str(out), **values), said.append)
+    path = predict(PredictOrder(paths=(str(paths),), out=str(out), **values), reported.append)
     assert path == out / "predictions.json"
     found = PREDICTED.decode(path.read_bytes())
-    assert said[-1].fraction == 1.0
+    assert reported[-1].fraction == 1.0
     return found
 
 
@@ -81,12 +81,14 @@ def test_probabilities_are_written_as_csv(task: str, trained: Make, images: Path
     check_summary(found, images)
     with open(tmp_path / "out" / "predictions.csv", newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
-    for row, shown, told in zip(rows, straight(trained(task), images, found, threshold=0.4), found.rows, strict=True):
-        assert isinstance(shown, Labels)
-        assert row["path"] == told.path
-        assert row["predicted"] == "; ".join(found.classes[number] for number in told.classes)
-        assert told.classes == shown.found[0]
-        assert [float(row[name]) for name in found.classes] == pytest.approx(shown.probabilities.tolist(), abs=2e-6)
+    for row, result, predicted_row in zip(
+        rows, straight(trained(task), images, found, threshold=0.4), found.rows, strict=True
+    ):
+        assert isinstance(result, Labels)
+        assert row["path"] == predicted_row.path
+        assert row["predicted"] == "; ".join(found.classes[number] for number in predicted_row.classes)
+        assert predicted_row.classes == result.found[0]
+        assert [float(row[name]) for name in found.classes] == pytest.approx(result.probabilities.tolist(), abs=2e-6)
     assert sum(found.class_counts) == sum(len(row.classes) for row in found.rows)
 
 
@@ -95,18 +97,18 @@ def test_masks_have_the_runs_classes_and_colors(trained: Make, images: Path, tmp
     found = ordered(of, images, tmp_path / "out", formats=("png", "geotiff"), overlays=True)
     check_summary(found, images)
     assert [entry.colour for entry in found.legend] == ["", "#800000", "#008000"]
-    for row, shown in zip(found.rows, straight(of, images, found), strict=True):
-        assert isinstance(shown, Mask)
+    for row, result in zip(found.rows, straight(of, images, found), strict=True):
+        assert isinstance(result, Mask)
         content = (tmp_path / "out" / row.mask).read_bytes()
-        assert (read_values(content).values == shown.plane).all()
+        assert (read_values(content).values == result.plane).all()
         with Image.open(tmp_path / "out" / row.mask) as mask:
             assert mask.mode == "P"
             assert (np.array(mask.getpalette()).reshape(-1, 3)[:3] == class_colors(3)).all()
         with Image.open(tmp_path / "out" / row.mask.replace(".png", ".tif")) as mask:
-            assert (np.asarray(mask) == shown.plane).all()
+            assert (np.asarray(mask) == result.plane).all()
         with Image.open(tmp_path / "out" / row.overlay) as drawn:
-            assert drawn.size == shown.plane.shape[::-1]
-        assert row.classes == shown.found[0]
+            assert drawn.size == result.plane.shape[::-1]
+        assert row.classes == result.found[0]
 
 
 @pytest.mark.long
@@ -114,12 +116,12 @@ def test_masks_have_the_runs_classes_and_colors(trained: Make, images: Path, tmp
 def test_edges_are_written_as_gray_levels(task: str, trained: Make, images: Path, tmp_path: Path) -> None:
     found = ordered(trained(task), images, tmp_path / "out", overlays=True)
     check_summary(found, images)
-    for row, shown in zip(found.rows, straight(trained(task), images, found), strict=True):
-        assert isinstance(shown, Lines)
+    for row, result in zip(found.rows, straight(trained(task), images, found), strict=True):
+        assert isinstance(result, Lines)
         with Image.open(tmp_path / "out" / row.mask) as mask:
             assert mask.mode == "L"
-            assert np.abs(np.asarray(mask) / 255 - shown.likelihood).max() <= 0.5 / 255 + 1e-5
-        assert row.text == shown.words
+            assert np.abs(np.asarray(mask) / 255 - result.likelihood).max() <= 0.5 / 255 + 1e-5
+        assert row.text == result.words
         assert (tmp_path / "out" / row.overlay).is_file()
 
 
@@ -151,28 +153,28 @@ def test_objects_are_written_as_coco_and_yolo(
             sources = zip(split.files, split.sources, strict=True)
             labels_of |= {Path(path).name: source.labels() for path, source in sources}
     total = 0
-    for number, (row, shown) in enumerate(
+    for number, (row, result) in enumerate(
         zip(found.rows, straight(trained(task), images, found, threshold=0.0), strict=True), 1
     ):
-        assert isinstance(shown, Objects)
-        total += len(shown)
+        assert isinstance(result, Objects)
+        total += len(result)
         annotations = coco.loadAnns(coco.getAnnIds([number]))
-        assert [each["category_id"] - 1 for each in annotations] == shown.numbers.tolist()
-        left, top, right, bottom = shown.boxes.T
+        assert [each["category_id"] - 1 for each in annotations] == result.numbers.tolist()
+        left, top, right, bottom = result.boxes.T
         boxes = np.stack([left, top, right - left, bottom - top], 1)
         assert np.reshape([each["bbox"] for each in annotations], (-1, 4)) == pytest.approx(boxes, abs=2e-3)
-        assert [each["score"] for each in annotations] == pytest.approx(shown.scores.tolist(), abs=1e-5)
-        height, width = shown.size
+        assert [each["score"] for each in annotations] == pytest.approx(result.scores.tolist(), abs=1e-5)
+        height, width = result.size
         if task == "detection":
             read = boxes_of[Path(row.path).name]
             edges = np.reshape([each[:4] for each in read], (-1, 4))
-            assert edges * [width, height, width, height] == pytest.approx(shown.boxes, abs=1e-4)
-            assert [each.label for each in read] == shown.numbers.tolist()
+            assert edges * [width, height, width, height] == pytest.approx(result.boxes, abs=1e-4)
+            assert [each.label for each in read] == result.numbers.tolist()
         else:
             assert all(
-                (coco.annToMask(each) == mask).all() for each, mask in zip(annotations, shown.masks, strict=True)
+                (coco.annToMask(each) == mask).all() for each, mask in zip(annotations, result.masks, strict=True)
             )
-            assert len(labels_of[Path(row.path).name]) == sum(bool(mask.any()) for mask in shown.masks)
+            assert len(labels_of[Path(row.path).name]) == sum(bool(mask.any()) for mask in result.masks)
         assert (out / row.overlay).is_file()
     assert total > 0
     assert sum(found.class_counts) == total

@@ -164,13 +164,13 @@ def test_command_matches_the_python_api(trained: Make, images: Path, tmp_path: P
         "--json",
     )
     assert answer.code == 0, answer.err
-    told = json.loads(answer.out)
-    assert told["predicted"] == 3
-    assert told["files"] == [{"path": "predictions.csv", "format": "csv", "count": 1}]
+    content = json.loads(answer.out)
+    assert content["predicted"] == 3
+    assert content["files"] == [{"path": "predictions.csv", "format": "csv", "count": 1}]
     with open(out / "predictions.csv", newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
-    shown = Run(of.run.path).load("last", "cpu").predict([row["path"] for row in rows])
-    for row, one in zip(rows, shown, strict=True):
+    results = Run(of.run.path).load("last", "cpu").predict([row["path"] for row in rows])
+    for row, one in zip(rows, results, strict=True):
         assert isinstance(one, Labels)
         assert row["predicted"] == one.classes[one.found[0][0]]
         assert float(row["probability"]) == pytest.approx(one.found[1][0], abs=2e-6)

@@ -54,15 +54,15 @@ def test_tiles_leave_no_seams(trained: Make, overlap: float) -> None:
         torch.manual_seed(0)
         model = loaded(trained("segmentation"), nn.Conv2d(3, 3, 1))
     image = noise(150, 117)
-    (whole,) = model.predict([image], tile=32, overlap=overlap)
-    assert isinstance(whole, Mask)
+    (complete,) = model.predict([image], tile=32, overlap=overlap)
+    assert isinstance(complete, Mask)
     inputs = (
         torch.from_numpy(image).permute(2, 0, 1) / 255 - torch.tensor(model.preprocessing.mean)[:, None, None]
     ) / (torch.tensor(model.preprocessing.std)[:, None, None])
     likely, classes = model.module(inputs).softmax(0).max(0)
-    assert np.abs(whole.probability - likely.numpy()).max() < 1e-5
+    assert np.abs(complete.probability - likely.numpy()).max() < 1e-5
     sure = likely.numpy() > 0.51
-    assert (whole.plane == classes.numpy())[sure].all()
+    assert (complete.plane == classes.numpy())[sure].all()
     assert sure.mean() > 0.4
 
 
@@ -130,11 +130,11 @@ def test_map_keeps_georeference_and_no_data(trained: Make, tmp_path: Path) -> No
                 assert first.tags[code].value == second.tags[code].value
                 assert first.tags[code].dtype == second.tags[code].dtype
         plane = second.asarray()
-    (shown,) = Run(of.run.path).load("last", "cpu").predict([pixels], tile=32)
-    assert isinstance(shown, Mask)
+    (prediction,) = Run(of.run.path).load("last", "cpu").predict([pixels], tile=32)
+    assert isinstance(prediction, Mask)
     assert (plane[:40, :50] == NO_CLASS).all()
-    shown.plane[:40, :50] = NO_CLASS
-    assert (plane == shown.plane).all()
+    prediction.plane[:40, :50] = NO_CLASS
+    assert (plane == prediction.plane).all()
     rasterio = pytest.importorskip("rasterio")
     with rasterio.open(source) as before, rasterio.open(target) as after:
         assert before.crs == after.crs
@@ -155,10 +155,18 @@ def test_huge_map_needs_less_than_two_gib(trained: Make, tmp_path: Path) -> None
     tifffile.imwrite(
         source, tiles, shape=(side, side, 3), dtype=np.uint8, photometric="rgb", tile=(256, 256), compression="zlib"
     )
-    words = ["predict", str(trained("segmentation").run.path), str(source), "--checkpoint", "last", "--devices", "cpu"]
-    words += ["--tile", "512", "--batch-size", "16", "--out", str(tmp_path / "out"), "--format", "geotiff"]
+    arguments = [
+        "predict",
+        str(trained("segmentation").run.path),
+        str(source),
+        "--checkpoint",
+        "last",
+        "--devices",
+        "cpu",
+    ]
+    arguments += ["--tile", "512", "--batch-size", "16", "--out", str(tmp_path / "out"), "--format", "geotiff"]
     before = getrusage(RUSAGE_CHILDREN).ru_maxrss
-    result = subprocess.run(command(*words), capture_output=True, text=True, check=False)
+    result = subprocess.run(command(*arguments), capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     peak = getrusage(RUSAGE_CHILDREN).ru_maxrss / 1024
     assert before / 1024 < 2048

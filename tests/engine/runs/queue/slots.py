@@ -10,11 +10,15 @@ from engine.contract.job import Job
 from engine.runs.folder import RunFolder
 from engine.runs.queue import QueueSlot, Ticket, waiting
 
+OPEN: list[QueueSlot] = []
+"""Slots that a test must close."""
+
 
 def make_slot(name: str, *devices: str, **fields: object) -> QueueSlot:
     """Make the slot of a run of that id, which needs `devices` ("x" by default)."""
     job = Job.from_fields(devices=devices or ("x",), **fields)  # type: ignore[arg-type]
-    return QueueSlot(RunFolder(Path("/runs") / name), job)
+    OPEN.append(QueueSlot(RunFolder(Path("/runs") / name), job))
+    return OPEN[-1]
 
 
 def queued() -> dict[str, tuple[str, ...]]:

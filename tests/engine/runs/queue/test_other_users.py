@@ -108,7 +108,7 @@ def test_slot_in_container_waits_for_all_outside_processes(slot: QueueSlot) -> N
 
 
 @pytest.mark.parametrize(
-    ("snapshot", "words"),
+    ("snapshot", "text"),
     [
         (lambda: None, "Who uses GPU-0 can't be determined."),
         (lambda: gpu_0(ADAS, time=time.time() - 60), "Who uses GPU-0 can't be determined."),
@@ -126,15 +126,15 @@ def test_slot_in_container_waits_for_all_outside_processes(slot: QueueSlot) -> N
     ids=["no snapshot", "an old one", "NVML hangs", "GPU missing", "no processes", "no memory"],
 )
 def test_slot_starts_after_timeout_with_unknown_users(
-    slot: QueueSlot, snapshot: Any, words: str, monkeypatch: pytest.MonkeyPatch
+    slot: QueueSlot, snapshot: Any, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert slot.poll(snapshot()) == Waiting(position=1, others=(words,))
+    assert slot.poll(snapshot()) == Waiting(position=1, others=(text,))
     assert slot.poll(snapshot()) is None
     assert not slot.has_devices
     monkeypatch.setattr(slot_module, "UNKNOWN_USERS_TIMEOUT_S", 0.0)
     slot.poll(snapshot())
     assert slot.has_devices
-    assert slot.warning == f"{words} The run starts without waiting for other users."
+    assert slot.warning == f"{text} The run starts without waiting for other users."
 
 
 def test_slot_keeps_position_while_it_waits_for_others(slot: QueueSlot) -> None:

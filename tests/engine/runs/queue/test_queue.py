@@ -26,7 +26,7 @@ from engine.runs.queue import CannotQueue, QueueSlot, hold, holders, move, relea
 from engine.runs.queue.tickets import locked_queue, queue_folder
 from engine.runs.searches import save_trial
 from engine.system import file_locks, paths
-from tests.engine.runs.queue.slots import make_slot, queued, ticket_of
+from tests.engine.runs.queue.slots import OPEN, make_slot, queued, ticket_of
 
 ROOT = Path(__file__).parents[4]
 
@@ -42,6 +42,14 @@ def run_script(script: str, *arguments: str) -> list[int]:
     )
     assert done.returncode == 0, done.stderr
     return list(map(int, done.stdout.split()))
+
+
+@pytest.fixture(autouse=True)
+def closed_slots() -> Iterator[None]:
+    """Close the slots that a test has made."""
+    yield
+    while OPEN:
+        OPEN.pop().close()
 
 
 def poll_all(*slots: QueueSlot) -> None:
@@ -74,7 +82,8 @@ def test_trials_of_one_search_share_cpu_but_no_gpu(tmp_path: Path) -> None:
         run = RunFolder(tmp_path / name)
         run.path.mkdir()
         save_trial(run, Trial(search=search, number=0, params={}, seed=0))
-        return QueueSlot(run, Job.from_fields(devices=devices))
+        OPEN.append(QueueSlot(run, Job.from_fields(devices=devices)))
+        return OPEN[-1]
 
     slots = [
         trial_slot("a", "one", "cpu"),
@@ -87,19 +96,6 @@ def test_trials_of_one_search_share_cpu_but_no_gpu(tmp_path: Path) -> None:
     poll_all(*slots)
     assert [slot.has_devices for slot in slots] == [True, True, False, False, True, False]
     assert queued() == {"c": ("a", "b"), "d": ("a", "b", "c"), "f": ("e",)}
-    for slot in slots:
-        slot.close()
-
-
-def test_slot_takes_free_devices_at_first_poll() -> None:
-    slot = make_slot("one", "x", "x", "y")
-    assert not slot.has_devices
-    assert slot.poll() is None
-    assert slot.has_devices
-    assert holders() == {"x": ("one",), "y": ("one",)}
-    assert waiting() == []
-    slot.close()
-    assert holders() == {}
 
 
 def test_slot_waits_until_device_is_released() -> None:
@@ -112,31 +108,6 @@ def test_slot_waits_until_device_is_released() -> None:
     assert second.poll() is None
     assert second.has_devices
     assert holders() == {"x": ("second",)}
-    second.close()
-
-
-def test_slots_of_other_devices_do_not_wait() -> None:
-    slots = [make_slot("one", "x"), make_slot("two", "y"), make_slot("three", "cpu")]
-    poll_all(*slots)
-    assert all(slot.has_devices for slot in slots)
-    for slot in slots:
-        slot.close()
-
-
-def test_waiting_slot_keeps_position_for_all_its_devices() -> None:
-    first, both, behind = make_slot("first", "1"), make_slot("both", "0", "1"), make_slot("behind", "0")
-    poll_all(first, both)
-    assert behind.poll() == Waiting(position=2, behind=("both",))
-    first.close()
-    behind.poll()
-    assert not behind.has_devices
-    both.poll()
-    assert both.has_devices
-    assert behind.poll() == Waiting(position=1, behind=("both",))
-    both.close()
-    behind.poll()
-    assert behind.has_devices
-    behind.close()
 
 
 def test_slot_that_starts_at_once_shares_device() -> None:
@@ -151,7 +122,6 @@ def test_slot_that_starts_at_once_shares_device() -> None:
     at_once.close()
     after.poll()
     assert after.has_devices
-    after.close()
 
 
 def test_move_changes_order() -> None:
@@ -170,8 +140,6 @@ def test_move_changes_order() -> None:
     slots["first"].close()
     poll_all(*(slots[name] for name in ("a", "b", "c")))
     assert [name for name, slot in slots.items() if slot.has_devices and name != "first"] == ["b"]
-    for slot in slots.values():
-        slot.close()
 
 
 def test_held_slot_is_passed_and_keeps_position() -> None:
@@ -193,7 +161,6 @@ def test_held_slot_is_passed_and_keeps_position() -> None:
     assert held.has_devices
     assert not hold("held")  # it has its devices
     assert not release("nobody")
-    held.close()
 
 
 def test_ticket_describes_run() -> None:
@@ -204,8 +171,6 @@ def test_ticket_describes_run() -> None:
     assert (found.run_id, found.folder, found.devices, found.position) == ("second", "/runs/second", ("cpu",), 1)
     assert found.pid == os.getpid()
     assert before <= found.since <= time.time()
-    for slot in slots:
-        slot.close()
 
 
 # Killed processes
@@ -224,7 +189,6 @@ def test_killed_process_leaves_queue(state: str) -> None:
     keeper.close()
     behind.poll()
     assert behind.has_devices
-    behind.close()
 
 
 def test_worker_of_killed_supervisor_holds_no_devices() -> None:
@@ -241,15 +205,15 @@ def test_worker_of_killed_supervisor_holds_no_devices() -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "every", "least"),
+    ("event", "every", "minimum"),
     [
         ("line", "37", 20),
         pytest.param("opcode", "3", 1000, marks=[pytest.mark.long, pytest.mark.faults, pytest.mark.timeout(900)]),
     ],
 )
-def test_process_killed_anywhere_leaves_queue(event: str, every: str, least: int) -> None:
+def test_process_killed_anywhere_leaves_queue(event: str, every: str, minimum: int) -> None:
     (killed,) = run_script("kill_anywhere", event, every)
-    assert killed > least
+    assert killed > minimum
 
 
 @pytest.mark.parametrize(
@@ -295,8 +259,6 @@ def test_lost_order_starts_nobody_before_all_have_entered(content: bytes | None)
     assert list(queued()) == ["second", "third"]
     poll_all(*slots[1:])
     assert (slots[1].has_devices, slots[2].has_devices) == (True, False)
-    for slot in slots:
-        slot.close()
 
 
 def test_invalid_tickets_are_removed(tmp_path: Path) -> None:
@@ -314,7 +276,6 @@ def test_invalid_tickets_are_removed(tmp_path: Path) -> None:
     assert holders() == {"x": ("one",)}
     assert {path.name for path in folder.glob("*.ticket")} == {slot.ticket_file.name, "folder.ticket"}
     assert (tmp_path / "target").exists()
-    slot.close()
 
 
 def test_slot_rewrites_damaged_ticket() -> None:
@@ -324,7 +285,6 @@ def test_slot_rewrites_damaged_ticket() -> None:
     assert holders() == {}
     slot.poll()
     assert holders() == {"x": ("one",)}
-    slot.close()
 
 
 def test_queue_is_private_to_user() -> None:
@@ -333,7 +293,6 @@ def test_queue_is_private_to_user() -> None:
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in queue_folder().iterdir()}
     assert stat.S_IMODE(queue_folder().stat().st_mode) == 0o700
     assert (modes["mutex"], modes[slot.ticket_file.name]) == (0o600, 0o600)
-    slot.close()
 
 
 def test_cannot_queue_names_folder_that_is_a_file() -> None:
@@ -351,7 +310,6 @@ def test_blocked_queue_is_retried() -> None:
             pass
     slot.poll()
     assert slot.has_devices
-    slot.close()
 
 
 # Exhausted resources
@@ -375,7 +333,6 @@ def test_missing_descriptors_keep_tickets() -> None:
     with limited(resource.RLIMIT_NOFILE, lowest + 1), pytest.raises(CannotQueue, match="Too many open files"):
         waiting()
     assert holders() == {"x": ("one",)}
-    slot.close()
 
 
 def test_full_disk_leaves_no_partial_ticket() -> None:
@@ -389,8 +346,6 @@ def test_full_disk_leaves_no_partial_ticket() -> None:
     assert list(queue_folder().glob("*.ticket")) == []
     at_once.poll()
     assert holders() == {"x": ("two",)}
-    slot.close()
-    at_once.close()
 
 
 def test_file_system_without_locks_allows_only_start_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

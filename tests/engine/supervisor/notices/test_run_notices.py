@@ -413,9 +413,9 @@ def test_desktop_notifies_with_gdbus(service: subprocess.Popen[str]) -> None:
     text = "“night” is 'off':\n<93 °C> \\ \t \"$HOME\""
     assert desktop.show("gdbus", "--5", text) == ""
     assert service.stdout is not None
-    shown = json.loads(service.stdout.readline())
-    assert (shown["app"], shown["title"]) == ("Footplate", "--5")
-    assert shown["text"] == text.replace("<", "&lt;").replace(">", "&gt;")
+    notification = json.loads(service.stdout.readline())
+    assert (notification["app"], notification["title"]) == ("Footplate", "--5")
+    assert notification["text"] == text.replace("<", "&lt;").replace(">", "&gt;")
 
 
 def test_desktop_reports_a_bus_without_service(service: subprocess.Popen[str]) -> None:
