@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.contract.events import Failed
+from engine.processes.nccl_errors import is_nccl_error, known_error, last_error
 from engine.system.files import read_end
 from engine.system.format import exit_words
 
@@ -37,6 +38,10 @@ def death(rank: int, exit_code: int, log: Path) -> Failed:
     elif -exit_code == getattr(signal, "SIGBUS", 0):
         exit_text += "; a memory-mapped file (the dataset's idx file or the cache) was truncated, or its disk failed"
     tail = log_tail(log)
+    known = known_error(tail) if is_nccl_error(tail) else None
+    if known is not None:
+        cause = f"{known.meaning} Rank {rank} {exit_text}: {last_error(tail)}"
+        return Failed(cause=cause, rank=rank, kind="fault" if known.can_pass else "error")
     end = f" Last lines of {log.name}: {tail}" if tail else f" {log.name} is empty."
     return Failed(cause=f"Rank {rank} {exit_text}.{end}", rank=rank, kind="fault")
 
@@ -52,7 +57,7 @@ def log_tail(log: Path) -> str:
 
 def weight(event: Failed) -> int:
     """Return the weight of a failure that a rank reports: a lost connection mostly follows another's death."""
-    return FOLLOWING if _PEER_LOST.search(event.cause) else LIKELY
+    return FOLLOWING if event.kind == "fault" and _PEER_LOST.search(event.cause) else LIKELY
 
 
 def weight_of_death(event: Failed, exit_code: int) -> int:

@@ -14,6 +14,7 @@ from engine.contract.worker import BY_ENVIRONMENT
 from engine.processes.watchdog import LIMITS, PATIENCE
 from engine.strategies.base import Strategy
 from engine.strategies.collectives import GroupCollectives
+from engine.strategies.link_check import check_links
 
 TIMEOUT = timedelta(seconds=2 * PATIENCE * LIMITS.first_step)
 """Longest wait in a collective. The supervisor ends a run that hangs long before, and names the rank that blocks it."""
@@ -49,6 +50,8 @@ class Distributed(Strategy):
         assert isinstance(group, dist.ProcessGroup)
         self.control = group
         self.collectives = GroupCollectives(group)
+        if on_gpu and self.spec.world_size > 1:
+            check_links(self.spec, self.device, self.collectives)
 
     def mesh(self) -> DeviceMesh:
         """Create the mesh of all ranks, with the dimensions along which there are several.

@@ -13,12 +13,13 @@ from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import DatasetError, UnreadableImage
 from engine.data.decoding.reading import lacks_memory
 from engine.models.base import TaskError
+from engine.processes.nccl_errors import NcclError, is_nccl_error, known_error, last_error
 from engine.strategies.base import StrategyError, worker_device
 from engine.strategies.memory import DoesNotFit, ran_out
 from engine.training.metric_buffer import NotFinite
 
 _LOST_PEER = re.compile(
-    r"connection (closed|reset|refused)|broken pipe|gloo|nccl|socket|timed out waiting|wait timeout", re.I
+    r"connection (closed|reset|refused)|broken pipe|gloo|socket|timed out waiting|wait timeout", re.I
 )
 _FULL_GPU = re.compile(r"GPU (\d+) has a total capacity")
 _FAILED_DEVICE = re.compile(
@@ -27,8 +28,8 @@ _FAILED_DEVICE = re.compile(
     re.I,
 )
 _FAILED_PROGRAM = re.compile(
-    r"device-side assert|no kernel image|invalid device (?:function|ordinal)|invalid (?:argument|configuration)|"
-    r"driver version is insufficient|unsupported toolchain|operation not supported|NCCL_INVALID|invalid usage",
+    r"device-side assert|no kernel image|invalid device function|invalid (?:argument|configuration)|"
+    r"unsupported toolchain|operation not supported",
     re.I,
 )
 """Errors that CUDA also reports, but that the program or the installation causes, not the GPU."""
@@ -74,6 +75,9 @@ def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:
         return "not_finite"
     if isinstance(error, DoesNotFit) or ran_out(error):
         return "out_of_memory"
+    known = _known_error(error)
+    if known is not None:
+        return "fault" if known.can_pass else "error"
     if _device_failed(error) or _peer_lost(error, spec):
         return "fault"
     return "error"
@@ -86,6 +90,7 @@ def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
         return text
     explanation = (
         _out_of_memory(error, spec, where)
+        or _in_nccl(error, where)
         or _without_deterministic_form(text)
         or _in_device(error, spec, where)
         or _in_model_file(error, spec, where)
@@ -126,8 +131,21 @@ def _out_of_memory(error: BaseException, spec: WorkerSpec, where: str) -> str:
     )
 
 
+def _known_error(error: BaseException) -> NcclError | None:
+    return known_error(str(error)) if isinstance(error, RuntimeError) else None
+
+
+def _in_nccl(error: BaseException, where: str) -> str:
+    text = str(error)
+    if not isinstance(error, RuntimeError) or not (is_nccl_error(text) or known_error(text)):
+        return ""
+    known = known_error(text)
+    report = f"The error {where}: {last_error(text)}"
+    return f"{known.meaning} {report}" if known is not None else f"GPUs failed to communicate. {report}"
+
+
 def _in_device(error: BaseException, spec: WorkerSpec, where: str) -> str:
-    if not _device_failed(error) or "nccl" in str(error).lower():
+    if not _device_failed(error):
         return ""
     device = _device(spec)
     return (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -43,8 +44,10 @@ def start(cuda_forker: Forker, tmp_path: Path) -> Iterator[Callable[..., WorkerG
     """Return a function that starts a job's workers on a machine; they are ended with the test."""
     groups: list[WorkerGroup] = []
 
-    def start_workers(machine: CudaMachine, job: Job, **options: Any) -> WorkerGroup:
-        environment = machine.environment | {"CUDA_VISIBLE_DEVICES": ",".join(job.parallel.devices)}
+    def start_workers(
+        machine: CudaMachine, job: Job, variables: Mapping[str, str] = MappingProxyType({}), **options: Any
+    ) -> WorkerGroup:
+        environment = machine.environment | {"CUDA_VISIBLE_DEVICES": ",".join(job.parallel.devices), **variables}
         folder = tmp_path / f"run-{len(groups)}"
         groups.append(WorkerGroup(cuda_forker, job, folder, environment=environment, every_step=True, **options))
         return groups[-1]

@@ -43,6 +43,15 @@ def test_rank_with_a_hung_gpu_is_reported(machine: Machine, job: Make, start: St
     assert heartbeat.thread_state == "waiting", heartbeat
 
 
+def test_gpus_that_cannot_exchange_data_are_named(machine: Machine, job: Make, start: Start) -> None:
+    host = machine(2)
+    group = start(host, job(host, strategy="ddp"), variables={"FOOTPLATE_NCCL_BROKEN": "1"})
+    assert group.finish() == [1, 1]
+    failures = group.of(Failed)
+    assert [failed.kind for failed in failures] == ["error", "error"]
+    assert all(uuid in failed.cause for failed in failures for uuid in host.uuids)
+
+
 def test_lost_gpu_is_named(machine: Machine, job: Make, start: Start) -> None:
     host = machine()
     group = start(host, job(host, epochs=1000))

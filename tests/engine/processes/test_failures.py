@@ -13,7 +13,7 @@ from engine.contract.worker import WorkerSpec
 from engine.processes import failures
 from engine.processes.worker_process import worker_environment
 
-LOST_PEER = Failed(cause="Rank 0: Connection closed by peer [127.0.0.1]", rank=0)
+LOST_PEER = Failed(cause="Rank 0: Connection closed by peer [127.0.0.1]", rank=0, kind="fault")
 OUT_OF_MEMORY = Failed(cause="Rank 1: out of memory", rank=1)
 
 

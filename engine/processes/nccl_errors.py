@@ -1,0 +1,116 @@
+"""Errors of NCCL and of machines with several GPUs: what they mean, and whether a restart can help.
+
+Sources: the texts of NCCL's warnings, which torch adds after "Last error:", and NVIDIA's NCCL and fabric manager
+documentation (Troubleshooting).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class NcclError(NamedTuple):
+    """Meaning of an error.
+
+    Attributes:
+        pattern: Part of the error's text.
+        meaning: Cause and remedy, in whole sentences.
+        can_pass: A restart may help.
+        only_nccl: The text means this only in an error of NCCL.
+    """
+
+    pattern: re.Pattern[str]
+    meaning: str
+    can_pass: bool = False
+    only_nccl: bool = True
+
+
+def _error(pattern: str, meaning: str, *, can_pass: bool = False, only_nccl: bool = True) -> NcclError:
+    return NcclError(re.compile(pattern, re.IGNORECASE), meaning, can_pass, only_nccl)
+
+
+ERRORS = (
+    _error(
+        r"shared memory segment|/dev/shm|posix_fallocate",
+        "The shared memory /dev/shm is full or can't be used. Start the container with --shm-size=8g or --ipc=host, or "
+        "set NCCL_SHM_DISABLE=1.",
+    ),
+    _error(
+        r"peer access is not supported|peer mapping resources|cuda failure 217|cudaIpcOpenMemHandle|p2p.*failed",
+        "Two of the GPUs can't access each other's memory. Set NCCL_P2P_DISABLE=1 in the environment of Footplate, or turn "
+        "the IOMMU or PCIe's ACS off in the BIOS.",
+    ),
+    _error(
+        r"duplicate GPU detected",
+        "Two ranks use the same GPU. Choose each GPU once, and no two MIG instances of one GPU.",
+    ),
+    _error(
+        r"no socket interface found|no interface found|no usable.*interface",
+        "The network interface for NCCL does not exist. Set NCCL_SOCKET_IFNAME to the one that connects the machines, or "
+        "remove the variable.",
+    ),
+    _error(
+        r"error 802|system not yet initialized|fabric ?manager|nvswitch|nvls.*fail|multicast.*fail",
+        "The GPUs are connected by NVSwitch, and its fabric manager does not run, or is of another version than the "
+        "driver. Run `sudo systemctl start nvidia-fabricmanager`, then train again.",
+        only_nccl=False,
+    ),
+    _error(
+        r"ibv_\w+|NET/IB|/dev/infiniband|GID index",
+        "InfiniBand or RoCE does not work here. Check `ibstat` and the limit of locked memory (`ulimit -l`), or set "
+        "NCCL_IB_DISABLE=1 on all machines.",
+    ),
+    _error(
+        r"too many open files",
+        "A process may not open enough files. Raise the limit with `ulimit -n 65536` before you start Footplate.",
+    ),
+    _error(
+        r"driver version is insufficient|error 803|unsupported display driver",
+        "The GPU driver is too old, or was updated without a restart of the machine. Restart it, or install a newer driver.",
+        only_nccl=False,
+    ),
+    _error(
+        r"mismatched.*version|version mismatch|NCCL version .* does not match",
+        "The machines have different versions of NCCL. Install the same version of torch on all of them.",
+    ),
+    _error(
+        r"invalid device ordinal",
+        "A GPU of the run is missing: it has failed or was removed. Check `nvidia-smi` and the system log for Xid "
+        "messages, then restart the machine or choose other GPUs.",
+        only_nccl=False,
+    ),
+    _error(r"invalid usage|ncclInvalidUsage|ncclInvalidArgument", "Footplate or the model has called NCCL wrongly."),
+    _error(
+        r"watchdog caught collective operation timeout|collective operation timeout",
+        "The ranks have waited too long for each other, since one of them hangs.",
+        can_pass=True,
+    ),
+    _error(
+        r"ncclRemoteError|remote process exited|connection (closed|reset|refused)|connect to .* failed|broken pipe|"
+        r"socketProgress|no route to host|timed out",
+        "Lost the connection to another worker, which has ended, or the network is down.",
+        can_pass=True,
+    ),
+)
+"""Known errors; the first one that fits is the error."""
+
+_LAST = re.compile(r"Last error:\s*(.+)", re.IGNORECASE | re.DOTALL)
+
+
+def known_error(text: str) -> NcclError | None:
+    """Return the meaning of an error with this text; None if it is of another kind."""
+    is_nccl = is_nccl_error(text)
+    return next((each for each in ERRORS if (is_nccl or not each.only_nccl) and each.pattern.search(text)), None)
+
+
+def is_nccl_error(text: str) -> bool:
+    """Return True for an error that NCCL, or torch's watchdog over it, has raised."""
+    return "nccl" in text.lower()
+
+
+def last_error(text: str) -> str:
+    """Return NCCL's own account of an error, which torch puts at the end of its text, or else the first line."""
+    found = _LAST.search(text)
+    lines = (found[1] if found and found[1].strip() else text).strip().splitlines()
+    return lines[0].strip() if lines else "no further details"

@@ -1,0 +1,106 @@
+"""Test of the connection between every two GPUs, before the first step."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from engine.contract.devices import host_of
+from engine.contract.worker import WorkerSpec
+from engine.strategies.base import StrategyError
+from engine.strategies.collectives import Collectives
+
+TIMEOUT_S = 5.0
+"""Seconds within which two GPUs must have exchanged `EXCHANGED_BYTES`, after both are ready."""
+EXCHANGED_BYTES = 1 << 20
+MIN_SHARED_MEMORY_BYTES = 128 << 20
+"""Size of /dev/shm from which several GPUs have room for their messages; Docker's default is half of it."""
+_SHARED_MEMORY = Path("/dev/shm")
+
+
+def check_links(spec: WorkerSpec, device: torch.device, collectives: Collectives) -> None:
+    """Let every two ranks exchange some data. All ranks call it together, after the process group is initialized.
+
+    Raises StrategyError on all ranks, with the two GPUs, the likely cause and the remedy, or the error of this rank.
+    """
+    group = dist.new_group()
+    assert isinstance(group, dist.ProcessGroup)
+    for pairs in rounds(spec.world_size):
+        peer = next((first + second - spec.rank for first, second in pairs if spec.rank in (first, second)), None)
+        collectives.all_reduce_max((0,))  # the clock starts once both are ready
+        problem, error = "", None
+        if peer is not None:
+            try:
+                problem = _exchange(spec.rank, peer, device, group)
+            except RuntimeError as caught:
+                problem, error = "NCCL failed", caught
+        problems = collectives.all_gather_objects(problem)
+        if error is not None:
+            raise error
+        for first, second in pairs:
+            found = problems[first] or problems[second]
+            if found:
+                raise StrategyError(describe(spec, first, second, found))
+    dist.destroy_process_group(group)
+
+
+def rounds(world_size: int) -> list[list[tuple[int, int]]]:
+    """Return rounds of pairs, so that every two ranks are paired once, and every rank at most once in a round."""
+    count = world_size + world_size % 2
+    turns = count - 1
+    every = [
+        [(turns, start), *(((start + step) % turns, (start - step) % turns) for step in range(1, count // 2))]
+        for start in range(turns)
+    ]
+    return [sorted(tuple(sorted(pair)) for pair in pairs if max(pair) < world_size) for pairs in every]  # type: ignore[misc]
+
+
+def _exchange(rank: int, peer: int, device: torch.device, group: dist.ProcessGroup) -> str:
+    """Exchange data with `peer`; return what went wrong, "" if nothing did."""
+    sent = torch.full((EXCHANGED_BYTES,), rank, dtype=torch.uint8).to(device)
+    received = torch.full((EXCHANGED_BYTES,), 255, dtype=torch.uint8).to(device)
+    works = dist.batch_isend_irecv(
+        [dist.P2POp(dist.isend, sent, peer, group), dist.P2POp(dist.irecv, received, peer, group)]
+    )
+    deadline = time.monotonic() + TIMEOUT_S
+    while not all(work.is_completed() for work in works):
+        if time.monotonic() > deadline:
+            return f"nothing has arrived within {TIMEOUT_S:.0f} s"
+        time.sleep(0.001)
+    return "" if bool((received.cpu() == peer).all()) else "data has arrived changed"
+
+
+def describe(spec: WorkerSpec, first: int, second: int, problem: str) -> str:
+    """Return the sentence on two ranks whose GPUs can't exchange data, with likely cause and remedy."""
+    devices = spec.devices
+    pair = f"GPU {first} ({devices[first]}) and GPU {second} ({devices[second]}) of the run"
+    return f"{pair} can't exchange data: {problem}. {_remedy(spec, [devices[first], devices[second]])}"
+
+
+def _remedy(spec: WorkerSpec, pair: Sequence[str]) -> str:
+    if host_of(pair[0]) != host_of(pair[1]):
+        return (
+            "A firewall between the two machines may block some TCP ports: allow all of them. If only one of the machines "
+            "has InfiniBand, set NCCL_IB_DISABLE=1 on all of them."
+        )
+    if _SHARED_MEMORY.exists() and shutil.disk_usage(_SHARED_MEMORY).total < MIN_SHARED_MEMORY_BYTES:
+        return "The shared memory /dev/shm is too small for several GPUs. Start the container with --shm-size=8g or --ipc=host."
+    local = [spec.local_devices.index(device.rpartition(":")[2]) for device in pair if device in spec.devices]
+    is_peer = len(local) == 2 and max(local) < torch.cuda.device_count() and torch.cuda.can_device_access_peer(*local)
+    if is_peer and os.environ.get("NCCL_P2P_DISABLE") != "1":
+        return (
+            "Direct copies between GPUs are often broken by the IOMMU or PCIe's ACS. To continue without direct copies, "
+            "start Footplate with NCCL_P2P_DISABLE=1 in its environment. To repair them, turn the IOMMU or ACS off in the "
+            "BIOS (NVIDIA's NCCL documentation, Troubleshooting)."
+        )
+    return (
+        "On a machine with NVSwitch, start the fabric manager: `sudo systemctl start nvidia-fabricmanager`. Otherwise check "
+        "the system log for Xid messages. To continue, start Footplate with NCCL_P2P_DISABLE=1 and NCCL_SHM_DISABLE=1 in "
+        "its environment, or leave out one of the two GPUs."
+    )

@@ -1,0 +1,48 @@
+"""Test of the connections between GPUs."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.contract.job import Job
+from engine.contract.worker import WorkerSpec
+from engine.strategies import link_check
+from engine.strategies.link_check import describe, rounds
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4, 7, 8, 16])
+def test_rounds_pair_every_two_ranks_once(world_size: int) -> None:
+    pairs = [pair for each in rounds(world_size) for pair in each]
+    assert sorted(pairs) == list(combinations(range(world_size), 2))
+    for each in rounds(world_size):
+        ranks = [rank for pair in each for rank in pair]
+        assert len(ranks) == len(set(ranks))
+
+
+@pytest.mark.parametrize(
+    ("devices", "shared_memory", "is_peer", "remedy"),
+    [
+        (("GPU-a", "GPU-b"), 64 << 20, True, "--shm-size"),
+        (("GPU-a", "GPU-b"), 8 << 30, True, "NCCL_P2P_DISABLE=1"),
+        (("GPU-a", "GPU-b"), 8 << 30, False, "nvidia-fabricmanager"),
+        (("GPU-a", "other:GPU-b"), 64 << 20, True, "firewall"),
+        (("one:GPU-a", "one:GPU-b"), 8 << 30, True, "NCCL_P2P_DISABLE=1"),
+    ],
+)
+def test_failed_exchange_names_gpus_and_remedy(
+    monkeypatch: pytest.MonkeyPatch, devices: tuple[str, str], shared_memory: int, is_peer: bool, remedy: str
+) -> None:
+    usage = type("Usage", (), {"total": shared_memory})
+    monkeypatch.setattr(link_check.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(link_check, "_SHARED_MEMORY", Path("/"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda *_: is_peer)
+    job = Job.from_fields(devices=devices, strategy="ddp")
+    spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=2, devices=devices, rendezvous="", threads=1)
+    text = describe(spec, 0, 1, "nothing has arrived")
+    assert remedy in text
+    assert all(device in text for device in devices)
