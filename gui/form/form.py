@@ -33,7 +33,7 @@ from gui.form.followers import FormatChoice, ModelFollower, TaskDetection
 from gui.form.inspection import Inspection
 from gui.form.option_rows import PREFIX, OptionRows
 from gui.form.recipes import RecipeFollower
-from gui.form.submit import LabelCheck, Submission, SubmitBar, queue_message
+from gui.form.submit import JobSignals, LabelCheck, Submission, SubmitBar, queue_message
 from gui.form.validator import JobValidator
 from gui.sources.resume_fork import Prefill
 from gui.style import theme
@@ -70,29 +70,15 @@ _MAX_MIN_WIDTH = 500
 _LOCKED_WHEN_RESUMING = tr("Can't be changed when resuming. Fork the run to change it.")
 
 
-class JobForm(QWidget):
+class JobForm(JobSignals):
     """Fields of one job: the user's new job, or a job prefilled from another run.
 
     The submit bar shows the state of the form while the form is current (see `set_current`).
 
-    Signals:
-        changed(): The job or its problems changed.
-        train_requested(Job), resume_requested(RunFolder, dict), labels_requested(): See `Submission`.
-        folder_chosen(Job | None): Inspect the dataset folder of this job, or cancel the inspection.
-        user_edited(): The user edits the job and may start a run soon.
-        cut_requested(): Show the page of the model's cuts.
-        finder_requested(str): Find a value for this field by trials.
+    Signals are those of `JobSignals`, and:
         choice_made(Choice): The user chose a remedy, which sets fields.
     """
 
-    changed = Signal()
-    train_requested = Signal(object)
-    resume_requested = Signal(object, object)
-    labels_requested = Signal()
-    folder_chosen = Signal(object)
-    user_edited = Signal()
-    cut_requested = Signal()
-    finder_requested = Signal(str)
     choice_made = Signal(object)
 
     def __init__(
@@ -363,9 +349,6 @@ class JobForm(QWidget):
         self.inspection.changed.connect(lambda: self.formats.follow(self.inspection.report))
         self.inspection.changed.connect(self.validate)
         self.disk.changed.connect(self._on_disk_changed)
-        self.submission.train_requested.connect(self.train_requested)
-        self.submission.resume_requested.connect(self.resume_requested)
-        self.submission.labels_requested.connect(self.labels_requested)
 
     def _show_prefill(self, prefill: Prefill) -> None:
         self.recipes.paused = True

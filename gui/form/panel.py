@@ -8,15 +8,15 @@ from typing import Any
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
-from PySide6.QtWidgets import QFrame, QLabel, QMessageBox, QPushButton, QStackedWidget, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QMessageBox, QPushButton, QStackedWidget
 
-from engine.contract.dataset import DatasetReport, InspectionProgress
+from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
 from engine.contract.problems import Choice, Problem
 from gui.actions import Actions
 from gui.form.environment import JobEnvironment
 from gui.form.form import JobForm
-from gui.form.submit import LabelCheck, SubmitBar
+from gui.form.submit import JobSignals, LabelCheck, SubmitBar
 from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
 from gui.translation import tr
@@ -24,36 +24,16 @@ from gui.widgets.buttons import styled
 from gui.widgets.labels import IconLabel
 from gui.widgets.layouts import hbox, vbox
 
-_RELAYED = (
-    "changed",
-    "train_requested",
-    "resume_requested",
-    "labels_requested",
-    "folder_chosen",
-    "user_edited",
-    "cut_requested",
-    "finder_requested",
-)
-"""Signals of the forms that the panel passes on."""
 
-
-class JobPanel(QWidget):
+class JobPanel(JobSignals):
     """Stack of the user's form and at most one prefilled form, above the submit bar.
 
-    Signals are those of the current form, and:
+    Signals are those of `JobSignals` of its forms, and:
         inspected(): The findings about the current dataset folder changed.
         gallery_requested(int): Show large examples of the dataset, from this one on.
         devices_requested(tuple): Check these devices in the devices panel.
     """
 
-    changed = Signal()
-    train_requested = Signal(object)
-    resume_requested = Signal(object, object)
-    labels_requested = Signal()
-    folder_chosen = Signal(object)
-    user_edited = Signal()
-    cut_requested = Signal()
-    finder_requested = Signal(str)
     inspected = Signal()
     gallery_requested = Signal(int)
     devices_requested = Signal(object)
@@ -110,10 +90,6 @@ class JobPanel(QWidget):
     def set_report(self, report: DatasetReport | None) -> None:
         """Pass the findings about the dataset folder to the current form."""
         self.form.set_report(report)
-
-    def show_progress(self, progress: InspectionProgress) -> None:
-        """Show the progress of the inspection of the dataset folder."""
-        self.form.card.show_progress(progress.done, progress.total)
 
     def set_warnings(self, problems: Sequence[Problem]) -> None:
         """Mark fields of the current form with reasons why the job couldn't be tried."""
@@ -197,8 +173,7 @@ class JobPanel(QWidget):
         form.choice_made.connect(self.apply)
         form.inspection.changed.connect(self.inspected)
         form.card.gallery_wanted.connect(self.gallery_requested)
-        for name in _RELAYED:
-            getattr(form, name).connect(getattr(self, name))
+        self.relay(form)
         return form
 
     def _switch(self, form: JobForm) -> None:

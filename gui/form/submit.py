@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 import msgspec
-from PySide6.QtCore import QElapsedTimer, QObject, Qt, Signal
+from PySide6.QtCore import QElapsedTimer, Qt, Signal
 from PySide6.QtWidgets import QApplication, QGridLayout, QLabel, QPushButton, QSizePolicy, QToolButton, QWidget
 
 from engine.contract.dataset import DatasetReport
@@ -125,21 +125,41 @@ class SubmitBar(QWidget):
                 self.train.setFocus()
 
 
-class Submission(QObject):
-    """Start of the job in one form: waits until the job is validated, then requests the run.
+class JobSignals(QWidget):
+    """Signals of a form, and of the panel of all forms.
 
     Signals:
+        changed(): The job or its problems changed.
         train_requested(Job): Start a new run.
         resume_requested(RunFolder, dict): Resume a run with these changes of its job.
         labels_requested(): Show the labels of the dataset before the first training.
+        folder_chosen(Job | None): Inspect the dataset folder of this job, or cancel the inspection.
+        user_edited(): The user edits the job and may start a run soon.
+        cut_requested(): Show the page of the model's cuts.
+        finder_requested(str): Find a value for this field by trials.
     """
 
+    changed = Signal()
     train_requested = Signal(object)
     resume_requested = Signal(object, object)
     labels_requested = Signal()
+    folder_chosen = Signal(object)
+    user_edited = Signal()
+    cut_requested = Signal()
+    finder_requested = Signal(str)
 
-    def __init__(self, label_check: LabelCheck, prefill: Prefill | None, parent: QObject) -> None:
-        super().__init__(parent)
+    def relay(self, form: JobSignals) -> None:
+        """Emit the signals of `form`, too."""
+        for name, signal in vars(JobSignals).items():
+            if isinstance(signal, Signal):
+                getattr(form, name).connect(getattr(self, name))
+
+
+class Submission:
+    """Start of the job in one form: waits until the job is validated, then requests the run by the form's signals."""
+
+    def __init__(self, label_check: LabelCheck, prefill: Prefill | None, form: JobSignals) -> None:
+        self._form = form
         self.is_requested_here = False
         """The run that is being created was requested by this form."""
         self.start_problems: list[Problem] = []
@@ -163,13 +183,13 @@ class Submission(QObject):
         prefill = self._prefill
         run = prefill.run if prefill is not None else None
         if run is None and self._label_check.holds_back(job.data.dataset, report):
-            self.labels_requested.emit()
+            self._form.labels_requested.emit()
             return
         self.is_requested_here = True
         if prefill is not None and run is not None:
-            self.resume_requested.emit(run, prefill.changes(values) | extra)
+            self._form.resume_requested.emit(run, prefill.changes(values) | extra)
         else:
-            self.train_requested.emit(job.with_fields(**extra))
+            self._form.train_requested.emit(job.with_fields(**extra))
 
 
 StepState = Literal["done", "attention", "working"]
