@@ -99,8 +99,7 @@ def main(path: str = "") -> int:
 
     from engine.contract.catalogue import load_catalogue
     from gui import error_log
-    from gui.garbage_collector import GarbageCollector
-    from gui.interruptions import Interruptions
+    from gui.event_loop import GarbageCollector, Interruptions
     from gui.main_window import MainWindow
     from gui.sources.inspector import PluginReader
     from gui.style import theme

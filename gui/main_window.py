@@ -28,9 +28,8 @@ from gui.status_bar import StatusBar
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import styled
-from gui.widgets.layouts import vbox
+from gui.widgets.layouts import PageScroll, vbox
 from gui.widgets.run_drag import is_of_runs
-from gui.widgets.scroll_panel import PageScroll
 from gui.widgets.tab_order import tab
 
 if TYPE_CHECKING:

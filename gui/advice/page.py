@@ -21,8 +21,7 @@ from gui.titles import devices_words, model_title
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.labels import muted_label
-from gui.widgets.layouts import FlowLayout, hbox, vbox
-from gui.widgets.scroll_panel import scroll_panel
+from gui.widgets.layouts import FlowLayout, hbox, scroll_panel, vbox
 
 NOTHING_YET = tr(
     "No advice yet.\n\n"

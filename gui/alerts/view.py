@@ -33,8 +33,7 @@ from gui.widgets.banner import Banner
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.column_model import NOTHING, ColumnModel, Index, apply_table_style
 from gui.widgets.labels import ElidedLabel, heading_label, muted_label
-from gui.widgets.layouts import hbox, vbox
-from gui.widgets.scroll_panel import scroll_panel
+from gui.widgets.layouts import hbox, scroll_panel, vbox
 
 SIDE_BY_SIDE = 980
 """Least width for the rules next to the alerts."""

@@ -13,8 +13,7 @@ from gui.style import theme
 from gui.titles import model_title, strategy_title
 from gui.translation import tr
 from gui.widgets.buttons import tool_button
-from gui.widgets.layouts import FlowLayout, hbox, vbox
-from gui.widgets.scroll_panel import scroll_panel
+from gui.widgets.layouts import FlowLayout, hbox, scroll_panel, vbox
 
 _SWATCH = QSize(22, 10)
 _MAX_LENGTH = 44

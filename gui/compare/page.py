@@ -26,9 +26,8 @@ from gui.translation import tr
 from gui.widgets.curve_controls import CurveControls
 from gui.widgets.file_dialogs import choose_target, timestamped
 from gui.widgets.labels import EmptyState, heading_label, muted_label
-from gui.widgets.layouts import hbox, save_button, vbox
+from gui.widgets.layouts import hbox, save_button, scroll_panel, vbox
 from gui.widgets.run_drag import run_ids_in
-from gui.widgets.scroll_panel import scroll_panel
 from gui.widgets.tab_order import order_tabs
 
 _EMPTY = tr("Nothing to compare yet.\n\nOn the Runs page, select two or more runs and press Compare.")

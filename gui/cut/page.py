@@ -21,8 +21,7 @@ from gui.sources.json_lines import JsonLinesProcess
 from gui.titles import SCHEDULES, model_title, rank_titles, strategy_title
 from gui.translation import tr
 from gui.widgets.labels import EmptyState, ProblemLabel, heading_label, muted_label
-from gui.widgets.layouts import fault_page, lay_out_page, working_page
-from gui.widgets.scroll_panel import scroll_panel
+from gui.widgets.layouts import fault_page, lay_out_page, scroll_panel, working_page
 
 EMPTY = tr(
     "No cut to show yet.\n\n"

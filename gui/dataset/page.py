@@ -26,8 +26,7 @@ from gui.widgets.banner import Banner
 from gui.widgets.buttons import styled
 from gui.widgets.editors import ComboBox
 from gui.widgets.labels import EmptyState, ProblemLabel, WrappingLabel, field_label, muted_label
-from gui.widgets.layouts import hbox, vbox
-from gui.widgets.scroll_panel import scroll_panel
+from gui.widgets.layouts import hbox, scroll_panel, vbox
 
 EMPTY = tr("No dataset to show yet.\n\nChoose a folder in the form to see its images and classes here.")
 SIDE = 144

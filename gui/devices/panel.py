@@ -14,8 +14,7 @@ from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.labels import heading_label, muted_label
-from gui.widgets.layouts import vbox
-from gui.widgets.scroll_panel import scroll_panel
+from gui.widgets.layouts import scroll_panel, vbox
 
 _WIDEST = 390
 """Largest width that the cards claim; beyond, as with texts of twice the size, they scroll sideways."""

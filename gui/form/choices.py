@@ -12,10 +12,9 @@ from engine.contract.idle_fields import DECISIVE, idle_fields
 from engine.contract.job import FIELDS
 from gui.form.editors import ModelPicker
 from gui.form.environment import JobEnvironment
-from gui.form.field_factory import choices_of, metric_choices
+from gui.form.field_factory import OptionRows, choices_of, metric_choices
 from gui.form.field_row import FieldRow
 from gui.form.followers import ModelFollower
-from gui.form.option_rows import OptionRows
 from gui.titles import CHOICES
 from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor

@@ -27,11 +27,10 @@ from gui.form.consent import ConsentBar
 from gui.form.dataset_card import DatasetCard
 from gui.form.editors import CutsEditor
 from gui.form.environment import JobEnvironment, QueuedRuns, devices_text
-from gui.form.field_factory import FINDER_TIPS, FindButton, make_row
+from gui.form.field_factory import FINDER_TIPS, PREFIX, FindButton, OptionRows, make_row
 from gui.form.field_row import LABEL_WIDTH, CollapsibleSection, FieldRow
 from gui.form.followers import FormatChoice, ModelFollower, TaskDetection
 from gui.form.inspection import Inspection
-from gui.form.option_rows import PREFIX, OptionRows
 from gui.form.recipes import RecipeFollower
 from gui.form.submit import JobSignals, LabelCheck, Submission, SubmitBar, queue_message
 from gui.form.validator import JobValidator
@@ -41,8 +40,7 @@ from gui.titles import model_title
 from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor, PathEditor
 from gui.widgets.labels import ProblemLabel
-from gui.widgets.layouts import hbox, vbox
-from gui.widgets.scroll_panel import scroll_panel
+from gui.widgets.layouts import hbox, scroll_panel, vbox
 
 STACKED_FIELDS = ("epochs", "batch_size", "learning_rate")
 """Fields side by side, each below its label."""

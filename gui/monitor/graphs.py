@@ -23,8 +23,7 @@ from gui.sources.devices.history import DeviceHistory
 from gui.sources.settings import Settings
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.layouts import FlowLayout, vbox
-from gui.widgets.scroll_panel import scroll_panel
+from gui.widgets.layouts import FlowLayout, scroll_panel, vbox
 
 FIRST = ("utilization_percent", "sm_active_percent", "memory_used_bytes", "power_w", "temperature_c")
 """Default graphs."""

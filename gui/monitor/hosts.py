@@ -15,8 +15,7 @@ from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.labels import caption, heading_label, muted_label
-from gui.widgets.layouts import hbox, vbox
-from gui.widgets.scroll_panel import scroll_panel
+from gui.widgets.layouts import hbox, scroll_panel, vbox
 
 _HINT = tr(
     "Footplate watches a host by running “footplate gpus --json --watch” on it over ssh, without a password. Enter "

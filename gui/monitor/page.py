@@ -34,8 +34,7 @@ from gui.titles import unread_words
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.file_dialogs import choose_target
-from gui.widgets.layouts import vbox
-from gui.widgets.scroll_panel import FrontStack
+from gui.widgets.layouts import FrontStack, vbox
 
 _NO_GPU = tr("No NVIDIA GPU is installed in this machine.")
 _SEARCHING = tr("Looking for GPUs …")

@@ -19,8 +19,7 @@ from gui.translation import tr
 from gui.widgets.buttons import reset_button, styled
 from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, PathEditor, TextEditor
 from gui.widgets.labels import ProblemLabel, muted_label
-from gui.widgets.layouts import vbox
-from gui.widgets.scroll_panel import scroll_panel
+from gui.widgets.layouts import scroll_panel, vbox
 
 
 class PreferencesDialog(QDialog):

@@ -32,8 +32,7 @@ from gui.translation import tr
 from gui.welcome.page import WelcomePage
 from gui.widgets.buttons import styled
 from gui.widgets.file_dialogs import choose, choose_target
-from gui.widgets.layouts import vbox
-from gui.widgets.scroll_panel import FrontStack
+from gui.widgets.layouts import FrontStack, vbox
 
 _PREPARE_MS = 400
 

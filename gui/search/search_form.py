@@ -26,8 +26,7 @@ from gui.translation import tr
 from gui.widgets import file_dialogs
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.labels import ProblemLabel, muted_label
-from gui.widgets.layouts import hbox, vbox
-from gui.widgets.scroll_panel import scroll_column
+from gui.widgets.layouts import hbox, scroll_column, vbox
 from gui.widgets.tab_order import order_tabs
 
 _MAX_WIDTH = 760

@@ -22,9 +22,8 @@ from gui.translation import tr
 from gui.widgets.banner import Banner, QuestionBar
 from gui.widgets.buttons import styled
 from gui.widgets.labels import muted_label
-from gui.widgets.layouts import FlowLayout, hbox, vbox
+from gui.widgets.layouts import FlowLayout, hbox, scroll_panel, vbox
 from gui.widgets.row_model import Column, RowModel, RowTable
-from gui.widgets.scroll_panel import scroll_panel
 
 STATUS: dict[Status, str] = {
     "running": tr("Running"),

@@ -1,12 +1,19 @@
-"""Child processes that inspect a dataset folder and newly installed plug-ins."""
+"""Inspection of dataset folders, and the images in them."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import QObject
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QObject, QSize, Qt, Signal
+from PySide6.QtGui import QImage, QImageReader
 
 from engine.contract.catalogue import load_catalogue, supplement_file
 from engine.contract.dataset import INSPECTION, InspectionProgress, inspector_options
 from engine.contract.job import Job
+from engine.system.regular_files import UnusableFile, open_regular
+from gui.sources.background import SingleFlight, reraise
 from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.translation import tr
 
@@ -61,3 +68,93 @@ class PluginReader(JsonLinesProcess):
             return None
         load_catalogue.cache_clear()
         return Answer(None)
+
+
+FORMATS = ("bmp", "gif", "jpeg", "jpg", "pbm", "pgm", "png", "ppm", "tif", "tiff", "webp")
+"""Formats that are decoded, whatever the file's name: pixels only, no documents."""
+
+_BATCH = 6
+_CAPACITY = 600
+"""Thumbnails in memory; at 160 pixels they take 60 MiB."""
+
+
+def read_image(file: Path, side: int = 0) -> QImage | str:
+    """Read an image upright, shrunk to `side` pixels unless 0; return a message on failure."""
+    try:
+        with open_regular(file) as stream:
+            content = QByteArray(stream.read())
+    except FileNotFoundError:
+        return f"{file.name} is missing."
+    except OSError as error:
+        return tr("{name} can't be read: {strerror}.").format(name=file.name, strerror=error.strerror)
+    except UnusableFile as error:
+        return f"{file.name} {error.words}."
+    buffer = QBuffer(content)
+    buffer.open(QIODevice.OpenModeFlag.ReadOnly)
+    reader = QImageReader(buffer)
+    reader.setAutoTransform(True)
+    if bytes(reader.format().data()).decode(errors="replace") not in FORMATS:
+        return tr("{name} is not an image that can be shown here.").format(name=file.name)
+    size = reader.size()
+    if side and size.isValid() and max(size.width(), size.height()) > side:
+        reader.setScaledSize(size.scaled(QSize(side, side), Qt.AspectRatioMode.KeepAspectRatio))
+    image = reader.read()
+    return (
+        tr("{name} can't be shown: {errorString}.").format(name=file.name, errorString=reader.errorString())
+        if image.isNull()
+        else image
+    )
+
+
+class Thumbnails(QObject):
+    """Cache of small images, read in batches; the latest requests come first.
+
+    Signals:
+        loaded(): more images are available.
+    """
+
+    loaded = Signal()
+
+    def __init__(self, side: int, parent: QObject | None = None) -> None:
+        """Create an empty cache of images with at most `side` device pixels on their longer side."""
+        super().__init__(parent)
+        self._side = side
+        self._images: dict[Path, QImage] = {}
+        self._requested: dict[Path, None] = {}
+        self._flight = SingleFlight(self, self._next_batch, self._on_read, reraise)
+
+    def image(self, file: Path) -> QImage | None:
+        """Return the thumbnail of `file`, a null image if it can't be shown, None until it has been read."""
+        image = self._images.get(file)
+        if image is None:
+            self._requested.pop(file, None)
+            self._requested[file] = None
+            self._flight.request()
+        return image
+
+    def clear(self) -> None:
+        """Drop all images and requests, since the files may have changed."""
+        self._requested.clear()
+        self._images.clear()
+
+    def close(self) -> None:
+        """Wait for the current batch, at the end of the window."""
+        self._requested.clear()
+        self._flight.finish()
+
+    def _next_batch(self) -> Callable[[], dict[Path, QImage]] | None:
+        files = list(self._requested)[-1 : -_BATCH - 1 : -1]
+        for file in files:
+            del self._requested[file]
+        return partial(self._read, files) if files else None
+
+    def _read(self, files: Sequence[Path]) -> dict[Path, QImage]:
+        read = {file: read_image(file, self._side) for file in files}
+        return {file: QImage() if isinstance(image, str) else image for file, image in read.items()}
+
+    def _on_read(self, images: dict[Path, QImage]) -> None:
+        self._images |= images
+        while len(self._images) > _CAPACITY:
+            del self._images[next(iter(self._images))]
+        self._flight.request()
+        self.loaded.emit()

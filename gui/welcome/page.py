@@ -24,8 +24,7 @@ from gui.sources.background import in_background, reraise
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.labels import IconLabel, caption, heading_label, muted_label
-from gui.widgets.layouts import vbox
-from gui.widgets.scroll_panel import scroll_column
+from gui.widgets.layouts import scroll_column, vbox
 
 _WIDTH = 720
 _BUTTON_HEIGHT = 38

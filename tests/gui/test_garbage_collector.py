@@ -10,7 +10,7 @@ import pytest
 from PySide6.QtCore import QObject, QTimer
 from PySide6.QtWidgets import QApplication
 
-from gui.garbage_collector import GarbageCollector
+from gui.event_loop import GarbageCollector
 
 
 @pytest.fixture

@@ -33,8 +33,7 @@ from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.labels import ElidedLabel, heading_label
-from gui.widgets.layouts import hbox, vbox
-from gui.widgets.scroll_panel import scroll_panel
+from gui.widgets.layouts import hbox, scroll_panel, vbox
 
 _ROW = 26
 

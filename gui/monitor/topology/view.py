@@ -26,8 +26,7 @@ from gui.style import fills, theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.labels import EmptyState, heading_label, muted_label
-from gui.widgets.layouts import hbox, vbox
-from gui.widgets.scroll_panel import scroll_panel
+from gui.widgets.layouts import hbox, scroll_panel, vbox
 
 _Index = QModelIndex | QPersistentModelIndex
 _NOTHING = QModelIndex()

@@ -23,8 +23,7 @@ from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.file_dialogs import choose_target, timestamped
 from gui.widgets.labels import ElidedLabel, EmptyState, field_label
-from gui.widgets.layouts import hbox, save_button, vbox
-from gui.widgets.scroll_panel import scroll_panel
+from gui.widgets.layouts import hbox, save_button, scroll_panel, vbox
 
 
 class ClassesView(QWidget):

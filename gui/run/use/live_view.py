@@ -22,9 +22,9 @@ from engine.system.plain_text import shortened
 from gui.actions import Action, bind
 from gui.format import localised
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, form_grid
+from gui.run.order_pages import InferenceChild, progress_words
 from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.sources.background import in_background
-from gui.sources.inference_child import InferenceChild, progress_words
 from gui.translation import tr
 from gui.widgets.editors import PathEditor
 from gui.widgets.labels import ProblemLabel

@@ -11,11 +11,9 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
 from gui.run.order_pages import FORM, RESULT, OrderPages
-from gui.run.use.convert_form import ConvertForm
-from gui.run.use.convert_result import ConvertResult
+from gui.run.use.convert import ConvertForm, ConvertResult
 from gui.run.use.live_view import LiveView
-from gui.run.use.predict_form import PredictForm
-from gui.run.use.predict_result import PredictResult
+from gui.run.use.predict import PredictForm, PredictResult
 from gui.sources.background import ignore_os_error, in_background
 from gui.translation import tr
 from gui.widgets.layouts import tab_bar, vbox

@@ -8,8 +8,7 @@ from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QApplication, QMenu, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
-from gui.form.recipe_dialog import RecipeDialog
-from gui.form.recipes import RecipeEditor
+from gui.form.recipes import RecipeDialog, RecipeEditor
 from tests.support.widgets import OpenWindow
 
 KEYS_AT_MOST = 60

@@ -15,8 +15,7 @@ from engine.contract.job import FIELDS, Job
 from engine.contract.recipes import load_recipes
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
-from gui.form.recipe_dialog import RecipeDialog
-from gui.form.recipes import RecipeEditor
+from gui.form.recipes import RecipeDialog, RecipeEditor
 from gui.sources.resume_fork import Prefill
 from tests.gui.sources.written_runs import a_run
 

@@ -17,8 +17,8 @@ from gui.run.model.samples.heat_maps import HeatMaps
 from gui.run.model.samples.progress_line import ProgressLine
 from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.sources.background import in_background, reraise
-from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation
+from gui.sources.inspector import read_image
 from gui.translation import tr
 from gui.widgets.buttons import styled, tool_button
 from gui.widgets.labels import ElidedLabel

@@ -20,10 +20,10 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from gui.format import localised
 from gui.run.model.evaluation_format import format_classes
+from gui.run.order_pages import InferenceChild
 from gui.sources.background import describe_error, in_background
-from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation
-from gui.sources.inference_child import InferenceChild
+from gui.sources.inspector import read_image
 from gui.translation import tr
 
 NOT_DRAWN = ("class", "labels")

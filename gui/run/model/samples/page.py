@@ -12,8 +12,20 @@ from PySide6.QtWidgets import QCheckBox, QPushButton, QStackedWidget, QWidget
 from gui.format import counted, localised
 from gui.run.model.samples.detail import SampleDetail
 from gui.run.model.samples.drawings import short_caption
-from gui.run.model.samples.ranking import MAX_SHOWN, SORTS, Choice, Sort, rank_samples, supported_sorts
-from gui.run.model.samples.review import MarkedCsv, ReviewBar, marks_of, read_marks, sample_file, write_marks
+from gui.run.model.samples.review import (
+    MAX_SHOWN,
+    SORTS,
+    Choice,
+    MarkedCsv,
+    ReviewBar,
+    Sort,
+    marks_of,
+    rank_samples,
+    read_marks,
+    sample_file,
+    supported_sorts,
+    write_marks,
+)
 from gui.run.model.samples.wall import SampleWall
 from gui.sources.background import describe_error, in_background, reraise
 from gui.sources.evaluations import NO_CLASS, OpenedEvaluation

@@ -17,11 +17,10 @@ from engine.contract.inference.review import DuplicatePair, LabelIssue, Review, 
 from engine.runs.folder import RunFolder
 from gui.run.model.result import SAMPLES
 from gui.run.model.samples.page import DETAIL, WALL, SamplesPage
-from gui.run.model.samples.ranking import Choice, rank_samples
-from gui.run.model.samples.review import MARKS_FILE
+from gui.run.model.samples.review import MARKS_FILE, Choice, rank_samples
 from gui.run.model.view import ModelView
-from gui.sources.dataset_images import read_image
 from gui.sources.evaluations import OpenedEvaluation, SampleTable
+from gui.sources.inspector import read_image
 from tests.gui.run.model.saved_evaluations import CLASSES, COUNT, save_evaluation
 
 

@@ -1,0 +1,60 @@
+"""Garbage collection and signals of the process, on the GUI thread's event loop."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import socket
+
+from PySide6.QtCore import QObject, QSocketNotifier, QTimer, Signal
+
+_EVERY_MS = 1000
+_FULL_EVERY = 60
+"""Collections of young objects per full one, which takes a tenth of a second with a day of history."""
+
+
+class GarbageCollector(QObject):
+    """Timer that collects on its own thread until it is closed."""
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._count = 0
+        self._timer = QTimer(self, interval=_EVERY_MS)
+        self._timer.timeout.connect(self.collect)
+        self._timer.start()
+        gc.disable()
+
+    def collect(self) -> None:
+        """Collect young objects, and all objects now and then."""
+        self._count += 1
+        gc.collect(2 if self._count % _FULL_EVERY == 0 else 1)
+
+    def close(self) -> None:
+        """Restore Python's own collection."""
+        self._timer.stop()
+        gc.enable()
+
+
+class Interruptions(QObject):
+    """Converter of SIGINT and SIGTERM to a Qt signal, because Python handles signals only while it runs Python code.
+
+    Signals:
+        interrupted(): The process was asked to exit.
+    """
+
+    interrupted = Signal()
+
+    def __init__(self, parent: QObject) -> None:
+        super().__init__(parent)
+        self._read, self._write = socket.socketpair()
+        for end in (self._read, self._write):
+            end.setblocking(False)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda _number, _frame: None)
+        signal.set_wakeup_fd(self._write.fileno())
+        self._notifier = QSocketNotifier(self._read.fileno(), QSocketNotifier.Type.Read, self)
+        self._notifier.activated.connect(self._on_readable)
+
+    def _on_readable(self) -> None:
+        self._read.recv(64)
+        self.interrupted.emit()
