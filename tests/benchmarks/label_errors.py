@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,7 +19,6 @@ from pathlib import Path
 
 from engine.contract.inference.review import decode_review
 from tests.benchmarks.frame import ROOT, where
-from tests.support.flipped_labels import flip_labels
 
 IMAGES = ROOT.parent / "shared/datasets/fashion_mnist_small"
 FIRST = 0.15
@@ -56,6 +57,22 @@ def measure(folder: Path, share: float, folds: int, epochs: int, seed: int) -> t
     listed = [Path(issue.sample.path).name for issue in review.label_issues][: round(FIRST * review.samples)]
     hits = len(wrong.intersection(listed))
     return hits / len(wrong), hits / max(1, len(listed))
+
+
+def flip_labels(source: Path, target: Path, share: float, seed: int) -> set[str]:
+    """Copy SPLIT/CLASS folders to CLASS/SPLIT-NAME, a fraction `share` of them with a wrong label; return their names."""
+    draw = random.Random(seed)
+    classes = sorted({path.name for path in source.glob("*/*") if path.is_dir()})
+    files = [path for name in classes for path in sorted(source.glob(f"*/{name}/*"))]
+    wrong = set(draw.sample(files, round(share * len(files))))
+    for name in classes:
+        (target / name).mkdir(parents=True)
+    for path in files:
+        label = path.parent.name
+        if path in wrong:
+            label = draw.choice([name for name in classes if name != label])
+        shutil.copyfile(path, target / label / f"{path.parent.parent.name}-{path.parent.name}-{path.name}")
+    return {f"{path.parent.parent.name}-{path.parent.name}-{path.name}" for path in wrong}
 
 
 def run(*arguments: str, environment: dict[str, str]) -> bytes:

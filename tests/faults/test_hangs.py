@@ -153,32 +153,18 @@ def test_single_rank_that_stays_stopped_restarts_the_run(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("stopped", ["supervisor", "all processes"])
 def test_stopped_supervisor_reports_no_rank(
-    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted
+    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted, stopped: str
 ) -> None:
     run = start_held(job("ddp", 2), limits=QUICK)
-    supervisor = psutil.Process(run.pid)
-    supervisor.suspend()
-    time.sleep(QUICK.silent + 2)  # nothing may happen in this time
-    supervisor.resume()
-    hold.release()
-    run.completed()
-    assert run.all(Restarting) == run.all(Failed) == run.all(Warned) == []
-    assert_same_end(run.end, uninterrupted(job("ddp", 2)))
-
-
-@pytest.mark.long
-def test_stopped_process_group_continues_silently(
-    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted
-) -> None:
-    run = start_held(job("ddp", 2), limits=QUICK)
-    processes = run.processes()
+    processes = [psutil.Process(run.pid)] if stopped == "supervisor" else run.processes()
     for process in processes:
         process.suspend()
-    hold.release()
     time.sleep(QUICK.silent + 2)  # nothing may happen in this time
     for process in processes:
         process.resume()
+    hold.release()
     run.completed()
     assert run.all(Restarting) == run.all(Failed) == run.all(Warned) == []
     assert_same_end(run.end, uninterrupted(job("ddp", 2)))

@@ -21,7 +21,6 @@ from engine.contract.events import (
 )
 from engine.contract.protocol import Pause
 from engine.runs.queue import holders
-from tests.engine.cli.terminal import footplate
 from tests.engine.supervisor.supervised import wait_until
 from tests.faults.conftest import Make, StartRun, Uninterrupted
 from tests.faults.real_runs import Hold, RealRun, assert_same_end, is_alive, kill
@@ -134,39 +133,6 @@ def test_rank_killed_during_the_final_checkpoint_loses_nothing(
     assert_same_end(run.end, uninterrupted(requested))
 
 
-def test_killed_rank_fails_the_run_without_restarts(job: Make, start_held: StartRun, hold: Hold) -> None:
-    run = start_held(job("ddp", 2, restarts=0))
-    kill(run.workers()[1].pid)
-    finished = run.finished()
-    (failed,) = run.all(Failed)
-    assert (failed.rank, failed.kind) == (1, "fault")
-    assert BY_SIGKILL in failed.cause
-    assert (finished.outcome, finished.cause) == ("failed", failed.cause)
-    assert run.folder.state() == "failed"
-    assert run.all(Restarting) == []
-
-
-@pytest.mark.long
-def test_repeatedly_killed_rank_exhausts_the_restarts(
-    job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted
-) -> None:
-    requested = job("ddp", 2, restarts=2)
-    run = start_held(requested)
-    hold.ask("training")
-    hold.wait_until_reached()
-    killed: set[int] = set()
-    for _ in range(requested.faults.restarts + 1):
-        workers = run.wait_for_workers(2, but=killed)
-        killed |= {worker.pid for worker in workers.values()}
-        kill(workers[1].pid)
-    assert run.finished().outcome == "failed"
-    assert [(event.attempt, event.max_attempts) for event in run.all(Restarting)] == [(1, 2), (2, 2)]
-    (failed,) = run.all(Failed)
-    assert BY_SIGKILL in failed.cause
-    hold.release()
-    assert_resumes_without_loss(run, uninterrupted)
-
-
 @pytest.mark.parametrize("moment", [pytest.param("training", marks=pytest.mark.long), "syncing.last.pt.part"])
 def test_run_killed_while_pausing_resumes(
     job: Make, start_held: StartRun, hold: Hold, uninterrupted: Uninterrupted, moment: str
@@ -201,26 +167,6 @@ def test_only_one_of_two_concurrent_resumes_runs(
     assert [event.n for event in run.logged] == list(range(1, run.last_n + 1))
     assert "is already running in another process" in (run.folder.path / "supervisor.log").read_text()
     assert run.all(Planned, since=before)[0].from_step >= saved
-    assert_same_end(run.end, uninterrupted(job()))
-
-
-@pytest.mark.long
-def test_terminal_resumes_an_interrupted_run(
-    job: Make, start_cold: StartRun, hold: Hold, uninterrupted: Uninterrupted
-) -> None:
-    hold.ask("step5")
-    run = start_cold(job())
-    hold.wait_until_reached()
-    run.wait_for_checkpoint(2)
-    kill(run.pid)
-    run.assert_processes_end()
-    hold.release()
-    before, saved = run.last_n, run.saved
-    answer = footplate("resume", run.folder.run_id)
-    assert answer.code == 0, answer
-    assert str(run.last) in answer.err
-    assert run.all(Planned, since=before)[0].from_step >= saved
-    run.completed(since=before)
     assert_same_end(run.end, uninterrupted(job()))
 
 

@@ -245,21 +245,6 @@ def test_interrupted_run_continues_its_numbering(start: Start) -> None:
     assert supervised.run.state() == "paused"
 
 
-def test_second_supervisor_of_a_run_is_refused(start: Start) -> None:
-    supervised = start("forever")
-    with supervised.connect() as connection:
-        stream = events(connection)
-        next(event for event in stream if isinstance(event, StepMetrics))
-        second = start_supervisor(supervised.run)
-        wait_until(lambda: "already running in another process" in supervised.log, "the refusal")
-        wait_until(lambda: has_exited(second), "the second one to go")
-        connection.send(Stop())
-        list(stream)
-    logged = supervised.wait()
-    assert [event.n for event in logged] == list(range(1, len(logged) + 1))
-    assert len(of_kind(RunStarted, logged)) == 1
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be locked there")
 def test_locked_run_folder_refuses_a_supervisor() -> None:
     import fcntl

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from engine.contract.events import PhaseChanged, StepMetrics
@@ -103,9 +104,7 @@ def preloaded(preloader: Preloader, run: RunFolder) -> RunConnection:
             time.sleep(0.005)
 
 
-def test_preloaded_run_starts_without_imports(
-    preloader: Preloader, images: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_preloaded_run_starts_without_imports(preloader: Preloader, images: Path) -> None:
     for workers in (1, 2):
         run = create_run(job(images, workers=workers))
         with preloaded(preloader, run) as connection:
@@ -118,9 +117,7 @@ def test_preloaded_run_starts_without_imports(
 
 
 @pytest.mark.long
-def test_run_outlives_its_preloader(
-    images: Path,
-) -> None:
+def test_run_outlives_its_preloader(images: Path) -> None:
     preloader = Preloader()
     preloader.start()
     run = create_run(job(images, epochs=LONG))
@@ -147,9 +144,9 @@ def test_run_outlives_its_preloader(
 
 
 def test_run_starts_without_preloader(preloader: Preloader, images: Path) -> None:
-    assert preloader._process is not None
-    preloader._process.kill()
-    preloader._process.wait()
+    (process,) = [child for child in psutil.Process().children() if "--preload" in child.cmdline()]
+    process.kill()
+    wait_until(lambda: has_exited(process.pid), "the preloader to go")
     run = create_run(job(images, epochs=LONG))
     with preloaded(preloader, run) as connection:
         connection.send(Stop())

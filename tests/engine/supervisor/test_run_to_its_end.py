@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import psutil
@@ -102,15 +101,6 @@ def test_stop_ends_every_rank_and_reports_free_devices(start: Start, arguments: 
     assert supervised.process.returncode == 0
     assert supervised.run.state() == "stopped"
     assert not any(worker.is_running() for worker in workers)
-
-
-def test_sigterm_stops_the_run(start: Start) -> None:
-    supervised = start("forever")
-    workers_of(supervised, 1)
-    supervised.process.send_signal(signal.SIGTERM)
-    logged = supervised.wait()
-    assert [event.command for event in logged if isinstance(event, CommandReceived)] == ["SIGTERM"]
-    assert supervised.run.state() == "stopped"
 
 
 def test_worker_that_ignores_sigterm_is_killed(start: Start) -> None:

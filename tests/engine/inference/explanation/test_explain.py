@@ -3,27 +3,54 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from engine.contract.inference.explanation import ExplainOrder, Method
-from engine.inference.explanation.explain import explain
-from engine.inference.trained_model import CannotLoad
+from engine.contract.inference.explanation import (
+    EXPLANATION_FILE,
+    ExplainOrder,
+    Explanation,
+    Method,
+    decode_explanation,
+)
+from engine.contract.worker import WorkerSpec
+from engine.inference.explanation.explain import explain, explain_images
+from engine.inference.trained_model import CannotLoad, load
+from engine.inference.worker import Share
+from engine.training.report import Reporter
 from tests.engine.cli.terminal import footplate
 from tests.support.cases import some
 from tests.support.consent import agreed
-from tests.support.explained import explained
 from tests.support.trained_runs import COUNTING, DATASETS, Trained, train
 from tests.support.worker_group import Forker
 
 CORNERS = {"blue": (slice(21, 31), slice(27, 37)), "red": (slice(1, 11), slice(7, 17))}
 """Positions of the square that defines a class: rows and columns of 32 x 44 px."""
 COLOURS = {"blue": (20, 20, 255), "red": (255, 20, 20)}
+
+
+def explained(of: Trained, out: Path, *images: Path, **values: Any) -> Explanation:
+    """Explain the images by the run's last checkpoint, and write the results into `out`."""
+    out.mkdir(exist_ok=True)
+    order = ExplainOrder(run=str(of.run.path), checkpoint="last", paths=tuple(map(str, images)), out=str(out), **values)
+    worker_end, supervisor_end = socket.socketpair()
+    reporter = Reporter(worker_end, 0, on_end=lambda: None)
+    try:
+        spec = WorkerSpec(
+            run_folder=str(out), job=of.job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1
+        )
+        explain_images(order, load(of.run, "last"), Share(spec, reporter))
+    finally:
+        reporter.close()
+        supervisor_end.close()
+        worker_end.close()
+    return decode_explanation((out / EXPLANATION_FILE).read_bytes())
 
 
 def first_image(folder: Path) -> Path:

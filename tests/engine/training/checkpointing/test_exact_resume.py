@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
-from engine.contract.events import CheckpointSaved, EpochStarted, PhaseChanged, StepMetrics, Validation
+from engine.contract.events import EpochStarted, PhaseChanged, StepMetrics, Validation
 from engine.contract.job import Job
 from engine.contract.protocol import Stop
 from tests.engine.conftest import make_images
@@ -149,36 +147,3 @@ def test_evaluation_preserves_random_state(job: Make, start: Start, model_file: 
     few, many = (start(job(dataset=str(folder), **fields), every_step=True).completed() for folder in folders)
     assert [event.images for event in (*few.of(Validation), *many.of(Validation))] == [9, 9, 27, 27]
     assert few.losses == many.losses
-
-
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize(
-    ("strategy", "cpus", "kills"),
-    [
-        ("single", 1, 3),
-        pytest.param("single", 1, 150, marks=pytest.mark.long),
-        pytest.param("ddp", 2, 50, marks=pytest.mark.long),
-    ],
-)
-def test_resume_is_exact_after_random_kills(job: Make, start: Start, strategy: str, cpus: int, kills: int) -> None:
-    """Kill all workers at random moments by closing their channels: nothing is closed, flushed or removed."""
-    fields = {"strategy": strategy, "cpus": cpus, "epochs": kills, "checkpoint_steps": 1, "optimizer": "adam"}
-    uninterrupted = start(job(**fields), every_step=True).completed(PATIENCE_S)
-    random = Random(kills)
-    last, saved = "", 0
-    for _ in range(kills):
-        group = start(job(**fields, resume_from=last), every_step=True)
-        messages, left = count(1), random.randrange(20)
-        group.read(lambda *_, messages=messages, left=left: next(messages) > left)
-        for channel in group.sockets:
-            channel.shutdown(2)
-        assert group.codes() == [None] * cpus
-        assert all(metrics.loss == uninterrupted.losses[metrics.step - 1] for metrics in group.of(StepMetrics))
-        steps = [event.step for event in group.of(CheckpointSaved) if event.kind == "last"]
-        if steps or (group.folder / "checkpoints/last.pt").exists():
-            last, step = str(group.folder / "checkpoints/last.pt"), group.checkpoint()["step"]
-            assert step >= max(saved, *steps, 0)
-            saved = step
-    rest = start(job(**fields, resume_from=last), every_step=True).completed(PATIENCE_S)
-    assert rest.losses == uninterrupted.losses[saved:]
-    _assert_same_end(rest, uninterrupted)
