@@ -69,6 +69,7 @@ PARTS = (
     Part(
         "speed", "Images/s next to bare steps and other loops: ResNet-50, ViT-B/16", 340, 100, checks=("ResNet-50", "ViT-B/16")
     ),
+    Part("outcome", "Time to an accuracy on synthetic images, next to a tuned plain loop", 120, 40),
     Part("nccl", "Every strategy over NCCL with several ranks, and faults inside NCCL", 360, 150),
     Part("costs", "Cost of profiled steps, checkpoints and the monitor", 240, 60),
     Part("starting", "Time from Train to the first loss", 200, 60),
