@@ -21,11 +21,12 @@ from engine.system.format import counted
 
 _INPUTS = ("dataset", "model", "weights_file")
 """Fields of a job that may contain a path."""
+_EQUAL_PACKAGES = ("torchvision", "timm", "segmentation-models-pytorch", "numpy")
+"""Packages whose versions decide about models and samples, apart from PyTorch."""
 _TITLES = {
     "footplate": "Footplate",
     "python": "Python",
     "torch": "PyTorch",
-    "torchvision": "torchvision",
     "nccl": "NCCL",
 }
 
@@ -84,7 +85,7 @@ def versions() -> dict[str, str]:
     """Return the versions that must be equal on all machines of a run."""
     build = installed_torch()
     found = {"python": ".".join(platform.python_version_tuple()[:2]), "torch": build.version if build else "none"}
-    for package in ("footplate", "torchvision"):
+    for package in ("footplate", *_EQUAL_PACKAGES):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -37,6 +37,12 @@ def add_hosts(parser: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--port", type=int, help=f"the first port for connections between machines; default {FIRST_PORT}"
     )
+    command.add_argument(
+        "--environment",
+        nargs="*",
+        metavar="NAME=VALUE",
+        help="environment variables for Footplate on it, as NCCL_IB_DISABLE=1; none without a value",
+    )
     command.add_argument("--install", metavar="WHEEL", type=Path, help="install Footplate on it from this wheel first")
     command.add_argument("--yes", action="store_true", help="install without asking")
     command.add_argument("--no-check", action="store_true", help="add it without connecting to it")
@@ -86,7 +92,10 @@ def _cells(each: Host) -> tuple[str, ...]:
 
 def _add(options: argparse.Namespace) -> int:
     name = named(options.name)
-    given = {"destination": options.ssh, "folder": options.folder, "address": options.address, "port": options.port}
+    names = {"ssh": "destination"}
+    given = {
+        names.get(each, each): getattr(options, each) for each in ("ssh", "folder", "address", "port", "environment")
+    }
     values = {key: value for key, value in given.items() if value is not None}
     known = next((each for each in read_hosts()[0] if each.name == name), Host(name=name))
     try:

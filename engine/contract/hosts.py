@@ -29,6 +29,7 @@ FIRST_PORT = 29400
 PORTS = 16
 """Number of ports, from a machine's first one, that runs choose from."""
 _ADDRESS = re.compile(r"[0-9A-Fa-f:.]+")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[^\0\r\n]*")
 _FOLDER = re.compile(r"[^\0\r\n]*")
 
 
@@ -41,6 +42,7 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         address: Address that the other machines connect to; "" for the one that ssh connects to.
         gpus: Number of GPUs; None if unknown.
         port: First of `PORTS` ports for rendezvous.
+        environment: Environment variables for Footplate on that machine, as NAME=VALUE.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     address: str = ""
     gpus: int | None = None
     port: Annotated[int, Meta(ge=1024, le=65535 - PORTS)] = FIRST_PORT
+    environment: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -59,10 +62,15 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         """Argument for ssh."""
         return self.destination or self.name
 
+    @property
+    def environment_command(self) -> list[str]:
+        """Beginning of a command that sets the environment variables."""
+        return ["env", *self.environment] if self.environment else []
+
     def command(self, *arguments: str) -> list[str]:
         """Return the command that runs `footplate` on the machine."""
         folder = self.folder.removeprefix("~/").rstrip("/")  # ssh starts in the home folder
-        return [f"{folder}/bin/footplate" if folder else "footplate", *arguments]
+        return [*self.environment_command, f"{folder}/bin/footplate" if folder else "footplate", *arguments]
 
     def problems(self) -> list[Problem]:
         """Return the problems of the user's input."""
@@ -76,6 +84,9 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
             found.append(Problem("address", message, "Give the address of the interface to train over, as 10.0.0.7."))
         if not _FOLDER.fullmatch(self.folder) or (self.folder and not self.folder.startswith(("/", "~/"))):
             found.append(Problem("folder", "The folder must be an absolute path.", "Begin it with / or ~/."))
+        if wrong_ones := [each for each in self.environment if not _VARIABLE.fullmatch(each)]:
+            message = f"“{wrong_ones[0]}” doesn't set an environment variable."
+            found.append(Problem("environment", message, "Write NAME=VALUE, as NCCL_IB_DISABLE=1."))
         return found
 
 

@@ -69,12 +69,13 @@ class NodeOrder(Message, tag="order", kw_only=True, frozen=True):
 class Rendezvous(Message, tag="rendezvous", kw_only=True, frozen=True):
     """Address of the node's network interface, and address and port of the rendezvous.
 
-    The first node gets port 0, and chooses one.
+    The first node gets port 0, and chooses one. `infiniband` is true if all machines have it.
     """
 
     local_address: str
     address: str
     port: int
+    infiniband: bool
 
 
 class WorkerCommand(Message, tag="worker_command", kw_only=True, frozen=True):
@@ -91,6 +92,10 @@ class KeepAlive(Message, tag="keep_alive", frozen=True):
     pass
 
 
+class ShellStarted(Message, tag="shell", frozen=True):
+    """First message from a machine: its shell runs, and starts Python now."""
+
+
 class NodeFacts(Message, tag="facts", kw_only=True, frozen=True):
     """Facts about a node's machine.
 
@@ -105,6 +110,7 @@ class NodeFacts(Message, tag="facts", kw_only=True, frozen=True):
     inputs: dict[str, DatasetDigest]
     address: str = ""
     client_address: str = ""
+    infiniband: bool = False
     time: float
     free_bytes: int
     gpus: tuple[str, ...] = ()
@@ -219,6 +225,7 @@ FromNode = (
     | LogChunk
     | RunLiveness
     | KeepAlive
+    | ShellStarted
 )
 
 TO_NODE = msgspec.json.Decoder(ToNode)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from pathlib import Path
 
 import psutil
 
@@ -45,16 +46,27 @@ def interface_of(address: str) -> str:
     return interfaces[address]
 
 
-def bind_collectives(address: str, *, replace: bool = True) -> None:
-    """Bind gloo and NCCL to the interface that has `address`, by environment variables.
+def has_infiniband() -> bool:
+    """Return True if this machine has InfiniBand or RoCE, which NCCL prefers to the network."""
+    folder = Path("/sys/class/infiniband")
+    return folder.exists() and any(folder.iterdir())
 
-    With `replace=False` the user's own values take precedence. Raises ValueError.
+
+def bind_collectives(address: str, *, infiniband: bool = True) -> None:
+    """Bind gloo and NCCL to the interface that has `address`, unless the user's environment chooses another.
+
+    Without `infiniband`, NCCL doesn't use it: all machines have to use the same kind of connection. Raises ValueError.
     """
     interface = interface_of(address)
-    exact = f"={interface}"  # without "=", NCCL takes every interface whose name begins with it
-    for variable, value in (("GLOO_SOCKET_IFNAME", interface), ("NCCL_SOCKET_IFNAME", exact)):
-        if replace or variable not in os.environ:
-            os.environ[variable] = value
+    defaults = {
+        "GLOO_SOCKET_IFNAME": interface,
+        "NCCL_SOCKET_IFNAME": f"={interface}",  # without "=", NCCL takes every interface whose name begins with it
+        "NCCL_SOCKET_FAMILY": "AF_INET6" if ":" in address else "AF_INET",
+    }
+    if not infiniband:
+        defaults["NCCL_IB_DISABLE"] = "1"
+    for variable, value in defaults.items():
+        os.environ.setdefault(variable, value)
 
 
 def listen(address: str, first: int, attempt: int = 0) -> socket.socket:

@@ -95,7 +95,7 @@ def _serve(
     linux.die_with_parent(os.getppid())
     linux.name_process("footplate-agent")
     try:
-        bind_collectives(meet.local_address)
+        bind_collectives(meet.local_address, infiniband=meet.infiniband)
         result = _Result(codes=_launch(order, meet, listener, node_socket))
     except Exception as error:
         traceback.print_exc()

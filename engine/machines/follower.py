@@ -16,7 +16,6 @@ from contextlib import suppress
 
 from engine.contract.hosts import Host, host
 from engine.contract.nodes import (
-    LOST_S,
     FollowResult,
     FromNode,
     LogChunk,
@@ -28,15 +27,14 @@ from engine.contract.nodes import (
     file_sha256,
 )
 from engine.contract.protocol import ENCODE, Command
-from engine.machines.link import NodeLink
-from engine.machines.nodes import CONNECT_S
+from engine.machines.link import NodeLink, remote_command
 from engine.runs.folder import RunFolder, SupervisorFile, process_start
 from engine.runs.index import mirror_folder, mirrors_of
 from engine.supervisor import endpoint
 from engine.supervisor.event_log import EventLog
 from engine.supervisor.server import Server
 from engine.system import file_locks, linux, paths
-from engine.system.ssh import ssh_command, ssh_exit_reason
+from engine.system.ssh import ssh_exit_reason
 
 _TICK_S = 0.25
 _LOCK_RETRY_S = 1.0
@@ -78,11 +76,8 @@ class Follower:
         if link is None:
             if time.monotonic() > self._retry_at and self._acquire_lock():
                 self._connect()
-        elif not link.has_ended:
-            limit = LOST_S if link.has_answered else CONNECT_S
-            if link.is_silent(limit):
-                title = self._machine.title
-                self._on_away(f"{title} has not responded for {limit:.0f} s: it, or its network, may be down.")
+        elif reason := link.silence_reason(self._machine.title):
+            self._on_away(reason)
 
     def _on_input(self) -> None:
         if not os.read(sys.stdin.fileno(), 4096):
@@ -100,7 +95,7 @@ class Follower:
 
     def _connect(self) -> None:
         name = self._run.run_id if self._run is not None else self._name
-        command = ssh_command(self._machine.reached_by, self._machine.command("node", "--relay", name))
+        command = remote_command(self._machine, "node", "--relay", name)
         folder = paths.private_folder(mirrors_of(self._machine.name))
         try:
             self._link = NodeLink(command, folder / "relay.log", self._selector, self._on_message, self._on_end)

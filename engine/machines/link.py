@@ -6,6 +6,7 @@ import os
 import queue
 import select
 import selectors
+import shlex
 import subprocess
 import sys
 import threading
@@ -17,17 +18,36 @@ from typing import IO
 
 import msgspec
 
-from engine.contract.nodes import FROM_NODE, KEEP_ALIVE_S, SILENCE_S, TO_NODE, FromNode, KeepAlive, ToNode
+from engine.contract.hosts import Host
+from engine.contract.nodes import (
+    FROM_NODE,
+    KEEP_ALIVE_S,
+    LOST_S,
+    SILENCE_S,
+    TO_NODE,
+    FromNode,
+    KeepAlive,
+    ShellStarted,
+    ToNode,
+)
 from engine.contract.protocol import ENCODE, FrameError, Frames
 from engine.system import linux, paths
 from engine.system.files import open_file
-from engine.system.ssh import english_environment
+from engine.system.ssh import english_environment, ssh_command
 
 _CHUNK = 1 << 18
 _KEEP_ALIVE = ENCODE.encode(KeepAlive()) + b"\n"
 _JOIN_S = 1.0
+START_S = 60.0
+"""Seconds in which the shell of a machine starts, and then Python."""
 SHUTDOWN_S = 5.0
 """Seconds in which a machine ends what it has started."""
+
+
+def remote_command(host: Host, *arguments: str) -> list[str]:
+    """Return the command that runs `footplate` on another machine, and reports its shell's start before."""
+    started = shlex.quote(ENCODE.encode(ShellStarted()).decode())
+    return ssh_command(host.reached_by, ["sh", "-c", f"echo {started}; exec {shlex.join(host.command(*arguments))}"])
 
 
 class NodeLink:
@@ -47,6 +67,7 @@ class NodeLink:
         on_end: Callable[[str], None],
     ) -> None:
         self.has_answered = False
+        self._has_shell = command[0] != "ssh"
         self._log = log
         self._selector, self._on_message, self._on_end = selector, on_message, on_end
         self._frames = Frames()
@@ -83,11 +104,24 @@ class NodeLink:
         """Seconds since the last frame that was read."""
         return time.monotonic() - self._received_at
 
-    def is_silent(self, limit_s: float) -> bool:
-        """Return True if nothing has come for `limit_s`, after reading what came while this process was busy."""
+    def silence_reason(self, title: str) -> str:
+        """Return why the machine called `title` counts as lost because of its silence, "" if it does not."""
+        limit_s = LOST_S if self.has_answered else START_S
         if self.silent_s > limit_s:
-            self._receive()
-        return not self.has_ended and self.silent_s > limit_s
+            self._receive()  # what came while this process was busy
+        if self.has_ended or self.silent_s <= limit_s:
+            return ""
+        if self.has_answered:
+            return f"{title} has not responded for {limit_s:.0f} s: it, or its network, may be down."
+        if self._has_shell:
+            return (
+                f"Python has not started on {title} within {limit_s:.0f} s. Move Footplate's virtual environment to a "
+                "local disk if it is on a slow network drive."
+            )
+        return (
+            f"ssh's login or the login shell of {title} has taken more than {limit_s:.0f} s. Shorten the shell's startup "
+            f"files, as .bashrc (conda, pyenv), until `time ssh {title} true` is fast."
+        )
 
     def send(self, message: ToNode) -> None:
         self._outbox.put(ENCODE.encode(message) + b"\n")
@@ -148,6 +182,9 @@ class NodeLink:
         except (OSError, FrameError, msgspec.DecodeError) as error:
             data, messages, reason = b"", [], f"it sent an invalid message: {error}"
         for message in messages:
+            if isinstance(message, ShellStarted):
+                self._has_shell = True
+                continue
             self.has_answered = True
             if not isinstance(message, KeepAlive):
                 self._on_message(message)

@@ -143,7 +143,7 @@ class _Node:
         if order.node == 0:
             listener = addresses.listen(meet.local_address, order.port, order.attempt)
             port = listener.getsockname()[1]
-            meet = Rendezvous(local_address=meet.local_address, address=meet.local_address, port=port)
+            meet = msgspec.structs.replace(meet, address=meet.local_address, port=port)
             self._link.send(Listening(address=meet.address, port=port))
         if host_of(order.specs[0].devices[order.specs[0].rank]):
             start_sampling(order, self._link.send)
@@ -188,6 +188,7 @@ class _Node:
             inputs=inputs_of(job),
             address=address,
             client_address=came_from,
+            infiniband=addresses.has_infiniband(),
             time=time.time(),
             free_bytes=shutil.disk_usage(self._files.folder).free,
             problem=problem or _missing_gpus(order) or fetch_weights(job),

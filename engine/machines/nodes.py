@@ -23,7 +23,6 @@ from engine.contract.events import AnyEvent, CheckpointSaved, Failed, LogLine, P
 from engine.contract.hosts import SLURM, Host, host
 from engine.contract.job import Job
 from engine.contract.nodes import (
-    LOST_S,
     FromNode,
     FromWorker,
     Listening,
@@ -38,7 +37,7 @@ from engine.contract.nodes import (
 from engine.contract.problems import Problem
 from engine.contract.worker import FROM_WORKER, WorkerSpec
 from engine.machines.files import LAST, FileTransfers, required_files, worker_files
-from engine.machines.link import SHUTDOWN_S, NodeLink
+from engine.machines.link import SHUTDOWN_S, NodeLink, remote_command
 from engine.machines.remote_worker import RemoteWorker
 from engine.processes import failures
 from engine.processes.group import Group
@@ -48,8 +47,6 @@ from engine.system.format import counted
 from engine.system.slurm import srun_command
 from engine.system.ssh import ssh_command, ssh_exit_reason
 
-CONNECT_S = 40.0
-"""Seconds until a machine's first message: to connect to it, and to start Python there."""
 QUIET_S = 2.5
 """Seconds of silence after which a machine may be the cause of failures that other machines report."""
 RETURN_S = 600.0
@@ -109,13 +106,13 @@ class Node:
     def is_quiet(self) -> bool:
         return self.link is not None and not self.link.has_ended and self.link.silent_s > QUIET_S
 
-    def command(self, *arguments: str) -> list[str]:
+    def command(self) -> list[str]:
         """Return the command that runs `engine.machines.node` there."""
         if self.is_slurm:
             return srun_command(self.host.name.removeprefix(SLURM), ["node"])
         if self.host.name:
-            return ssh_command(self.host.reached_by, self.host.command("node", *arguments))
-        return [sys.executable, "-m", "engine.machines.node"]
+            return remote_command(self.host, "node")
+        return [*self.host.environment_command, sys.executable, "-m", "engine.machines.node"]
 
     def give_up(self) -> None:
         """Expect nothing more of its workers and files."""
@@ -184,12 +181,9 @@ class Nodes:
                 if time.monotonic() > node.retry_at and self._group is not None and self._group.failure is None:
                     self._connect(node)
                 continue
-            limit = LOST_S if node.link.has_answered else CONNECT_S
-            if node.link.is_silent(limit):
+            if reason := node.link.silence_reason(node.title):
                 node.link.kill()
-                self._on_lost(
-                    node, f"{node.title} has not responded for {limit:.0f} s: it, or its network, may be down."
-                )
+                self._on_lost(node, reason)
 
     def close(self) -> None:
         """End everything on all machines that still respond, and wait for it."""
@@ -297,7 +291,8 @@ class Nodes:
             remedy = f"Run `footplate hosts add {node.host.name or '.'} --address ADDRESS`."
             self._fail(Failed(cause=f"The address of {node.title} is not known. {remedy}"))
             return
-        node.link.send(Rendezvous(local_address=local, address=address, port=port))
+        infiniband = all(each.facts.infiniband for each in self.nodes if each.facts)
+        node.link.send(Rendezvous(local_address=local, address=address, port=port, infiniband=infiniband))
 
     def _on_listening(self, listening: Listening) -> None:
         """Send the other machines to the first one, whose store listens now, and take over all workers."""
@@ -323,7 +318,9 @@ class Nodes:
             case NodeFacts():
                 node.facts = message
                 if not node.shares_folder:
-                    command = node.command("--exchange", self._run.run_id)
+                    command = ssh_command(
+                        node.host.reached_by, node.host.command("node", "--exchange", self._run.run_id)
+                    )
                     log = self._node_log(node)
                     node.files = FileTransfers(self._run, command, log, self._job.checkpoints.keep_checkpoints)
             case Listening():

@@ -97,7 +97,7 @@ def main(arguments: Sequence[str]) -> int:
     if job.model.model_file_sha256:
         agree(job.model.name, job.model.model_file_sha256)  # only to the content that the command line names
     if not process.is_single_machine:
-        bind_collectives(local_address(process.master, process.port), replace=False)
+        bind_collectives(local_address(process.master, process.port))
     if process.rank == 0:
         return _supervise(job, process)
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from engine.checks.node_checks import differences, host_problems, inputs_of
+from engine.checks.node_checks import differences, host_problems, inputs_of, versions
 from engine.cli.arguments import needs_gpus, resolve_devices
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import Cpu, Gpu, Nvml, Snapshot, host_of, is_gpu, local_device
@@ -16,7 +17,8 @@ from engine.contract.hosts import Host, host, hosts, put_host, read_hosts, remov
 from engine.contract.job import Job
 from engine.contract.nodes import NodeFacts
 from engine.contract.worker import WorkerSpec
-from engine.machines.files import is_inside
+from engine.machines import addresses
+from engine.machines.transfer import is_inside
 from engine.system import paths
 
 
@@ -82,9 +84,9 @@ def test_damaged_host_list_is_not_overwritten() -> None:
 @pytest.mark.parametrize(
     ("values", "field"),
     [({"name": "a b"}, "name"), ({"name": "a", "destination": "-x"}, "ssh"), ({"name": "a", "address": "-h"}, "address"),
-     ({"name": "a", "folder": "venv"}, "folder")],
+     ({"name": "a", "folder": "venv"}, "folder"), ({"name": "a", "environment": ("-S",)}, "environment")],
 )  # fmt: skip
-def test_host_problems_reject_values_unsafe_for_ssh(values: dict[str, str], field: str) -> None:
+def test_host_problems_reject_values_unsafe_for_ssh(values: dict[str, Any], field: str) -> None:
     assert [problem.field for problem in Host(**values).problems()] == [field]
 
 
@@ -125,3 +127,31 @@ def test_differences_find_other_dataset(tmp_path: Path) -> None:
 def test_is_inside_rejects_paths_outside_of_run_folder(path: str) -> None:
     assert not is_inside(path)
     assert is_inside("checkpoints/last.pt")
+
+
+@pytest.mark.parametrize(
+    ("address", "infiniband", "expected"),
+    [
+        ("127.0.0.1", True, {"NCCL_SOCKET_IFNAME": "=lo", "NCCL_SOCKET_FAMILY": "AF_INET", "NCCL_IB_DISABLE": None}),
+        ("127.0.0.1", False, {"NCCL_SOCKET_FAMILY": "AF_INET", "NCCL_IB_DISABLE": "1"}),
+        ("::1", True, {"NCCL_SOCKET_IFNAME": "=lo", "NCCL_SOCKET_FAMILY": "AF_INET6"}),
+    ],
+)
+def test_collectives_use_chosen_interface(
+    monkeypatch: pytest.MonkeyPatch, address: str, infiniband: bool, expected: dict[str, str | None]
+) -> None:
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY", "NCCL_IB_DISABLE"):
+        monkeypatch.setenv(name, "")  # so that it is restored
+        monkeypatch.delenv(name)
+    try:
+        addresses.bind_collectives(address, infiniband=infiniband)
+    except ValueError as error:
+        pytest.skip(str(error))
+    assert {name: os.environ.get(name) for name in expected} == expected
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "eth7")
+    addresses.bind_collectives(address, infiniband=infiniband)
+    assert os.environ["NCCL_SOCKET_IFNAME"] == "eth7"
+
+
+def test_versions_of_packages_that_build_models_are_compared() -> None:
+    assert {"torch", "torchvision", "timm", "segmentation-models-pytorch", "numpy"} <= set(versions())

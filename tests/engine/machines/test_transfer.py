@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from engine.contract.events import CheckpointSaved
+from engine.contract.hosts import Host
 from engine.contract.job import Job
 from engine.contract.nodes import FromNode, NodeFailed, file_sha256
 from engine.contract.protocol import Stop
@@ -157,7 +159,7 @@ def test_refused_file_reports_reason(pair: Pair, tmp_path: Path) -> None:
 
 def test_stop_waits_for_copied_files_until_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "STOP_S", 0.2)
-    connected = Connected(tmp_path, SILENT)
+    connected = Connected(tmp_path, python(SILENT))
     group = groups.Group(lambda _event: None, connected.selector, 1, LIMITS)
     spec = WorkerSpec(
         run_folder=str(tmp_path), job=Job(), rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1
@@ -197,14 +199,17 @@ while True:
 """
 
 
-class Connected:
-    """A link to a Python script."""
+def python(script: str) -> list[str]:
+    return [sys.executable, "-c", script]
 
-    def __init__(self, folder: Path, script: str) -> None:
+
+class Connected:
+    """A link to a command."""
+
+    def __init__(self, folder: Path, command: Sequence[str]) -> None:
         self.selector = selectors.DefaultSelector()
         self.messages: list[FromNode] = []
         self.ends: list[str] = []
-        command = [sys.executable, "-c", script]
         self.link = NodeLink(command, folder / "link.log", self.selector, self.messages.append, self.ends.append)
 
     def poll(self) -> None:
@@ -218,7 +223,7 @@ class Connected:
 
 def test_heartbeats_are_sent_while_supervisor_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "KEEP_ALIVE_S", 0.05)
-    connected = Connected(tmp_path, ECHO)
+    connected = Connected(tmp_path, python(ECHO))
     until(lambda: bool(connected.selector.select(0)), 20, "the other end gets no heartbeats")
     assert not connected.messages  # this thread has read nothing meanwhile
     connected.poll()
@@ -226,15 +231,43 @@ def test_heartbeats_are_sent_while_supervisor_is_busy(tmp_path: Path, monkeypatc
     connected.close()
 
 
-def test_only_silence_of_other_end_counts(tmp_path: Path) -> None:
-    talking, silent = Connected(tmp_path, TALKING), Connected(tmp_path, SILENT)
+def test_only_silence_of_other_end_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "LOST_S", 0.5)
+    talking, silent = (Connected(tmp_path, python(each)) for each in (TALKING, SILENT))
     for each in (talking, silent):
         until(lambda each=each: each.poll() or each.link.has_answered, 20, "it does not start")  # type: ignore[misc]
     time.sleep(0.6)  # the supervisor is busy
-    assert not talking.link.is_silent(0.5)
-    assert silent.link.is_silent(0.5)
+    assert talking.link.silence_reason("node1") == ""
+    assert "node1" in silent.link.silence_reason("node1")
     for each in (talking, silent):
         each.close()
+
+
+@pytest.mark.parametrize(("started", "slow"), [("", "login shell"), ('echo \'{"type":"shell"}\';', "Python")])
+def test_slow_start_names_its_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: str, slow: str) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\n{started} exec sleep 60\n")
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(links, "START_S", 0.3)
+    connected = Connected(tmp_path, links.remote_command(Host(name="node1"), "node"))
+    until(lambda: connected.poll() or bool(connected.link.silence_reason("node1")), 20, "it never counts as lost")
+    assert slow in connected.link.silence_reason("node1")
+    connected.close()
+
+
+def test_shell_starts_footplate_in_its_environment(tmp_path: Path) -> None:
+    footplate = tmp_path / "bin" / "footplate"
+    footplate.parent.mkdir()
+    footplate.write_text('#!/bin/sh\necho "{\\"type\\":\\"node_failed\\",\\"cause\\":\\"$1 $NCCL_DEBUG\\"}"\n')
+    footplate.chmod(0o755)
+    host = Host(name="node1", folder=str(tmp_path), environment=("NCCL_DEBUG=a b",))
+    words = links.remote_command(host, "node")
+    line = " ".join(words[words.index("node1") + 1 :])  # as ssh passes it to the login shell
+    connected = Connected(tmp_path, ["sh", "-c", line])
+    until(lambda: connected.poll() or bool(connected.ends), 20, "it does not end")  # type: ignore[func-returns-value]
+    assert connected.messages == [NodeFailed(cause="node a b")]
+    connected.close()
 
 
 @pytest.mark.parametrize("reads", [True, False], ids=["read", "unread"])
