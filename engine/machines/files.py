@@ -168,29 +168,31 @@ class FileTransfers:
         if offer.problem:
             return offer.problem
         target = self._run.path / transfer.path
-        if offer.sha256 == self._fetched.get(transfer.path) and target.exists():
+        is_known = offer.sha256 == self._fetched.get(transfer.path) and target.exists()
+        if is_known:
             connection.write(offer)
         else:
             partial = connection.receive(offer, target)
             if partial is None:
                 return "it did not arrive as it was sent"
-            if transfer.path == LAST:
-                self._retain_older(target)
+            if transfer.path == LAST and self._last is not None and self._keep and target.exists():
+                with suppress(OSError):
+                    os.link(target, self._run.path / _older_path(self._last))
             os.replace(partial, target)
             self._fetched[transfer.path] = offer.sha256
         if transfer.path == LAST:
-            self._last = transfer.saved
+            missed, self._last = self._last, transfer.saved
+            if is_known and missed is not None and self._keep and self._requests.empty():
+                # `missed` was replaced before it was fetched; the machine may have retained it.
+                self._receive(connection, _Transfer(path=_older_path(missed), on_done=transfer.on_done))
+            for path in list(older_checkpoints(target.parent).values())[: -self._keep if self._keep else 0]:
+                path.unlink(missing_ok=True)
         return ""
 
-    def _retain_older(self, last: Path) -> None:
-        """Rename the last.pt that is about to be replaced after its epoch and step, and drop the oldest ones."""
-        if not self._keep:
-            return
-        if self._last is not None and last.exists():
-            with suppress(OSError):
-                os.link(last, last.with_name(f"epoch-{self._last.epoch}-step-{self._last.step}.pt"))
-        for path in list(older_checkpoints(last.parent).values())[: -self._keep]:
-            path.unlink(missing_ok=True)
+
+def _older_path(saved: CheckpointSaved) -> str:
+    """Return the path of a retained checkpoint that was last.pt."""
+    return f"checkpoints/epoch-{saved.epoch}-step-{saved.step}.pt"
 
 
 def _send(connection: FileConnection, path: str, source: Path, sha256: str) -> str:

@@ -99,12 +99,17 @@ def test_older_checkpoints_keep_their_steps_after_failed_fetch(pair: Pair) -> No
 def test_checkpoint_replaced_before_its_fetch_gets_its_own_step(pair: Pair) -> None:
     pair.connect()
     early = pair.save(100)
+    (pair.remote / LAST).rename(pair.remote / "checkpoints/epoch-1-step-100.pt")
     late = pair.save(200)
     for saved in (early, late, pair.save(300)):
         assert pair.fetch(LAST, saved) == ""
     pair.save(400)
     assert pair.fetch(LAST, pair.save(400)) == ""
-    assert pair.checkpoints() == {"last.pt": "step 400", "epoch-3-step-300.pt": "step 300"}
+    assert pair.checkpoints() == {
+        "last.pt": "step 400",
+        "epoch-1-step-100.pt": "step 100",
+        "epoch-3-step-300.pt": "step 300",
+    }
 
 
 def test_transfer_continues_after_lost_connection(pair: Pair) -> None:
@@ -212,9 +217,11 @@ class Connected:
         self.ends: list[str] = []
         self.link = NodeLink(command, folder / "link.log", self.selector, self.messages.append, self.ends.append)
 
-    def poll(self) -> None:
+    def poll(self) -> bool:
+        """Handle what has come, and return True if the connection has ended."""
         for key, mask in self.selector.select(0.02):
             key.data(mask)
+        return bool(self.ends)
 
     def close(self) -> None:
         self.link.kill()
@@ -265,7 +272,7 @@ def test_shell_starts_footplate_in_its_environment(tmp_path: Path) -> None:
     words = links.remote_command(host, "node")
     line = " ".join(words[words.index("node1") + 1 :])  # as ssh passes it to the login shell
     connected = Connected(tmp_path, ["sh", "-c", line])
-    until(lambda: connected.poll() or bool(connected.ends), 20, "it does not end")  # type: ignore[func-returns-value]
+    until(connected.poll, 20, "it does not end")
     assert connected.messages == [NodeFailed(cause="node a b")]
     connected.close()
 
