@@ -208,10 +208,8 @@ class RuleEditors(QWidget):
         for field, editor in (("threshold", self.threshold), ("for_s", self.lasts)):
             if editor is not None:
                 wrong = " ".join(str(problem) for problem in found if problem.field == field)
-                editor.control.setProperty("severity", "error" if wrong else "")
+                editor.show_severity("error" if wrong else "")
                 editor.control.setAccessibleDescription(wrong)
-                editor.control.style().unpolish(editor.control)
-                editor.control.style().polish(editor.control)
         return found
 
     def _commit(self) -> None:

@@ -13,7 +13,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QPlainTextEdit,
     QSplitter,
-    QTableWidget,
     QTableWidgetItem,
     QWidget,
 )
@@ -21,6 +20,7 @@ from PySide6.QtWidgets import (
 from engine.system.files import read_file
 from gui.translation import tr
 from gui.widgets.buttons import styled
+from gui.widgets.column_model import text_table
 from gui.widgets.layouts import vbox
 
 _NAME = re.compile(r"[\w.-]+")
@@ -96,15 +96,8 @@ class AboutDialog(QDialog):
             tr("Monitors the GPUs of a workstation and trains vision models on them. Built with:"),
             wordWrap=True,
         )
-        self.table = styled(QTableWidget(len(self._packages), 3), name=tr("Packages and their licenses"))
-        self.table.setHorizontalHeaderLabels([tr("Package"), tr("Version"), tr("License")])
-        self.table.verticalHeader().hide()
-        self.table.setShowGrid(False)
-        self.table.setSelectionBehavior(QTableWidget.SelectionBehavior.SelectRows)
-        self.table.setEditTriggers(QTableWidget.EditTrigger.NoEditTriggers)
-        self.table.setTabKeyNavigation(False)
-        self.table.setWordWrap(False)
-        self.table.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft)
+        self.table = text_table(tr("Packages and their licenses"), (tr("Package"), tr("Version"), tr("License")))
+        self.table.setRowCount(len(self._packages))
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.table.horizontalHeader().setStretchLastSection(True)
         for row, package in enumerate(self._packages):

@@ -11,7 +11,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QLineEdit,
     QPushButton,
-    QTableWidget,
     QTableWidgetItem,
     QWidget,
 )
@@ -21,6 +20,7 @@ from gui.actions import Action
 from gui.commands.keymap import Keymap
 from gui.translation import tr
 from gui.widgets.buttons import Act, push_button, styled
+from gui.widgets.column_model import text_table
 from gui.widgets.labels import ProblemLabel, muted_label
 from gui.widgets.layouts import hbox, vbox
 
@@ -42,19 +42,9 @@ class ShortcutsDialog(QDialog):
         self.search = styled(QLineEdit(clearButtonEnabled=True), name=tr("Search shortcuts"))
         self.search.setPlaceholderText(tr("Search commands and keys…"))
         self.search.textChanged.connect(self._list)
-        self.table = styled(QTableWidget(0, 3), name=tr("Shortcuts"))
-        self.table.setHorizontalHeaderLabels([tr("Command"), tr("Description"), tr("Keys")])
-        self.table.verticalHeader().hide()
-        self.table.setShowGrid(False)
-        self.table.setSelectionBehavior(QTableWidget.SelectionBehavior.SelectRows)
-        self.table.setSelectionMode(QTableWidget.SelectionMode.SingleSelection)
-        self.table.setEditTriggers(QTableWidget.EditTrigger.NoEditTriggers)
-        self.table.setTabKeyNavigation(False)
-        self.table.setWordWrap(False)
-        self.table.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft)
-        for column, mode in enumerate(("ResizeToContents", tr("Stretch"), "ResizeToContents")):
-            self.table.horizontalHeader().setSectionResizeMode(column, QHeaderView.ResizeMode[mode])
-        self.table.horizontalHeader().setHighlightSections(False)
+        self.table = text_table(tr("Shortcuts"), (tr("Command"), tr("Description"), tr("Keys")))
+        self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self.table.horizontalHeader().setSectionResizeMode(1, QHeaderView.ResizeMode.Stretch)
         self.table.currentCellChanged.connect(lambda *_cells: self._show())
         self.keys = _KeysEdit()
         self.keys.setMaximumSequenceLength(1)

@@ -6,7 +6,7 @@ import math
 
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QLabel, QTableWidget, QTableWidgetItem, QWidget
+from PySide6.QtWidgets import QHeaderView, QLabel, QTableWidgetItem, QWidget
 
 from engine.contract.finders import BatchFound, BatchTrial, FinderOrder
 from engine.contract.job import Job
@@ -15,7 +15,7 @@ from gui.finders.page import FinderChild, FinderPage
 from gui.format import localised, significant, size_of
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.buttons import styled
+from gui.widgets.column_model import text_table
 from gui.widgets.labels import ProblemLabel, muted_label
 from gui.widgets.layouts import vbox
 
@@ -41,15 +41,7 @@ class BatchPage(FinderPage):
     def results(self) -> QWidget:
         self.why = QLabel(wordWrap=True)
         self.none = ProblemLabel()
-        self.table = styled(QTableWidget(0, len(HEAD)), name=tr("Tested batch sizes"))
-        self.table.setHorizontalHeaderLabels(HEAD)
-        self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        self.table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-        self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        self.table.verticalHeader().hide()
-        self.table.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
-        self.table.setTabKeyNavigation(False)
-        self.table.setShowGrid(False)
+        self.table = text_table(tr("Tested batch sizes"), HEAD)
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         self.table.itemSelectionChanged.connect(self.show_choice)
         self.plot = pg.PlotWidget()

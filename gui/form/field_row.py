@@ -120,12 +120,7 @@ class FieldRow(QWidget):
             return
         self._problems = problems
         severities = {problem.severity for problem in problems}
-        severity = "error" if "error" in severities else "warning" if severities else ""
-        control = self.editor.control
-        if control.property("severity") != severity:
-            control.setProperty("severity", severity)
-            control.style().unpolish(control)
-            control.style().polish(control)
+        self.editor.show_severity("error" if "error" in severities else "warning" if severities else "")
         self._describe()
         self.problem_label.show_problems(problems)
 

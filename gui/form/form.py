@@ -32,7 +32,7 @@ from gui.form.field_row import LABEL_WIDTH, CollapsibleSection, FieldRow
 from gui.form.followers import FormatChoice, ModelFollower, TaskDetection
 from gui.form.inspection import Inspection
 from gui.form.recipes import RecipeFollower
-from gui.form.submit import JobSignals, LabelCheck, Submission, SubmitBar, queue_message
+from gui.form.submit import STEPS, JobSignals, LabelCheck, Submission, SubmitBar, queue_message
 from gui.form.validator import JobValidator
 from gui.sources.resume_fork import Prefill
 from gui.style import theme
@@ -61,7 +61,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     for group, title in _SECTION_TITLES.items()
 }
 """Fields of the collapsible sections, by title."""
-_FIRST_FIELDS = {"Data": "dataset", "Recipe": "recipe", "Devices": "strategy"}
+_FIRST_FIELDS = dict(zip(STEPS, ("dataset", "recipe", "strategy"), strict=True))
 """First field of each step to training."""
 _MAX_MIN_WIDTH = 500
 """Pixels that the fields claim of the window at most; wider contents, as with text of twice the size, scroll."""
@@ -505,12 +505,13 @@ class JobForm(JobSignals):
     def _show_steps(self) -> None:
         recipe, strategy, model = (self._title(name) for name in ("recipe", "strategy", "model"))
         report = self.report
-        done = {
-            "Data": dataset_format.summary(report) if report is not None and report.format else self.card.text(),
-            "Recipe": f"{recipe} · {model}",
-            "Devices": f"{devices_text(self.devices, self.device_names())} · {strategy}",
-        }
-        self.steps.show_steps(self.problems, done, {"Data": "inspecting the folder…"} if self.checking else {})
+        done = (
+            dataset_format.summary(report) if report is not None and report.format else self.card.text(),
+            f"{recipe} · {model}",
+            f"{devices_text(self.devices, self.device_names())} · {strategy}",
+        )
+        working = {STEPS[0]: "inspecting the folder…"} if self.checking else {}
+        self.steps.show_steps(self.problems, dict(zip(STEPS, done, strict=True)), working)
 
     def _title(self, name: str) -> str:
         """Return the title of the value of a field with choices."""

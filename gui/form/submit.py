@@ -29,9 +29,9 @@ from gui.widgets.labels import IconLabel, ProblemLabel
 from gui.widgets.layouts import hbox, vbox
 
 _TIPS = {
-    "Train": tr("Starts the training"),
-    "Resume": tr("Resumes the run with these changes"),
-    "Train further": tr("Trains the run for more epochs"),
+    tr("Train"): tr("Starts the training"),
+    tr("Resume"): tr("Resumes the run with these changes"),
+    tr("Train further"): tr("Trains the run for more epochs"),
 }
 _NAMED_RUNS = 2
 """Queued runs that are named; further ones are counted."""

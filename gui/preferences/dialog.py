@@ -197,11 +197,7 @@ class SettingRow(QWidget):
         message, _, remedy = text.partition(". ")
         found = (Problem(self.setting.key, message.rstrip(".") + ".", remedy, severity),) if text else ()  # type: ignore[arg-type]
         self.problem.show_problems(found)
-        control = self.editor.control
-        if control.property("severity") != (severity if text else ""):
-            control.setProperty("severity", severity if text else "")
-            control.style().unpolish(control)
-            control.style().polish(control)
+        self.editor.show_severity(severity if text else "")
 
     def _value_text(self, value: Value) -> str:
         if isinstance(value, bool):

@@ -8,7 +8,14 @@ from typing import Any, Protocol
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QRect, QSortFilterProxyModel, Qt
 from PySide6.QtGui import QColor, QPainter, QPen
-from PySide6.QtWidgets import QAbstractItemView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QTableView
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QStyle,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QTableView,
+    QTableWidget,
+)
 
 from gui.style import fills, theme
 
@@ -65,6 +72,18 @@ class ColumnModel(QAbstractTableModel):
         """Emit `dataChanged` for the cells of these rows."""
         last = first if last is None else last
         self.dataChanged.emit(self.index(first, 0), self.index(last, len(self.columns) - 1))
+
+
+def text_table(name: str, titles: Sequence[str], padding: int = 6, leading: int = 8) -> QTableWidget:
+    """Return an empty table of texts with an accessible name and left-aligned titles."""
+    table = QTableWidget(0, len(titles))
+    table.setAccessibleName(name)
+    table.setHorizontalHeaderLabels(list(titles))
+    apply_table_style(table, padding, leading)
+    table.setAlternatingRowColors(False)
+    table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+    table.horizontalHeader().setDefaultAlignment(LEFT)
+    return table
 
 
 def apply_table_style(table: QTableView, padding: int = 6, leading: int = 12) -> None:

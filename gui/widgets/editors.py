@@ -76,6 +76,13 @@ class Editor(QWidget):
     def set_value(self, value: Any) -> None:
         raise NotImplementedError
 
+    def show_severity(self, severity: str) -> None:
+        """Color the control for its worst problem, "error" or "warning"; "" for none."""
+        if self.control.property("severity") != severity:
+            self.control.setProperty("severity", severity)
+            self.control.style().unpolish(self.control)
+            self.control.style().polish(self.control)
+
 
 class _SpinBox(QSpinBox):
     """Spin box that the wheel changes only with the focus, so that scrolling past it is safe."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import count
+from operator import attrgetter
 from typing import Any
 
 from PySide6.QtCore import QAbstractItemModel, QModelIndex, QObject, QPersistentModelIndex, QSortFilterProxyModel, Qt
@@ -59,61 +60,32 @@ def _running(seconds: int | None) -> str:
     return f"{days} d {rest // 3600} h" if days else duration(seconds)
 
 
+def _number(title: str, attribute: str, text: Callable[[Any], str], widest: str, help_text: str = "") -> Column:
+    """Return the column of a row's number, None if unknown."""
+    read = attrgetter(attribute)
+    return Column(title, lambda row: text(read(row)), read, number=True, widest=widest, help=help_text)
+
+
 COLUMNS: tuple[Column, ...] = (
     Column(tr("Process"), lambda line: line.title, lambda line: line.title.lower()),
-    Column(
-        "PID",
-        lambda line: str(line.pid) if line.pid is not None else NOT_KNOWN,
-        lambda line: line.pid,
-        number=True,
-        widest="4194304",
-    ),
+    _number("PID", "pid", lambda pid: NOT_KNOWN if pid is None else str(pid), "4194304"),
     Column(tr("Host"), lambda line: line.host_title, lambda line: line.host_title.lower()),
     Column(tr("User"), lambda line: line.user or NOT_KNOWN, lambda line: line.user),
     Column("GPU", lambda line: gpu_names(line.gpus), lambda line: gpu_names(line.gpus)),
-    Column(
-        tr("GPU memory"),
-        lambda line: size(line.memory_used_bytes),
-        lambda line: line.memory_used_bytes,
-        number=True,
-        widest="140.4 GiB",
-        help=tr("GPU memory held by the process"),
+    _number(tr("GPU memory"), "memory_used_bytes", size, "140.4 GiB", tr("GPU memory held by the process")),
+    _number(
+        "SM", "sm_percent", _percent, "100 %",
+        tr("Share of SM time; averaged over its GPUs if it holds several"),
     ),
-    Column(
-        "SM",
-        lambda line: _percent(line.sm_percent),
-        lambda line: line.sm_percent,
-        number=True,
-        widest="100 %",
-        help=tr("Share of SM time; averaged over its GPUs if it holds several"),
+    _number("CPU", "cpu_percent", _percent, "6,400 %", tr("In % of one core: 400 % is four cores at full load")),
+    _number(
+        tr("Host memory"), "host_memory_bytes", size, "140.4 GiB",
+        tr("Host memory held by the process, including shared memory"),
     ),
-    Column(
-        "CPU",
-        lambda line: _percent(line.cpu_percent),
-        lambda line: line.cpu_percent,
-        number=True,
-        widest="6,400 %",
-        help=tr("In % of one core: 400 % is four cores at full load"),
-    ),
-    Column(
-        tr("Host memory"),
-        lambda line: size(line.host_memory_bytes),
-        lambda line: line.host_memory_bytes,
-        number=True,
-        widest="140.4 GiB",
-        help=tr("Host memory held by the process, including shared memory"),
-    ),
-    Column(
-        tr("Running"),
-        lambda line: _running(line.running_s),
-        lambda line: line.running_s,
-        number=True,
-        widest="23:59:59 h",
-        help=tr("Time since the process started"),
-    ),
+    _number(tr("Running"), "running_s", _running, "23:59:59 h", tr("Time since the process started")),
     Column(tr("Type"), lambda line: KINDS[line.kind], lambda line: KINDS[line.kind]),
     Column(tr("Command"), lambda line: line.command, lambda line: line.command.lower()),
-)
+)  # fmt: skip
 PROCESS, HOST, GPU, GPU_MEMORY = 0, 2, 4, 5
 COMMAND = len(COLUMNS) - 1
 
