@@ -19,8 +19,7 @@ class Header(QWidget):
 
     def __init__(self, actions: Actions) -> None:
         super().__init__()
-        self.setObjectName("panel")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        styled(self, "panel")
         self._pages = actions.pages
         self.tabs = styled(QTabBar(), name=tr("Pages"))
         self.tabs.setDrawBase(False)

@@ -81,9 +81,8 @@ class HelpWindow(QDialog):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent, Qt.WindowType.Window)
-        self.setObjectName("panel")
         self.setWindowTitle(tr("Help – Footplate"))
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        styled(self, "panel")
         self.resize(1040, 740)
         self.page = ""
         """File name of the page on screen."""

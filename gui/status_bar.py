@@ -46,8 +46,7 @@ class StatusBar(QWidget):
         self._actions = actions
         self._text = self._suffix = ""
         self._others: tuple[RunSummary, ...] = ()
-        self.setObjectName("panel")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        styled(self, "panel")
         self.run = _Link(tr("Run on screen"))
         self.run.clicked.connect(lambda: self.page_wanted.emit(TRAIN))
         self.others = _Link(tr("Other active runs"))

@@ -50,8 +50,7 @@ class AlertsView(QWidget):
 
     def __init__(self, alerts: Alerts, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setObjectName("panel")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        styled(self, "panel")
         self._alerts = alerts
         self.history = HistoryModel(self)
         self.table = HistoryTable(self.history)

@@ -85,8 +85,7 @@ class AboutDialog(QDialog):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setWindowTitle(tr("About Footplate"))
-        self.setObjectName("panel")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        styled(self, "panel")
         self.resize(680, 560)
         self._packages = packages()
         version = next((each.version for each in self._packages if each.name == "footplate"), "not installed")

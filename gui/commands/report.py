@@ -37,8 +37,7 @@ class ReportDialog(QDialog):
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(tr("Report a problem"))
-        self.setObjectName("panel")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        styled(self, "panel")
         self.resize(820, 600)
         self.texts: dict[str, str] = {}
         self.state = QLabel(tr("Checking this machine and collecting logs…"), wordWrap=True)

@@ -34,8 +34,7 @@ class ShortcutsDialog(QDialog):
     def __init__(self, keymap: Keymap, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setWindowTitle(tr("Keyboard shortcuts"))
-        self.setObjectName("panel")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        styled(self, "panel")
         self.resize(720, 560)
         self._keymap = keymap
         self._commands: list[Action] = []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QFontDatabase, QShowEvent
 from PySide6.QtWidgets import QDialog, QFormLayout, QLineEdit, QPlainTextEdit, QPushButton, QSpinBox, QWidget
 
@@ -23,7 +23,7 @@ from gui.sources.background import Background, in_background
 from gui.sources.launcher import problem_of, resolved
 from gui.sources.settings import Settings
 from gui.translation import tr
-from gui.widgets.buttons import push_button
+from gui.widgets.buttons import push_button, styled
 from gui.widgets.labels import ProblemLabel
 from gui.widgets.layouts import hbox, vbox
 
@@ -58,8 +58,7 @@ class SlurmDialog(QDialog):
         self._job, self._settings = job, settings
         self._submitting: Background | None = None
         self.setWindowTitle(tr("Submit to SLURM"))
-        self.setObjectName("panel")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        styled(self, "panel")
         self.resize(940, 480)
         self.texts = {name: QLineEdit(placeholderText=hint) for name, (_title, hint) in _TEXTS.items()}
         self.numbers = {name: QSpinBox() for name in _NUMBERS}

@@ -23,6 +23,7 @@ from gui.sources.background import in_background
 from gui.sources.export import ExportError, Table, export_png, write_csv
 from gui.titles import unread_words
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.curve_controls import CurveControls
 from gui.widgets.file_dialogs import choose_target, timestamped
 from gui.widgets.labels import EmptyState, heading_label, muted_label
@@ -54,9 +55,7 @@ class ComparePage(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setObjectName("panel")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.setAccessibleName(tr("Compared runs page"))
+        styled(self, "panel", name=tr("Compared runs page"))
         self.runs: dict[int, ComparedRun] = {}
         self._requested: dict[int, RunFolder] = {}
         self._unread: dict[str, str] = {}

@@ -20,6 +20,7 @@ from gui.cut.view import CutView
 from gui.sources.json_lines import JsonLinesProcess
 from gui.titles import SCHEDULES, model_title, rank_titles, strategy_title
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.labels import EmptyState, ProblemLabel, heading_label, muted_label
 from gui.widgets.layouts import fault_page, lay_out_page, scroll_panel, working_page
 
@@ -66,9 +67,7 @@ class CutPage(QWidget):
 
     def __init__(self, planner: Planner | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setObjectName("panel")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.setAccessibleName(tr("Cut of the model page"))
+        styled(self, "panel", name=tr("Cut of the model page"))
         self.planner = planner or Planner(self)
         self.cut: Cut | None = None
         self._job: Job | None = None

@@ -57,9 +57,7 @@ class DatasetPage(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setObjectName("panel")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.setAccessibleName(tr("Dataset page"))
+        styled(self, "panel", name=tr("Dataset page"))
         self._given: DatasetReport | None = None
         self._report: DatasetReport | None = None
         self._job: Job | None = None

@@ -21,7 +21,7 @@ from gui.format import localised, significant
 from gui.sources.json_lines import JsonLinesProcess
 from gui.titles import model_title, strategy_title
 from gui.translation import tr
-from gui.widgets.buttons import push_button
+from gui.widgets.buttons import push_button, styled
 from gui.widgets.labels import EmptyState, ProblemLabel, heading_label, muted_label
 from gui.widgets.layouts import fault_page, hbox, lay_out_page, vbox, working_page
 
@@ -72,9 +72,7 @@ class FinderPage(QWidget):
 
     def __init__(self, target: str, title: str, empty: str, child: FinderChild | None = None) -> None:
         super().__init__()
-        self.setObjectName("panel")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.setAccessibleName(f"{title} page")
+        styled(self, "panel", name=f"{title} page")
         self.child = child or FinderChild(self)
         self.target = target
         self.found: Any = None

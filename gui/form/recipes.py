@@ -44,6 +44,7 @@ from gui.form.environment import JobEnvironment
 from gui.form.field_row import FieldRow
 from gui.style import icons
 from gui.translation import tr
+from gui.widgets.buttons import styled
 from gui.widgets.editors import ChoiceEditor
 from gui.widgets.labels import caption
 from gui.widgets.layouts import vbox
@@ -357,8 +358,7 @@ class RecipeDialog(QDialog):
         super().__init__(parent)
         self.setWindowTitle(title)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setObjectName("panel")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        styled(self, "panel")
         self._save, self._renamed_id = save, renamed_id
         self._replaces = ""
         self.name, self.about = QLineEdit(name), QLineEdit()

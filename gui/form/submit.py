@@ -63,8 +63,7 @@ class SubmitBar(QWidget):
     def __init__(self, actions: Actions) -> None:
         super().__init__()
         self._actions = actions
-        self.setObjectName("panel")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        styled(self, "panel")
         self.steps = StepList()
         self.reason = ProblemLabel()
         self.queue = styled(QLabel(wordWrap=True), "muted", name=tr("When the run starts"))

@@ -30,8 +30,7 @@ class HostDialog(QDialog):
     def __init__(self, hosts: Hosts, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setWindowTitle(tr("Hosts"))
-        self.setObjectName("panel")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        styled(self, "panel")
         self._hosts = hosts
         self.name = styled(QLineEdit(), name=tr("Name of the host"))
         self.name.setPlaceholderText("user@host")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QFileDialog, QWidget
 
@@ -33,6 +33,7 @@ from gui.style import theme
 from gui.titles import unread_words
 from gui.translation import tr
 from gui.widgets.banner import Banner
+from gui.widgets.buttons import styled
 from gui.widgets.file_dialogs import choose_target
 from gui.widgets.layouts import FrontStack, vbox
 
@@ -59,8 +60,7 @@ class MonitorPage(QWidget):
 
     def __init__(self, hosts: Hosts, intervals: RunIntervals, alerts: Alerts, settings: Settings | None = None) -> None:
         super().__init__()
-        self.setObjectName("panel")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        styled(self, "panel")
         self._history = history = hosts.history
         self._hosts = hosts
         self._alerts = alerts

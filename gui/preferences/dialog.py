@@ -28,8 +28,7 @@ class PreferencesDialog(QDialog):
     def __init__(self, preferences: Preferences, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setWindowTitle(tr("Settings"))
-        self.setObjectName("panel")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        styled(self, "panel")
         self.resize(700, 640)
         self.search = styled(QLineEdit(clearButtonEnabled=True), name=tr("Search settings"))
         self.search.setPlaceholderText(tr("Search settings…"))

@@ -52,8 +52,7 @@ class RunPage(QWidget):
 
     def __init__(self, store: RunSession, settings: Settings | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setObjectName("panel")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        styled(self, "panel")
         self.store = store
         self._settings = settings or Settings()
         self.charts: RunCharts | None = None

@@ -28,6 +28,7 @@ from gui.sources.run_list import RunList, RunsRead
 from gui.titles import unread_words
 from gui.translation import tr
 from gui.widgets.banner import Banner
+from gui.widgets.buttons import styled
 from gui.widgets.file_dialogs import reveal
 from gui.widgets.labels import EmptyState, muted_label
 from gui.widgets.layouts import hbox, vbox
@@ -68,8 +69,7 @@ class RunsPage(QWidget):
     def __init__(self, runs: RunList | None = None, parent: QWidget | None = None) -> None:
         """Create the page; without a list of `runs`, it polls the runs folder itself."""
         super().__init__(parent)
-        self.setObjectName("panel")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        styled(self, "panel")
         self.model = RunsModel(self)
         self.table = RunsTable(self.model)
         self.acts = RunActions(self.table, self)

@@ -32,8 +32,7 @@ class RemoteRunsDialog(QDialog):
     def __init__(self, hosts: Hosts, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setWindowTitle(tr("Open run on another machine"))
-        self.setObjectName("panel")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        styled(self, "panel")
         self._hosts = hosts
         self.host = styled(QComboBox(), name=tr("Host"))
         self.reload = push_button("&Refresh", self.refresh)

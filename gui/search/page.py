@@ -24,6 +24,7 @@ from gui.sources.searches import SearchData, Searches, SearchLine, goal_words
 from gui.style.icons import icon
 from gui.translation import tr
 from gui.widgets.banner import Banner
+from gui.widgets.buttons import styled
 from gui.widgets.labels import heading_label, muted_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.row_model import Column, RowModel, RowTable
@@ -56,9 +57,7 @@ class SearchPage(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setObjectName("panel")
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.setAccessibleName(tr("Search page"))
+        styled(self, "panel", name=tr("Search page"))
         self.source = Searches(self)
         self.model = SearchesModel(self)
         self.list = RowTable(self.model, tr("Searches"))

@@ -26,6 +26,8 @@ def styled(widget: _Widget, style: str = "", *, name: str = "", tip: str = "", d
     ):
         if text:
             setter(text)
+    if style == "panel":
+        widget.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)  # else plain widgets paint no background
     return widget
 
 
