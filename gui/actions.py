@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
@@ -154,35 +154,23 @@ def back_action(page: QWidget, name: str, tip: str = tr("Back to the previous pa
 
 
 class Command:
-    """Declaration of a command of the window, an attribute of `Actions` whose name is the id.
-
-    Args:
-        title: Text of menus and buttons; "&" marks the letter that selects it in a menu.
-        tip: Sentence fragment about what it does.
-        keys: Default keys.
-        menu: Menu and group within it, such as "file 1"; "" for none.
-        icon: Name of an icon.
-        color: Color of the icon.
-        on: Initial state of a switch; None for a command.
-        always_enabled: Allow to trigger it even with a `disabled_reason`.
-        needs_pages: Disable it until the pages are created.
-    """
+    """Declaration of a command of the window, an attribute of `Actions` whose name is the id."""
 
     def __init__(
-        self,
-        title: str,
-        tip: str,
-        *keys: str,
-        menu: str = "",
-        icon: str = "",
-        color: str = "text",
-        on: bool | None = None,
-        always_enabled: bool = False,
-        needs_pages: bool = False,
+        self, title: str, tip: str, *keys: str, menu: str = "", needs_pages: bool = False, **rest: Any
     ) -> None:
+        """Declare a command.
+
+        Args:
+            title: Text of menus and buttons; "&" marks the letter that selects it in a menu.
+            tip: Sentence fragment about what it does.
+            keys: Default keys.
+            menu: Menu and group within it, such as "file 1"; "" for none.
+            needs_pages: Disable it until the pages are created.
+            rest: Other arguments of `Action`.
+        """
         self.menu, self.needs_pages = menu, needs_pages
-        self._arguments = (title, tip, *keys)
-        self._icon, self._color, self._on, self._always_enabled = icon, color, on, always_enabled
+        self._arguments, self._rest = (title, tip, *keys), rest
         self.name = ""
 
     def __set_name__(self, _owner: type, name: str) -> None:
@@ -193,15 +181,7 @@ class Command:
 
     def create(self, window: QWidget) -> Action:
         """Return the action of a window."""
-        return Action(
-            window,
-            self.name,
-            *self._arguments,
-            icon=self._icon,
-            color=self._color,
-            on=self._on,
-            always_enabled=self._always_enabled,
-        )
+        return Action(window, self.name, *self._arguments, **self._rest)
 
 
 class Actions(QObject):
