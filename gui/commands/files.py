@@ -1,4 +1,4 @@
-"""Jobs as files, and runs in folders anywhere on disk."""
+"""Jobs as files, recent datasets, and runs in folders anywhere on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparison of runs: overlaid curves, and a table of their results and job differences."""
+"""Page of compared runs: overlaid curves, and a table of their results and job differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the form's fields, with an editor for each kind of field."""
+"""Rows of the form's fields and options, with an editor for each kind of field."""
 
 from __future__ import annotations
 

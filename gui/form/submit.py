@@ -1,4 +1,4 @@
-"""Submit bar below the form, and the decision to start the job on screen."""
+"""Submit bar below the form with the steps to training, and the decision to start the job on screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One line of a plot: its data, its style, and its value at a position."""
+"""One line of a plot: its data, its style, its smoothing, and its value at a position."""
 
 from __future__ import annotations
 

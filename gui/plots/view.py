@@ -1,4 +1,4 @@
-"""Drawing area of a plot: two axes and a box of curves."""
+"""Drawing area of a plot: two axes and a box of curves, which are painted as one item."""
 
 from __future__ import annotations
 

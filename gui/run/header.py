@@ -1,4 +1,4 @@
-"""Header of a run's page: title, state, result, views and curve controls."""
+"""Header of a run's page: title, state, result, notes, views, curve controls, and the machine of a remote run."""
 
 from __future__ import annotations
 

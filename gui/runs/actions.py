@@ -1,4 +1,4 @@
-"""Actions on the selected runs, shared by buttons, menus and shortcuts."""
+"""Actions on the selected runs, shared by buttons, menus and shortcuts, and their deletion."""
 
 from __future__ import annotations
 

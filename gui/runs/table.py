@@ -1,4 +1,4 @@
-"""Table of the runs."""
+"""Table of the runs and its model."""
 
 from __future__ import annotations
 

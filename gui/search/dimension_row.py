@@ -1,4 +1,4 @@
-"""Row of a field that a search varies, with its range or its values."""
+"""Rows of the search form: its settings, and each field that it varies with a range or values."""
 
 from __future__ import annotations
 

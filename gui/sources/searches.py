@@ -1,4 +1,4 @@
-"""Polling of the searches on the disk, and of one opened search, on a worker thread."""
+"""Data of the searches on the disk, which are polled on a worker thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels that several pages share. All but rich ones are plain by the application's style sheet."""
+"""Labels and lists of problems that several pages share. All but rich ones are plain by the style sheet."""
 
 from __future__ import annotations
 

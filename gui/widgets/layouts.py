@@ -1,4 +1,4 @@
-"""Layouts, tab bars and menus shared by the pages."""
+"""Layouts, scroll areas, tab bars and menus shared by the pages."""
 
 from __future__ import annotations
 

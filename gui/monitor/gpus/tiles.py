@@ -1,4 +1,4 @@
-"""Tiles of the GPUs, laid out to show all of them at once if possible."""
+"""Tiles of the GPUs, laid out to show all of them at once if possible, and one tile."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.paths import write_atomically
 from gui.actions import Action, bind
 from gui.run.classes.table import class_names, format_number
-from gui.run.model.evaluation_format import evaluation_title, format_classes, list_metrics
+from gui.run.model.widgets import evaluation_title, format_classes, list_metrics
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, form_grid
 from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import OpenedEvaluation

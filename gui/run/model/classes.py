@@ -12,8 +12,7 @@ from PySide6.QtWidgets import QWidget
 from engine.contract.inference.evaluation import BoxErrors, Calibration, Evaluation, Interval
 from gui.format import localised
 from gui.run.classes.view import ClassFiguresView
-from gui.run.model.evaluation_format import format_interval, format_with_interval
-from gui.run.model.widgets import PlainTable, ThresholdRow, UnitPlot
+from gui.run.model.widgets import PlainTable, ThresholdRow, UnitPlot, format_interval, format_with_interval
 from gui.sources.columns import Floats
 from gui.sources.evaluations import OpenedEvaluation, confusion_at
 from gui.sources.run_series import ClassFigures

@@ -13,8 +13,7 @@ from engine.contract.problems import Problem
 from engine.runs.comparison import compare
 from engine.system.format import listed
 from gui.format import counted, localised
-from gui.run.model.evaluation_format import evaluation_title, format_value
-from gui.run.model.widgets import PlainTable
+from gui.run.model.widgets import PlainTable, evaluation_title, format_value
 from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import ComparableEvaluation, OpenedEvaluation, comparable_evaluations
 from gui.titles import short_title

@@ -10,8 +10,7 @@ from PySide6.QtWidgets import QPushButton, QWidget
 from engine.contract.inference.evaluation import ClassCurves
 from engine.system.format import NOT_KNOWN
 from gui.format import counted, localised
-from gui.run.model.evaluation_format import format_value, format_with_interval
-from gui.run.model.widgets import PlainTable, ThresholdRow, UnitPlot
+from gui.run.model.widgets import PlainTable, ThresholdRow, UnitPlot, format_value, format_with_interval
 from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import CurvePoints, OpenedEvaluation, Outcomes
 from gui.sources.evaluations import outcomes as read_outcomes

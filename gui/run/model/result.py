@@ -15,9 +15,8 @@ from gui.format import counted, localised
 from gui.run.model.classes import BoxErrorsPage, CalibrationPage, ClassesPage, has_box_errors, has_classes
 from gui.run.model.comparison import ComparisonPage
 from gui.run.model.curves import CurvesPage, has_curves
-from gui.run.model.evaluation_format import describe_samples, format_interval, format_value, list_metrics
 from gui.run.model.samples.page import SamplesPage
-from gui.run.model.widgets import PlainTable
+from gui.run.model.widgets import PlainTable, describe_samples, format_interval, format_value, list_metrics
 from gui.sources.evaluations import OpenedEvaluation
 from gui.translation import tr
 from gui.widgets.labels import ProblemLabel, caption, heading_label

@@ -15,8 +15,8 @@ from engine.contract.problems import Problem
 from engine.runs.evaluations import KeptEvaluation, evaluations_of
 from engine.runs.folder import RunFolder
 from gui.run.model.bar import EvaluateForm, EvaluationBar
-from gui.run.model.evaluation_format import evaluation_title
 from gui.run.model.result import ResultView
+from gui.run.model.widgets import evaluation_title
 from gui.run.order_pages import FORM, READING, RESULT, WORKING, OrderPages
 from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import OpenedEvaluation, open_evaluation

@@ -1,4 +1,4 @@
-"""Drawings of truth and prediction, made by a child process for several samples ahead."""
+"""Drawings of truth and prediction, made by a child process for several samples ahead, and their captions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engine.contract.problems import Problem
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from gui.format import localised
-from gui.run.model.evaluation_format import format_classes
+from gui.run.model.widgets import format_classes
 from gui.run.order_pages import InferenceChild
 from gui.sources.background import describe_error, in_background
 from gui.sources.evaluations import OpenedEvaluation

@@ -1,4 +1,4 @@
-"""Review of an evaluation: labels that are probably wrong, and duplicate images."""
+"""Review of an evaluation: labels that are probably wrong, duplicate images, and marked samples."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
 from gui.actions import Action, bind
 from gui.format import counted, localised
-from gui.run.model.evaluation_format import format_classes
 from gui.run.model.samples.progress_line import ProgressLine
+from gui.run.model.widgets import format_classes
 from gui.run.order_pages import InferenceChild
 from gui.sources.background import ignore_os_error, in_background
 from gui.sources.evaluations import NO_CLASS, Numbers, OpenedEvaluation, SampleTable
