@@ -24,7 +24,6 @@ from torch import nn
 
 from engine.contract.cut import Cut
 from engine.contract.job import Job
-from engine.contract.worker import WorkerSpec
 from engine.data.loading.base_loader import Batch
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies.base import ResolvedJob
@@ -33,6 +32,7 @@ from engine.strategies.pipelining.model_split import Traces
 from engine.tasks.registry import TASKS
 from tests.benchmarks.frame import options_of, where
 from tests.support.dataset_infos import dataset_info
+from tests.support.specs import spec_of
 
 AIM = 0.95
 MICROBATCHES = 8
@@ -98,10 +98,7 @@ class Trial:
         self.task = TASKS[self.job.task]
         self.plain = self.task.build_model(self.job, CLASSES, CHANNELS)
         self.strategy = GivenCut(
-            WorkerSpec(
-                run_folder="", job=self.job, rank=rank, world_size=2, devices=self.job.parallel.devices, rendezvous=rendezvous,
-                threads=1,
-            )
+            spec_of(self.job, rank=rank, rendezvous=rendezvous)
         )  # fmt: skip
         self.strategy.setup()
 

@@ -27,7 +27,6 @@ from engine.cli.train import validate
 from engine.contract.events import Validation
 from engine.contract.job import Job
 from engine.contract.problems import errors
-from engine.contract.worker import WorkerSpec
 from engine.data.datasets.boxed_images import BoxedImages
 from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import Splits, open_splits
@@ -43,6 +42,7 @@ from engine.tasks.roads.directions import DIRECTIONS, LINE
 from engine.tasks.roads.models import CLASSES, SCORES
 from engine.training.dataloaders import DataLoaders
 from tests.benchmarks.frame import DATASETS, empty_home, options_of, where
+from tests.support.specs import spec_of
 from tests.support.worker_group import Forker, WorkerGroup
 
 STEEPEST = 1443 / 255
@@ -170,9 +170,7 @@ def job_of(row: Row, folder: Path, flags: str) -> Job:
 
 def batches(job: Job, task: Task, splits: Splits) -> Iterable[Batch | None]:
     """Yield the batches of the validation split."""
-    spec = WorkerSpec(
-        run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=usable_cores()
-    )
+    spec = spec_of(job, threads=usable_cores())
     strategy = STRATEGIES["single"](spec)
     return DataLoaders(spec, strategy, task, splits, _Silent(), streams=RandomStreams(job.training.seed)).val().epoch(1)
 

@@ -18,7 +18,6 @@ from torch.nn import functional
 from torchvision.models import resnet18
 
 from engine.contract.job import Job
-from engine.contract.worker import WorkerSpec
 from engine.data.loading.base_loader import Batch
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies import STRATEGIES
@@ -26,6 +25,7 @@ from engine.strategies.base import ResolvedJob
 from engine.training.oom_retry import ResilientStep
 from tests.benchmarks.frame import options_of, where
 from tests.support.dataset_infos import class_of_image
+from tests.support.specs import spec_of
 
 AIM = 0.01
 SIZE, IMAGES, CLASSES = 64, 32, 10
@@ -50,7 +50,7 @@ def footplates(
     job = Job.from_fields(
         model="resnet18", image_size=SIZE, batch_size=IMAGES, schedule="none", on_not_finite=on_not_finite
     )
-    spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
+    spec = spec_of(job)
     strategy = STRATEGIES["single"](spec)
     strategy.setup()
     strategy.wrap(resnet18(num_classes=CLASSES), class_of_image(), (3, SIZE, SIZE), ResolvedJob(job))

@@ -15,7 +15,6 @@ from torch import nn
 
 from engine.contract.events import Warned
 from engine.contract.job import Job
-from engine.contract.worker import WorkerSpec
 from engine.data.loading.staging import DeviceSlot
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies import STRATEGIES, speed
@@ -23,6 +22,7 @@ from engine.strategies.base import ResolvedJob, Strategy, on_cpu
 from engine.strategies.collectives import Collectives
 from engine.training.randomness import random_state, set_random_state
 from tests.support.dataset_infos import class_of_image
+from tests.support.specs import spec_of
 
 
 def visible_machine() -> dict[str, Any]:
@@ -143,7 +143,7 @@ class _SlowPeer(Collectives):
 def _rank(rank: int, devices: list[str]) -> Strategy:
     job = Job.from_fields(dataset="", model="resnet18", devices=devices, strategy="ddp", precision="fp32", batch_size=4)
     job = job.with_fields(memory_format="contiguous")
-    spec = WorkerSpec(run_folder="", job=job, rank=rank, world_size=2, devices=tuple(devices), rendezvous="", threads=1)
+    spec = spec_of(job, rank=rank, world_size=2, devices=tuple(devices))
     return STRATEGIES["ddp"](spec)
 
 

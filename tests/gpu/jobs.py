@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from PIL import Image
 
 import resources
 from engine.contract.job import Job
@@ -18,25 +16,11 @@ from tests.support.lines import make_lined
 from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
 from tests.support.things import make_things
+from tests.support.trained_runs import make_labelled
 
 COUNTING = Path(resources.__path__[0]) / "examples/counting.py"
 
 Fields = dict[str, Any]
-
-
-def with_labels(folder: Path, counts: Mapping[str, int]) -> Path:
-    """Write noise images with any of three colors, and tables with their labels."""
-    random = np.random.default_rng(0)
-    for split, count in counts.items():
-        (folder / split).mkdir(parents=True)
-        rows = ["file,blue,green,red"]
-        for number in range(count):
-            shining = random.random(3) < 0.4
-            pixels = random.integers(0, 130, (32, 32, 3)) + 100 * shining[::-1]
-            Image.fromarray(pixels.astype(np.uint8)).save(folder / split / f"{number}.png")
-            rows.append(f"{number}.png,{','.join(str(int(each)) for each in shining)}")
-        (folder / split / "labels.csv").write_text("\n".join(rows))
-    return folder
 
 
 def by_class(folder: Path, counts: Mapping[str, int]) -> Path:
@@ -71,7 +55,10 @@ TASKS: dict[str, tuple[Make, Fields]] = {
         by_class,
         {"model": "resnet18", "image_size": 32, "precision": "fp16", "clip_norm": 1.0},
     ),
-    "multi-label classification": (with_labels, {"task": "multilabel", "model": "resnet18", "image_size": 32}),
+    "multi-label classification": (
+        partial(make_labelled, side=32),
+        {"task": "multilabel", "model": "resnet18", "image_size": 32},
+    ),
     "semantic segmentation": (
         lambda folder, counts: make_masked(folder, counts, 64),
         {"task": "segmentation", "model": "unet", "encoder": "resnet18", "image_size": 64, "augmentation": "light"},

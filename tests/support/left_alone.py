@@ -25,6 +25,7 @@ from engine.processes.worker_process import run_worker
 from engine.runs.folder import RunFolder, SupervisorFile, process_start
 from engine.runs.orphans import Orphan, end_orphan
 from engine.system import stdio
+from tests.support.specs import spec_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 120.0
@@ -75,9 +76,7 @@ def main() -> None:
 
 
 def _fork(run: RunFolder, rank: int) -> int:
-    spec = WorkerSpec(
-        run_folder=str(run.path), job=Job(), rank=rank, world_size=2, devices=("cpu",), rendezvous="", threads=1
-    )
+    spec = spec_of(Job(), run_folder=str(run.path), rank=rank, world_size=2, devices=("cpu",))
     worker_end, supervisor_end = socket.socketpair()
     pid = os.fork()
     if pid == 0:

@@ -8,6 +8,7 @@ from engine.contract.worker import TO_WORKER, WorkerDone, WorkerSpec
 from engine.processes.worker_process import WorkerProcess
 from engine.runs.folder import RunFolder
 from tests.support.searches import wait_for
+from tests.support.specs import spec_of
 
 COMMANDS = 200
 
@@ -23,9 +24,7 @@ def count_commands(_spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def test_send_completes_messages_that_fill_the_socket(tmp_path: Path) -> None:
-    spec = WorkerSpec(
-        run_folder=str(tmp_path), job=Job(), rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1
-    )
+    spec = spec_of(Job(), run_folder=str(tmp_path))
     RunFolder(tmp_path).worker_log(0).parent.mkdir(exist_ok=True)
     worker = WorkerProcess(spec, f"{__name__}:{count_commands.__name__}", fork=False)
     try:

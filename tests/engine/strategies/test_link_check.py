@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from engine.contract.job import Job
-from engine.contract.worker import WorkerSpec
 from engine.strategies import link_check
 from engine.strategies.link_check import describe, rounds
+from tests.support.specs import spec_of
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4, 7, 8, 16])
@@ -42,7 +42,7 @@ def test_failed_exchange_names_gpus_and_remedy(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda *_: is_peer)
     job = Job.from_fields(devices=devices, strategy="ddp")
-    spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=2, devices=devices, rendezvous="", threads=1)
+    spec = spec_of(job, world_size=2, devices=devices)
     text = describe(spec, 0, 1, "nothing has arrived")
     assert remedy in text
     assert all(device in text for device in devices)

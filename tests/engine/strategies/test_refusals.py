@@ -9,48 +9,32 @@ import pytest
 
 from engine.contract.events import Failed
 from engine.contract.job import Job
-from engine.contract.worker import WorkerSpec
 from engine.strategies import STRATEGIES, StrategyError
-
-
-def _spec(job: Job) -> WorkerSpec:
-    return WorkerSpec(
-        run_folder="",
-        job=job,
-        rank=0,
-        world_size=len(job.parallel.devices),
-        devices=job.parallel.devices,
-        rendezvous="",
-        threads=1,
-    )
-
-
-def test_data_parallel_refuses_the_cpu(job: Callable[..., Job]) -> None:
-    with pytest.raises(StrategyError, match="CUDA GPUs only"):
-        STRATEGIES["dp"](_spec(job(cpus=2, strategy="dp"))).setup()
-
-
-def test_data_parallel_refuses_one_gpu(job: Callable[..., Job]) -> None:
-    with pytest.raises(StrategyError, match="at least two GPUs"):
-        STRATEGIES["dp"](_spec(job(strategy="dp", devices=("GPU-1",)))).setup()
+from tests.support.specs import spec_of
 
 
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"microbatches": 5}, "equal microbatches"),
-        ({"microbatches": 1, "pipeline_schedule": "1f1b"}, "can't run with 1 microbatches"),
-        ({"activation_checkpointing": True, "pipeline_schedule": "zbv"}, "activation checkpointing"),
+        ({"strategy": "dp", "cpus": 2}, "CUDA GPUs only"),
+        ({"strategy": "dp", "devices": ("GPU-1",)}, "at least two GPUs"),
+        ({"strategy": "ddp", "cpus": 2, "sync_batchnorm": True}, "runs on GPUs only"),
+        ({"strategy": "pipeline", "cpus": 2, "microbatches": 5}, "equal microbatches"),
+        ({"strategy": "pipeline", "cpus": 2, "accumulation": 5}, "equal microbatches"),
+        (
+            {"strategy": "pipeline", "cpus": 2, "microbatches": 1, "pipeline_schedule": "1f1b"},
+            "run with 1 microbatches",
+        ),
+        (
+            {"strategy": "pipeline", "cpus": 2, "activation_checkpointing": True, "pipeline_schedule": "zbv"},
+            "Choose 1F1B",
+        ),
     ],
 )
-def test_pipeline_refuses_impossible_settings(job: Callable[..., Job], fields: dict[str, Any], text: str) -> None:
+def test_strategies_refuse_impossible_settings(job: Callable[..., Job], fields: dict[str, Any], text: str) -> None:
+    asked = job(**fields)
     with pytest.raises(StrategyError, match=text):
-        STRATEGIES["pipeline"](_spec(job(cpus=2, strategy="pipeline", **fields))).setup()
-
-
-def test_sync_batchnorm_is_refused_on_the_cpu(job: Callable[..., Job]) -> None:
-    with pytest.raises(StrategyError, match="runs on GPUs only"):
-        STRATEGIES["ddp"](_spec(job(cpus=2, strategy="ddp", sync_batchnorm=True))).setup()
+        STRATEGIES[asked.parallel.strategy](spec_of(asked)).setup()
 
 
 TIED_VIEWS = """

@@ -8,15 +8,15 @@ import torch
 from torch import nn
 
 from engine.contract.job import Job
-from engine.contract.worker import WorkerSpec
 from engine.strategies.base import ResolvedJob
 from engine.strategies.single import SingleDevice
 from engine.strategies.speed import balance, images_per_second
 from tests.support.dataset_infos import class_of_image
+from tests.support.specs import spec_of
 
 
 def _strategy(job: Job) -> SingleDevice:
-    spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
+    spec = spec_of(job)
     strategy = SingleDevice(spec)
     strategy.resolved = ResolvedJob(job)
     return strategy

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from engine.contract.events import Chosen, Failed, Validation
 from engine.contract.job import Job
-from engine.contract.worker import WorkerSpec
 from engine.strategies import STRATEGIES
 from engine.strategies.base import ResolvedJob, Strategy, resolve_precision
 from engine.training.autotune import Autotuner
 from tests.support.dataset_infos import class_of_image
+from tests.support.specs import spec_of
 from tests.support.worker_group import WorkerGroup
 
 SHAPE = (3, 16, 16)
@@ -68,15 +68,7 @@ class Decided:
     ) -> None:
         self.choices: dict[str, tuple[str, str]] = {}
         fields: dict[str, Any] = {"batch_size": 4, "devices": ("cpu",)} | job
-        spec = WorkerSpec(
-            run_folder="",
-            job=Job.from_fields(**fields),
-            rank=0,
-            world_size=1,
-            devices=("cpu",),
-            rendezvous="",
-            threads=1,
-        )
+        spec = spec_of(Job.from_fields(**fields), world_size=1, devices=("cpu",))
         self.strategy: Strategy = STRATEGIES[spec.job.parallel.strategy](spec)
         self.trials = Autotuner(self.strategy, class_of_image(), SHAPE, steps=steps, emit=self._emit)
         self.trials.decide(spec.job, model.train(), before or {})

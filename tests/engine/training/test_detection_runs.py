@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,8 +18,8 @@ from pycocotools.cocoeval import COCOeval
 from torch import nn
 
 from engine.contract.events import ClassMeasures, Planned, Predicted, StepMetrics, Validation
-from engine.contract.job import Job
 from engine.models.detection_models import HALVES
+from tests.engine.training.task_jobs import task_job
 from tests.support.boxed import NONE, ONE, TWO, coco
 from tests.support.outlined import CLASSES, make_outlined
 from tests.support.worker_group import WorkerGroup
@@ -29,19 +29,12 @@ SIDE = 64
 LITE = "ssdlite320_mobilenet_v3_large"
 SMALL = "tu-mobilenetv3_small_050"
 
+job = partial(task_job, task="detection", model=LITE, image_size=SIDE)
+
 
 @pytest.fixture(scope="module")
 def discs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_outlined(tmp_path_factory.mktemp("discs"), {"train": 32, "val": 8}, SIDE)
-
-
-def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
-    given: dict[str, Any] = {
-        "dataset": str(folder), "task": "detection", "model": LITE, "image_size": SIDE,
-        "batch_size": 8, "epochs": 1, "optimizer": "adam", "learning_rate": 0.002, "loader_workers": 1,
-        "memory_format": "contiguous", "devices": ("cpu",) * cpus,
-    }  # fmt: skip
-    return Job.from_fields(**(given | fields))
 
 
 def coco_mean(folder: Path, model: nn.Module) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ import torch
 from PIL import Image
 
 from engine.contract.events import Planned, Predicted, StepMetrics, Validation
-from engine.contract.job import Job
 from engine.models.encoders import IMAGENET
 from engine.tasks.edges.metrics import best_row, count, score, thin_maxima
 from engine.tasks.edges.networks import Hed
+from tests.engine.training.task_jobs import task_job
 from tests.support.edges import make_edged
 from tests.support.worker_group import WorkerGroup
 
@@ -23,19 +24,20 @@ Start = Callable[..., WorkerGroup]
 SIDE = 32
 ON_ENCODER: dict[str, Any] = {"model": "hed_encoder", "encoder": "resnet18"}
 
+job = partial(
+    task_job,
+    task="edge_detection",
+    model="hed_bn",
+    image_size=SIDE,
+    learning_rate=0.001,
+    keep_checkpoints=0,
+    predictions=2,
+)
+
 
 @pytest.fixture(scope="module")
 def rims(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_edged(tmp_path_factory.mktemp("rims"), {"train": 24, "val": 6}, SIDE)
-
-
-def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
-    given: dict[str, Any] = {
-        "dataset": str(folder), "task": "edge_detection", "model": "hed_bn", "image_size": SIDE, "batch_size": 8,
-        "epochs": 1, "optimizer": "adam", "learning_rate": 0.001, "loader_workers": 1, "memory_format": "contiguous",
-        "devices": ("cpu",) * cpus, "keep_checkpoints": 0, "predictions": 2,
-    }  # fmt: skip
-    return Job.from_fields(**(given | fields))
 
 
 def measured(folder: Path, state: dict[str, torch.Tensor]) -> float:

@@ -16,13 +16,12 @@ from engine.models.base import TaskError
 from engine.strategies.memory import DoesNotFit
 from engine.training.faults import cause, kind
 from engine.training.metric_buffer import NotFinite
+from tests.support.specs import spec_of
 
 
 def _spec(job: Job) -> WorkerSpec:
     """Return the specification of the second of two workers."""
-    return WorkerSpec(
-        run_folder="", job=job, rank=1, world_size=2, devices=job.parallel.devices, rendezvous="", threads=1
-    )
+    return spec_of(job, rank=1)
 
 
 @pytest.mark.parametrize(

@@ -3,45 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from engine.contract.events import ClassMeasures, Planned, Predicted, Validation
-from engine.contract.job import Job
+from tests.engine.training.task_jobs import task_job
+from tests.support.trained_runs import LABELS, make_labelled
 from tests.support.worker_group import WorkerGroup
 
 Start = Callable[..., WorkerGroup]
-LABELS = ("blue", "green", "red")
+
+job = partial(task_job, task="multilabel", model="mnist_cnn", image_size=16, batch_size=12, learning_rate=0.01)
 
 
 @pytest.fixture(scope="module")
 def lights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create noisy images with any of three colors, and a table of their labels."""
-    folder = tmp_path_factory.mktemp("lights")
-    random = np.random.default_rng(0)
-    for split, count in (("train", 60), ("val", 21)):
-        (folder / split).mkdir()
-        lines = [f"file,{','.join(LABELS)}"]
-        for number in range(count):
-            shining = random.random(3) < 0.4
-            pixels = random.integers(0, 130, (16, 16, 3)) + 100 * shining[::-1]
-            Image.fromarray(pixels.astype(np.uint8)).save(folder / split / f"{number}.png")
-            lines.append(f"{number}.png,{','.join(str(int(each)) for each in shining)}")
-        (folder / split / "labels.csv").write_text("\n".join(lines))
-    return folder
-
-
-def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
-    given: dict[str, Any] = {
-        "dataset": str(folder), "task": "multilabel", "model": "mnist_cnn", "image_size": 16, "batch_size": 12, "epochs": 1,
-        "loader_workers": 1, "optimizer": "adam", "learning_rate": 0.01, "memory_format": "contiguous",
-        "devices": ("cpu",) * cpus,
-    }  # fmt: skip
-    return Job.from_fields(**(given | fields))
+    return make_labelled(tmp_path_factory.mktemp("lights"), {"train": 60, "val": 21})
 
 
 def test_multilabel_learns_each_label(start: Start, lights: Path) -> None:

@@ -8,7 +8,6 @@ from torch import nn
 
 from engine.contract.events import Event
 from engine.contract.job import Job
-from engine.contract.worker import WorkerSpec
 from engine.data.loading.base_loader import Batch
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies.base import ResolvedJob
@@ -16,11 +15,12 @@ from engine.strategies.single import SingleDevice
 from engine.training.metric_buffer import NotFinite
 from engine.training.oom_retry import SKIPS, ResilientStep
 from tests.support.dataset_infos import class_of_image
+from tests.support.specs import spec_of
 
 
 def test_step_raises_after_too_many_skips_in_a_row() -> None:
     job = Job.from_fields(on_not_finite="skip", batch_size=4)
-    spec = WorkerSpec(run_folder="", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
+    spec = spec_of(job)
     strategy = SingleDevice(spec)
     strategy.wrap(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), class_of_image(), (3, 2, 2), ResolvedJob(job))
     events: list[Event] = []

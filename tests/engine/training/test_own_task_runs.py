@@ -17,6 +17,7 @@ from engine.contract.events import CheckpointSaved, Failed, Planned, Predicted, 
 from engine.contract.job import Job
 from gui.run.cards import loading_code
 from tests.engine.cli.terminal import footplate
+from tests.engine.training.task_jobs import task_job
 from tests.support.consent import agreed
 from tests.support.things import make_things
 from tests.support.worker_group import WorkerGroup
@@ -31,12 +32,8 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def job(folder: Path, file: Path = EXAMPLE, cpus: int = 1, **fields: Any) -> Job:
-    given: dict[str, Any] = {
-        "task": "custom", "model": str(file), "model_file_sha256": agreed(file),
-        "dataset": str(folder), "batch_size": 12, "epochs": 10, "optimizer": "adam", "learning_rate": 0.01,
-        "loader_workers": 1, "memory_format": "contiguous", "devices": ("cpu",) * cpus,
-    }  # fmt: skip
-    return Job.from_fields(**(given | fields))
+    given = {"task": "custom", "model": str(file), "model_file_sha256": agreed(file)}
+    return task_job(folder, cpus, **given | {"batch_size": 12, "epochs": 10, "learning_rate": 0.01} | fields)
 
 
 def test_example_task_learns_and_loads_plainly(start: Start, things: Path) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,25 +19,27 @@ from engine.data.decoding.masks import NO_CLASS
 from engine.tasks.points.drawing import BACKGROUND
 from engine.tasks.points.networks import PointCNN
 from engine.tasks.registry import TASKS
+from tests.engine.training.task_jobs import task_job
 from tests.support.clouds import make_clouds
 from tests.support.worker_group import WorkerGroup
 
 Start = Callable[..., WorkerGroup]
 POINTS = 150
 
+job = partial(
+    task_job,
+    task="point_segmentation",
+    model="pointcnn_x1",
+    points=POINTS,
+    batch_size=6,
+    learning_rate=0.01,
+    predictions=2,
+)
+
 
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_clouds(tmp_path_factory.mktemp("scenes"), {"train": 12, "val": 3})
-
-
-def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
-    given: dict[str, Any] = {
-        "dataset": str(folder), "task": "point_segmentation", "model": "pointcnn_x1", "points": POINTS, "batch_size": 6,
-        "epochs": 1, "optimizer": "adam", "learning_rate": 0.01, "loader_workers": 1, "predictions": 2,
-        "devices": ("cpu",) * cpus,
-    }  # fmt: skip
-    return Job.from_fields(**(given | fields))
 
 
 def mean_iou(job: Job, state: dict[str, torch.Tensor]) -> float:

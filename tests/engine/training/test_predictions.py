@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,15 @@ import pytest
 from PIL import Image
 
 from engine.contract.events import Predicted, Validation, Warned
-from engine.contract.job import Job
 from engine.data.decoding.masks import NO_CLASS
+from tests.engine.training.task_jobs import task_job
 from tests.support.masks import make_masked
 from tests.support.worker_group import WorkerGroup
 
 Start = Callable[..., WorkerGroup]
 SIDE = 32
 
-
-def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
-    given: dict[str, Any] = {
-        "dataset": str(folder), "task": "segmentation", "model": "unet", "encoder": "resnet18", "image_size": SIDE,
-        "batch_size": 8, "epochs": 2, "loader_workers": 1, "memory_format": "contiguous", "devices": ("cpu",) * cpus,
-        "predictions": 5,
-    }  # fmt: skip
-    return Job.from_fields(**(given | fields))
+job = partial(task_job, task="segmentation", model="unet", encoder="resnet18", image_size=SIDE, epochs=2, predictions=5)
 
 
 @pytest.fixture(scope="module")

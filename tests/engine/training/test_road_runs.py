@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from PIL import Image
 
 from engine.contract.events import ClassMeasures, Failed, Predicted, StepMetrics, Validation
-from engine.contract.job import Job
+from tests.engine.training.task_jobs import task_job
 from tests.support.consent import agreed
 from tests.support.lines import make_lined
 from tests.support.masks import make_masked
@@ -20,20 +21,12 @@ Start = Callable[..., WorkerGroup]
 SIDE = 32
 ROADS = Path(__file__).parents[4] / "shared/datasets/massachusetts_roads_tiles"
 
+job = partial(task_job, task="road_extraction", model="linknet_mtl", encoder="resnet18", image_size=SIDE)
+
 
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_lined(tmp_path_factory.mktemp("lines"), {"train": 48, "val": 10}, SIDE)
-
-
-def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
-    given: dict[str, Any] = {
-        "dataset": str(folder), "task": "road_extraction", "model": "linknet_mtl", "encoder": "resnet18", "image_size": SIDE,
-        "batch_size": 8,
-        "epochs": 1, "optimizer": "adam", "learning_rate": 0.002, "loader_workers": 1, "memory_format": "contiguous",
-        "devices": ("cpu",) * cpus,
-    }  # fmt: skip
-    return Job.from_fields(**(given | fields))
 
 
 MODEL = """

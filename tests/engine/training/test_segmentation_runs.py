@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,28 +13,21 @@ import torch
 from PIL import Image
 
 from engine.contract.events import ClassMeasures, Failed, Planned, Predicted, Validation, Warned
-from engine.contract.job import Job
 from engine.data.decoding.masks import NO_CLASS
 from engine.models.encoders import IMAGENET
+from tests.engine.training.task_jobs import task_job
 from tests.support.masks import make_masked
 from tests.support.worker_group import WorkerGroup
 
 Start = Callable[..., WorkerGroup]
 SIDE = 32
 
+job = partial(task_job, task="segmentation", model="unet", encoder="resnet18", image_size=SIDE)
+
 
 @pytest.fixture(scope="module")
 def discs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_masked(tmp_path_factory.mktemp("discs"), {"train": 40, "val": 10}, SIDE)
-
-
-def job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
-    given: dict[str, Any] = {
-        "dataset": str(folder), "task": "segmentation", "model": "unet", "encoder": "resnet18", "image_size": SIDE,
-        "batch_size": 8, "epochs": 1, "optimizer": "adam", "learning_rate": 0.002, "loader_workers": 1,
-        "memory_format": "contiguous", "devices": ("cpu",) * cpus,
-    }  # fmt: skip
-    return Job.from_fields(**(given | fields))
 
 
 def mean_iou(folder: Path, state: dict[str, torch.Tensor]) -> float:

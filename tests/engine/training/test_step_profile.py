@@ -11,7 +11,6 @@ import pytest
 from engine.contract.events import Event, LogLine, StepMetrics, TimeSpent
 from engine.contract.job import Job
 from engine.contract.protocol import Adjust
-from engine.contract.worker import WorkerSpec
 from engine.strategies.base import ResolvedJob
 from engine.strategies.single import SingleDevice
 from engine.training.callbacks import step_profile
@@ -20,6 +19,7 @@ from engine.training.callbacks.step_profile import StepProfile
 from engine.training.split_loader import SplitLoader
 from tests.gui.cut.example import timed
 from tests.support.gates import ONCE_ASKED
+from tests.support.specs import spec_of
 
 Make = Callable[..., Job]
 Start = Callable[..., Any]
@@ -93,10 +93,7 @@ def test_loader_workers_change_during_run(
 def test_slowest_rank_needs_two_reports(job: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_profile.linux, "waited_for_core_s", lambda: 0.0)  # whatever else this machine does
     monkeypatch.setattr(step_profile, "EMIT_S", 0.0)
-    spec = WorkerSpec(
-        run_folder=str(tmp_path), job=job(cpus=2, strategy="ddp"), rank=0, world_size=2, devices=("cpu", "cpu"),
-        rendezvous="", threads=1,
-    )  # fmt: skip
+    spec = spec_of(job(cpus=2, strategy="ddp"), run_folder=str(tmp_path))  # fmt: skip
     strategy = SingleDevice(spec)
     strategy.resolved = ResolvedJob(spec.job)
     events: list[Event] = []

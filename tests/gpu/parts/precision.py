@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from engine.contract.job import Job
-from engine.contract.worker import WorkerSpec
 from engine.data.loading.base_loader import Batch
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies import STRATEGIES
@@ -13,6 +12,7 @@ from engine.strategies.base import NATIVE_BF16, ResolvedJob, Strategy, resolve_p
 from tests.gpu.jobs import by_class, model_file
 from tests.gpu.proof import Proof, prove
 from tests.support.dataset_infos import class_of_image
+from tests.support.specs import spec_of
 
 LOUD = """
 from torch import nn
@@ -75,9 +75,7 @@ def overflow(proof: Proof) -> None:
 def _set_up(proof: Proof) -> tuple[Strategy, OptimizerStep]:
     """Return a model with its optimizer, as in a single worker."""
     job = Job.from_fields(precision="fp16", image_size=16, batch_size=12, schedule="none", devices=(proof.gpu,))
-    spec = WorkerSpec(
-        run_folder="", job=job, rank=0, world_size=1, devices=job.parallel.devices, rendezvous="", threads=1
-    )
+    spec = spec_of(job)
     strategy = STRATEGIES["single"](spec)
     strategy.setup()
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Tanh(), torch.nn.Flatten(), torch.nn.Linear(1568, 3))

@@ -19,7 +19,6 @@ from engine.contract.inference.explanation import (
     Method,
     decode_explanation,
 )
-from engine.contract.worker import WorkerSpec
 from engine.inference.explanation.explain import explain, explain_images
 from engine.inference.trained_model import CannotLoad, load
 from engine.inference.worker import Share
@@ -27,6 +26,7 @@ from engine.training.report import Reporter
 from tests.engine.cli.terminal import footplate
 from tests.support.cases import some
 from tests.support.consent import agreed
+from tests.support.specs import spec_of
 from tests.support.trained_runs import COUNTING, DATASETS, Trained, train
 from tests.support.worker_group import Forker
 
@@ -42,9 +42,7 @@ def explained(of: Trained, out: Path, *images: Path, **values: Any) -> Explanati
     worker_end, supervisor_end = socket.socketpair()
     reporter = Reporter(worker_end, 0, on_end=lambda: None)
     try:
-        spec = WorkerSpec(
-            run_folder=str(out), job=of.job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1
-        )
+        spec = spec_of(of.job, run_folder=str(out))
         explain_images(order, load(of.run, "last"), Share(spec, reporter))
     finally:
         reporter.close()

@@ -1,0 +1,17 @@
+"""Small jobs of any task on the CPU, for tests that train them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from engine.contract.job import Job
+
+
+def task_job(folder: Path, cpus: int = 1, **fields: Any) -> Job:
+    """Return a job of one epoch on the dataset in `folder`; `fields` name the task and replace the others."""
+    values: dict[str, Any] = {
+        "dataset": str(folder), "batch_size": 8, "epochs": 1, "optimizer": "adam", "learning_rate": 0.002,
+        "loader_workers": 1, "memory_format": "contiguous", "devices": ("cpu",) * cpus,
+    }  # fmt: skip
+    return Job.from_fields(**(values | fields))

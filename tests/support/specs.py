@@ -1,0 +1,15 @@
+"""Specifications of workers for tests that need no run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.contract.job import Job
+from engine.contract.worker import WorkerSpec
+
+
+def spec_of(job: Job, **changes: Any) -> WorkerSpec:
+    """Return the specification of the first worker of a job, with one thread and no folder."""
+    devices = job.parallel.devices
+    values: dict[str, Any] = {"rank": 0, "world_size": len(devices), "devices": devices, "threads": 1}
+    return WorkerSpec(**{"run_folder": "", "job": job, "rendezvous": ""} | values | changes)
