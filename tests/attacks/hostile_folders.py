@@ -236,7 +236,7 @@ def with_bands(folder: Path) -> None:
         tifffile.imwrite(folder / "ab"[number % 2] / f"{number}.tif", values, photometric="minisblack")
 
 
-# What is put into it
+# Contents
 
 
 def _fifo(path: Path) -> None:
@@ -372,7 +372,7 @@ _VERTEX = "property float x\nproperty float y\nproperty float z\nproperty uchar 
 
 
 def _las_with(ending: str, at: int, kind: str, value: int) -> Callable[[Path], None]:
-    """Return a function that creates clouds, one of which has a changed number in its header."""
+    """Return a function that creates clouds, one with a changed number in its header."""
 
     def make(folder: Path) -> None:
         with_las(folder, ending)
@@ -472,7 +472,7 @@ def _zigzag(points: int) -> list[list[float]]:
 
 
 def _tall_zigzag(folder: Path) -> None:
-    """Write a polygon of 100,000 sides, each of which crosses all 8,000 rows of its image."""
+    """Write a polygon of 100,000 sides that all cross the 8,000 rows of its image."""
     with_coco(folder)
     image(folder / "images" / "0.png", size=(20, 8000))
     content = coco_content()

@@ -77,7 +77,7 @@ def send(client: socket.socket, content: bytes, drawn: random.Random) -> bool:
         if way == "pieces":
             for start in range(0, min(len(content), 300)):
                 client.send(content[start : start + 1])
-        elif way == "files":  # of which a Unix socket can hand over many, and the other end has to close them
+        elif way == "files":  # a Unix socket can transfer many, which the receiver has to close
             with open(os.devnull, "rb") as null:
                 socket.send_fds(client, [content[:1000] or b"\n"], [null.fileno()] * 100)
         else:

@@ -70,7 +70,7 @@ def damaged(text: str, drawn: random.Random, times: int) -> str:
     return _written(root[0])
 
 
-# JSON, of which YAML is more
+# JSON, a subset of YAML
 
 
 def _as_json(text: str) -> str:

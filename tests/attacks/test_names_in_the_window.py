@@ -268,7 +268,7 @@ def a_run(name: str, outcome: Outcome | None) -> RunFolder:
     run = create_run(chosen)
     renamed = [_named(event, name, outcome) for event in events(chosen, STEPS)]
     write(run.events_file, [event for event in renamed if event is not None])
-    os.utime(run.job_file, (0, 0))  # long ago, so that one without an end is no run that is starting
+    os.utime(run.job_file, (0, 0))  # old, so that a run without an end does not count as starting
     for event in renamed:
         for sample in event.samples if isinstance(event, Predicted) else ():
             draw(run.path / sample.truth_png, "#00ff00")

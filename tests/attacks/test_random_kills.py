@@ -232,7 +232,7 @@ def test_runs_survive_random_signals(
         assert_same_end(run.end, uninterrupted.end)
     print(dict(done))  # the figures, with -s
     assert list(temporary.iterdir()) == []
-    # What is there of others' for a moment is none of ours.
+    # Other programs may use shared memory for a moment.
     wait_until(lambda: set(Path("/dev/shm").iterdir()) <= shared_before, "shared memory to be given back")
     if hits > DAILY:
         assert set(done) == {hit.__name__ for hit in (*KILLS, *OTHERS)}

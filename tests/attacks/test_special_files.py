@@ -66,7 +66,7 @@ def test_read_regular_stops_at_reported_size(tmp_path: Path) -> None:
     assert read_regular(path, 5) == b"12345"
     with pytest.raises(UnusableFile, match="has 5 bytes; the maximum is 4"):
         read_regular(path, 4)
-    # It says that it is empty, and goes on for half a terabyte.
+    # Its size is 0, but reading it yields half a terabyte.
     assert read_regular("/proc/self/pagemap", 1 << 20) == b""
     with pytest.raises(IsADirectoryError):
         open_regular(tmp_path)
@@ -251,7 +251,7 @@ def test_leased_file_is_not_waited_for(tmp_path: Path, task: str, make: Callable
     import fcntl
 
     make(tmp_path)
-    before = signal.signal(signal.SIGIO, signal.SIG_IGN)  # by which the holder is asked to give it up
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)  # the kernel sends it to ask the holder for the lease
     try:
         with open(tmp_path / name, "r+b") as held:
             fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)

@@ -134,7 +134,7 @@ def test_gpus_are_free_soon_after_a_stop(use: Use, job: Make, start_run: StartRu
 
 
 def test_killed_rank_frees_memory_and_the_run_restarts(use: Use, job: Make, start_run: StartRun) -> None:
-    """The others stand in NCCL's collectives meanwhile, which nobody answers any more."""
+    """The other ranks wait in a collective of NCCL that can no longer complete."""
     host = use(2)
     run = start_run(job(host, strategy="ddp", epochs=1000, checkpoint_steps=2))
     run.wait_for_checkpoint(2)

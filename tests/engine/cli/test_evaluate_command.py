@@ -1,4 +1,4 @@
-"""``footplate evaluate``: the real command on a real run, and what it prints of two."""
+"""``footplate evaluate``: the real command on one run, and its comparison of two evaluations."""
 
 from __future__ import annotations
 

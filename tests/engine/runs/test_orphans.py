@@ -62,7 +62,7 @@ def test_end_orphan_terminates(left: Callable[..., Orphan]) -> None:
     end_orphan(orphan)
     assert not alive(orphan)
     assert found() == []
-    end_orphan(orphan)  # and again, which is no fault
+    end_orphan(orphan)  # ending it twice is no error
 
 
 def test_end_orphan_kills_after_timeout(left: Callable[..., Orphan]) -> None:

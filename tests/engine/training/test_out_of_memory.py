@@ -84,7 +84,7 @@ def test_oom_in_first_step_equals_accumulation(job: Make, start: Start, model_fi
     ]
     _assert_same_end(group, from_the_start)
     assert group.checkpoint()["job"]["accumulation"] == 4
-    # A run that goes on from it, with the job as it was, does not run out again; one that wants other parts has them.
+    # A run that resumes with the unchanged job keeps the four parts; a job with more parts gets them.
     again = start(job(**fields | {"epochs": 3}, resume_from=str(group.folder / "checkpoints/last.pt"))).completed()
     assert _messages(again) == [
         "Each batch is processed in 4 parts, as in the resumed run after it had run out of memory."
@@ -100,7 +100,7 @@ def test_oom_in_first_step_equals_accumulation(job: Make, start: Start, model_fi
 def test_oom_on_gpu_raises_accumulation(job: Make, start: Start, model_file: Write) -> None:
     gpu = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
     fields = {"devices": (gpu,), "epochs": 2, "precision": "fp32", "compile": "off"}
-    # Without what tells the parts of a batch from the whole of it.
+    # BatchNorm and dropout would differ between a batch and its parts.
     network = _limited(3, since=3, how="_for_real").replace("nn.Dropout(0.3)", "nn.Identity()")
     fields |= model_file(network.replace("nn.BatchNorm2d(4)", "nn.Identity()"))
     group = start(job(**fields), every_step=True).completed()

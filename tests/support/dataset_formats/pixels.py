@@ -16,7 +16,7 @@ def save_mask(path: Path, values: npt.NDArray[np.integer]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".npy":
         np.save(path, values)
-    elif path.suffix == ".gif":  # Pillow would number the levels of a gray image anew
+    elif path.suffix == ".gif":  # Pillow would renumber the levels of a gray image
         image = Image.fromarray(values, "P")
         image.putpalette(list(range(256)) * 3)
         image.save(path, optimize=False)

@@ -21,12 +21,12 @@ from engine.data.formats.registry import KINDS, recognize
 from engine.data.splits import FileSplit, IdxSplit, RecognizedDataset, draw_validation, printable
 from engine.system.plugins import Registry
 from tests.engine.conftest import make_images
-from tests.gpu.jobs import with_labels
 from tests.support.clouds import make_clouds
 from tests.support.edges import make_edged
 from tests.support.images import image, write_idx
 from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
+from tests.support.trained_runs import make_labelled
 
 Tree = Callable[..., Path]
 
@@ -321,7 +321,7 @@ MAKERS: dict[str, Callable[[Path, dict[str, int]], Path]] = {
     "boxes": make_outlined,
     "instances": make_outlined,
     "points": lambda folder, counts: make_clouds(folder, counts, 30),
-    "labels": with_labels,
+    "labels": make_labelled,
     "classes": make_images,
 }
 

@@ -16,11 +16,11 @@ from engine.data.inspection.doubts import find_doubts, spelling_key
 from engine.data.inspection.inspector import inspect
 from engine.data.splits import MaskSplit, RecognizedDataset
 from engine.tasks.edges.formats import EdgeSplit
-from tests.gpu.jobs import with_labels
 from tests.support.boxed import ONE, TWO, draw, voc, yolo
 from tests.support.images import image, noise
 from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
+from tests.support.trained_runs import make_labelled
 
 
 def warnings(folder: Path, kind: str, phrase: str) -> list[Problem]:
@@ -175,12 +175,14 @@ def test_same_image_in_two_classes_is_reported(tmp_path: Path, make: Callable[[P
 
 def test_same_image_with_two_sets_of_labels_is_reported(tmp_path: Path) -> None:
     for number, (split, row) in enumerate([("train", "1,0,0"), ("val", "0,1,1"), ("train", "1,1,1")]):
-        folder = with_labels(tmp_path / str(number), {"train": 9, "val": 4})
+        folder = make_labelled(tmp_path / str(number), {"train": 9, "val": 4})
         table = folder / split / "labels.csv"
         lines = table.read_text().splitlines()
         assert warnings(folder, "labels", "different sets of labels") == []
-        other = next(name for name in range(9) if f"{name}.png,{row}" not in (folder / "train/labels.csv").read_text())
-        (folder / split / "copy.png").write_bytes((folder / f"train/{other}.png").read_bytes())
+        other = next(
+            name for name in range(9) if f"{name:03}.png,{row}" not in (folder / "train/labels.csv").read_text()
+        )
+        (folder / split / "copy.png").write_bytes((folder / f"train/{other:03}.png").read_bytes())
         table.write_text("\n".join([*lines, f"copy.png,{row}"]))
         (problem,) = warnings(folder, "labels", "different sets of labels")
         assert f"{split}/copy.png" in problem.message
@@ -214,7 +216,7 @@ def test_gray_images_among_colored_ones_are_reported(tmp_path: Path) -> None:
         "classes": by_class(tmp_path / "classes", "cat", "dog"),
         "masks": make_masked(tmp_path / "masks", {"train": 5, "val": 2}),
         "instances": make_outlined(tmp_path / "instances", {"train": 5, "val": 2}),
-        "labels": with_labels(tmp_path / "labels", {"train": 9, "val": 4}),
+        "labels": make_labelled(tmp_path / "labels", {"train": 9, "val": 4}),
     }
     for kind, folder in folders.items():
         assert warnings(folder, kind, "in color") == []

@@ -16,12 +16,12 @@ from engine.data.inspection import contents as contents_module
 from engine.data.inspection.contents import END_BYTES
 from engine.data.inspection.inspector import check_imbalance, inspect
 from engine.data.inspection.leaks import find_leaks, same_files
-from tests.gpu.jobs import with_labels
 from tests.support.clouds import make_clouds
 from tests.support.edges import make_edged
 from tests.support.images import noise, write_idx
 from tests.support.masks import make_masked
 from tests.support.outlined import make_outlined
+from tests.support.trained_runs import make_labelled
 
 
 def told(folder: Path, kinds: tuple[str, ...] = ("classes",)) -> list[Problem]:
@@ -80,7 +80,7 @@ MAKERS: dict[str, Callable[[Path, dict[str, int]], Path]] = {
     "edges": make_edged,
     "boxes": make_outlined,
     "instances": make_outlined,
-    "labels": with_labels,
+    "labels": make_labelled,
     "points": lambda folder, counts: make_clouds(folder, counts, 30),
 }
 

@@ -66,7 +66,7 @@ def test_onnx_matches_the_model(task: str, fields: dict[str, Any], forker: Forke
     assert max(differences) <= 1e-4
     for name, value in compared.torch_measures.items():
         assert compared.measures[name] == pytest.approx(value, abs=1e-3, rel=1e-3)
-    if "CONVERSION_TABLE" in os.environ:  # where to write what was measured, a line for each model
+    if "CONVERSION_TABLE" in os.environ:  # a file for the measurements, with a line per model
         line = {"model": fields["model"], "difference": max(differences), "seconds": result.seconds}
         line |= {"unmatched": sum(each.unmatched for each in compared.differences)}
         line |= {"file_ms": compared.milliseconds, "torch_ms": compared.torch_milliseconds}
