@@ -20,6 +20,7 @@ from gui.format import locale, localised
 from gui.titles import devices_words, model_title
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
+from gui.widgets.editors import offer
 from gui.widgets.labels import muted_label
 from gui.widgets.layouts import FlowLayout, hbox, scroll_panel, vbox
 
@@ -189,9 +190,7 @@ class AdviceOptions(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.time = styled(QComboBox(), tip=tr("Time for all trials. Longer trials give more reliable results."))
-        for seconds, title in TIMES.items():
-            self.time.addItem(title, seconds)
-        self.time.setCurrentIndex(self.time.findData(int(BUDGET_S)))
+        offer(self.time, ((title, seconds) for seconds, title in TIMES.items()), int(BUDGET_S))
         self.machines = QSpinBox(minimum=1, maximum=1024)
         self.machines.setToolTip(
             tr("With more than one, the answer also predicts the speed on several machines like this one")

@@ -13,6 +13,7 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem
 from gui.finders.page import FinderChild, FinderPage
 from gui.format import localised, significant, size_of
+from gui.plots.themed import ThemedPlot
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.column_model import text_table
@@ -44,20 +45,13 @@ class BatchPage(FinderPage):
         self.table = text_table(tr("Tested batch sizes"), HEAD)
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         self.table.itemSelectionChanged.connect(self.show_choice)
-        self.plot = pg.PlotWidget()
-        self.plot.setAccessibleName(tr("Speed over the batch size"))
-        self.plot.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.plot = ThemedPlot(tr("Speed over the batch size"))
         self.plot.setMinimumHeight(140)
-        self.plot.setMenuEnabled(False)
-        self.plot.hideButtons()
-        self.plot.setMouseEnabled(False, False)
         self.plot.setLogMode(x=True)
         self.plot.setLabel("bottom", tr("Batch size"))
         self.plot.setLabel("left", "Images/s")
-        for side in ("bottom", "left"):
-            self.plot.getAxis(side).enableAutoSIPrefix(False)
+        self.plot.set_drawing(self._draw)
         self.rate = muted_label(word_wrap=True)
-        theme.notifier.changed.connect(self.recolor)
         page = QWidget()
         page.setLayout(vbox(self.why, self.none, (self.table, 1), (self.plot, 1), self.rate, spacing=6))
         return page
@@ -77,7 +71,7 @@ class BatchPage(FinderPage):
                 self.table.setItem(row, column, item)
             if trial.size == found.knee:
                 self.table.selectRow(row)
-        self.recolor()
+        self.plot.redraw()
 
     def chosen(self) -> int | None:
         rows = self.table.selectionModel().selectedRows()
@@ -92,23 +86,17 @@ class BatchPage(FinderPage):
             else ""
         )
 
-    def recolor(self) -> None:
-        colors = theme.colors()
-        self.plot.setBackground(colors.panel)
-        self.plot.showGrid(x=True, y=True, alpha=0.15)
-        for side in ("bottom", "left"):
-            self.plot.getAxis(side).setPen(colors.border)
-            self.plot.getAxis(side).setTextPen(colors.muted)
-        self.plot.clear()
+    def _draw(self) -> None:
+        color = theme.colors().accent
         fitting = [trial for trial in self.found.trials if trial.fits] if self.found is not None else []
         self.plot.setVisible(len(fitting) > 1)
         self.plot.plot(
             [trial.size for trial in fitting],
             [trial.images_per_second or math.nan for trial in fitting],
-            pen=pg.mkPen(colors.accent, width=2),
+            pen=pg.mkPen(color, width=2),
             symbol="o",
             symbolSize=7,
-            symbolBrush=colors.accent,
+            symbolBrush=color,
             symbolPen=None,
         )
         powers = (2**power for power in range(21))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Callable
 
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
@@ -16,11 +17,12 @@ def plain_text(anchor: tuple[float, float]) -> pg.TextItem:
 
 
 class ThemedPlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
-    """Plot that neither pans nor zooms. A subclass adds its items in `draw`."""
+    """Plot that neither pans nor zooms. A subclass adds its items in `draw`, or the owner sets a function for that."""
 
     def __init__(self, name: str) -> None:
         """Create a plot; `name` is its accessible name."""
         super().__init__()
+        self._draw: Callable[[], None] = lambda: None
         self.setAccessibleName(name)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setMenuEnabled(False)
@@ -41,6 +43,11 @@ class ThemedPlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
             axis.setTextPen(colors.muted)
         self.redraw()
 
+    def set_drawing(self, draw: Callable[[], None]) -> None:
+        """Set the function that adds the items, and call it now and after each change of the color scheme."""
+        self._draw = draw
+        self.recolor()
+
     def label(self, side: str, text: str) -> None:
         """Set the plain title of an axis, "bottom" or "left"; pyqtgraph would read HTML."""
         self.getAxis(side).setLabel(html.escape(text))
@@ -52,4 +59,4 @@ class ThemedPlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
 
     def draw(self) -> None:
         """Add the items to the empty plot."""
-        raise NotImplementedError
+        self._draw()

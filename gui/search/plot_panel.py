@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QRectF, QSignalBlocker, QTimer, Signal
+from PySide6.QtCore import QRectF, QTimer, Signal
 from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QComboBox, QGridLayout, QLabel, QWidget
 
@@ -28,7 +28,7 @@ from gui.sources.columns import Floats
 from gui.sources.searches import Axis, SearchData
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.editors import ComboBox
+from gui.widgets.editors import ComboBox, offer
 from gui.widgets.layouts import hbox, vbox
 
 _MIN_PLOT_WIDTH = 330
@@ -215,11 +215,7 @@ class TwoFields(TrialPlot):
         if [self.x.itemData(index) for index in range(self.x.count())] != names:
             ranked = [*data.state.importance, *names]
             for box, field in ((self.x, ranked[0]), (self.y, next((n for n in ranked if n != ranked[0]), ranked[0]))):
-                with QSignalBlocker(box):
-                    box.clear()
-                    for axis in data.axes:
-                        box.addItem(axis.label, axis.name)
-                    box.setCurrentIndex(names.index(field))
+                offer(box, ((axis.label, axis.name) for axis in data.axes), field)
         super().show_data(data)
 
     def draw_trials(self, data: SearchData) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from PySide6.QtCore import QLocale, QSignalBlocker, Qt, Signal
@@ -46,6 +46,15 @@ class ComboBox(QComboBox):
             super().wheelEvent(event)
         else:
             event.ignore()
+
+
+def offer(box: QComboBox, choices: Iterable[tuple[str, Any]], value: Any) -> None:
+    """Fill `box` with titles and values, and select `value`, or the first without it, without emitting signals."""
+    with QSignalBlocker(box):
+        box.clear()
+        for title, data in choices:
+            box.addItem(title, data)
+        box.setCurrentIndex(max(0, box.findData(value)))
 
 
 SCROLL_BAR_WIDTH = 12

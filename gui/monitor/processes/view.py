@@ -45,6 +45,7 @@ from gui.sources.run_intervals import RunIntervals
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import styled
+from gui.widgets.editors import offer
 from gui.widgets.labels import ElidedLabel, EmptyState, heading_label
 from gui.widgets.layouts import hbox, vbox
 
@@ -219,12 +220,7 @@ class ProcessesView(QWidget):
         if offered == [(self.gpus.itemText(n), self.gpus.itemData(n)) for n in range(self.gpus.count())]:
             return
         chosen = self.gpus.currentData()
-        blocked = self.gpus.blockSignals(True)
-        self.gpus.clear()
-        for title, key in offered:
-            self.gpus.addItem(title, key)
-        self.gpus.setCurrentIndex(max(0, self.gpus.findData(chosen)))
-        self.gpus.blockSignals(blocked)
+        offer(self.gpus, offered, chosen)
         if self.gpus.currentData() != chosen:
             self._filter()
 

@@ -25,6 +25,7 @@ from gui.sources.devices.hosts import Hosts
 from gui.style import fills, theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
+from gui.widgets.editors import offer
 from gui.widgets.labels import EmptyState, heading_label, muted_label
 from gui.widgets.layouts import hbox, scroll_panel, vbox
 
@@ -198,13 +199,7 @@ class TopologyView(QWidget):
         """Offer a choice of hosts if there are several."""
         offered = [(snapshot.host, host) for host, snapshot in snapshots.items()]
         if offered != [(self.host.itemText(n), self.host.itemData(n)) for n in range(self.host.count())]:
-            chosen = self.host.currentData()
-            blocked = self.host.blockSignals(True)
-            self.host.clear()
-            for title, host in offered:
-                self.host.addItem(title, host)
-            self.host.setCurrentIndex(max(0, self.host.findData(chosen)))
-            self.host.blockSignals(blocked)
+            offer(self.host, offered, self.host.currentData())
         self.host.setVisible(len(offered) > 1)
 
     def _why_empty(self, snapshot: Snapshot | None, gpus: list[Gpu], left_out: str) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
 from engine.contract.inference.evaluation import BoxErrors, Calibration, Evaluation, Interval
 from gui.format import localised
+from gui.plots.themed import ThemedPlot
 from gui.run.classes.view import ClassFiguresView
 from gui.run.model.widgets import PlainTable, ThresholdRow, UnitPlot, format_interval, format_with_interval
 from gui.sources.columns import Floats
@@ -112,7 +113,11 @@ class BoxErrorsPage(QWidget):
         super().__init__()
         self._errors: tuple[BoxErrors, ...] = ()
         self.title = heading_label(tr("Cost of each kind of error"))
-        self.plot = _make_plot()
+        self.plot = ThemedPlot(tr("Kinds of errors"))
+        self.plot.setMaximumWidth(720)
+        self.plot.setLabel("bottom", tr("Points of AP50"))
+        self.plot.getAxis("left").setStyle(tickLength=0)
+        self.plot.set_drawing(self._draw)
         self.explanation = caption(
             tr("AP50 gain if all errors of a kind were fixed (TIDE), with their number in parentheses.")
         )
@@ -122,7 +127,6 @@ class BoxErrorsPage(QWidget):
         )
         content = vbox(self.title, self.plot, self.explanation, self.sizes_title, self.sizes, 1)
         self.setLayout(vbox(scrolling(content)))
-        theme.notifier.changed.connect(self.recolor)
 
     def show_evaluation(self, opened: OpenedEvaluation) -> None:
         evaluation = opened.evaluation
@@ -144,16 +148,12 @@ class BoxErrorsPage(QWidget):
             ]
         )
         self.sizes_title.setVisible(bool(evaluation.sizes))
-        self.recolor()
+        self.plot.redraw()
 
-    def recolor(self) -> None:
+    def _draw(self) -> None:
         colors = theme.colors()
-        self.plot.setBackground(colors.panel)
         self.plot.showGrid(x=True, y=False, alpha=0.15)
-        for side in ("bottom", "left"):
-            self.plot.getAxis(side).setPen(colors.border)
-            self.plot.getAxis(side).setTextPen(colors.muted if side == "bottom" else colors.text)
-        self.plot.clear()
+        self.plot.getAxis("left").setTextPen(colors.text)
         losses = [100 * each.ap_loss for each in self._errors]
         self.plot.addItem(
             pg.BarGraphItem(x0=0, y=list(range(len(losses))), width=losses, height=0.62, brush=colors.accent, pen=None)
@@ -172,20 +172,6 @@ def describe_errors(errors: BoxErrors) -> str:
 def has_box_errors(evaluation: Evaluation) -> bool:
     """Return True if the evaluation has errors by kind or metrics by size."""
     return bool(evaluation.box_errors or evaluation.sizes)
-
-
-def _make_plot() -> pg.PlotWidget:
-    plot = pg.PlotWidget()
-    plot.setAccessibleName(tr("Kinds of errors"))
-    plot.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-    plot.setMaximumWidth(720)
-    plot.setMenuEnabled(False)
-    plot.hideButtons()
-    plot.setMouseEnabled(False, False)
-    plot.setLabel("bottom", tr("Points of AP50"))
-    plot.getAxis("bottom").enableAutoSIPrefix(False)
-    plot.getAxis("left").setStyle(tickLength=0)
-    return plot
 
 
 class CalibrationPage(QWidget):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -145,24 +145,18 @@ _MAX_PLOT_WIDTH, _MAX_HEIGHT = 720, 620
 
 
 class UnitPlot(ThemedPlot):
-    """Plot with both axes from 0 to 1; its owner sets the drawing function."""
+    """Plot with both axes from 0 to 1; its owner sets the drawing function and marks a point."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self._draw: Callable[[], None] = lambda: None
         self._marker = pg.ScatterPlotItem(size=11)
         self.setMinimumSize(200, 160)
         self.setMaximumSize(_MAX_PLOT_WIDTH, _MAX_HEIGHT)
         self.setXRange(0, 1, padding=0.02)
         self.setYRange(0, 1, padding=0.03)
 
-    def set_drawing(self, draw: Callable[[], None]) -> None:
-        """Set the function that adds the items, and call it now and after each change of the color scheme."""
-        self._draw = draw
-        self.recolor()
-
     def draw(self) -> None:
-        self._draw()
+        super().draw()
         self._marker.setBrush(theme.colors().text)
         self._marker.setPen(pg.mkPen(theme.colors().panel, width=1.5))
         self.addItem(self._marker)
