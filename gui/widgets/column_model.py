@@ -74,12 +74,12 @@ class ColumnModel(QAbstractTableModel):
         self.dataChanged.emit(self.index(first, 0), self.index(last, len(self.columns) - 1))
 
 
-def text_table(name: str, titles: Sequence[str], padding: int = 6, leading: int = 8) -> QTableWidget:
+def text_table(name: str, titles: Sequence[str]) -> QTableWidget:
     """Return an empty table of texts with an accessible name and left-aligned titles."""
     table = QTableWidget(0, len(titles))
     table.setAccessibleName(name)
     table.setHorizontalHeaderLabels(list(titles))
-    apply_table_style(table, padding, leading)
+    apply_table_style(table, leading=16)
     table.setAlternatingRowColors(False)
     table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
     table.horizontalHeader().setDefaultAlignment(LEFT)
