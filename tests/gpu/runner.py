@@ -71,6 +71,7 @@ PARTS = (
     ),
     Part("outcome", "Time to an accuracy on synthetic images, next to a tuned plain loop", 120, 40),
     Part("nccl", "Every strategy over NCCL with several ranks, and faults inside NCCL", 360, 150),
+    Part("using", "Evaluation, prediction, heat maps and conversion on the GPU, compared with the CPU", 300, 70),
     Part("costs", "Cost of profiled steps, checkpoints and the monitor", 240, 60),
     Part("starting", "Time from Train to the first loss", 200, 60),
     Part("sampler", "The monitor's sampler next to nvidia-smi and torch", 240, 45),

@@ -1,0 +1,106 @@
+"""Evaluation, prediction, heat maps and conversion of a trained model on the GPU, compared with the CPU."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from engine.contract.devices import CPU
+from tests.gpu.jobs import by_class
+from tests.gpu.proof import Proof, Skipped, prove
+
+TOLERANCE = 1e-2
+"""Largest difference of metrics and probabilities between GPU and CPU."""
+PIXEL_TOLERANCE = 12.0
+"""Largest mean difference of a heat map's pixels, of 255."""
+
+
+def footplate(*arguments: str) -> Any:
+    """Run a command, and return its JSON answer. Raises RuntimeError with its errors."""
+    command = [sys.executable, "footplate.py", *arguments, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip()[-500:] or f"exit code {done.returncode}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def trained(proof: Proof, model: str = "mnist_cnn") -> tuple[str, Path]:
+    """Train a small run on the GPU, and return its id and dataset."""
+    data = by_class(proof.folder / "data", {"train": 60, "val": 30})
+    answer = footplate(
+        "train", str(data), "--no-pretrained", "--model", model, "--image-size", "32", "--epochs", "2", "--batch-size", "12",
+        "--devices", proof.gpu, "--name", "used",
+    )  # fmt: skip
+    proof.claim("the run is completed", answer.get("outcome") == "completed", str(answer)[:200])
+    return "used", data
+
+
+def evaluate(proof: Proof) -> None:
+    """Compare the metrics of an evaluation."""
+    run, _ = trained(proof)
+    on_gpu, on_cpu = (footplate("evaluate", run, "--devices", device)["measures"] for device in (proof.gpu, CPU))
+    differences = [abs(on_gpu[name][0] - on_cpu[name][0]) for name in on_cpu]  # values, before their intervals
+    proof.measure("evaluation: largest difference of a metric", max(differences), "", at_most=TOLERANCE, anywhere=True)
+
+
+def predict(proof: Proof) -> None:
+    """Compare the probabilities that predictions write."""
+    run, data = trained(proof)
+    tables = []
+    for device in (proof.gpu, CPU):
+        out = proof.folder / f"predicted-{len(tables)}"
+        footplate("predict", run, str(data / "val"), "--devices", device, "--format", "csv", "--out", str(out))
+        (table,) = out.glob("*.csv")
+        with table.open(newline="", encoding="utf-8") as stream:
+            rows = list(csv.reader(stream))[1:]
+        tables.append({row[0]: [float(value) for value in row if _is_number(value)] for row in rows})
+    proof.claim("predictions: the same images", tables[0].keys() == tables[1].keys(), f"{len(tables[1])} images")
+    difference = max(float(np.abs(np.subtract(tables[0][name], tables[1][name])).max()) for name in tables[1])
+    proof.measure("predictions: largest difference of a value", difference, "", at_most=TOLERANCE, anywhere=True)
+
+
+def explain(proof: Proof) -> None:
+    """Compare the pixels of heat maps."""
+    run, data = trained(proof)
+    images = sorted(map(str, (data / "val").rglob("*.*")))[:3]
+    maps = []
+    for device in (proof.gpu, CPU):
+        out = proof.folder / f"explained-{len(maps)}"
+        footplate("explain", run, *images, "--devices", device, "--out", str(out))
+        maps.append([np.asarray(Image.open(path).convert("RGB"), float) for path in sorted(out.rglob("*.png"))])
+    proof.claim("heat maps: as many on both", len(maps[0]) == len(maps[1]) > 0, f"{len(maps[0])}")
+    difference = max(float(np.abs(one - other).mean()) for one, other in zip(*maps, strict=True))
+    proof.measure("heat maps: mean difference of pixels", difference, "of 255", at_most=PIXEL_TOLERANCE, anywhere=True)
+
+
+def convert(proof: Proof) -> None:
+    """Convert the model that the GPU has trained."""
+    if any(find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
+        raise Skipped("onnx, onnxscript and onnxruntime are not installed")
+    run, _ = trained(proof, "resnet18")
+    answer = footplate("convert", run, "--to", "onnx", "--out", str(proof.folder / "converted"))
+    proof.claim("the converted model equals the trained one", not answer.get("problems"), str(answer)[:300])
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def main() -> None:
+    prove({"evaluate": (evaluate, 90), "predict": (predict, 90), "explain": (explain, 90), "convert": (convert, 120)})
+
+
+if __name__ == "__main__":
+    main()
