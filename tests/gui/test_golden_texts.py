@@ -1,0 +1,98 @@
+"""Texts of the form, the settings and the pages without content, compared with a golden file.
+
+`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/gui/test_golden_texts.py` writes the file again; its diff is the review.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtWidgets import QAbstractButton, QComboBox, QLabel, QLineEdit, QWidget
+
+from gui.advice.page import AdvicePage
+from gui.alerts.view import AlertsView
+from gui.compare.page import ComparePage
+from gui.cut.page import CutPage
+from gui.dataset.page import DatasetPage
+from gui.finders.batch_size import BatchPage
+from gui.finders.learning_rate import RatePage
+from gui.form.panel import JobPanel
+from gui.preferences.dialog import PreferencesDialog
+from gui.preferences.store import Preferences
+from gui.run.classes.view import ClassesView
+from gui.run.model.view import ModelView
+from gui.run.predictions.view import PredictionsView
+from gui.run.use.view import UseView
+from gui.runs.page import RunsPage
+from gui.sources.settings import Settings
+from tests.gui.alerts.conftest import Watched
+from tests.support.widgets import ShowWidget
+
+GOLDEN = Path(__file__).with_name("golden_texts.txt")
+VARIES = re.compile(r"(?<![\w<])/[\w./-]+|\d+")
+"""Paths and numbers, some of which depend on the machine."""
+
+
+def alerts() -> AlertsView:
+    view = AlertsView(Watched(Path(os.environ["FOOTPLATE_HOME"])).alerts)
+    for row in view.rows.values():
+        row.fold.click()
+    return view
+
+
+def job_panel() -> JobPanel:
+    panel = JobPanel()
+    for section in panel.form.sections:
+        section.set_open(True)
+    return panel
+
+
+PAGES: dict[str, Callable[[], QWidget]] = {
+    "form": job_panel,
+    "settings": lambda: PreferencesDialog(Preferences(Settings())),
+    "alerts": alerts,
+    "advice": AdvicePage,
+    "batch size": BatchPage,
+    "learning rate": RatePage,
+    "cut": CutPage,
+    "dataset": DatasetPage,
+    "runs": RunsPage,
+    "comparison": ComparePage,
+    "classes": ClassesView,
+    "predictions": PredictionsView,
+    "model": ModelView,
+    "use": UseView,
+}
+
+
+def texts(page: QWidget) -> Iterator[str]:
+    """Yield the texts of a page, visible or not, and those for screen readers."""
+    for widget in page.findChildren(QWidget):
+        if isinstance(widget, QLabel | QAbstractButton):
+            yield widget.text()
+        elif isinstance(widget, QComboBox):
+            yield from (widget.itemText(index) for index in range(min(widget.count(), 40)))
+        elif isinstance(widget, QLineEdit):
+            yield widget.placeholderText()
+        yield from (widget.toolTip(), widget.accessibleName(), widget.accessibleDescription())
+
+
+def section(name: str, page: QWidget) -> str:
+    found = {" ".join(VARIES.sub("#", text).split()) for text in texts(page)}
+    return "\n".join([f"[{name}]", *sorted(found - {"", "#"})]) + "\n\n"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_texts_equal_the_golden_file(show_widget: ShowWidget, name: str) -> None:
+    current = section(name, show_widget(PAGES[name]()))
+    golden = GOLDEN.read_text(encoding="utf-8") if GOLDEN.exists() else ""
+    if "FOOTPLATE_WRITE_TEXTS" in os.environ:
+        others = re.sub(rf"\[{name}\]\n.*?\n\n", "", golden, flags=re.S)
+        GOLDEN.write_text(others + current, encoding="utf-8")
+    else:
+        (expected,) = re.findall(rf"\[{name}\]\n.*?\n\n", golden, flags=re.S)
+        assert current.splitlines() == expected.splitlines()
