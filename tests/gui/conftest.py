@@ -226,13 +226,13 @@ def window_of_file(
         patch.setattr(Launcher, "preload", lambda _launcher: None)
         patch.setattr(cached_disk, "GRACE_S", 60.0)
         tell_at_once(patch, sample_looked_through)
-        made = MainWindow()
-        with bot.waitSignal(made.completed):
-            made.show()
-        bot.waitUntil(made.form.train.isEnabled)
-        yield made
-        made.close()
-        made.deleteLater()
+        created = MainWindow()
+        with bot.waitSignal(created.completed):
+            created.show()
+        bot.waitUntil(created.form.train.isEnabled)
+        yield created
+        created.close()
+        created.deleteLater()
 
 
 @pytest.fixture

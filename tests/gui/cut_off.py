@@ -25,9 +25,9 @@ PADDING = 3
 """Pixels of its height that a control can lack before its text does."""
 
 
-def cut_off(shown: QWidget) -> Iterator[str]:
+def cut_off(page: QWidget) -> Iterator[str]:
     """Yield widgets that are smaller than their text, or outside of their parent without a scroll area."""
-    for widget in shown.findChildren(QWidget):
+    for widget in page.findChildren(QWidget):
         if not widget.isVisible() or isinstance(widget.parent(), QAbstractSpinBox | QComboBox | QTabBar):
             continue
         if isinstance(widget, QLabel | QAbstractButton | QComboBox | QLineEdit | QAbstractSpinBox):
@@ -35,49 +35,52 @@ def cut_off(shown: QWidget) -> Iterator[str]:
             name = f"{type(widget).__name__} “{text or widget.accessibleName()}” in {type(widget.parent()).__name__}"
             if too_small(widget):
                 yield f"{name} is only {widget.width()} x {widget.height()}"
-            if out_of_reach(widget, shown):
+            if out_of_reach(widget, page):
                 yield f"{name} is not whole to be seen"
 
 
 def too_small(widget: QLabel | QAbstractButton | QComboBox | QLineEdit | QAbstractSpinBox) -> bool:
     gives_way = isinstance(widget, ElidedLabel | QLineEdit | ComboBox)
-    least = widget.sizeHint() if isinstance(widget, QComboBox) and not gives_way else widget.minimumSizeHint()
+    minimum = widget.sizeHint() if isinstance(widget, QComboBox) and not gives_way else widget.minimumSizeHint()
     if isinstance(widget, QLabel) and (widget.wordWrap() or not widget.text()):
         return widget.height() < widget.heightForWidth(widget.width())
     if isinstance(widget, QAbstractSpinBox):  # whose least size is that of its greatest number
         return widget.lineEdit().width() < widget.fontMetrics().horizontalAdvance(widget.text())
-    return widget.height() < least.height() - PADDING or (widget.width() < least.width() and not gives_way)
+    return widget.height() < minimum.height() - PADDING or (widget.width() < minimum.width() and not gives_way)
 
 
-def out_of_reach(widget: QWidget, shown: QWidget) -> bool:
+def out_of_reach(widget: QWidget, page: QWidget) -> bool:
     """Return True if `widget` exceeds its parent and nothing scrolls to it."""
-    seen, holder = widget.geometry(), widget.parentWidget()
+    visible, holder = widget.geometry(), widget.parentWidget()
     while holder is not None:
         room, area = holder.rect(), holder.parentWidget()
-        beyond = [seen.left() < 0 or seen.right() > room.right(), seen.top() < 0 or seen.bottom() > room.bottom()]
+        beyond = [
+            visible.left() < 0 or visible.right() > room.right(),
+            visible.top() < 0 or visible.bottom() > room.bottom(),
+        ]
         if isinstance(area, QAbstractScrollArea) and area.viewport() is holder:
             if (beyond[0] and not area.horizontalScrollBar().maximum()) or (
                 beyond[1] and not area.verticalScrollBar().maximum()
             ):
                 return True
-            seen &= room
-            if seen.isEmpty():  # scrolled out of sight
+            visible &= room
+            if visible.isEmpty():  # scrolled out of sight
                 return False
         elif any(beyond):
             return True
-        if holder is shown:
+        if holder is page:
             return False
-        seen.translate(holder.pos())
+        visible.translate(holder.pos())
         holder = area
     return False
 
 
-def at_rest(shown: QWidget) -> list[str]:
+def at_rest(page: QWidget) -> list[str]:
     """Return the clipped widgets after the layouts have settled."""
     found: list[str] = []
 
     def none() -> bool:
-        found[:] = cut_off(shown)
+        found[:] = cut_off(page)
         return not found
 
     QTest.qWait(1)

@@ -113,10 +113,10 @@ def test_shortcuts_are_changed_saved_and_reset(open_window: OpenWindow, qtbot: Q
     assert window.acts.job_panel.keys == ("Ctrl+Shift+J",)
     assert "(Ctrl+Shift+J)" in window.header.job.toolTip()
     dialog.close()
-    shown = window.acts.job_panel.isChecked()
+    was_visible = window.acts.job_panel.isChecked()
     window.activateWindow()
     qtbot.keyClick(window, Qt.Key.Key_J, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier)
-    assert window.acts.job_panel.isChecked() is not shown
+    assert window.acts.job_panel.isChecked() is not was_visible
     window.close()
     again = open_window()
     assert again.acts.job_panel.keys == ("Ctrl+Shift+J",)

@@ -74,18 +74,18 @@ def test_missing_x_libraries_are_named(
 
 def test_window_opens_without_torch() -> None:
     environment = {**os.environ, "LC_ALL": "de_DE.UTF-8", "LANG": "de_DE.UTF-8"}
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", OPEN_AND_CLOSE], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
-    assert said.returncode == 0, said.stderr
-    point, *modules = said.stdout.split()
+    assert output.returncode == 0, output.stderr
+    point, *modules = output.stdout.split()
     assert point == "."
     assert "pyqtgraph" in modules
     assert {"torch", "torchvision"} & set(modules) == set()
 
 
 @pytest.fixture
-def told(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> Iterator[MainWindow]:
+def reporting_window(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> Iterator[MainWindow]:
     """Return a window that reports its errors, like the program's."""
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
@@ -110,9 +110,9 @@ def raise_on_thread() -> None:
 
 @pytest.mark.parametrize("go_wrong", [raise_in_slot, raise_on_thread])
 def test_unexpected_exception_is_logged_and_shown(
-    told: MainWindow, qtbot: QtBot, caplog: pytest.LogCaptureFixture, go_wrong: Callable[[], None]
+    reporting_window: MainWindow, qtbot: QtBot, caplog: pytest.LogCaptureFixture, go_wrong: Callable[[], None]
 ) -> None:
-    window = told
+    window = reporting_window
     go_wrong()
     qtbot.waitUntil(window.message.isVisible)
     assert "KeyError" in window.message.text()
@@ -143,8 +143,8 @@ def test_interrupt_closes_the_window_cleanly(separate_home: Path) -> None:
     code = OPEN_AND_CLOSE.replace("QTimer.singleShot(0, window.close)", "print('open', flush=True)")
     process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    with process.stdout as said:
-        while "open" not in said.readline():
+    with process.stdout as output:
+        while "open" not in output.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         assert process.wait(120) == 0

@@ -70,23 +70,23 @@ def test_dialog_controls_have_names_and_tab_stops(open_window: OpenWindow, qtbot
         assert [type(each).__name__ for each in controls if not spoken_name(each).strip()] == []
         names = Counter(spoken_name(each) for each in controls)
         assert [name for name, count in names.items() if count > 1] == []
-        seen = set()
+        visited = set()
         for _ in range(2 * len(controls) + 2):
-            seen.add(dialog.focusWidget())
+            visited.add(dialog.focusWidget())
             dialog.focusNextChild()
-        missed = [spoken_name(each) for each in controls if each not in seen]
+        missed = [spoken_name(each) for each in controls if each not in visited]
         assert missed == []
         dialog.close()
 
 
 def test_menus_hold_every_command(window: MainWindow) -> None:
     held = {action for menu in window.findChildren(QMenu) for action in menu.actions()}
-    own = [action for action in window.acts.all() if action.parent() is window]
-    assert [action.objectName() for action in own if action not in held] == []
+    window_actions = [action for action in window.acts.all() if action.parent() is window]
+    assert [action.objectName() for action in window_actions if action not in held] == []
     off = [action for action in held if isinstance(action, Action) and not action.isEnabled()]
     assert window.acts.stop in off
-    told = {action.objectName(): action.toolTip() for action in off if action.toolTip() != action.disabled_reason}
-    assert told == {}
+    spoken = {action.objectName(): action.toolTip() for action in off if action.toolTip() != action.disabled_reason}
+    assert spoken == {}
     assert [action.objectName() for action in off if not action.disabled_reason] == []
     menus = [menu for menu in window.menuBar().findChildren(QMenu) if menu.title()]  # not that of what finds no room
     assert len(menus) >= 9
@@ -112,19 +112,19 @@ def test_labels_are_accessible(window: MainWindow) -> None:
     """Qt keeps the text of a label with a name of its own to itself."""
     labels = [label for label in window.findChildren(QLabel) if label.text()]
     assert len(labels) > 40
-    told = {label: f"{spoken_name(label)} {label.accessibleDescription()}".lower() for label in labels}
-    assert [label.text() for label in labels if label.text().replace("&", "").lower() not in told[label]] == []
+    spoken = {label: f"{spoken_name(label)} {label.accessibleDescription()}".lower() for label in labels}
+    assert [label.text() for label in labels if label.text().replace("&", "").lower() not in spoken[label]] == []
 
 
 def test_tab_follows_the_reading_order(window: MainWindow) -> None:
     window.header.tabs.setFocus()
-    seen: list[str] = []
-    while not seen or QApplication.focusWidget() is not window.header.tabs:
-        seen.append(QApplication.focusWidget().accessibleName())
+    visited: list[str] = []
+    while not visited or QApplication.focusWidget() is not window.header.tabs:
+        visited.append(QApplication.focusWidget().accessibleName())
         window.focusNextChild()
-        assert len(seen) < 200
-    wanted = ["Pages", "CPU", *FIELDS, "Train", "Copy as command"]
-    assert [name for name in seen if name in wanted] == wanted
+        assert len(visited) < 200
+    expected = ["Pages", "CPU", *FIELDS, "Train", "Copy as command"]
+    assert [name for name in visited if name in expected] == expected
 
 
 def test_tab_scrolls_to_the_focus(open_window: OpenWindow, qtbot: QtBot) -> None:
@@ -139,10 +139,10 @@ def test_tab_scrolls_to_the_focus(open_window: OpenWindow, qtbot: QtBot) -> None
     rounds = 0
     while rounds < 2:  # in the second, the form is scrolled to its end when Tab comes to its beginning
         window.focusNextChild()
-        there = window.focusWidget()
-        rounds += there is window.header.tabs
-        if there.visibleRegion().isEmpty():
-            unseen.append(spoken_name(there))
+        focused = window.focusWidget()
+        rounds += focused is window.header.tabs
+        if focused.visibleRegion().isEmpty():
+            unseen.append(spoken_name(focused))
     assert unseen == []
 
 

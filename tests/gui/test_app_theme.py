@@ -49,8 +49,8 @@ def test_devices_of_one_color_differ_in_dashes(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(theme, "_order", {})
     keys = [f"GPU-{number}" for number in range(16)]
     theme.register_devices(keys)
-    looks = {(theme.device_color(key), theme.device_is_dashed(key)) for key in [*keys, CPU, f"ws2:{CPU}"]}
-    assert len(looks) == 18
+    styles = {(theme.device_color(key), theme.device_is_dashed(key)) for key in [*keys, CPU, f"ws2:{CPU}"]}
+    assert len(styles) == 18
     assert not any(theme.device_is_dashed(key) for key in [*keys[:8], CPU])
 
 

@@ -15,44 +15,44 @@ from gui.event_loop import GarbageCollector
 
 @pytest.fixture
 def collector(styled: QApplication) -> Iterator[GarbageCollector]:
-    made = GarbageCollector()
-    yield made
-    made.close()
+    created = GarbageCollector()
+    yield created
+    created.close()
 
 
-def leave_a_cycle(gone: threading.Event) -> None:
+def leave_a_cycle(destroyed: threading.Event) -> None:
     timer = QTimer()
-    timer.destroyed.connect(gone.set)
+    timer.destroyed.connect(destroyed.set)
     timer.me = timer  # type: ignore[attr-defined]
 
 
 def allocate() -> None:
     """Allocate enough to trigger several collections of all generations, if automatic."""
-    kept: list[list[int]] = [[number] for number in range(200_000)]
-    assert kept
+    retained: list[list[int]] = [[number] for number in range(200_000)]
+    assert retained
 
 
 def test_threads_destroy_no_widgets(collector: GarbageCollector) -> None:
-    gone = threading.Event()
-    leave_a_cycle(gone)
+    destroyed = threading.Event()
+    leave_a_cycle(destroyed)
     thread = threading.Thread(target=allocate)
     thread.start()
     thread.join()
-    assert not gone.is_set()
+    assert not destroyed.is_set()
     collector.collect()
-    assert gone.is_set()
+    assert destroyed.is_set()
 
 
 def test_garbage_is_collected_regularly(collector: GarbageCollector) -> None:
-    gone = threading.Event()
-    leave_a_cycle(gone)
+    destroyed = threading.Event()
+    leave_a_cycle(destroyed)
     gc.collect(0)
     gc.collect(1)  # what has lived on is old by now
-    kept = QObject()
-    kept.me = kept  # type: ignore[attr-defined]
+    retained = QObject()
+    retained.me = retained  # type: ignore[attr-defined]
     for _ in range(60):
         collector.collect()
-    assert gone.is_set()
+    assert destroyed.is_set()
 
 
 def test_automatic_collection_is_restored(styled: QApplication) -> None:

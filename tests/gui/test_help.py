@@ -64,8 +64,8 @@ def test_help_opens_by_f1_and_closes_by_escape(open_window: OpenWindow, qtbot: Q
 
 
 def test_help_is_imported_lazily(qapp: QApplication) -> None:
-    told = "import gui.main_window, gui.workspace, sys; sys.exit('gui.help' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", told], check=False).returncode == 0
+    code = "import gui.main_window, gui.workspace, sys; sys.exit('gui.help' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_controls_have_names(window: HelpWindow) -> None:
@@ -171,15 +171,15 @@ def test_enter_visits_all_matches(window: HelpWindow, qtbot: QtBot) -> None:
     counts = {name: len(helping.matches(window._document(name), "pipeline")) for name in pages()}
     counts = {name: count for name, count in counts.items() if count}
     assert len(counts) > 2
-    seen = []
+    positions = []
     for _ in range(sum(counts.values())):
-        seen.append((window.page, window.browser.textCursor().position()))
+        positions.append((window.page, window.browser.textCursor().position()))
         assert selected(window).lower() == "pipeline"
         qtbot.keyClick(window.search, Qt.Key.Key_Return)
-    assert [page for page, _ in seen] == [name for name, count in counts.items() for _ in range(count)]
-    assert len(set(seen)) == len(seen)
-    assert (window.page, window.browser.textCursor().position()) == seen[0]
-    for place in reversed(seen):
+    assert [page for page, _ in positions] == [name for name, count in counts.items() for _ in range(count)]
+    assert len(set(positions)) == len(positions)
+    assert (window.page, window.browser.textCursor().position()) == positions[0]
+    for place in reversed(positions):
         qtbot.keyClick(window.search, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
         assert (window.page, window.browser.textCursor().position()) == place
 

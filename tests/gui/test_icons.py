@@ -56,16 +56,16 @@ def drawn(icon: QIcon, mode: QIcon.Mode = QIcon.Mode.Normal, state: QIcon.State 
     return icon.pixmap(SIZE, 1.0, mode, state).toImage()
 
 
-@pytest.mark.parametrize(("dark", "wanted"), [(False, LIGHT), (True, DARK)])
-def test_icon_has_the_themes_colors(scheme: pytest.MonkeyPatch, dark: bool, wanted: Colors) -> None:
+@pytest.mark.parametrize(("dark", "expected"), [(False, LIGHT), (True, DARK)])
+def test_icon_has_the_themes_colors(scheme: pytest.MonkeyPatch, dark: bool, expected: Colors) -> None:
     icon = icons.icon("stop", "error")
     copy = QIcon(icon)
     scheme.setattr(theme, "is_dark", lambda: dark)
     for each in (icon, copy):
-        assert colours(drawn(each)) == {wanted.error}
-        assert colours(drawn(each, QIcon.Mode.Selected)) == {wanted.accent_text}
+        assert colours(drawn(each)) == {expected.error}
+        assert colours(drawn(each, QIcon.Mode.Selected)) == {expected.accent_text}
     faded = colours(drawn(icon, QIcon.Mode.Disabled))
-    assert wanted.error not in faded
+    assert expected.error not in faded
 
 
 def test_checked_button_has_another_icon(scheme: pytest.MonkeyPatch) -> None:
@@ -96,20 +96,20 @@ def test_icons_outlive_their_engine() -> None:
 
 
 def test_visible_icons_follow_the_theme(repainted: QApplication, scheme: pytest.MonkeyPatch, qtbot: QtBot) -> None:
-    label, button, own = IconLabel("warning", "warning", "Warning"), QToolButton(), Drawn()
+    label, button, counter = IconLabel("warning", "warning", "Warning"), QToolButton(), Drawn()
     button.setIcon(icons.icon("stop", "error"))
-    for widget in (label, button, own):
+    for widget in (label, button, counter):
         qtbot.addWidget(widget)
         widget.resize(40, 40)
         widget.show()
     theme._repaint(repainted)
-    qtbot.waitUntil(lambda: own.count > 0)
+    qtbot.waitUntil(lambda: counter.count > 0)
     assert LIGHT.error in colours(button.grab().toImage())
     assert LIGHT.warning in colours(label.pixmap().toImage())
-    before = own.count
+    before = counter.count
     scheme.setattr(theme, "is_dark", lambda: True)
     theme._repaint(repainted)
-    qtbot.waitUntil(lambda: own.count > before)
+    qtbot.waitUntil(lambda: counter.count > before)
     assert DARK.error in colours(button.grab().toImage())
     assert DARK.warning in colours(label.pixmap().toImage())
     assert label.accessibleName() == "Warning"
@@ -126,7 +126,7 @@ def pixels(image: QImage) -> np.ndarray:
 
 @pytest.mark.parametrize("size", ICON_SIZES)
 def test_desktop_icon_matches_the_window(styled: QApplication, size: int) -> None:
-    kept = QImage(str(files("resources").joinpath(f"desktop/icons/{size}.png")))
-    assert (kept.width(), kept.height()) == (size, size)
+    saved = QImage(str(files("resources").joinpath(f"desktop/icons/{size}.png")))
+    assert (saved.width(), saved.height()) == (size, size)
     drawn = icons.pixmap("footplate", "#000000", size).toImage()
-    assert np.abs(pixels(kept) - pixels(drawn)).mean() < 2, REDRAW
+    assert np.abs(pixels(saved) - pixels(drawn)).mean() < 2, REDRAW

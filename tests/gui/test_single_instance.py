@@ -61,25 +61,25 @@ def first(qtbot: QtBot) -> Iterator[SingleInstance]:
     instance.close()
 
 
-def start(code: str, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", code, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+def start(code: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
-def said(window: subprocess.Popen[str]) -> str:
+def read_line(window: subprocess.Popen[str]) -> str:
     return window.stdout.readline().strip()
 
 
 def test_second_start_hands_over_its_folder(images: Path) -> None:
     with start(LISTENER) as killed:
-        assert said(killed) == "open"
+        assert read_line(killed) == "open"
         killed.kill()
     assert socket_path().is_socket()  # it is left over
     with start(WINDOW, str(images)) as window:
-        assert {said(window), said(window)} == {"open", f"{images} True"}
+        assert {read_line(window), read_line(window)} == {"open", f"{images} True"}
         second = [sys.executable, str(ROOT / "footplate.py"), "."]
         done = subprocess.run(second, cwd=images, capture_output=True, text=True, timeout=120, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-        assert said(window) == f"{images} True"
+        assert read_line(window) == f"{images} True"
         window.terminate()
         assert window.wait(120) == 0
     assert not socket_path().exists()
@@ -98,10 +98,10 @@ def test_garbage_disconnects_its_client_only(first: SingleInstance, qtbot: QtBot
     )
     with (
         subprocess.Popen([sys.executable, "-c", code, "/with\nbreak"], cwd=ROOT) as second,
-        qtbot.waitSignal(first.requested) as heard,
+        qtbot.waitSignal(first.requested) as received,
     ):
         pass
-    assert heard.args == [OpenRequest("/with\nbreak", "token")]
+    assert received.args == [OpenRequest("/with\nbreak", "token")]
     assert second.returncode == 0
 
 
@@ -115,7 +115,7 @@ def test_lock_is_per_home_display_and_user(
         with monkeypatch.context() as patch:
             patch.setenv(variable, value)
             assert socket_path() != mine
-    knock = f"""
+    connection_attempt = f"""
 knocking = socket.socket(socket.AF_UNIX)
 try:
     knocking.connect({str(mine)!r})
@@ -123,7 +123,7 @@ try:
 except PermissionError:
     print(json.dumps("out"))
 """
-    assert as_nobody(knock) == "out"
+    assert as_nobody(connection_attempt) == "out"
 
 
 def test_unresponsive_window_is_reported(first: SingleInstance) -> None:
@@ -159,8 +159,8 @@ def test_folder_named_like_a_command_needs_a_slash(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     environment = os.environ | {"QT_QPA_PLATFORM": "", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
 
-    def code(*words: str) -> tuple[int, str]:
-        command = [sys.executable, str(ROOT / "footplate.py"), *words]
+    def code(*arguments: str) -> tuple[int, str]:
+        command = [sys.executable, str(ROOT / "footplate.py"), *arguments]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr
 

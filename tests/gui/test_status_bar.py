@@ -19,9 +19,9 @@ HALF = {"fraction": 0.5, "images_per_second": 1840.0, "seconds_left": 192.0}
 
 @pytest.fixture
 def window(styled: QApplication, qtbot: QtBot) -> QWidget:
-    made = QWidget()
-    qtbot.addWidget(made)
-    return made
+    created = QWidget()
+    qtbot.addWidget(created)
+    return created
 
 
 @pytest.fixture
@@ -96,19 +96,19 @@ def test_click_opens_the_run_and_others_are_named(bar: StatusBar, qtbot: QtBot) 
         lambda: qtbot.mouseClick(bar.status, Qt.MouseButton.LeftButton),
         lambda: qtbot.keyClick(bar.run, Qt.Key.Key_Return),
     ):
-        with qtbot.waitSignal(bar.page_wanted) as wanted:
+        with qtbot.waitSignal(bar.page_wanted) as requested:
             press()
-        assert wanted.args == [TRAIN]
+        assert requested.args == [TRAIN]
     runs = [create_run(job(name=name)).summary() for name in ("one", "two")]
     bar.show_others(runs[:1])
     assert bar.others.text() == "one · starting"
-    with qtbot.waitSignal(bar.other_wanted) as wanted:
+    with qtbot.waitSignal(bar.other_wanted) as requested:
         bar.others.click()
-    assert wanted.args == runs[:1]
+    assert requested.args == runs[:1]
     bar.show_others(runs)
     assert bar.others.text() == "2 other active runs"
-    with qtbot.waitSignal(bar.page_wanted) as wanted:
+    with qtbot.waitSignal(bar.page_wanted) as requested:
         bar.others.click()
-    assert wanted.args == [RUNS]
+    assert requested.args == [RUNS]
     bar.show_idle("Idle · ready to train")
     assert not bar.run.isVisible()

@@ -24,20 +24,20 @@ from tests.support.widgets import OpenWindow
 def workspace(styled: QApplication, qtbot: QtBot, tmp_path: Path) -> Iterator[Workspace]:
     """Workspace that is not started."""
     window = QObject()
-    made = Workspace(Settings(tmp_path / "settings"), window)
-    for widget in (*made.pages, made.devices):
+    created = Workspace(Settings(tmp_path / "settings"), window)
+    for widget in (*created.pages, created.devices):
         qtbot.addWidget(widget)
-    yield made
-    made.close()
+    yield created
+    created.close()
 
 
 @pytest.fixture
 def desktop_with_tray(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Pretend that the offscreen platform has a tray; return the messages shown there."""
-    shown: list[str] = []
+    messages: list[str] = []
     monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", staticmethod(lambda: True))
-    monkeypatch.setattr(QSystemTrayIcon, "showMessage", lambda _icon, _title, text, *_more: shown.append(text))
-    yield shown
+    monkeypatch.setattr(QSystemTrayIcon, "showMessage", lambda _icon, _title, text, *_more: messages.append(text))
+    yield messages
     QApplication.setQuitOnLastWindowClosed(True)
 
 
@@ -105,14 +105,14 @@ def test_removed_host_leaves_no_history_and_no_alerts(workspace: Workspace) -> N
     workspace.hosts.add("box")
     workspace.hosts.take_snapshot("", snapshot(gpu(0)))
     workspace.hosts.take_snapshot("box", snapshot(gpu(1)))
-    own, others = UUIDS[0], f"box:{UUIDS[1]}"
-    assert {own, others} <= set(workspace.alerts.devices)
-    assert {own, others} <= set(workspace.history.devices)
+    local, others = UUIDS[0], f"box:{UUIDS[1]}"
+    assert {local, others} <= set(workspace.alerts.devices)
+    assert {local, others} <= set(workspace.history.devices)
     workspace.hosts.remove("box")
     assert others not in workspace.alerts.devices
     assert others not in workspace.history.devices
-    assert own in workspace.alerts.devices
-    assert own in workspace.history.devices
+    assert local in workspace.alerts.devices
+    assert local in workspace.history.devices
 
 
 def test_listed_host_is_offered_for_training(workspace: Workspace) -> None:

@@ -28,7 +28,7 @@ def notifications(view: AlertsView) -> RunNotifications:
 
 
 @pytest.mark.parametrize(
-    ("settings", "part"),
+    ("settings", "expected"),
     [
         (NoticeSettings(), "on the desktop"),
         (NoticeSettings(desktop=False, command="beep", least_minutes=0.0), "by a command"),
@@ -36,8 +36,8 @@ def notifications(view: AlertsView) -> RunNotifications:
         (NoticeSettings(ended=False, failed=False, stalled=False), "off"),
     ],
 )
-def test_describe_settings(settings: NoticeSettings, part: str) -> None:
-    assert part in describe_settings(settings)
+def test_describe_settings(settings: NoticeSettings, expected: str) -> None:
+    assert expected in describe_settings(settings)
 
 
 def test_settings_changed_elsewhere_are_refreshed_and_stay(view: AlertsView, notifications: RunNotifications) -> None:

@@ -80,8 +80,8 @@ def test_card_of_active_alert(view: AlertsView, watched: Watched, qtbot: QtBot) 
     watched.feed(hot(), seconds=11)
     (card,) = view.findChildren(AlertCard)
     qtbot.waitUntil(card.isVisible)
-    for part in ("GPU 1 · Temperature", "93 °C, at or above 90 °C", KINDS["temperature"].remedy):
-        assert part in visible_text(card)
+    for text in ("GPU 1 · Temperature", "93 °C, at or above 90 °C", KINDS["temperature"].remedy):
+        assert text in visible_text(card)
     card.acknowledge.click()
     assert card.acknowledge.isHidden()
     watched.set("temperature", on=False)

@@ -114,8 +114,8 @@ def test_palette_runs_commands_settings_and_models(palette: Palette, qtbot: QtBo
 
 def test_disabled_command_states_the_reason(palette: Palette, qtbot: QtBot) -> None:
     assert type_into(palette, qtbot, "stop")[0] == "Stop"
-    said = palette.model.index(0).data(Qt.ItemDataRole.AccessibleTextRole)
-    assert said == "Stop, Command, Ctrl+., Nothing is running"
+    spoken = palette.model.index(0).data(Qt.ItemDataRole.AccessibleTextRole)
+    assert spoken == "Stop, Command, Ctrl+., Nothing is running"
     qtbot.keyClick(palette.field, Qt.Key.Key_Return)
     assert palette.isVisible()
     assert palette.hint.text() == "Nothing is running"

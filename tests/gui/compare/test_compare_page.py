@@ -27,11 +27,11 @@ _NAME = QAccessible.Text.Name
 
 @pytest.fixture
 def page(styled: QApplication, qtbot: QtBot) -> ComparePage:
-    made = ComparePage()
-    qtbot.addWidget(made, before_close_func=lambda page: page.close_work())
-    made.resize(1000, 800)
-    made.show()
-    return made
+    created = ComparePage()
+    qtbot.addWidget(created, before_close_func=lambda page: page.close_work())
+    created.resize(1000, 800)
+    created.show()
+    return created
 
 
 @pytest.fixture
@@ -95,11 +95,11 @@ def test_curve_controls_apply_to_runs_shown_later(show: Callable[..., ComparePag
 
 
 def test_compare_page_names_deleted_run(page: ComparePage, qtbot: QtBot) -> None:
-    intact, gone = run_of(40), run_of(40)
-    shutil.rmtree(gone.path)
+    intact, deleted = run_of(40), run_of(40)
+    shutil.rmtree(deleted.path)
     with qtbot.waitSignal(page.loaded):
-        page.show_runs([gone.run_id, intact.run_id])
-    assert f"{gone.run_id} can no longer be read" in visible_text(page)
+        page.show_runs([deleted.run_id, intact.run_id])
+    assert f"{deleted.run_id} can no longer be read" in visible_text(page)
     assert [run.summary.run_id for run in page.runs.values()] == [intact.run_id]
 
 

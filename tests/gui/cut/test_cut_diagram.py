@@ -27,7 +27,7 @@ def view(show_widget: ShowWidget) -> CutView:
     return view
 
 
-def shown(view: CutView) -> Cut:
+def current_cut(view: CutView) -> Cut:
     assert view.diagram.cut is not None
     return view.diagram.cut
 
@@ -42,14 +42,14 @@ def test_arrow_keys_move_cut_and_table_follows(view: CutView, qtbot: QtBot) -> N
     handle = view.diagram.handles[0]
     handle.setFocus()
     qtbot.keyClick(handle, Qt.Key.Key_Right)
-    assert shown(view).cuts == ("block2", "block3")
-    assert not shown(view).chosen
+    assert current_cut(view).cuts == ("block2", "block3")
+    assert not current_cut(view).chosen
     assert column(view, "Time") == ["6.0 ms", "3.0 ms", "3.0 ms"]
     assert column(view, "Share") == ["50 %", "25 %", "25 %"]
     assert column(view, "Modules") == ["stem to block2", "block3", "block4 to head"]
     assert column(view, "Sent") == ["3.0 KiB", "4.0 KiB", "–"]
     qtbot.keyClick(handle, Qt.Key.Key_Left)
-    assert shown(view).cuts == ("block1", "block3")
+    assert current_cut(view).cuts == ("block1", "block3")
 
 
 def test_cut_stops_at_neighbor_and_end(view: CutView, qtbot: QtBot) -> None:
@@ -57,10 +57,10 @@ def test_cut_stops_at_neighbor_and_end(view: CutView, qtbot: QtBot) -> None:
     for _ in range(4):
         qtbot.keyClick(first, Qt.Key.Key_Right)
         qtbot.keyClick(second, Qt.Key.Key_Right)
-    assert shown(view).cuts == ("block3", "block4")
+    assert current_cut(view).cuts == ("block3", "block4")
     for _ in range(6):
         qtbot.keyClick(second, Qt.Key.Key_Left)
-    assert shown(view).cuts == ("block3", "block4")
+    assert current_cut(view).cuts == ("block3", "block4")
 
 
 def test_home_requests_automatic_cut(view: CutView, qtbot: QtBot) -> None:
@@ -70,23 +70,23 @@ def test_home_requests_automatic_cut(view: CutView, qtbot: QtBot) -> None:
 
 def test_handle_follows_mouse_to_nearest_split_point(view: CutView, qtbot: QtBot) -> None:
     diagram, handle = view.diagram, view.diagram.handles[0]
-    spot = next(spot for spot in lay_out(shown(view)).spots if spot.split_point == "stem")
+    spot = next(spot for spot in lay_out(current_cut(view)).spots if spot.split_point == "stem")
     target = QPoint(round(diagram.stage_rect(0).left() + spot.position * (diagram.width() - 20)) + 3, 8)
     qtbot.mousePress(handle, Qt.MouseButton.LeftButton, pos=QPoint(handle.width() // 2, 8))
     qtbot.mouseMove(handle, handle.mapFrom(diagram, target))
-    assert shown(view).cuts == ("stem", "block3")
+    assert current_cut(view).cuts == ("stem", "block3")
     qtbot.mouseRelease(handle, Qt.MouseButton.LeftButton, pos=handle.mapFrom(diagram, target))
     assert column(view, "Layers") == ["1", "3", "2"]
     assert handle.x() + handle.width() / 2 == pytest.approx(diagram.stage_rect(0).right(), abs=1)
     qtbot.mouseMove(handle, QPoint(200, 8))
-    assert shown(view).cuts == ("stem", "block3")
+    assert current_cut(view).cuts == ("stem", "block3")
 
 
 def test_drag_stops_at_last_reachable_split_point(view: CutView, qtbot: QtBot) -> None:
     view.diagram.drag(0, 5000.0)
-    assert shown(view).cuts == ("block2", "block3")
+    assert current_cut(view).cuts == ("block2", "block3")
     view.diagram.drag(0, -5000.0)
-    assert shown(view).cuts == ("stem", "block3")
+    assert current_cut(view).cuts == ("stem", "block3")
 
 
 def test_handle_describes_position_and_transfer(view: CutView) -> None:
@@ -109,7 +109,7 @@ def test_cut_view_marks_stage_over_memory(view: CutView) -> None:
 
 
 def test_automatic_button_is_disabled_for_automatic_cut(view: CutView) -> None:
-    view.show_cut(automatic(shown(view)), TITLES)
+    view.show_cut(automatic(current_cut(view)), TITLES)
     assert not view.automatic.isEnabled()
     view.diagram.step(0, -1)
     assert view.automatic.isEnabled()
@@ -141,11 +141,11 @@ def test_stage_table_is_consistent(styled: QApplication, qtmodeltester: ModelTes
 
 
 def test_keys_reach_every_split_point(view: CutView, qtbot: QtBot) -> None:
-    split_points = reachable(shown(view), 0)
+    split_points = reachable(current_cut(view), 0)
     for _ in split_points:
         qtbot.keyClick(view.diagram.handles[0], Qt.Key.Key_Left)
-    visited = [shown(view).cuts[0]]
+    visited = [current_cut(view).cuts[0]]
     for _ in split_points[1:]:
         qtbot.keyClick(view.diagram.handles[0], Qt.Key.Key_Right)
-        visited.append(shown(view).cuts[0])
+        visited.append(current_cut(view).cuts[0])
     assert tuple(visited) == split_points

@@ -31,9 +31,9 @@ JOB = Job.from_fields(
 
 @pytest.fixture
 def planner(qapp: QApplication) -> Iterator[Planner]:
-    made = Planner()
-    yield made
-    made.close()
+    created = Planner()
+    yield created
+    created.close()
 
 
 @pytest.fixture

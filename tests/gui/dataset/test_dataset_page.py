@@ -175,8 +175,8 @@ def test_dataset_page_renders_images_as_training_does(show_widget: ShowWidget, q
             for position, sample in enumerate(samples):
                 assert sample is not None
                 expected = (batch.inputs[rows[sample], 0] * std[0] + mean[0]).mul(255).round().clamp(0, 255)
-                shown = np.asarray(Image.open(BytesIO(page.examples.png(position))).convert("L"))
-                assert np.array_equal(shown, expected.to(torch.uint8).numpy())
+                rendered_pixels = np.asarray(Image.open(BytesIO(page.examples.png(position))).convert("L"))
+                assert np.array_equal(rendered_pixels, expected.to(torch.uint8).numpy())
     finally:
         loader.close()
 

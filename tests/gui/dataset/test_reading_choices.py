@@ -44,7 +44,7 @@ def test_unclear_folder_shows_evidence_for_and_against(where: str, request: pyte
     found = "\n".join(texts(widget))
     assert "in 2 ways" in found
     for reading in UNCLEAR.readings:
-        assert all(seen in found for seen in (*reading.evidence, *reading.against))
+        assert all(fact in found for fact in (*reading.evidence, *reading.against))
 
 
 @pytest.mark.parametrize("where", ["card", "page"])

@@ -190,10 +190,10 @@ def test_impossible_strategies_state_the_reason(form: JobForm, qtbot: QtBot) -> 
 
 
 def test_dataset_card_summarizes_the_report(filled: JobForm, images: Path) -> None:
-    said = filled.card.text()
-    assert "2 classes, 33 images" in said
-    assert "train 26, val 7 (drawn from train)" in said
-    assert "ants/broken.jpg" in said
+    summary = filled.card.text()
+    assert "2 classes, 33 images" in summary
+    assert "train 26, val 7 (drawn from train)" in summary
+    assert "ants/broken.jpg" in summary
     filled.card._more.click()
     assert "ants: train 12, val 3" in filled.card.bars.accessibleDescription()
     assert filled.card.bars.isVisibleTo(filled)
@@ -209,11 +209,11 @@ def test_job_is_copied_as_command(form: JobForm, images: Path, qtbot: QtBot) -> 
     form.set_devices(("cpu", "cpu"))
     qtbot.waitUntil(lambda: form.job is not None and form.job.parallel.devices == ("cpu", "cpu"))
     form.copy.click()
-    words = shlex.split(QGuiApplication.clipboard().text())
-    assert words[:3] == ["footplate", "train", str(folder)]
-    assert words[words.index("--devices") + 1] == "cpu,cpu"
-    assert words[words.index("--model") + 1] == "mnist_cnn"
-    assert "--pretrained" in words
+    arguments = shlex.split(QGuiApplication.clipboard().text())
+    assert arguments[:3] == ["footplate", "train", str(folder)]
+    assert arguments[arguments.index("--devices") + 1] == "cpu,cpu"
+    assert arguments[arguments.index("--model") + 1] == "mnist_cnn"
+    assert "--pretrained" in arguments
 
 
 CPUS = ("cpu", "cpu")

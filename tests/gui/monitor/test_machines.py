@@ -115,13 +115,13 @@ def test_machine_old_driver(show: Show, old_nvml_stub: NvmlStub) -> None:
     assert "Memory 6.5 of 24.0 GiB" in tile.figures.words()  # with half a GiB that newer drivers tell apart
 
 
-@pytest.mark.parametrize(("machine", "part"), [("no_permission", "may not use"), ("mismatch", "restart")])
+@pytest.mark.parametrize(("machine", "expected"), [("no_permission", "may not use"), ("mismatch", "restart")])
 def test_machine_without_gpu_explains(
-    sampling: Watching, nvml_stub: NvmlStub, qtbot: QtBot, machine: str, part: str
+    sampling: Watching, nvml_stub: NvmlStub, qtbot: QtBot, machine: str, expected: str
 ) -> None:
     MACHINES[machine].write(nvml_stub)
     sampling.hosts.start()
-    qtbot.waitUntil(lambda: part in sampling.page.errors.text().lower())
+    qtbot.waitUntil(lambda: expected in sampling.page.errors.text().lower())
     assert sampling.page.errors.isVisible()
     assert "can be monitored" in sampling.page.gpus.empty.text()
 

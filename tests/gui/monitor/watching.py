@@ -67,17 +67,17 @@ def full_gpu(n: int = 0, **changes: object) -> Gpu:
     return plain_gpu(n, **(received | changes))
 
 
-def watched(seen: Gpu, **changes: object) -> WatchedGpu:
+def watched(sample: Gpu, **changes: object) -> WatchedGpu:
     """Return `seen` as a GPU of this machine."""
-    values: dict[str, object] = {"key": seen.uuid, "title": "GPU 0", "host": "", "gpu": seen, "time": START}
+    values: dict[str, object] = {"key": sample.uuid, "title": "GPU 0", "host": "", "gpu": sample, "time": START}
     return WatchedGpu(**(values | changes))  # type: ignore[arg-type]
 
 
-def make_history(*seen: Gpu, seconds: int = 60) -> DeviceHistory:
+def make_history(*sample: Gpu, seconds: int = 60) -> DeviceHistory:
     """Return a history of constant readings over `seconds`."""
     history = DeviceHistory()
     for second in range(seconds):
-        history.add(snapshot(*seen, time=START + second))
+        history.add(snapshot(*sample, time=START + second))
     return history
 
 
@@ -93,9 +93,11 @@ class Watching:
 
     def see(self, *gpus: Gpu, at: float = 0.0, host: str = "", nvml: Nvml | None = None) -> Snapshot:
         """Feed a snapshot of `gpus`, `at` seconds after the start."""
-        seen = msgspec.structs.replace(snapshot(*gpus, time=START + at), nvml=nvml or Nvml("ok", "", "570.86", "12.8"))
-        self.hosts.take_snapshot(host, seen)
-        return seen
+        sample = msgspec.structs.replace(
+            snapshot(*gpus, time=START + at), nvml=nvml or Nvml("ok", "", "570.86", "12.8")
+        )
+        self.hosts.take_snapshot(host, sample)
+        return sample
 
 
 def texts(widget: QWidget) -> str:

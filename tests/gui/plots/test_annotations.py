@@ -57,20 +57,20 @@ def two(styled: QApplication, qtbot: QtBot) -> Two:
 
 def rows_of(image: QImage, color: str) -> list[int]:
     """Return the pixel rows with a horizontal run of `color` that is longer than any letter."""
-    wanted = QColor(color).rgb()
+    target = QColor(color).rgb()
     return [
         y
         for y in range(image.height())
-        if sum(image.pixel(x, y) == wanted for x in range(image.width())) > image.width() / 3
+        if sum(image.pixel(x, y) == target for x in range(image.width())) > image.width() / 3
     ]
 
 
 def columns_of(image: QImage, color: str) -> list[int]:
-    wanted = QColor(color).rgb()
+    target = QColor(color).rgb()
     return [
         x
         for x in range(image.width())
-        if sum(image.pixel(x, y) == wanted for y in range(image.height())) > image.height() / 2
+        if sum(image.pixel(x, y) == target for y in range(image.height())) > image.height() / 2
     ]
 
 
@@ -81,8 +81,8 @@ def test_threshold_position(two: Two) -> None:
     (red,), (green,) = rows_of(image, RED), rows_of(image, GREEN)
     box = plot._view.box
     for value, row in ((83, red), (17, green)):
-        wanted = plot._view.mapFromScene(box.mapToScene(box.x_to_pixel(50), box.y_to_pixel(value))).y()
-        assert abs(row - wanted) <= 1.5
+        target = plot._view.mapFromScene(box.mapToScene(box.x_to_pixel(50), box.y_to_pixel(value))).y()
+        assert abs(row - target) <= 1.5
     assert rows_of(two.image(1), RED) == []
     plot.set_thresholds([])
     assert rows_of(two.image(), RED) == []
@@ -115,8 +115,8 @@ def test_marks_are_in_every_plot(two: Two) -> None:
         for place, color in ((30, GREEN), (70, BLUE)):
             (column,) = columns_of(image, color)
             box = plot._view.box
-            wanted = plot._view.mapFromScene(box.mapToScene(box.x_to_pixel(place), 0)).x()
-            assert abs(column - wanted) <= 1.5
+            target = plot._view.mapFromScene(box.mapToScene(box.x_to_pixel(place), 0)).x()
+            assert abs(column - target) <= 1.5
     two.group.set_marks([])
     two.redraw()
     assert columns_of(two.image(), GREEN) == []
@@ -126,13 +126,13 @@ def test_mark_flag_direction(two: Two) -> None:
     two.group.set_marks([Mark(30, "", lambda: GREEN), Mark(70, "", lambda: GREEN, ends=True)])
     two.redraw()
     image = two.image(1)
-    wanted = QColor(GREEN).rgb()
+    target = QColor(GREEN).rgb()
     first, last = columns_of(image, GREEN)
     top = int(two.plots[1]._view.box.sceneBoundingRect().top()) + 2
-    assert image.pixel(first + 2, top) == wanted
-    assert image.pixel(first - 2, top) != wanted
-    assert image.pixel(last - 2, top) == wanted
-    assert image.pixel(last + 2, top) != wanted
+    assert image.pixel(first + 2, top) == target
+    assert image.pixel(first - 2, top) != target
+    assert image.pixel(last - 2, top) == target
+    assert image.pixel(last + 2, top) != target
 
 
 def test_topmost_visible_plot_names_marks(two: Two) -> None:

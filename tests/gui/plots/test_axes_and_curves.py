@@ -36,11 +36,11 @@ def test_fine_elapsed_distinguishes_ticks() -> None:
 
 
 @given(st.floats(-6, 6), st.floats(0.05, 12), st.floats(3, 20))
-def test_log_ticks_are_round(low: float, length: float, most: float) -> None:
-    ticks = log_ticks(low, low + length, most)
+def test_log_ticks_are_round(low: float, length: float, limit: float) -> None:
+    ticks = log_ticks(low, low + length, limit)
     assert ticks == sorted(set(ticks))
     assert all(low <= tick <= low + length for tick in ticks)
-    assert all(after - before >= length / most * 0.99 for before, after in pairwise(ticks))
+    assert all(after - before >= length / limit * 0.99 for before, after in pairwise(ticks))
     for tick in ticks:
         mantissa = 10 ** (tick - math.floor(tick + 1e-9))
         assert math.isclose(mantissa, round(mantissa), rel_tol=1e-6)

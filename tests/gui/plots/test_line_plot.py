@@ -19,7 +19,7 @@ from gui.style import theme
 from tests.support.widgets import ShowWidget
 
 
-class Shown:
+class PlotOnScreen:
     """A plot on screen with one line, `train`."""
 
     def __init__(self, qtbot: QtBot, **options: object) -> None:
@@ -48,32 +48,32 @@ class Shown:
 
 
 @pytest.fixture
-def shown(styled: QApplication, qtbot: QtBot) -> Shown:
-    return Shown(qtbot)
+def screen(styled: QApplication, qtbot: QtBot) -> PlotOnScreen:
+    return PlotOnScreen(qtbot)
 
 
-def test_plot_follows_newest_data(shown: Shown) -> None:
+def test_plot_follows_newest_data(screen: PlotOnScreen) -> None:
     for count in (10, 50, 1000, 100_000):
-        shown.data(count)
-        low, high = shown.seen
+        screen.data(count)
+        low, high = screen.seen
         assert low == pytest.approx(0)
         assert count - 1 <= high < 1.2 * count
 
 
-def test_plot_zoom_stays_until_home(shown: Shown) -> None:
-    shown.data(1000)
-    shown.qtbot.keyClick(shown.plot, Qt.Key.Key_Plus)
-    zoomed = shown.seen
+def test_plot_zoom_stays_until_home(screen: PlotOnScreen) -> None:
+    screen.data(1000)
+    screen.qtbot.keyClick(screen.plot, Qt.Key.Key_Plus)
+    zoomed = screen.seen
     assert zoomed[1] - zoomed[0] < 800
-    assert not shown.group.following
-    shown.data(5000)
-    assert shown.seen == pytest.approx(zoomed)
-    shown.qtbot.keyClick(shown.plot, Qt.Key.Key_Home)
-    assert shown.group.following
-    assert shown.seen[1] >= 4999
+    assert not screen.group.following
+    screen.data(5000)
+    assert screen.seen == pytest.approx(zoomed)
+    screen.qtbot.keyClick(screen.plot, Qt.Key.Key_Home)
+    assert screen.group.following
+    assert screen.seen[1] >= 4999
 
 
-def turn_wheel(viewport: QWidget, place: QPointF, notches: int) -> None:
+def scroll(viewport: QWidget, place: QPointF, notches: int) -> None:
     event = QWheelEvent(
         place,
         QPointF(viewport.mapToGlobal(place.toPoint())),
@@ -88,192 +88,192 @@ def turn_wheel(viewport: QWidget, place: QPointF, notches: int) -> None:
 
 
 @pytest.mark.parametrize("height", [0.5, 0.98])
-def test_plot_wheel_zooms_around_pointer(shown: Shown, height: float) -> None:
+def test_plot_wheel_zooms_around_pointer(screen: PlotOnScreen, height: float) -> None:
     """In the middle of the plot, and over the numbers underneath."""
-    shown.data(1000)
-    viewport = shown.plot._view.viewport()
+    screen.data(1000)
+    viewport = screen.plot._view.viewport()
     place = QPointF(viewport.width() * 0.75, viewport.height() * height)
-    box = shown.plot._view.box
+    box = screen.plot._view.box
     before = box.pixel_to_x(box.mapFromScene(place).x())
-    turn_wheel(viewport, place, 4)
-    low, high = shown.seen
+    scroll(viewport, place, 4)
+    low, high = screen.seen
     assert high - low < 900
     assert box.pixel_to_x(box.mapFromScene(place).x()) == pytest.approx(before, rel=0.01)
-    assert shown.group.range == pytest.approx((low, high))
-    shown.qtbot.mouseDClick(viewport, Qt.MouseButton.LeftButton, pos=place.toPoint())
-    assert shown.group.following
-    assert shown.seen[0] == pytest.approx(0)
+    assert screen.group.range == pytest.approx((low, high))
+    screen.qtbot.mouseDClick(viewport, Qt.MouseButton.LeftButton, pos=place.toPoint())
+    assert screen.group.following
+    assert screen.seen[0] == pytest.approx(0)
 
 
 @pytest.mark.parametrize("height", [0.5, 0.98])
 @pytest.mark.parametrize("button", [Qt.MouseButton.LeftButton, Qt.MouseButton.MiddleButton])
-def test_plot_drag_pans(shown: Shown, button: Qt.MouseButton, height: float) -> None:
-    shown.data(1000)
-    shown.group.show_range(400, 600)
-    shown.plot.redraw()
-    viewport, box = shown.plot._view.viewport(), shown.plot._view.box
-    begin = QPoint(viewport.width() // 2, int(viewport.height() * height))
-    held = box.pixel_to_x(box.mapFromScene(begin).x())
-    shown.qtbot.mousePress(viewport, button, pos=begin)
+def test_plot_drag_pans(screen: PlotOnScreen, button: Qt.MouseButton, height: float) -> None:
+    screen.data(1000)
+    screen.group.show_range(400, 600)
+    screen.plot.redraw()
+    viewport, box = screen.plot._view.viewport(), screen.plot._view.box
+    start = QPoint(viewport.width() // 2, int(viewport.height() * height))
+    held = box.pixel_to_x(box.mapFromScene(start).x())
+    screen.qtbot.mousePress(viewport, button, pos=start)
     rows = cycle((0, 1))
 
     def dragged() -> bool:
         # A move that follows another too soon is passed over, and so is one to where the pointer is already.
-        at = begin + QPoint(-100, next(rows))
+        at = start + QPoint(-100, next(rows))
         local, buttons = QPointF(at), Qt.MouseButton(button)
         no_keys = Qt.KeyboardModifier.NoModifier
         move = QMouseEvent(QEvent.Type.MouseMove, local, viewport.mapToGlobal(local), button, buttons, no_keys)
         QApplication.sendEvent(viewport, move)
         return box.pixel_to_x(box.mapFromScene(at).x()) == pytest.approx(held, abs=2)
 
-    shown.qtbot.waitUntil(dragged)
-    shown.qtbot.mouseRelease(viewport, button, pos=begin + QPoint(-100, 0))
-    assert not shown.group.following
-    low, high = shown.group.range
+    screen.qtbot.waitUntil(dragged)
+    screen.qtbot.mouseRelease(viewport, button, pos=start + QPoint(-100, 0))
+    assert not screen.group.following
+    low, high = screen.group.range
     assert high - low == pytest.approx(200)
     assert low > 410
-    assert shown.seen == pytest.approx((low, high))
+    assert screen.seen == pytest.approx((low, high))
 
 
-def test_plot_crosshair_follows_pointer(shown: Shown) -> None:
-    shown.data(1000)
-    without = shown.plot._view.grab().toImage()
-    shown.group.set_cursor(300.0)
-    shown.plot.redraw()
-    with_it = shown.plot._view.grab().toImage()
+def test_plot_crosshair_follows_pointer(screen: PlotOnScreen) -> None:
+    screen.data(1000)
+    without = screen.plot._view.grab().toImage()
+    screen.group.set_cursor(300.0)
+    screen.plot.redraw()
+    with_it = screen.plot._view.grab().toImage()
     changed = {x for x in range(without.width()) if without.copy(x, 0, 1, 200) != with_it.copy(x, 0, 1, 200)}
-    box = shown.plot._view.box
+    box = screen.plot._view.box
     (column,) = changed
     assert abs(column - box.mapToScene(box.x_to_pixel(300.0), 0).x()) <= 1
-    shown.group.set_cursor(None)
-    shown.plot.redraw()
-    assert shown.plot._view.grab().toImage() == without
+    screen.group.set_cursor(None)
+    screen.plot.redraw()
+    assert screen.plot._view.grab().toImage() == without
 
 
-def test_plot_zoom_stays_on_data(shown: Shown) -> None:
-    shown.data(100)
+def test_plot_zoom_stays_on_data(screen: PlotOnScreen) -> None:
+    screen.data(100)
     for _ in range(40):
-        shown.qtbot.keyClick(shown.plot, Qt.Key.Key_Minus)
-    low, high = shown.seen
+        screen.qtbot.keyClick(screen.plot, Qt.Key.Key_Minus)
+    low, high = screen.seen
     assert high - low <= 2 * 99 + 1
     for _ in range(100):
-        shown.qtbot.keyClick(shown.plot, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
-    low, high = shown.seen
+        screen.qtbot.keyClick(screen.plot, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
+    low, high = screen.seen
     assert low < 99
 
 
 def test_plot_group_shares_range(show_widget: ShowWidget, qtbot: QtBot) -> None:
-    first = Shown(qtbot)
+    first = PlotOnScreen(qtbot)
     second = show_widget(LinePlot("Accuracy", first.group))
     first.data(1000)
     qtbot.keyClick(first.plot, Qt.Key.Key_Plus)
     assert second.horizontal_range == pytest.approx(first.seen)
 
 
-def test_plot_crosshair_by_keyboard(shown: Shown) -> None:
-    shown.data(100, np.linspace(0, 9.9, 100))
-    shown.qtbot.keyClick(shown.plot, Qt.Key.Key_Left)
-    assert shown.group.cursor == 99
-    assert "9.9" in shown.values
+def test_plot_crosshair_by_keyboard(screen: PlotOnScreen) -> None:
+    screen.data(100, np.linspace(0, 9.9, 100))
+    screen.qtbot.keyClick(screen.plot, Qt.Key.Key_Left)
+    assert screen.group.cursor == 99
+    assert "9.9" in screen.values
     for _ in range(9):
-        shown.qtbot.keyClick(shown.plot, Qt.Key.Key_Left)
-    assert shown.group.cursor == 90
-    assert "1:30" in shown.values
-    assert "9" in shown.values
-    assert shown.plot.describe() == "Latest: training 9.9. At 1:30: training 9"
-    shown.qtbot.keyClick(shown.plot, Qt.Key.Key_Escape)
-    assert shown.group.cursor is None
+        screen.qtbot.keyClick(screen.plot, Qt.Key.Key_Left)
+    assert screen.group.cursor == 90
+    assert "1:30" in screen.values
+    assert "9" in screen.values
+    assert screen.plot.describe() == "Latest: training 9.9. At 1:30: training 9"
+    screen.qtbot.keyClick(screen.plot, Qt.Key.Key_Escape)
+    assert screen.group.cursor is None
 
 
-def test_plot_log_axis_drops_nonpositive(shown: Shown) -> None:
-    shown.plot.set_log(True)
-    shown.data(4, np.array([100.0, 0.0, -5.0, 1.0]))
-    low, high = shown.plot.vertical_range
+def test_plot_log_axis_drops_nonpositive(screen: PlotOnScreen) -> None:
+    screen.plot.set_log(True)
+    screen.data(4, np.array([100.0, 0.0, -5.0, 1.0]))
+    low, high = screen.plot.vertical_range
     assert low < 0
     assert 2 < high < 2.5
-    shown.plot.set_log(False)
-    shown.data(4, np.array([100.0, 0.0, -5.0, 1.0]))
-    assert shown.plot.vertical_range[1] > 100
+    screen.plot.set_log(False)
+    screen.data(4, np.array([100.0, 0.0, -5.0, 1.0]))
+    assert screen.plot.vertical_range[1] > 100
 
 
-def test_plot_vertical_range_is_stable(shown: Shown) -> None:
+def test_plot_vertical_range_is_stable(screen: PlotOnScreen) -> None:
     random = np.random.default_rng(2)
     values = random.uniform(0, 1, 2000)
     values[:2] = 0, 1
     ranges = set()
     for count in range(100, 2000, 100):
-        shown.data(count, values[:count])
-        ranges.add(shown.plot.vertical_range)
+        screen.data(count, values[:count])
+        ranges.add(screen.plot.vertical_range)
     assert len(ranges) == 1
 
 
-def test_plot_readout_is_smoothed(shown: Shown) -> None:
-    shown.data(3, np.array([0.0, 0.0, 4.0]))
-    assert "<b>4</b>" in shown.values
-    shown.plot.set_smoothing(0.5)
-    shown.plot.redraw()
+def test_plot_readout_is_smoothed(screen: PlotOnScreen) -> None:
+    screen.data(3, np.array([0.0, 0.0, 4.0]))
+    assert "<b>4</b>" in screen.values
+    screen.plot.set_smoothing(0.5)
+    screen.plot.redraw()
     # (0.5 · 4) / (1 - 0.5³)
-    assert "2.286" in shown.values
+    assert "2.286" in screen.values
 
 
-def test_plot_shorter_series_restarts(shown: Shown) -> None:
-    shown.plot.set_smoothing(0.9)
-    shown.data(100, np.full(100, 50.0))
-    shown.data(3, np.full(3, 1.0))
-    assert shown.plot.describe() == "Latest: training 1"
+def test_plot_shorter_series_restarts(screen: PlotOnScreen) -> None:
+    screen.plot.set_smoothing(0.9)
+    screen.data(100, np.full(100, 50.0))
+    screen.data(3, np.full(3, 1.0))
+    assert screen.plot.describe() == "Latest: training 1"
 
 
-def test_plot_describes_gaps_and_missing_data(shown: Shown) -> None:
-    shown.plot.set_empty_text("Appears after the first steps")
-    assert shown.plot.describe() == "Appears after the first steps"
-    shown.data(3, np.array([1.0, np.nan, np.nan]))
-    assert shown.plot.describe() == "Latest: training 1"
-    shown.data(3, np.full(3, np.nan))
-    assert "–" in shown.values
+def test_plot_describes_gaps_and_missing_data(screen: PlotOnScreen) -> None:
+    screen.plot.set_empty_text("Appears after the first steps")
+    assert screen.plot.describe() == "Appears after the first steps"
+    screen.data(3, np.array([1.0, np.nan, np.nan]))
+    assert screen.plot.describe() == "Latest: training 1"
+    screen.data(3, np.full(3, np.nan))
+    assert "–" in screen.values
 
 
 def test_plot_describes_latest_values(styled: QApplication, qtbot: QtBot) -> None:
-    shown = Shown(qtbot, unit="%", scale=100, write=lambda value: f"{value:.1f} %")
-    assert shown.plot.accessibleName() == "Loss"
-    shown.data(10, np.linspace(0.1, 0.934, 10))
-    shown.plot.touch()
-    qtbot.waitUntil(lambda: shown.plot.accessibleDescription() == "Latest: training 93.4 %")
+    screen = PlotOnScreen(qtbot, unit="%", scale=100, write=lambda value: f"{value:.1f} %")
+    assert screen.plot.accessibleName() == "Loss"
+    screen.data(10, np.linspace(0.1, 0.934, 10))
+    screen.plot.touch()
+    qtbot.waitUntil(lambda: screen.plot.accessibleDescription() == "Latest: training 93.4 %")
 
 
-def test_plot_hidden_draws_when_shown(shown: Shown) -> None:
-    shown.plot.hide()
-    shown.data(500)
-    line = shown.plot._lines["train"]
+def test_plot_hidden_draws_when_shown(screen: PlotOnScreen) -> None:
+    screen.plot.hide()
+    screen.data(500)
+    line = screen.plot._lines["train"]
     assert line._drawn is None or line._drawn[1] != 500
-    shown.plot.show()
-    shown.qtbot.waitUntil(lambda: line._drawn is not None and line._drawn[1] == 500)
+    screen.plot.show()
+    screen.qtbot.waitUntil(lambda: line._drawn is not None and line._drawn[1] == 500)
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_plot_follows_scheme(shown: Shown, monkeypatch: pytest.MonkeyPatch, dark: bool) -> None:
+def test_plot_follows_scheme(screen: PlotOnScreen, monkeypatch: pytest.MonkeyPatch, dark: bool) -> None:
     monkeypatch.setattr(theme, "is_dark", lambda: dark)
     theme.notifier.changed.emit()
-    shown.data(200)
-    wanted = theme.DARK if dark else theme.LIGHT
-    image = shown.plot.grab().toImage()
-    view = shown.plot._view.geometry()
-    assert image.pixelColor(view.right() - 2, view.top() + 2) == QColor(wanted.panel)
+    screen.data(200)
+    scheme = theme.DARK if dark else theme.LIGHT
+    image = screen.plot.grab().toImage()
+    view = screen.plot._view.geometry()
+    assert image.pixelColor(view.right() - 2, view.top() + 2) == QColor(scheme.panel)
     found = {image.pixelColor(x, y).name() for x in range(0, 700, 2) for y in range(view.top(), 260)}
-    assert QColor(wanted.accent).name() in found
+    assert QColor(scheme.accent).name() in found
 
 
 @pytest.mark.parametrize("label", ["RTX PRO 6000 Blackwell Workstation Edition", 200 * "x"])
-def test_plot_long_line_name_keeps_width(shown: Shown, label: str) -> None:
-    before = shown.plot.minimumSizeHint().width()
-    shown.plot.add_line("long", LineStyle(label, lambda: theme.colors().accent))
-    shown.data(40)
-    assert label in shown.values
-    assert shown.plot.minimumSizeHint().width() == before
+def test_plot_long_line_name_keeps_width(screen: PlotOnScreen, label: str) -> None:
+    before = screen.plot.minimumSizeHint().width()
+    screen.plot.add_line("long", LineStyle(label, lambda: theme.colors().accent))
+    screen.data(40)
+    assert label in screen.values
+    assert screen.plot.minimumSizeHint().width() == before
 
 
-def test_plot_empty_range_is_ignored(shown: Shown) -> None:
-    shown.data(100)
-    box = shown.plot._view.box
+def test_plot_empty_range_is_ignored(screen: PlotOnScreen) -> None:
+    screen.data(100)
+    box = screen.plot._view.box
     before = (box.x_range, box.y_range)
     for low, high in ((5.0, 5.0), (6.0, 5.0)):
         box.set_x_range(low, high)

@@ -28,9 +28,9 @@ AT_REST = Verdict(code="converged", sentence="Converged: the best epoch was 3 of
 
 @pytest.fixture
 def card(styled: QApplication, qtbot: QtBot) -> VerdictCard:
-    made = VerdictCard()
-    qtbot.addWidget(made)
-    return made
+    created = VerdictCard()
+    qtbot.addWidget(created)
+    return created
 
 
 def ended(verdict: Verdict, **fields: object) -> RunFolder:

@@ -41,9 +41,9 @@ def test_interrupted_banner_leaves_window_active(page: RunsPage, refresh: Refres
 def test_interrupted_banner_resumes(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
     run = interrupted(name="night shift")
     refresh()
-    with qtbot.waitSignal(page.resume_requested) as wanted:
+    with qtbot.waitSignal(page.resume_requested) as requested:
         button(page, "Resume night shift").click()
-    assert wanted.args[0].path == run.path
+    assert requested.args[0].path == run.path
 
 
 def test_interrupted_banner_survives_fork_but_not_resume(page: RunsPage, refresh: Refresh) -> None:

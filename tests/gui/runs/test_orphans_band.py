@@ -23,14 +23,14 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the w
 
 @pytest.fixture
 def left() -> Iterator[Callable[..., Orphan]]:
-    made: list[Orphan] = []
+    created: list[Orphan] = []
 
     def make(run: RunFolder, *ranks: int) -> Orphan:
-        made.extend(leave_all(run, ranks or (0,)))
-        return made[-1]
+        created.extend(leave_all(run, ranks or (0,)))
+        return created[-1]
 
     yield make
-    for orphan in made:
+    for orphan in created:
         put_away(orphan)
 
 

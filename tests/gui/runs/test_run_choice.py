@@ -16,10 +16,10 @@ from gui.runs.table import RunFilter
 
 @pytest.fixture
 def filters(styled: QApplication, qtbot: QtBot) -> FilterBar:
-    made = FilterBar()
-    qtbot.addWidget(made)
-    made.set_runs(runs("failed", "completed"))
-    return made
+    created = FilterBar()
+    qtbot.addWidget(created)
+    created.set_runs(runs("failed", "completed"))
+    return created
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,14 @@ from tests.gui.runs.conftest import Refresh, select
 from tests.gui.sources.written_runs import a_run, write
 
 
-def shown(page: RunsPage) -> dict[str, dict[str, str]]:
+def facts(page: RunsPage) -> dict[str, dict[str, str]]:
     tree = page.details.facts
     tops = [tree.topLevelItem(n) for n in range(tree.topLevelItemCount())]
     return {top.text(0): {top.child(n).text(0): top.child(n).text(1) for n in range(top.childCount())} for top in tops}
 
 
 def wait(page: RunsPage, qtbot: QtBot) -> None:
-    qtbot.waitUntil(lambda: "On disk" in shown(page))
+    qtbot.waitUntil(lambda: "On disk" in facts(page))
 
 
 def test_details_show_changed_fields_and_checkpoints(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
@@ -47,7 +47,7 @@ def test_details_show_changed_fields_and_checkpoints(page: RunsPage, refresh: Re
     refresh()
     select(page, run)
     wait(page, qtbot)
-    assert shown(page)["Changed settings"] == {
+    assert facts(page)["Changed settings"] == {
         "Dataset folder": "/data/flowers",
         "Strategy": "DistributedDataParallel",
         "Devices": "2 CPU workers",
@@ -57,13 +57,13 @@ def test_details_show_changed_fields_and_checkpoints(page: RunsPage, refresh: Re
         "Pretrained weights": "yes",
         "heat": "0.25",
     }
-    checkpoints = shown(page)["Checkpoints"]
+    checkpoints = facts(page)["Checkpoints"]
     assert checkpoints.keys() == {"last.pt", "best.pt"}
     assert checkpoints["last.pt"].startswith("epoch 6, step 12 · ")
     assert checkpoints["last.pt"].endswith(" · 3.0 MiB")
     assert checkpoints["best.pt"].startswith("epoch 4, step 8 · ")
     assert checkpoints["best.pt"].endswith(" · 2.0 KiB")
-    assert shown(page)["On disk"] == {"Folder": "3.0 MiB"}
+    assert facts(page)["On disk"] == {"Folder": "3.0 MiB"}
 
 
 def test_details_report_missing_checkpoint_and_folder(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
@@ -71,10 +71,10 @@ def test_details_report_missing_checkpoint_and_folder(page: RunsPage, refresh: R
     refresh()
     select(page, runs[0])
     wait(page, qtbot)
-    assert shown(page)["On disk"]["Checkpoints"] == "none yet"
+    assert facts(page)["On disk"]["Checkpoints"] == "none yet"
     shutil.rmtree(runs[1].path)
     select(page, runs[1])
-    qtbot.waitUntil(lambda: "job.toml" in shown(page).get("Changed settings", {}))
+    qtbot.waitUntil(lambda: "job.toml" in facts(page).get("Changed settings", {}))
 
 
 def test_details_save_notes_when_typing_pauses(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:

@@ -17,9 +17,9 @@ from tests.gui.sources.written_runs import a_run
 
 
 def summary(name: str, **changes: Any) -> RunSummary:
-    made = a_run(8, name=name).summary()
-    assert made is not None
-    return msgspec.structs.replace(made, **changes)
+    created = a_run(8, name=name).summary()
+    assert created is not None
+    return msgspec.structs.replace(created, **changes)
 
 
 def names(model: RunsModel) -> list[str]:
@@ -47,15 +47,15 @@ def test_runs_model_indexes_follow_their_runs() -> None:
     model = RunsModel()
     runs = [summary(f"run {n}", started=float(n)) for n in range(5)]
     model.merge(runs[:4])
-    kept = QPersistentModelIndex(model.index(1, NAME))
-    assert kept.data() == "run 2"
+    persistent = QPersistentModelIndex(model.index(1, NAME))
+    assert persistent.data() == "run 2"
     model.sort(NAME, Qt.SortOrder.AscendingOrder)
     model.merge(runs)
     model.set_filter(RunFilter(text="run 2"))
     model.set_filter(RunFilter())
-    assert kept.data() == "run 2"
+    assert persistent.data() == "run 2"
     model.keep_only([run.run_id for run in runs if run.name != "run 2"])
-    assert not kept.isValid()
+    assert not persistent.isValid()
 
 
 def test_runs_model_sorts_by_value() -> None:

@@ -203,9 +203,9 @@ def test_runs_table_keeps_selection_and_scroll_position(page: RunsPage, refresh:
 def change_started(run: RunFolder, started: float) -> None:
     """Replace the start time in the first line of the log."""
     first, rest = run.events_file.read_bytes().split(b"\n", 1)
-    begin = first.index(b'"time":') + 7
-    end = first.index(b",", begin)
-    run.events_file.write_bytes(first[:begin] + str(started).encode() + first[end:] + b"\n" + rest)
+    start = first.index(b'"time":') + 7
+    end = first.index(b",", start)
+    run.events_file.write_bytes(first[:start] + str(started).encode() + first[end:] + b"\n" + rest)
 
 
 def test_runs_table_renames_run(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
@@ -362,9 +362,9 @@ def drop(widget: QWidget, data: QMimeData) -> None:
     copy, left, keys = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
     # Qt 6.12 takes the position of a drag as floats, and deprecates integers.
     position = QPointF(3, 3) if PySide6.__version_info__ >= (6, 12) else QPoint(3, 3)
-    enter = QDragEnterEvent(position, copy, data, left, keys)  # type: ignore[call-overload]
-    QApplication.sendEvent(widget, enter)
-    if enter.isAccepted():
+    drag_event = QDragEnterEvent(position, copy, data, left, keys)  # type: ignore[call-overload]
+    QApplication.sendEvent(widget, drag_event)
+    if drag_event.isAccepted():
         QApplication.sendEvent(widget, QDropEvent(QPointF(3, 3), copy, data, left, keys))
 
 

@@ -21,13 +21,13 @@ JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", im
 
 @pytest.fixture
 def form(styled: QApplication, qtbot: QtBot) -> Iterator[SearchForm]:
-    made = SearchForm()
-    qtbot.addWidget(made)
-    made.set_job(JOB, [], ("cpu", "cpu"), {}, None)
-    made.reset(())
-    made.show()
-    yield made
-    made.close_work()
+    created = SearchForm()
+    qtbot.addWidget(created)
+    created.set_job(JOB, [], ("cpu", "cpu"), {}, None)
+    created.reset(())
+    created.show()
+    yield created
+    created.close_work()
 
 
 def validated(form: SearchForm, qtbot: QtBot) -> SearchForm:

@@ -27,12 +27,12 @@ JOB = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", im
 
 @pytest.fixture
 def page(styled: QApplication, qtbot: QtBot) -> Iterator[SearchPage]:
-    made = SearchPage()
-    qtbot.addWidget(made)
-    made.resize(900, 900)
-    made.form.set_job(JOB, [], ("cpu",), {}, None)
-    yield made
-    made.close_work()
+    created = SearchPage()
+    qtbot.addWidget(created)
+    created.resize(900, 900)
+    created.form.set_job(JOB, [], ("cpu",), {}, None)
+    yield created
+    created.close_work()
 
 
 def show_search(page: SearchPage, qtbot: QtBot, name: str) -> SearchPage:

@@ -114,9 +114,9 @@ def test_export_csv_full_disk_keeps_old_file(
     target = tmp_path / "d"
     target.write_text("as it was")
     (tmp_path / ".d.part").symlink_to(FULL)
-    part = excerpt(history, [UUIDS[0]], EXPECTED, START, START + 9)
+    rows_of_gpu = excerpt(history, [UUIDS[0]], EXPECTED, START, START + 9)
     with pytest.raises(ExportError, match="No space left on device"):
-        write_csv(target, part)
+        write_csv(target, rows_of_gpu)
     assert target.read_text() == "as it was"
     assert os.listdir(tmp_path).count(".d.part") == 0
     (tmp_path / ".d.part").symlink_to(FULL)

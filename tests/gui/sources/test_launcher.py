@@ -21,14 +21,14 @@ from tests.support.widgets import OpenWindow
 
 
 @pytest.mark.parametrize(
-    ("changes", "field", "said"),
+    ("changes", "field", "reason"),
     [
         ({}, "epochs", "it has trained all of its 4 epochs"),
         ({"epochs": 9, "seed": 3}, "seed", "a different training"),
         ({"epochs": 0}, "epochs", "out of range"),
     ],
 )
-def test_resume_with_problems_keeps_job(qtbot: QtBot, changes: dict[str, Any], field: str, said: str) -> None:
+def test_resume_with_problems_keeps_job(qtbot: QtBot, changes: dict[str, Any], field: str, reason: str) -> None:
     launcher = Launcher()
     run = a_run(8)
     before = run.job_file.read_bytes()
@@ -37,7 +37,7 @@ def test_resume_with_problems_keeps_job(qtbot: QtBot, changes: dict[str, Any], f
         assert launcher.busy
     (problem,) = failed.args[0]
     assert problem.field == field
-    assert said in str(problem)
+    assert reason in str(problem)
     assert not launcher.busy
     assert run.job_file.read_bytes() == before
 

@@ -128,12 +128,12 @@ def test_log_reader_line_longer_than_chunk(tmp_path: Path) -> None:
 
 def test_log_reader_waits_for_torn_line(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    whole = ENCODE.encode(LogLine(n=2, text="second")) + b"\n"
-    path.write_bytes(ENCODE.encode(LogLine(n=1, text="first")) + b"\n" + whole[:20])
+    line = ENCODE.encode(LogLine(n=2, text="second")) + b"\n"
+    path.write_bytes(ENCODE.encode(LogLine(n=1, text="first")) + b"\n" + line[:20])
     reader = LogReader(path)
     assert [event.n for event in read_all(reader)] == [1]
     with path.open("ab") as stream:
-        stream.write(whole[20:])
+        stream.write(line[20:])
     assert [event.n for event in read_all(reader)] == [2]
     reader.close()
 

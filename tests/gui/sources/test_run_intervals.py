@@ -126,7 +126,9 @@ def test_intervals_of_every_execution(intervals: RunIntervals, qtbot: QtBot) -> 
         (("cpu",), "interrupted", now - 6000),
         ((UUIDS[1],), "stopped", now - 3000),
     ]
-    assert [interval.end for interval in intervals.intervals] == [part[-1].time for part in (first, second, third)]
+    assert [interval.end for interval in intervals.intervals] == [
+        execution_events[-1].time for execution_events in (first, second, third)
+    ]
     assert {(interval.run_id, interval.name) for interval in intervals.intervals} == {(run.run_id, "flowers")}
 
 

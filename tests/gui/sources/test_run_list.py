@@ -39,8 +39,8 @@ def test_run_list_reports_all_runs_then_changed_runs(runs: RunList, qtbot: QtBot
     assert {run.run_id for run in again.runs} == {first.run_id, second.run_id}
     assert found == [first.run_id, second.run_id]
     assert again.count() == (1, 0)
-    shown = again.to_show()
-    assert shown.run_id == second.run_id
+    newest = again.to_show()
+    assert newest.run_id == second.run_id
 
 
 def test_run_list_polls_once_started(runs: RunList, qtbot: QtBot) -> None:
@@ -89,22 +89,22 @@ def test_dead_disk_holds_up_neither_closing_nor_a_new_folder(
     assert [one.run_id for read in complete for one in read.runs] == ([] if end == "close" else [run.run_id])
 
 
-@pytest.mark.parametrize("gone", [False, True])
-def test_unreadable_folder_is_reported_and_read_later(runs: RunList, qtbot: QtBot, gone: bool) -> None:
+@pytest.mark.parametrize("deleted", [False, True])
+def test_unreadable_folder_is_reported_and_read_later(runs: RunList, qtbot: QtBot, deleted: bool) -> None:
     run = a_run(8)
     runs.set_interval(0.05)
     runs.start()
     qtbot.waitSignal(runs.complete).wait()
     folder = paths.runs_folder()
-    aside = folder.with_name("aside")
-    folder.rename(aside)
-    if not gone:
+    moved = folder.with_name("aside")
+    folder.rename(moved)
+    if not deleted:
         folder.write_text("not a folder")
-    why = f"{'No such file or directory' if gone else 'Not a directory'} ({folder})"
+    why = f"{'No such file or directory' if deleted else 'Not a directory'} ({folder})"
     with qtbot.waitSignal(runs.failed, check_params_cb=lambda received: received == why):
         pass
     folder.unlink(missing_ok=True)
-    aside.rename(folder)
+    moved.rename(folder)
     with qtbot.waitSignal(runs.complete) as back:
         pass
     assert [one.run_id for one in back.args[0].runs] == [run.run_id]
@@ -140,8 +140,8 @@ def test_window_shows_error_and_keeps_last_list(open_window: OpenWindow, qtbot: 
     qtbot.waitUntil(lambda: page.model.rowCount() == 1)
     window.header.show_page(2)
     folder = paths.runs_folder()
-    aside = folder.with_name("aside")
-    folder.rename(aside)
+    moved = folder.with_name("aside")
+    folder.rename(moved)
     folder.write_text("not a folder")
     why = f"he list of runs can't be read: Not a directory ({folder})"
     qtbot.waitUntil(lambda: why in window.status.status.text())
@@ -150,6 +150,6 @@ def test_window_shows_error_and_keeps_last_list(open_window: OpenWindow, qtbot: 
     assert page.table.isVisible()
     assert page.model.rowCount() == 1
     folder.unlink()
-    shutil.move(aside, folder)
+    shutil.move(moved, folder)
     qtbot.waitUntil(lambda: why not in window.status.status.text())
     assert not page.unread.isVisible()

@@ -74,11 +74,11 @@ def test_session_opens_past_run(store: RunSession, qtbot: QtBot, outcome: str | 
 
 def test_session_reports_complete_log(store: RunSession, qtbot: QtBot) -> None:
     run = a_run(20_000, None)
-    shown: list[int] = []
-    store.changed.connect(lambda: shown.append(len(store.data.steps.step)))
+    counts: list[int] = []
+    store.changed.connect(lambda: counts.append(len(store.data.steps.step)))
     loaded(store, qtbot, run)
-    assert shown[-1] == 20_000
-    assert shown == sorted(shown)
+    assert counts[-1] == 20_000
+    assert counts == sorted(counts)
 
 
 def test_session_opens_another_run_empty(store: RunSession, qtbot: QtBot) -> None:
@@ -331,8 +331,8 @@ def test_session_pauses_and_follows_resumed_run(
 def test_session_queued_run_names_others_and_stops(
     store: RunSession, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:
-    ahead = start_supervised(supervise, "forever")
-    qtbot.waitUntil(lambda: ahead.run.state() == "running")
+    blocking = start_supervised(supervise, "forever")
+    qtbot.waitUntil(lambda: blocking.run.state() == "running")
     supervised = start_supervised(supervise, "forever 2")
     store.open(supervised.run)
     qtbot.waitUntil(lambda: store.status.label == "Waiting")
@@ -341,18 +341,18 @@ def test_session_queued_run_names_others_and_stops(
     with qtbot.waitSignal(store.finished) as ended:
         store.stop()
     assert ended.args == ["stopped"]
-    assert ahead.run.state() == "running"
+    assert blocking.run.state() == "running"
 
 
 def test_session_queued_run_starts_once_devices_are_free(
     store: RunSession, qtbot: QtBot, supervise: list[Supervised]
 ) -> None:
-    ahead = start_supervised(supervise, "forever")
-    qtbot.waitUntil(lambda: ahead.run.state() == "running")
+    blocking = start_supervised(supervise, "forever")
+    qtbot.waitUntil(lambda: blocking.run.state() == "running")
     store.open(start_supervised(supervise, "train 40").run)
     qtbot.waitUntil(lambda: store.status.label == "Waiting")
     with qtbot.waitSignal(store.finished) as ended:
-        ahead.process.terminate()
+        blocking.process.terminate()
     assert ended.args == ["completed"]
     assert len(store.data.steps.step) == 40
 

@@ -42,10 +42,10 @@ def trains_on_two_workers(window: MainWindow, qtbot: QtBot, restarts: int) -> li
 def test_killed_rank_is_named_within_two_seconds(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window()
     ranks = trains_on_two_workers(window, qtbot, restarts=0)
-    begun = time.monotonic()
+    started_at = time.monotonic()
     next(rank for rank in ranks if rank.name() == "footplate-w1").kill()
     qtbot.waitUntil(lambda: NAMED in window.status.status.text() and NAMED in log_of(window))
-    assert time.monotonic() - begun < NAMED_S
+    assert time.monotonic() - started_at < NAMED_S
     qtbot.waitUntil(lambda: window.status.status.text().startswith(f"Failed: {NAMED}"))
     assert psutil.wait_procs(ranks, timeout=120)[1] == []
 
@@ -57,18 +57,18 @@ def test_killed_rank_restarts_with_the_reason(open_window: OpenWindow, qtbot: Qt
     ranks = trains_on_two_workers(window, qtbot, restarts=1)
     workspace, data = window.workspace, window.workspace.session.data
     qtbot.waitUntil(lambda: "last" in data.checkpoints)
-    words: list[str] = []
-    workspace.session.changed.connect(lambda: words.append(workspace.session.status.label))
+    labels: list[str] = []
+    workspace.session.changed.connect(lambda: labels.append(workspace.session.status.label))
     next(rank for rank in ranks if rank.name() == "footplate-w1").kill()
     qtbot.waitUntil(lambda: len(data.restarts) == 1 and NAMED in log_of(window))
-    step_count, begun_at = len(data.steps.step), data.restarts[0].step
+    step_count, restart_step = len(data.steps.step), data.restarts[0].step
     qtbot.waitUntil(lambda: data.plan is not None and data.plan.from_step > 0)
-    qtbot.waitUntil(lambda: workspace.session.status.label == "Running" and data.step > (begun_at or 0))
-    assert set(words) <= {"Running", "Restarting"}
-    assert "Restarting" in words
+    qtbot.waitUntil(lambda: workspace.session.status.label == "Running" and data.step > (restart_step or 0))
+    assert set(labels) <= {"Running", "Restarting"}
+    assert "Restarting" in labels
     assert step_count > 0
     assert (np.diff(data.steps.step.values) > 0).all()
     remarks = [line.text() for line in workspace.run.header.notes.findChildren(QLabel) if line.isVisible()]
-    assert any(text.startswith(f"Restarted once at step {begun_at:,}: {NAMED}") for text in remarks)
+    assert any(text.startswith(f"Restarted once at step {restart_step:,}: {NAMED}") for text in remarks)
     qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: window.status.status.text().startswith("Stopped"))

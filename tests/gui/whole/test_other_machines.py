@@ -35,15 +35,15 @@ def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
     if why := why_not():
         pytest.skip(why)
     folder = Path(tempfile.mkdtemp(prefix="fpw"))
-    made = Machines(folder, (NAME,))
+    created = Machines(folder, (NAME,))
     ssh = folder / "window" / "ssh"
     ssh.parent.mkdir()
-    ssh.write_text(f'#!/bin/sh\nexec ip netns exec {made.space("head")} /usr/bin/ssh -F {folder}/config "$@"\n')
+    ssh.write_text(f'#!/bin/sh\nexec ip netns exec {created.space("head")} /usr/bin/ssh -F {folder}/config "$@"\n')
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", f"{ssh.parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("FOOTPLATE_HOME", str(made.home))
-    yield made
-    made.close()
+    monkeypatch.setenv("FOOTPLATE_HOME", str(created.home))
+    yield created
+    created.close()
     shutil.rmtree(folder)
 
 
@@ -89,9 +89,9 @@ def test_remote_run_is_followed_and_fetched(machines: Machines, open_window: Ope
     put_host(Host(name=NAME))
     line = f"footplate train {sample_dataset()} --model mnist_cnn --recipe '' --devices cpu --epochs 10000 --detach"
     started = machines.start_on(NAME, line)
-    said = started.communicate(timeout=120)[0]
-    assert started.returncode == 0, said
-    there = RunFolder(machines.home_of(NAME) / "runs" / said.strip().splitlines()[-1])
+    output = started.communicate(timeout=120)[0]
+    assert started.returncode == 0, output
+    remote_run = RunFolder(machines.home_of(NAME) / "runs" / output.strip().splitlines()[-1])
     first = open_window()
     follow(first, qtbot)
     store = first.workspace.session
@@ -108,17 +108,17 @@ def test_remote_run_is_followed_and_fetched(machines: Machines, open_window: Ope
     with qtbot.waitSignal(store.finished) as finished:
         second.acts.stop.trigger()
     assert finished.args == ["stopped"]
-    assert there.state() == "stopped"
+    assert remote_run.state() == "stopped"
     remote = second.workspace.run.header.remote
     with qtbot.waitSignal(remote.fetched):
         remote.fetch("checkpoints/last.pt")
     for path in ("checkpoints/last.pt", "events.jsonl"):
-        assert (store.run.path / path).read_bytes() == (there.path / path).read_bytes()
+        assert (store.run.path / path).read_bytes() == (remote_run.path / path).read_bytes()
     second.close()
     attached = machines.footplate("attach", f"{NAME}:last", "--json")
-    assert attached.stdout == there.events_file.read_text()
+    assert attached.stdout == remote_run.events_file.read_text()
     fetched = machines.footplate("fetch", f"{NAME}:last", "worker-0.log")
-    assert Path(fetched.stdout.strip()).read_bytes() == there.worker_log(0).read_bytes()
+    assert Path(fetched.stdout.strip()).read_bytes() == remote_run.worker_log(0).read_bytes()
 
 
 def follow(window: MainWindow, qtbot: QtBot) -> None:

@@ -88,14 +88,14 @@ def test_long_nvml_hang_is_shown_and_recovers(
     qtbot.waitUntil(lambda: len(tiles) == 1)
     pulse = Pulse()
     hanging.touch()
-    begun = time.monotonic()
+    started_at = time.monotonic()
     qtbot.waitUntil(lambda: "NVML is not answering" in texts(page.errors))
     silent_s: list[int] = []
 
     def is_over() -> bool:
         assert page.errors.isVisible()
         silent_s.extend(map(int, re.findall(r"for (\d+) s", page.errors.text())))
-        return time.monotonic() - begun > 30
+        return time.monotonic() - started_at > 30
 
     qtbot.waitUntil(is_over)
     assert silent_s == sorted(silent_s)

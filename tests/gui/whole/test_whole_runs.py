@@ -60,8 +60,8 @@ def test_killed_run_is_resumed_from_the_list(open_window: OpenWindow, qtbot: QtB
 @pytest.mark.long
 def test_run_is_paused_changed_extended_and_forked(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
-    own_epochs = 400
-    run = press_train(window, qtbot, epochs=own_epochs)
+    form_epochs = 400
+    run = press_train(window, qtbot, epochs=form_epochs)
     qtbot.waitUntil(lambda: points(window) > 0)
     page = on_the_runs_page(window, run, "Running", qtbot)
 
@@ -82,7 +82,7 @@ def test_run_is_paused_changed_extended_and_forked(open_window: OpenWindow, qtbo
     started(window, form.train, qtbot)
     form = window.form
     assert form.prefill is None
-    assert (form.field_value("epochs"), form.devices) == (own_epochs, ("cpu",))
+    assert (form.field_value("epochs"), form.devices) == (form_epochs, ("cpu",))
     qtbot.waitUntil(lambda: run.state() == "completed")
     wait_for_the_end(run, qtbot)
     again = executions(run)[1]
@@ -169,7 +169,7 @@ def kill(run: RunFolder) -> None:
     supervisor = run.supervisor()
     workers = psutil.Process(supervisor.pid).children(recursive=True)
     os.kill(supervisor.pid, signal.SIGKILL)
-    _gone, alive = psutil.wait_procs(workers, timeout=120)
+    _ended, alive = psutil.wait_procs(workers, timeout=120)
     assert alive == []
     Path(supervisor.endpoint.removeprefix("unix:")).unlink()
 
@@ -203,7 +203,7 @@ def test_one_key_pauses_and_resumes(open_window: OpenWindow, qtbot: QtBot) -> No
 
 def test_second_run_is_queued_until_stopped(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
-    ahead = press_train(window, qtbot, epochs=400)
+    blocking = press_train(window, qtbot, epochs=400)
     qtbot.waitUntil(lambda: points(window) > 0)
     second = press_train(window, qtbot, epochs=400)
     wait_for_status(window, "Waiting", qtbot)
@@ -211,8 +211,8 @@ def test_second_run_is_queued_until_stopped(open_window: OpenWindow, qtbot: QtBo
     qtbot.waitUntil(lambda: window.header.running.text() == "1 running, 1 waiting")
     qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
     wait_for_status(window, "Stopped", qtbot)
-    assert (second.state(), ahead.state()) == ("stopped", "running")
-    window.show_run(ahead)
+    assert (second.state(), blocking.state()) == ("stopped", "running")
+    window.show_run(blocking)
     wait_for_status(window, "Running", qtbot)
     qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
     wait_for_status(window, "Stopped", qtbot)

@@ -31,20 +31,20 @@ def train(window: MainWindow, job: Job, qtbot: QtBot) -> StrategyView:
 def test_pipeline_cut_and_schedule_are_shown(open_window: OpenWindow, qtbot: QtBot, schedule: str) -> None:
     cut = {"strategy": "pipeline", "pipeline_schedule": schedule, "microbatches": 4}
     job = sample_job().with_fields(model="mnist_cnn", epochs=1, devices=("cpu", "cpu"), **cut)
-    seen = train(open_window(), job, qtbot)
-    assert seen.headline("cut").startswith("Cut into 2 stages.")
-    assert seen.headline("schedule").startswith("Bubble ")
-    assert "4 microbatches)" in seen.headline("schedule")
-    assert "Rank 1 · CPU worker 1" in seen.schedule.accessibleDescription()
-    assert not seen.ranks.isVisibleTo(seen)
+    view = train(open_window(), job, qtbot)
+    assert view.headline("cut").startswith("Cut into 2 stages.")
+    assert view.headline("schedule").startswith("Bubble ")
+    assert "4 microbatches)" in view.headline("schedule")
+    assert "Rank 1 · CPU worker 1" in view.schedule.accessibleDescription()
+    assert not view.ranks.isVisibleTo(view)
 
 
 def test_rank_waits_are_shown_for_ddp(open_window: OpenWindow, qtbot: QtBot) -> None:
     job = sample_job().with_fields(model="mnist_cnn", epochs=1, strategy="ddp", devices=("cpu", "cpu"), balance="speed")
     window = open_window()
-    seen = train(window, job, qtbot)
-    assert seen.headline("ranks")
-    assert "Rank 1 · CPU worker 1: compute" in seen.ranks.accessibleDescription()
-    assert not seen.cut.isVisibleTo(seen)
+    view = train(window, job, qtbot)
+    assert view.headline("ranks")
+    assert "Rank 1 · CPU worker 1: compute" in view.ranks.accessibleDescription()
+    assert not view.cut.isVisibleTo(view)
     shares = [line.text for line in window.workspace.session.data.lines if line.text.startswith("Shares of each batch")]
     assert len(shares) <= 1  # none where both were measured to be equally fast

@@ -71,9 +71,11 @@ def test_empty_state_shows_full_text_at_every_width(show_widget: ShowWidget, mak
     for width in (360, 420, 480, 720, 1400):
         page.resize(width, 240)
         QCoreApplication.processEvents()
-        told = [label for label in page.findChildren(QLabel) if label.isVisible() and label.wordWrap() and label.text()]
-        assert told
+        wrapped = [
+            label for label in page.findChildren(QLabel) if label.isVisible() and label.wordWrap() and label.text()
+        ]
+        assert wrapped
         cut_off = [
-            (label.text(), label.size()) for label in told if label.height() < label.heightForWidth(label.width())
+            (label.text(), label.size()) for label in wrapped if label.height() < label.heightForWidth(label.width())
         ]
         assert cut_off == []

@@ -123,18 +123,18 @@ def test_legend_shows_all_entries(legend: Legend) -> None:
     assert legend.shown() == ([0, 1], 0)
     assert legend.accessibleDescription() == "In the images: car"
     image = legend.grab().toImage()
-    there = {image.pixelColor(x, y).name() for x in range(image.width()) for y in range(SWATCH)}
-    assert QColor("#ff00ff").name() in there
+    pixels = {image.pixelColor(x, y).name() for x in range(image.width()) for y in range(SWATCH)}
+    assert QColor("#ff00ff").name() in pixels
 
 
 def test_legend_shows_present_entries_that_fit(legend: Legend) -> None:
     legend.show_legend(MANY, [3, 8])
     assert legend.shown() == ([3, 8], 0)
     legend.show_legend(MANY, range(90))
-    shown, more = legend.shown()
-    assert shown == list(range(len(shown)))
-    assert len(shown) + more == 90
-    assert 2 < len(shown) < 20
+    visible_entries, more = legend.shown()
+    assert visible_entries == list(range(len(visible_entries)))
+    assert len(visible_entries) + more == 90
+    assert 2 < len(visible_entries) < 20
     assert not legend.grab().isNull()
     assert "a class of number 89" in legend.toolTip()
 

@@ -32,7 +32,7 @@ def test_detail_values_have_meanings() -> None:
 def test_detail_shows_all_groups(watching: Watching) -> None:
     texts = opened(watching, full_gpu())
     assert tuple(texts) == GROUPS
-    for title, part in (
+    for title, text in (
         ("Work", "Utilization 87 %"),
         ("Work", "Clocks limited by the power limit"),
         ("Work", "Compute mode default"),
@@ -51,7 +51,7 @@ def test_detail_shows_all_groups(watching: Watching) -> None:
         ("Identity", "Persistence on"),
         ("Identity", "Driver 570.86, CUDA 12.8"),
     ):
-        assert part in texts[title]
+        assert text in texts[title]
 
 
 def test_detail_leaves_out_unreported_values(watching: Watching) -> None:

@@ -316,7 +316,7 @@ def test_host_column_with_several_hosts(hosts: Hosts, view: ProcessesView) -> No
 
 
 @pytest.mark.parametrize(
-    ("sample", "part"),
+    ("sample", "expected_text"),
     [
         (snapshot(message="NVIDIA's driver is not loaded.", status="no_driver"), "driver is not loaded"),
         (snapshot(), "has no NVIDIA GPU"),
@@ -326,16 +326,16 @@ def test_host_column_with_several_hosts(hosts: Hosts, view: ProcessesView) -> No
         (snapshot(gpu(0, processes=None, asleep=True)), "asleep; it is not woken"),
     ],
 )
-def test_empty_view_explains(hosts: Hosts, view: ProcessesView, sample: Snapshot, part: str) -> None:
+def test_empty_view_explains(hosts: Hosts, view: ProcessesView, sample: Snapshot, expected_text: str) -> None:
     assert "Looking for devices" in visible_text(view)
     see(hosts, sample)
-    assert part in visible_text(view)
+    assert expected_text in visible_text(view)
 
 
 def test_unlisted_processes_are_awaited(hosts: Hosts, view: ProcessesView) -> None:
-    for second, part in ((0.0, "Listing"), (ASKING_S - 1, "Listing"), (ASKING_S, "driver does not report")):
+    for second, expected_text in ((0.0, "Listing"), (ASKING_S - 1, "Listing"), (ASKING_S, "driver does not report")):
         see(hosts, snapshot(gpu(0, processes=None), time=NOW + second))
-        assert part in visible_text(view)
+        assert expected_text in visible_text(view)
 
 
 def test_hidden_view_is_not_refreshed(hosts: Hosts, view: ProcessesView) -> None:

@@ -79,8 +79,8 @@ def test_end_asks_first(start: Start, hosts: Hosts, view: ProcessesView, qtbot: 
     child = start(POLITE)
     show(hosts, view, held_by(child, command="python3 train.py"))
     qtbot.keyClick(view.tree, Qt.Key.Key_Delete)
-    for part in ("End python3 (pid ", "1.0 GiB of GPU 0", "SIGTERM", "python3 train.py"):
-        assert part in view.bar.text()
+    for expected in ("End python3 (pid ", "1.0 GiB of GPU 0", "SIGTERM", "python3 train.py"):
+        assert expected in view.bar.text()
     assert view.bar.no.hasFocus()
     qtbot.keyClick(view.bar.no, Qt.Key.Key_Escape)
     assert not view.bar.isVisible()
@@ -157,7 +157,7 @@ def test_end_reports_refusal(start: Start, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("line", "foreign", "part"),
+    ("line", "foreign", "expected"),
     [
         (None, False, "Choose a process"),
         (None, True, "container"),
@@ -168,11 +168,13 @@ def test_end_reports_refusal(start: Start, monkeypatch: pytest.MonkeyPatch) -> N
         (a_line(user=None), False, "an unknown user"),
     ],
 )
-def test_disabled_reason(monkeypatch: pytest.MonkeyPatch, line: ProcessRow | None, foreign: bool, part: str) -> None:
+def test_disabled_reason(
+    monkeypatch: pytest.MonkeyPatch, line: ProcessRow | None, foreign: bool, expected: str
+) -> None:
     monkeypatch.setattr(termination, "privileged", lambda: False)
     why = disabled_reason(line, foreign)
-    assert part in why
-    assert bool(why) == bool(part)
+    assert expected in why
+    assert bool(why) == bool(expected)
 
 
 def test_disabled_reason_for_administrator(monkeypatch: pytest.MonkeyPatch) -> None:

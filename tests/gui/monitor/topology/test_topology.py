@@ -74,8 +74,8 @@ def cell(view: TopologyView, row: int, column: int, role: int = Qt.ItemDataRole.
 )  # fmt: skip
 def test_advice_by_topology(count: int, topology: Topology, expected: list[str]) -> None:
     sentence = advice_for(count, topology)
-    for part in expected:
-        assert part in sentence
+    for clause in expected:
+        assert clause in sentence
 
 
 @pytest.mark.parametrize(

@@ -34,14 +34,14 @@ def view(show_widget: ShowWidget) -> ClassesView:
     return show_widget(ClassesView(), 620, 560)
 
 
-def shown(table: ClassTable) -> list[list[str]]:
+def table_texts(table: ClassTable) -> list[list[str]]:
     rows = table.rows
     return [[rows.index(r, c).data() for c in range(rows.columnCount())] for r in range(rows.rowCount())]
 
 
 def test_classes_view_shows_newest_validation(view: ClassesView) -> None:
     view.show_data(data_of(), is_active=False)
-    assert shown(view.shown.table) == [
+    assert table_texts(view.shown.table) == [
         ["ash", "40.0 %", "40.0 %", "8"],
         ["birch", "80.0 %", "80.0 %", "10"],
         ["cedar", "–", "–", "0"],
@@ -57,7 +57,7 @@ def test_class_table_sorts_unknown_last(view: ClassesView) -> None:
         (Qt.SortOrder.DescendingOrder, ["birch", "ash", "cedar"]),
     ):
         view.shown.table.sortByColumn(1, order)
-        assert [row[0] for row in shown(view.shown.table)] == names
+        assert [row[0] for row in table_texts(view.shown.table)] == names
 
 
 def test_class_model_is_consistent(view: ClassesView, qtbot: QtBot) -> None:
@@ -74,12 +74,12 @@ def test_slider_stays_at_chosen_validation(view: ClassesView) -> None:
     del partial.validation_details.classes[3:]
     view.show_data(partial, is_active=True)
     view.validation_slider.step(-1)
-    assert shown(view.shown.table)[0][1] == "20.0 %"
+    assert table_texts(view.shown.table)[0][1] == "20.0 %"
     view.show_data(complete, is_active=True)
-    assert shown(view.shown.table)[0][1] == "20.0 %"
+    assert table_texts(view.shown.table)[0][1] == "20.0 %"
     assert view.validation_slider.label.text() == "Epoch 2 of 4 · step 20"
     view.validation_slider.best.click()
-    assert shown(view.shown.table)[0][1] == "40.0 %"
+    assert table_texts(view.shown.table)[0][1] == "40.0 %"
 
 
 def test_slider_follows_the_newest_validation(view: ClassesView) -> None:
@@ -143,18 +143,20 @@ def test_classes_view_reports_failed_save(view: ClassesView, qtbot: QtBot, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("active", "validated", "words"),
+    ("active", "validated", "expected_text"),
     [
         (True, False, "after the first validation"),
         (False, True, "has no per-class metrics"),
         (False, False, "ended before"),
     ],
 )
-def test_classes_view_explains_missing_metrics(view: ClassesView, active: bool, validated: bool, words: str) -> None:
+def test_classes_view_explains_missing_metrics(
+    view: ClassesView, active: bool, validated: bool, expected_text: str
+) -> None:
     data = data_of() if validated else RunData()
     data.validation_details.classes.clear()
     view.show_data(data, active)
-    assert words in visible_text(view)
+    assert expected_text in visible_text(view)
 
 
 def test_class_table_filters_many_classes(view: ClassesView) -> None:
@@ -165,7 +167,7 @@ def test_class_table_filters_many_classes(view: ClassesView) -> None:
     assert view.shown.filter.isVisible()
     assert not view.shown.matrix.isVisible()
     view.shown.filter.setText("kind 3")
-    assert len(shown(view.shown.table)) == 11
+    assert len(table_texts(view.shown.table)) == 11
     view.shown.table.choose(39)
     assert view.shown.table.chosen() == 39
 

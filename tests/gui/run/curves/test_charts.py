@@ -18,9 +18,9 @@ from tests.support.widgets import OpenWindow
 
 @pytest.fixture
 def charts(styled: QApplication, qtbot: QtBot) -> RunCharts:
-    made = RunCharts()
-    qtbot.addWidget(made)
-    return made
+    created = RunCharts()
+    qtbot.addWidget(created)
+    return created
 
 
 def data_of(task: str, **options: bool) -> RunData:

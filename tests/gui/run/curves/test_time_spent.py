@@ -32,20 +32,20 @@ def data(event: TimeSpent) -> RunData:
 
 @pytest.fixture
 def bar(styled: QApplication, qtbot: QtBot) -> TimeBar:
-    made = TimeBar()
-    qtbot.addWidget(made)
-    made.resize(600, 80)
-    made.show_time(spent())
-    made.show()
-    return made
+    created = TimeBar()
+    qtbot.addWidget(created)
+    created.resize(600, 80)
+    created.show_time(spent())
+    created.show()
+    return created
 
 
 @pytest.fixture
 def view(styled: QApplication, qtbot: QtBot) -> TimeSpentView:
-    made = TimeSpentView()
-    qtbot.addWidget(made)
-    made.resize(600, 120)
-    return made
+    created = TimeSpentView()
+    qtbot.addWidget(created)
+    created.resize(600, 120)
+    return created
 
 
 def test_time_bar_has_proportional_pieces(bar: TimeBar) -> None:

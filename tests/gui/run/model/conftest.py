@@ -32,10 +32,10 @@ def dataset(styled: QApplication, tmp_path: Path) -> Path:
 @pytest.fixture
 def run(dataset: Path) -> RunFolder:
     """Run with one evaluation."""
-    made = a_run(8, dataset=str(dataset))
-    (made.checkpoints / "best.pt").write_bytes(b"weights")
-    save_evaluation(made, dataset)
-    return made
+    created = a_run(8, dataset=str(dataset))
+    (created.checkpoints / "best.pt").write_bytes(b"weights")
+    save_evaluation(created, dataset)
+    return created
 
 
 @pytest.fixture

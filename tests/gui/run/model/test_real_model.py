@@ -42,8 +42,8 @@ def test_model_view_evaluates_draws_and_explains_real_run(
 ) -> None:
     view, run = empty_view, trained("segmentation")
     evaluate(view, run, tmp_path / "run", qtbot)
-    shown = {title: value for title, value, _ in view.result.summary.metrics.texts()}
-    assert shown["Mean IoU"] == f"{100 * run.measures['miou']:.1f} %"
+    metrics = {title: value for title, value, _ in view.result.summary.metrics.texts()}
+    assert metrics["Mean IoU"] == f"{100 * run.measures['miou']:.1f} %"
     assert view.result.tabs.isTabVisible(CLASSES)
     assert not view.result.tabs.isTabVisible(CURVES)
     view.result.tabs.setCurrentIndex(SAMPLES)

@@ -134,12 +134,12 @@ def test_zoom_keeps_point_and_stops_at_edges() -> None:
 
 
 def test_predictions_view_explains_missing_predictions(view: PredictionsView) -> None:
-    for changes, words in (({"predictions": 0}, "Set Predictions kept"), ({}, "saved no predictions")):
+    for changes, text in (({"predictions": 0}, "Set Predictions kept"), ({}, "saved no predictions")):
         run = a_run(40, **changes)  # type: ignore[arg-type]
         data = RunData()
         data.apply_all(list(run.events()))
         view.show_data(run.path, data, is_active=False)
-        assert words in visible_text(view)
+        assert text in visible_text(view)
 
 
 def test_page_keys_switch_view_which_stays(page: RunPage, show: Callable[[RunFolder], RunPage], qtbot: QtBot) -> None:

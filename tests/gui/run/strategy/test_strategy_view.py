@@ -38,12 +38,12 @@ def data(*events: AnyEvent) -> RunData:
 
 @pytest.fixture
 def diagram(styled: QApplication, qtbot: QtBot) -> ScheduleDiagram:
-    made = ScheduleDiagram()
-    qtbot.addWidget(made)
-    made.resize(900, 200)
-    made.show_trace(trace(), DEVICES, TITLES)
-    made.show()
-    return made
+    created = ScheduleDiagram()
+    qtbot.addWidget(created)
+    created.resize(900, 200)
+    created.show_trace(trace(), DEVICES, TITLES)
+    created.show()
+    return created
 
 
 @pytest.fixture
@@ -57,10 +57,10 @@ def bars(styled: QApplication, qtbot: QtBot) -> RankBars:
 
 @pytest.fixture
 def view(styled: QApplication, qtbot: QtBot) -> StrategyView:
-    made = StrategyView()
-    qtbot.addWidget(made)
-    made.resize(900, 500)
-    return made
+    created = StrategyView()
+    qtbot.addWidget(created)
+    created.resize(900, 500)
+    return created
 
 
 def test_strategy_view_is_hidden_without_data(view: StrategyView) -> None:
