@@ -8,13 +8,12 @@ from itertools import pairwise
 
 import msgspec
 from PySide6.QtCore import QSize, Signal
-from PySide6.QtWidgets import QCheckBox, QGridLayout, QLabel, QSizePolicy, QToolButton, QWidget
+from PySide6.QtWidgets import QCheckBox, QGridLayout, QLabel, QSizePolicy, QWidget
 
 from engine.contract.problems import Problem
 from gui.alerts.rules import Kind, Rule, problems, summary
-from gui.style import icons
 from gui.translation import tr
-from gui.widgets.buttons import reset_button, styled
+from gui.widgets.buttons import fold_button, reset_button, styled
 from gui.widgets.editors import FloatEditor
 from gui.widgets.labels import ElidedLabel, ProblemLabel, muted_label
 from gui.widgets.layouts import hbox, vbox
@@ -39,12 +38,8 @@ class RuleRow(QWidget):
         self.kind = kind
         self._rule = rule
         self._devices: dict[str, str] = {}
-        self.fold = QToolButton()
-        self.fold.setObjectName("flat")
-        self.fold.setCheckable(True)
-        self.fold.setIcon(icons.icon("right", "muted", on="down"))
+        self.fold = fold_button("flat", name=tr("Edit the rule {title}").format(title=kind.title))
         self.fold.setIconSize(QSize(14, 14))
-        self.fold.setAccessibleName(tr("Edit the rule {title}").format(title=kind.title))
         self.fold.toggled.connect(self._unfold)
         self.on = styled(QCheckBox(kind.title), tip=kind.meaning)
         self.on.toggled.connect(lambda on: self._change(msgspec.structs.replace(self._rule, on=on)))

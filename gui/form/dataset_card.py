@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QPlainTextEdit, QProgressBar, QScrollArea, QToolButton
+from PySide6.QtWidgets import QFrame, QPlainTextEdit, QProgressBar, QScrollArea
 
 from engine.contract.dataset import DatasetReport, Example
 from gui.dataset import dataset_format
@@ -11,9 +11,8 @@ from gui.dataset.class_balance import ClassBalance
 from gui.dataset.examples import ExampleList
 from gui.dataset.reading_choices import ReadingChoices
 from gui.format import localised
-from gui.style import icons
 from gui.translation import tr
-from gui.widgets.buttons import push_button, styled, tool_button
+from gui.widgets.buttons import fold_button, push_button, styled, tool_button
 from gui.widgets.labels import WrappingLabel
 from gui.widgets.layouts import hbox, vbox
 
@@ -52,13 +51,8 @@ class DatasetCard(QFrame):
         self.open = tool_button(
             lambda: self.gallery_wanted.emit(max(0, self.strip.currentRow())), text=tr("Look closer…"), style="flat"
         )
-        self._more = QToolButton()
-        self._more.setObjectName("fold")
+        self._more = fold_button("fold", tr("Counts per class"), name=tr("Counts per class"))
         self._more.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
-        self._more.setCheckable(True)
-        self._more.setText(tr("Counts per class"))
-        self._more.setIcon(icons.icon("right", "muted", on="down"))
-        self._more.setAccessibleName(tr("Counts per class"))
         self._listing = styled(QPlainTextEdit(), name=tr("Unreadable files"))
         self._listing.setReadOnly(True)
         self._listing.setTabChangesFocus(True)

@@ -22,7 +22,7 @@ from gui.sources.run_data import RunData
 from gui.style import icons
 from gui.titles import changes_words
 from gui.translation import tr
-from gui.widgets.buttons import push_button, styled
+from gui.widgets.buttons import push_button, styled, tool_button
 from gui.widgets.file_dialogs import reveal
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox
@@ -79,13 +79,9 @@ def _code(run: RunFolder, data: RunData) -> str:
 
 
 def _button(icon: str, name: str, tip: str) -> QToolButton:
-    button = QToolButton()
-    button.setObjectName("flat")
+    full_tip = f"{name}: {tip[0].lower()}{tip[1:]}"
+    button = tool_button(icon=icons.icon(icon, "text"), style="flat", name=name, description=tip, tip=full_tip)
     button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-    button.setIcon(icons.icon(icon, "text"))
-    button.setAccessibleName(name)
-    button.setAccessibleDescription(tip)
-    button.setToolTip(f"{name}: {tip[0].lower()}{tip[1:]}")
     return button
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from PySide6.QtGui import QColor, QFontDatabase, QTextCharFormat, QTextCursor
-from PySide6.QtWidgets import QLabel, QPlainTextEdit, QToolButton, QWidget
+from PySide6.QtWidgets import QLabel, QPlainTextEdit, QWidget
 
 from gui.sources.run_data import Line, LineKind
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.buttons import styled
+from gui.widgets.buttons import keep_room, styled, tool_button
 from gui.widgets.layouts import hbox, vbox
 
 MAX_LINES = 20_000
@@ -36,14 +36,9 @@ class LogView(QWidget):
         self.text.setTabChangesFocus(True)
         self.text.setUndoRedoEnabled(False)
         heading.setBuddy(self.text)
-        self._newest = QToolButton()
-        self._newest.setText(tr("Newest"))
-        self._newest.setToolTip(tr("Scroll to the newest line and stay there"))
-        self._newest.setAccessibleName(tr("Scroll to the newest line"))
-        self._newest.clicked.connect(self.scroll_to_newest)
-        policy = self._newest.sizePolicy()
-        policy.setRetainSizeWhenHidden(True)
-        self._newest.setSizePolicy(policy)
+        name, tip = tr("Scroll to the newest line"), tr("Scroll to the newest line and stay there")
+        self._newest = tool_button(self.scroll_to_newest, text=tr("Newest"), name=name, tip=tip)
+        keep_room(self._newest)
         self._newest.hide()
         self.setLayout(vbox(hbox(heading, 1, self._newest), (self.text, 1), spacing=4))
         bar = self.text.verticalScrollBar()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from PySide6.QtCore import QSize, Signal
-from PySide6.QtWidgets import QCheckBox, QGridLayout, QLabel, QToolButton, QWidget
+from PySide6.QtWidgets import QCheckBox, QGridLayout, QLabel, QWidget
 
 from engine.contract.job import FIELDS, Field
 from engine.contract.problems import Problem
@@ -17,7 +17,7 @@ from gui.format import number_in
 from gui.sources.searches import value_words
 from gui.style import icons, theme
 from gui.translation import tr
-from gui.widgets.buttons import styled
+from gui.widgets.buttons import styled, tool_button
 from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, IntEditor, TextEditor
 from gui.widgets.labels import ProblemLabel
 from gui.widgets.layouts import FlowLayout, hbox
@@ -51,7 +51,8 @@ class DimensionRow(QWidget):
         self.low, self.high, self.step = TextEditor(), TextEditor(), TextEditor("any")
         self.listed = TextEditor("values, separated by commas")
         self.boxes: dict[Any, QCheckBox] = {}
-        self.remove = QToolButton()
+        title, tip = tr("Don't vary {label}").format(label=field.label), tr("Keeps the job's value of the field")
+        self.remove = tool_button(self.removed, icon=icons.icon("close", "muted"), style="flat", name=title, tip=tip)
         self._lay_out()
         self.set_value(_suggestion(field, job_value))
 
@@ -113,12 +114,7 @@ class DimensionRow(QWidget):
         grid.addWidget(self.remove, 0, 2)
         grid.addWidget(self.problem_label, 1, 0, 1, 3)
         grid.setColumnStretch(1, 1)
-        self.remove.setObjectName("flat")
-        self.remove.setIcon(icons.icon("close", "muted"))
         self.remove.setIconSize(QSize(14, 14))
-        self.remove.setAccessibleName(tr("Don't vary {label}").format(label=self.field.label))
-        self.remove.setToolTip(tr("Keeps the job's value of the field"))
-        self.remove.clicked.connect(self.removed)
 
     def _editors(self) -> QWidget:
         inside = QWidget()

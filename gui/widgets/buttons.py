@@ -51,10 +51,22 @@ def reset_button(act: Act, name: str, tip: str) -> QToolButton:
     """Return a button that restores a default; its room stays free while it is hidden."""
     button = tool_button(act, icon=icons.icon("reset", "muted"), style="flat", name=name, tip=tip)
     button.setIconSize(QSize(14, 14))
-    policy = button.sizePolicy()
-    policy.setRetainSizeWhenHidden(True)
-    button.setSizePolicy(policy)
+    keep_room(button)
     return button
+
+
+def fold_button(style: str, text: str = "", *, name: str, tip: str = "") -> QToolButton:
+    """Return a switch whose arrow points down while it is on."""
+    button = tool_button(text=text, icon=icons.icon("right", "muted", on="down"), style=style, name=name, tip=tip)
+    button.setCheckable(True)
+    return button
+
+
+def keep_room(widget: QWidget) -> None:
+    """Let the room of `widget` stay free while it is hidden."""
+    policy = widget.sizePolicy()
+    policy.setRetainSizeWhenHidden(True)
+    widget.setSizePolicy(policy)
 
 
 def make_menu_button(button: QToolButton) -> None:

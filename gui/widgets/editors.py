@@ -16,7 +16,6 @@ from PySide6.QtWidgets import (
     QStyle,
     QStyleOptionComboBox,
     QStyleOptionFrame,
-    QToolButton,
     QWidget,
 )
 
@@ -25,6 +24,7 @@ from gui.format import number_in, significant
 from gui.style import icons
 from gui.translation import tr
 from gui.widgets import file_dialogs
+from gui.widgets.buttons import tool_button
 from gui.widgets.layouts import hbox
 
 
@@ -168,11 +168,8 @@ class PathEditor(TextEditor):
         super().__init__(placeholder, line=PathLine())
         self._folder = folder
         self._what = what
-        self.browse = QToolButton()
-        self.browse.setIcon(icons.icon("folder" if folder else "file", "muted"))
-        self.browse.setAccessibleName(tr("Browse for {what}").format(what=what))
-        self.browse.setToolTip(tr("Browse for {what}").format(what=what))
-        self.browse.clicked.connect(self.open_browser)
+        name, icon = tr("Browse for {what}").format(what=what), icons.icon("folder" if folder else "file", "muted")
+        self.browse = tool_button(self.open_browser, icon=icon, name=name, tip=name)
         layout = self.layout()
         assert layout is not None
         layout.addWidget(self.browse)

@@ -23,6 +23,7 @@ from gui.plots.plot import LinePlot
 from gui.sources.settings import Settings
 from gui.style import icons
 from gui.translation import tr
+from gui.widgets.buttons import tool_button
 from gui.widgets.labels import muted_label
 from gui.widgets.layouts import hbox, vbox
 
@@ -137,13 +138,10 @@ class PlotRows(QWidget):
                 )
 
     def _enlarge_button(self, name: str, plot: LinePlot) -> QToolButton:
-        button = QToolButton()
-        button.setObjectName("flat")
-        button.setIcon(icons.icon("enlarge", "muted"))
+        title, tip = tr("Enlarge {title}").format(title=plot.title), tr("Shows this plot alone (Enter); Esc leads back")
+        button = tool_button(icon=icons.icon("enlarge", "muted"), style="flat", name=title, tip=tip)
         button.setAutoRaise(True)
         button.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # the focused plot handles Enter
-        button.setAccessibleName(tr("Enlarge {title}").format(title=plot.title))
-        button.setToolTip(tr("Shows this plot alone (Enter); Esc leads back"))
         button.clicked.connect(lambda: self.enlarge_requested.emit(name))
         return button
 

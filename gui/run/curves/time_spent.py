@@ -6,15 +6,15 @@ from typing import NamedTuple, get_args
 
 from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QBrush, QColor, QFontMetrics, QMouseEvent, QPainter, QPaintEvent, QPen, QResizeEvent
-from PySide6.QtWidgets import QSizePolicy, QToolButton, QToolTip, QWidget
+from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from engine.contract.events import Advice, Part, TimeSpent
 from engine.contract.job import FIELDS
 from gui.format import localised, milliseconds
 from gui.sources.run_data import RunData
-from gui.style import fills, icons, theme
+from gui.style import fills, theme
 from gui.translation import tr
-from gui.widgets.buttons import push_button, styled
+from gui.widgets.buttons import fold_button, push_button, styled
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox, vbox
 
@@ -36,12 +36,7 @@ class TimeSpentView(QWidget):
         self._is_live = False
         self._applied: Advice | None = None
         self.bar = TimeBar()
-        self.fold = QToolButton()
-        self.fold.setObjectName("fold")
-        self.fold.setCheckable(True)
-        self.fold.setIcon(icons.icon("right", "muted", on="down"))
-        self.fold.setAccessibleName(tr("Step time by part"))
-        self.fold.setToolTip(tr("Shows the parts of each step's time"))
+        self.fold = fold_button("fold", name=tr("Step time by part"), tip=tr("Shows the parts of each step's time"))
         self.fold.toggled.connect(self.bar.setVisible)
         self.bar.hide()
         self.label = styled(ElidedLabel(), name=tr("Bottleneck of the run"))

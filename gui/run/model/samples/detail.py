@@ -186,6 +186,6 @@ class SampleDetail(QWidget):
 
 
 def _step_button(text: str, name: str) -> QToolButton:
-    button = tool_button(text=text, name=name, tip=f"{name} ({('Left' if text == '◂' else 'Right')})")
+    button = tool_button(text=text, name=name, tip=f"{name} ({'Left' if text == '◂' else 'Right'})")
     button.setAutoRepeat(True)
     return button
