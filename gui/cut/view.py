@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from PySide6.QtCore import QObject, Qt
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QLabel, QPushButton, QTableView, QWidget
+from PySide6.QtWidgets import QHeaderView, QLabel, QPushButton, QTableView, QWidget
 
 from engine.contract.cut import Cut
 from engine.parallel.cut import Stage, stages
@@ -18,7 +18,7 @@ from gui.format import localised, milliseconds, size
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
-from gui.widgets.column_model import LEFT, RIGHT, ColumnModel, Index
+from gui.widgets.column_model import LEFT, RIGHT, ColumnModel, Index, apply_table_style
 from gui.widgets.labels import caption, muted_label
 from gui.widgets.layouts import hbox, vbox
 
@@ -78,24 +78,15 @@ class CutView(QWidget):
         """Show the origin of the cut or a warning."""
         self.origin.setText(text)
         name = "warning" if is_warning else "muted"
-        if self.origin.objectName() != name:
-            self.origin.setObjectName(name)
-            self.origin.style().unpolish(self.origin)
-            self.origin.style().polish(self.origin)
+        theme.set_kind(self.origin, name)
 
     def _prepare_table(self) -> None:
         self.table.setModel(self.model)
         self.table.setAccessibleName(tr("Stages of the cut"))
-        self.table.setTabKeyNavigation(False)
-        self.table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        self.table.setAlternatingRowColors(True)
-        self.table.setShowGrid(False)
+        apply_table_style(self.table, padding=0, leading=16)
         self.table.setMinimumHeight(MIN_TABLE_HEIGHT)
-        self.table.setWordWrap(False)
         self.table.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         self.table.setFont(theme.tabular(self.table.font()))
-        self.table.verticalHeader().hide()
-        self.table.horizontalHeader().setHighlightSections(False)
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.table.horizontalHeader().setSectionResizeMode(MODULES, QHeaderView.ResizeMode.Stretch)
         # Align the header with the text of the cells.

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import (
-    QAbstractItemView,
     QFrame,
     QGridLayout,
     QHeaderView,
@@ -32,10 +31,9 @@ from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
+from gui.widgets.column_model import apply_table_style
 from gui.widgets.labels import ElidedLabel, heading_label
 from gui.widgets.layouts import hbox, scroll_panel, vbox
-
-_ROW = 26
 
 
 class TextTable(QTableWidget):
@@ -45,18 +43,12 @@ class TextTable(QTableWidget):
         super().__init__(0, len(titles), parent)
         self.setAccessibleName(name)
         self.setHorizontalHeaderLabels(list(titles))
-        self.verticalHeader().hide()
-        self.verticalHeader().setDefaultSectionSize(_ROW)
-        self.setStyleSheet("QTableView::item { padding-left: 5px; padding-right: 9px; }")
+        apply_table_style(self, leading=9)
+        self.setAlternatingRowColors(False)
         header = self.horizontalHeader()
-        header.setHighlightSections(False)
         header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         header.setStretchLastSection(True)
-        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        self.setTabKeyNavigation(False)
-        self.setShowGrid(False)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 

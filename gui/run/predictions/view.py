@@ -27,7 +27,7 @@ from gui.run.validation_slider import ValidationSlider
 from gui.sources.run_data import RunData
 from gui.style import theme
 from gui.translation import tr
-from gui.widgets.buttons import styled, tool_button
+from gui.widgets.buttons import keep_room, styled, tool_button
 from gui.widgets.labels import ElidedLabel, EmptyState
 from gui.widgets.layouts import vbox
 from gui.widgets.legend import Legend
@@ -149,9 +149,7 @@ class PredictionsView(QWidget):
 
     def _lay_out(self) -> None:
         body = styled(QWidget(), tip=_HELP)
-        policy = self.reset.sizePolicy()
-        policy.setRetainSizeWhenHidden(True)
-        self.reset.setSizePolicy(policy)
+        keep_room(self.reset)
         self.reset.hide()
         grid = QGridLayout()
         grid.setHorizontalSpacing(10)
