@@ -26,12 +26,15 @@ from engine.contract.job import Job
 from engine.contract.messages import Done, Refused
 from engine.contract.problems import Problem
 from engine.system import paths
+from engine.system.children import run_child
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import exit_words
 from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 
 Message = TypeVar("Message")
 _MAX_STDERR_BYTES = 1 << 16
+_ANSWER_S = 60.0
+"""Seconds in which another machine lists its devices."""
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
 
@@ -87,11 +90,11 @@ def remote_snapshot(name: str) -> Snapshot:
     if known is None:
         raise OSError(f"{name} is not among your hosts.")
     command = ssh_command(known.reached_by, known.command("gpus", "--json"))
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, check=False, env=english_environment()
-    )
     try:
+        done = run_child(command, timeout_s=_ANSWER_S, env=english_environment())
         return _SNAPSHOT.decode(done.stdout)
+    except subprocess.TimeoutExpired:
+        raise OSError(f"{name} has not answered within {_ANSWER_S:.0f} s.") from None
     except NOT_DECODED:
         raise OSError(ssh_exit_reason(name, done.returncode, done.stderr.decode(errors="replace"))) from None
 

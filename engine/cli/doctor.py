@@ -38,6 +38,7 @@ from engine.runs.orphans import find_orphans
 from engine.runs.plugins import see_plugins
 from engine.runs.report import problem_report, write_report
 from engine.system import paths
+from engine.system.children import run_child
 from engine.system.format import size
 
 PACKAGES = (
@@ -151,13 +152,8 @@ def plugins() -> Iterator[Finding]:
 
 def _probe() -> dict[str, Any]:
     try:
-        result = subprocess.run(
-            [sys.executable, "-m", "engine.cli.probe"],
-            capture_output=True,
-            cwd=paths.PACKAGES,
-            timeout=_PROBE_S,
-            check=False,
-        )
+        command = [sys.executable, "-m", "engine.cli.probe"]
+        result = run_child(command, timeout_s=_PROBE_S, cwd=str(paths.PACKAGES))
     except subprocess.TimeoutExpired:
         return {"error": f"PyTorch did not answer within {_PROBE_S:.0f} s; a GPU or its driver may be hung"}
     try:

@@ -16,6 +16,7 @@ from engine.contract.nodes import NodeOrder, Sampled
 from engine.supervisor.sampling import INTERVAL_S, samples_of
 from engine.supervisor.start_gate import CPU_SAMPLER_DELAY_S
 from engine.system import paths
+from engine.system.children import run_child
 from engine.system.decode_errors import NOT_DECODED
 
 _SAMPLER = (sys.executable, "-m", "engine.gpus")
@@ -25,14 +26,8 @@ _DECODER = msgspec.json.Decoder(Snapshot)
 
 def snapshot() -> Snapshot:
     """Return the current state of the devices. Raises OSError, subprocess.SubprocessError, msgspec.DecodeError."""
-    done = subprocess.run(
-        [*_SAMPLER, "--once"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        cwd=paths.PACKAGES,
-        timeout=_SNAPSHOT_TIMEOUT_S,
-        check=True,
-    )
+    done = run_child([*_SAMPLER, "--once"], timeout_s=_SNAPSHOT_TIMEOUT_S, cwd=str(paths.PACKAGES))
+    done.check_returncode()
     return _DECODER.decode(done.stdout)
 
 

@@ -290,7 +290,7 @@ def _take_over(folder: Path) -> None:
         TimeoutError: That node does not end.
     """
     path = folder / _LOCK
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = file_locks.open_file(path, os.O_CREAT)
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
     while not file_locks.try_lock(descriptor):
         if time.monotonic() > deadline:
@@ -324,7 +324,7 @@ def _remove_abandoned() -> None:
 
 def _is_abandoned(lock: Path) -> bool:
     """Return True if the node that locked the file has ended. Raises OSError."""
-    descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    descriptor = file_locks.open_file(lock)
     try:
         return file_locks.try_lock(descriptor)
     finally:

@@ -17,6 +17,7 @@ from engine.contract.job import Job
 from engine.contract.nodes import NodeFacts
 from engine.contract.problems import Problem
 from engine.system import paths
+from engine.system.children import killed_after, run_child
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import size
 from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
@@ -25,6 +26,8 @@ MAX_CLOCK_OFFSET_S = 2.0
 """Clock difference above which logs and files of several machines are hard to compare."""
 MIN_FREE_BYTES = 2 << 30
 _TIMEOUT_S = 120.0
+_PORT_BYTES, _ERROR_BYTES = 16, 1 << 12
+"""Bytes that are read of a listening machine's port and of its error."""
 
 
 class CheckedHost(NamedTuple):
@@ -62,9 +65,8 @@ def _check_host(host: Host, dataset: str) -> CheckedHost:
     try:
         done = _run(command_on(host, *arguments))
         facts = msgspec.json.decode(done.stdout, type=NodeFacts)
-    except subprocess.TimeoutExpired:
-        problem = Problem("hosts", f"{host.title} has not answered within {_TIMEOUT_S:.0f} s.", "Check the network.")
-        return CheckedHost(host, None, 0.0, [problem])
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return CheckedHost(host, None, 0.0, [_not_checked(host, error)])
     except NOT_DECODED:
         reason = ssh_exit_reason(host.title, done.returncode, done.stderr.decode(errors="replace"))
         return CheckedHost(host, None, 0.0, [Problem("hosts", reason)])
@@ -91,10 +93,15 @@ def unreachable(checked: Sequence[CheckedHost]) -> list[Problem]:
 
 def _unreached(checked: CheckedHost, others: Sequence[Host]) -> list[Problem]:
     """Return a problem for each of `others` that does not reach a machine."""
+    try:
+        return _not_reached_by(checked, others) if others else []
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return [_not_checked(checked.host, error)]
+
+
+def _not_reached_by(checked: CheckedHost, others: Sequence[Host]) -> list[Problem]:
     assert checked.facts is not None
     host, address = checked.host, checked.facts.address
-    if not others:
-        return []
     listener = subprocess.Popen(
         command_on(host, "node", "--listen", str(host.port), "--address", address),
         stdin=subprocess.PIPE,
@@ -103,14 +110,15 @@ def _unreached(checked: CheckedHost, others: Sequence[Host]) -> list[Problem]:
         cwd=paths.PACKAGES,
         env=english_environment(),
     )
-    with listener:
+    with killed_after(listener, _TIMEOUT_S), listener:
         assert listener.stdin is not None
         assert listener.stdout is not None
         assert listener.stderr is not None
-        port = listener.stdout.readline().strip()
+        port = listener.stdout.readline(_PORT_BYTES).strip()
         if not port.isdigit():
-            error = listener.stderr.read().decode(errors="replace").strip()
+            error = listener.stderr.read(_ERROR_BYTES).decode(errors="replace").strip()
             remedy = "Set another port with `footplate hosts add --port`."
+            listener.kill()
             return [Problem("hosts", f"{host.title}: {error}.", remedy)]
         with ThreadPoolExecutor(max_workers=len(others)) as pool:
             found = list(pool.map(lambda other: _reach(other, host, address, int(port)), others))
@@ -119,7 +127,10 @@ def _unreached(checked: CheckedHost, others: Sequence[Host]) -> list[Problem]:
 
 
 def _reach(host: Host, target: Host, address: str, port: int) -> Problem | None:
-    done = _run(command_on(host, "node", "--reach", str(port), "--address", address))
+    try:
+        done = _run(command_on(host, "node", "--reach", str(port), "--address", address))
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return _not_checked(host, error)
     if done.returncode == 0:
         return None
     errors = done.stderr.decode(errors="replace").strip().splitlines()
@@ -132,13 +143,12 @@ def _reach(host: Host, target: Host, address: str, port: int) -> Problem | None:
     )
 
 
+def _not_checked(host: Host, error: OSError | subprocess.TimeoutExpired) -> Problem:
+    if isinstance(error, subprocess.TimeoutExpired):
+        return Problem("hosts", f"{host.title} has not answered within {_TIMEOUT_S:.0f} s.", "Check the network.")
+    return Problem("hosts", f"{host.title} can't be checked: {error.strerror or error}.", "Try to log in with ssh.")
+
+
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        timeout=_TIMEOUT_S,
-        cwd=paths.PACKAGES,
-        env=english_environment(),
-    )
+    """Run a command on a machine. Raises OSError, subprocess.TimeoutExpired."""
+    return run_child(command, timeout_s=_TIMEOUT_S, cwd=str(paths.PACKAGES), env=english_environment())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 from engine.contract.hosts import Host
+from engine.system.children import run_child
 from engine.system.files import open_file
 from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 
@@ -33,13 +33,8 @@ def install(host: Host, wheel: Path) -> None:
     script = _INSTALL.format(parent=str(Path(FOLDER).parent), folder=FOLDER, wheel=name)
     try:
         with open_file(wheel) as content:
-            done = subprocess.run(
-                ssh_command(host.reached_by, ["sh", "-c", script]),
-                stdin=content,
-                capture_output=True,
-                check=False,
-                env=english_environment(),
-            )
+            command = ssh_command(host.reached_by, ["sh", "-c", script])
+            done = run_child(command, timeout_s=None, stdin=content, env=english_environment())
     except OSError as error:
         raise InstallFailed(f"{wheel} can't be read: {error.strerror}.") from error
     if done.returncode:

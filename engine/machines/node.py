@@ -12,7 +12,6 @@ import os
 import queue
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -48,6 +47,7 @@ from engine.machines.worker_server import WorkerServer
 from engine.runs.consent import agree
 from engine.supervisor.environment import usable_cores
 from engine.system import linux, paths
+from engine.system.children import run_child
 from engine.system.format import exit_words
 
 _LOG_BYTES = 1 << 18
@@ -74,13 +74,8 @@ def fetch_weights(job: Job) -> str:
     weights = weights_of(job, load_catalogue()) if needs_weights else None
     if weights is None:
         return ""
-    done = subprocess.run(
-        [sys.executable, "-m", "engine.models.fetch", msgspec.json.encode(weights).decode()],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        cwd=paths.PACKAGES,
-        check=False,
-    )
+    command = [sys.executable, "-m", "engine.models.fetch", msgspec.json.encode(weights).decode()]
+    done = run_child(command, timeout_s=None, cwd=str(paths.PACKAGES))
     causes = [event.cause for event in map(EVENT.decode, done.stdout.splitlines()) if isinstance(event, Failed)]
     if causes or not done.returncode:
         return causes[0] if causes else ""

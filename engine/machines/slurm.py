@@ -31,6 +31,7 @@ from engine.runs.resume import save_next_job
 from engine.runs.slurm_job import SlurmJob, read_slurm, write_slurm
 from engine.supervisor.execution import log_failed_start, supervise
 from engine.system import stdio
+from engine.system.children import run_child
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.slurm import SlurmFailed, run_slurm, srun_command
 
@@ -117,13 +118,7 @@ def _gpus(first: str, name: str) -> tuple[str, ...]:
     if name == first:
         state = snapshot()
     else:
-        done = subprocess.run(
-            srun_command(name, ["gpus", "--json"]),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
+        done = run_child(srun_command(name, ["gpus", "--json"]), timeout_s=_TIMEOUT_S)
         try:
             state = msgspec.json.decode(done.stdout, type=Snapshot)
         except NOT_DECODED:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import msgspec
@@ -10,6 +9,7 @@ import msgspec
 from engine.contract.catalogue import Supplement, load_catalogue, supplement_file
 from engine.contract.problems import Problem
 from engine.system import paths
+from engine.system.children import run_child
 
 ARGUMENTS = ("-m", "engine.catalogue", "--plugins")
 """Python's arguments to write the catalogue's supplement."""
@@ -25,9 +25,7 @@ def see_plugins(*, afresh: bool = False) -> None:
         return
     print("Reading the installed plug-ins …", file=sys.stderr, flush=True)
     file.unlink(missing_ok=True)
-    done = subprocess.run(
-        [sys.executable, *ARGUMENTS], cwd=paths.PACKAGES, stdin=subprocess.DEVNULL, capture_output=True, check=False
-    )
+    done = run_child([sys.executable, *ARGUMENTS], timeout_s=None, cwd=str(paths.PACKAGES))
     load_catalogue.cache_clear()
     if done.returncode or not file.exists():
         errors = done.stderr.decode(errors="replace").strip().splitlines()

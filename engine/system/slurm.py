@@ -7,6 +7,7 @@ import shlex
 import subprocess
 from collections.abc import Sequence
 
+from engine.system.children import OutputTooLong, run_child
 from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 
 ANSWER_S = 30.0
@@ -26,27 +27,25 @@ def run_slurm(host: str, *command: str) -> str:
         SlurmFailed: The command failed or did not answer.
     """
     try:
-        done = subprocess.run(
+        done = run_child(
             ssh_command(host, command) if host else command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=ANSWER_S,
-            check=False,
+            timeout_s=ANSWER_S,
             env=english_environment() if host else None,
         )
     except subprocess.TimeoutExpired:
         raise SlurmFailed(f"{command[0]} has not answered for {ANSWER_S:.0f} s.") from None
+    except OutputTooLong as error:
+        raise SlurmFailed(f"{command[0]} failed: {error.strerror}.") from None
     except OSError as error:
         raise SlurmFailed(f"{command[0]} can't be started: {error.strerror}. Is SLURM installed here?") from None
+    output, errors = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
     if not done.returncode:
-        return done.stdout
+        return output
     if host and done.returncode == _SSH_FAILED:
-        raise SlurmFailed(ssh_exit_reason(host, done.returncode, done.stderr))
+        raise SlurmFailed(ssh_exit_reason(host, done.returncode, errors))
     if done.returncode == _NOT_FOUND:
         raise SlurmFailed(f"SLURM's commands were not found{f' on {host}' if host else ''}.")
-    raise SlurmFailed(_in_sentences(done.stderr) or f"{command[0]} has exited with code {done.returncode}.")
+    raise SlurmFailed(_in_sentences(errors) or f"{command[0]} has exited with code {done.returncode}.")
 
 
 def _in_sentences(errors: str) -> str:

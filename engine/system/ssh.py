@@ -48,7 +48,7 @@ def english_environment() -> dict[str, str]:
 
 def ssh_command(destination: str, command: Sequence[str]) -> list[str]:
     """Return the command that runs `command` on another machine, quoted for its shell."""
-    return ["ssh", *SSH, destination, *map(shlex.quote, command)]
+    return ["ssh", *SSH, "--", destination, *map(shlex.quote, command)]
 
 
 def host_name_problem(name: str) -> str:

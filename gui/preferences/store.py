@@ -10,6 +10,7 @@ from PySide6.QtCore import QObject, Signal
 from engine.runs.notices import load_notices, save_notices
 from engine.system import paths
 from engine.system.cache_limit import GIB, limit_bytes
+from engine.system.children import run_child
 from gui.preferences.declared import BY_KEY, Setting, Value
 from gui.sources.background import describe_error, in_background
 from gui.sources.settings import Settings
@@ -105,12 +106,8 @@ class Preferences(QObject):
         command = [sys.executable, "-m", "footplate", "cache", "--limit", f"{gib:g}"]
 
         def limit() -> str:
-            import subprocess
-
-            done = subprocess.run(
-                command, cwd=paths.PACKAGES, capture_output=True, text=True, timeout=_CACHE_S, check=False
-            )
-            return done.stderr.strip() if done.returncode else ""
+            done = run_child(command, timeout_s=_CACHE_S, cwd=str(paths.PACKAGES))
+            return done.stderr.decode(errors="replace").strip() if done.returncode else ""
 
         def limited(problem: str) -> None:
             self._limiting = None

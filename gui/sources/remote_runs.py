@@ -13,6 +13,7 @@ from engine.contract.hosts import Host, host
 from engine.contract.nodes import FetchProgress, FollowResult, RunFile
 from engine.runs.folder import RunFolder, RunSummary
 from engine.system import paths
+from engine.system.children import OutputTooLong, run_child
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 from gui.sources.json_lines import Answer, JsonLinesProcess
@@ -40,20 +41,14 @@ def files_of(name: str, run_id: str) -> list[RunFile]:
 def _query(name: str, kind: type[_Line], *arguments: str) -> list[_Line]:
     where = host(name) or Host(name=name)
     try:
-        done = subprocess.run(
-            ssh_command(where.reached_by, where.command(*arguments)),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=_ANSWER_S,
-            env=english_environment(),
-        )
+        command = ssh_command(where.reached_by, where.command(*arguments))
+        done = run_child(command, timeout_s=_ANSWER_S, env=english_environment())
         if done.returncode:
             raise QueryFailed(ssh_exit_reason(name, done.returncode, done.stderr.decode(errors="replace")))
         return [msgspec.json.decode(line, type=kind) for line in done.stdout.splitlines()]
     except subprocess.TimeoutExpired:
         raise QueryFailed(f"{name} has not answered within {_ANSWER_S:.0f} s.") from None
-    except NOT_DECODED:
+    except (OutputTooLong, *NOT_DECODED):
         raise QueryFailed(
             tr("{name} sent output that this window can't read. Update Footplate there, or here.").format(name=name)
         ) from None

@@ -43,6 +43,7 @@ SAMPLE = [sample_job().data.dataset, *inspector_options(sample_job(), load_catal
 _SSH = """#!/bin/sh
 echo "$@" >> "$FAKE_SSH/calls"
 while [ "$1" = -o ]; do shift 2; done
+[ "$1" = -- ] && shift
 host=$1
 shift
 if [ -e "$FAKE_SSH/$host.fails" ]; then

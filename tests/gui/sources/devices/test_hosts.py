@@ -53,7 +53,7 @@ def test_hosts_add_watches_host(open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlS
     hosts.show(SnapshotRequest(processes=False))
     qtbot.waitUntil(lambda: not hosts.latest[""].gpus[0].processes)
     assert ssh.calls == [
-        "-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=2 "
+        "-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=2 -- "
         "anna@ws2 footplate gpus --json --watch"
     ]
 

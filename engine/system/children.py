@@ -1,0 +1,95 @@
+"""Output of child processes and of other machines, limited in length and time.
+
+The only way to capture such output: a machine that was taken over may send without end, or nothing at all.
+"""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import IO
+
+MAX_OUTPUT_BYTES = 64 << 20
+"""Limit of what a command prints: the list of a hundred thousand runs has 50 MB."""
+
+_CHUNK_BYTES = 1 << 16
+_JOIN_S = 5.0
+"""Seconds to read what is left in the pipes; a process that a killed command has started may keep them open."""
+
+
+class OutputTooLong(OSError):  # noqa: N818 - said of the output
+    """A command has printed more than its limit."""
+
+
+def run_child(
+    command: Sequence[str],
+    *,
+    timeout_s: float | None,
+    at_most: int = MAX_OUTPUT_BYTES,
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command and return its exit code and output; kill it if it exceeds a limit.
+
+    Raises:
+        subprocess.TimeoutExpired: It has not ended within `timeout_s`.
+        OutputTooLong: It has printed more than `at_most` bytes to one of its streams.
+        OSError: It can't be started.
+    """
+    process = subprocess.Popen(
+        command, bufsize=0, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd=cwd
+    )
+    with killed_after(process, timeout_s), process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        errors = _Collector(process, process.stderr, at_most)
+        output = _Collector(process, process.stdout, at_most)
+        process.wait()
+        output.join(_JOIN_S)
+        errors.join(_JOIN_S)
+    if max(len(output.data), len(errors.data)) > at_most:
+        raise OutputTooLong(errno.EMSGSIZE, f"it has sent more than {at_most:,} bytes", command[0])
+    return subprocess.CompletedProcess(command, process.returncode, bytes(output.data), bytes(errors.data))
+
+
+@contextmanager
+def killed_after(process: subprocess.Popen[bytes], timeout_s: float | None) -> Iterator[None]:
+    """Kill a process that runs for longer than `timeout_s` within the block, and raise subprocess.TimeoutExpired."""
+    if timeout_s is None:
+        yield
+        return
+    expired = threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        process.kill()
+
+    timer = threading.Timer(timeout_s, expire)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+    if expired.is_set():
+        raise subprocess.TimeoutExpired(process.args, timeout_s)
+
+
+class _Collector(threading.Thread):
+    """Reader of a stream of a process, which is killed once there is more than `at_most` bytes."""
+
+    def __init__(self, process: subprocess.Popen[bytes], stream: IO[bytes], at_most: int) -> None:
+        super().__init__(name="output", daemon=True)
+        self.data = bytearray()
+        self._process, self._stream, self._at_most = process, stream, at_most
+        self.start()
+
+    def run(self) -> None:
+        while len(self.data) <= self._at_most and (chunk := self._stream.read(_CHUNK_BYTES)):
+            self.data += chunk
+        if len(self.data) > self._at_most:
+            self._process.kill()

@@ -1,0 +1,42 @@
+"""Limits on the output and the time of child processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from engine.system.children import OutputTooLong, run_child
+from engine.system.ssh import ssh_command
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", f"import sys; {code}"]
+
+
+def test_run_child_returns_output_and_exit_code() -> None:
+    done = run_child(python("print(sys.stdin.read() == ''); print('no', file=sys.stderr); sys.exit(3)"), timeout_s=30)
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"True\n", b"no\n")
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_run_child_ends_endless_output(stream: str) -> None:
+    with pytest.raises(OutputTooLong):
+        run_child(python(f"[sys.{stream}.write('x' * 65536) for _ in iter(int, 1)]"), timeout_s=50, at_most=1 << 20)
+
+
+def test_run_child_ends_silent_process_and_ignores_its_children() -> None:
+    code = "import subprocess, time; subprocess.Popen(['sleep', '20']); time.sleep(50)"
+    started = time.monotonic()
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_child(python(code), timeout_s=0.5)
+    assert time.monotonic() - started < 15
+
+
+def test_ssh_takes_no_destination_for_an_option() -> None:
+    command = ssh_command("-oProxyCommand=touch /tmp/x", ["true"])
+    assert command[command.index("--") + 1] == "-oProxyCommand=touch /tmp/x"
