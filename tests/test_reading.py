@@ -1,4 +1,4 @@
-"""Files from anybody are opened by two modules with limits only."""
+"""Files from anybody, and output of commands, are read by modules with limits only."""
 
 from __future__ import annotations
 
@@ -75,3 +75,31 @@ def test_only_bounded_readers_open_files() -> None:
         for call in opened_for_reading(ast.parse(file.read_text()))
     }
     assert found == set()
+
+
+def captured(tree: ast.AST) -> Iterator[ast.Call]:
+    """Yield calls that capture the output of a command."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="check_output" | "communicate")):
+                yield node
+            case ast.Call(func=ast.Attribute(attr="run", value=ast.Name(id="subprocess")), keywords=keywords):
+                if any(each.arg == "capture_output" or "PIPE" in ast.unparse(each.value) for each in keywords):
+                    yield node
+
+
+def test_only_bounded_reader_captures_output() -> None:
+    found = {
+        f"{file.relative_to(ROOT)}:{call.lineno}" for file in FILES for call in captured(ast.parse(file.read_text()))
+    }
+    assert found == set()
+
+
+def test_rule_finds_unbounded_captures() -> None:
+    for code in (
+        "subprocess.run(x, capture_output=True)",
+        "subprocess.run(x, stderr=subprocess.PIPE)",
+        "p.communicate()",
+    ):
+        assert list(captured(ast.parse(code)))
+    assert not list(captured(ast.parse("subprocess.run(x, check=False)")))

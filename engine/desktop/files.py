@@ -17,6 +17,7 @@ from pathlib import Path
 from string import Template
 
 from engine.system import paths
+from engine.system.children import run_child
 
 ICON_SIZES = (16, 22, 24, 32, 48, 64, 128, 256, 512)
 """Edges of the icons in pixels; resources/desktop/icons has a file for each."""
@@ -103,6 +104,6 @@ def _refresh(folder: Path) -> None:
         program = shutil.which(tool)
         if program is not None and (folder / subfolder).is_dir():
             with suppress(OSError, subprocess.TimeoutExpired):
-                subprocess.run([program, folder / subfolder], capture_output=True, timeout=_UPDATE_S, check=False)
+                run_child([program, str(folder / subfolder)], timeout_s=_UPDATE_S)
     with suppress(OSError):
         os.utime(folder / "icons/hicolor")  # makes desktops reload icons

@@ -51,7 +51,7 @@ if [ -e "$FAKE_SSH/$host.fails" ]; then
     exit "$(cat "$FAKE_SSH/$host.code")"
 fi
 echo $$ > "$FAKE_SSH/$host.pid"
-exec "$@"
+exec sh -c "exec $*"
 """
 _FOOTPLATE = """#!/bin/sh
 cd "{root}" && exec "{python}" footplate.py "$@"

@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from engine.runs.notices import has_session_bus
+from engine.system.children import run_child
 
 TIMEOUT_S = 10.0
 """Seconds that showing a notification may take: `notify-send` waits half a minute for a service that hangs."""
@@ -75,15 +76,8 @@ def command(program: Program, title: str, text: str) -> list[str]:
 def show(program: Program, title: str, text: str) -> str:
     """Show a notification within `TIMEOUT_S`. Return the problem in a sentence, "" on success."""
     try:
-        done = subprocess.run(
-            command(program, title, text),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env=os.environ | {"FOOTPLATE_SHOWN_TITLE": title, "FOOTPLATE_SHOWN_TEXT": text},
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        variables = {"FOOTPLATE_SHOWN_TITLE": title, "FOOTPLATE_SHOWN_TEXT": text}
+        done = run_child(command(program, title, text), timeout_s=TIMEOUT_S, env=os.environ | variables)
     except subprocess.TimeoutExpired:
         problem = f"the notification service did not answer {program} within {TIMEOUT_S:.0f} s."
     except OSError as error:
