@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QAccessible, QImage
+from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QApplication
 from pytestqt.modeltest import ModelTester
 from pytestqt.qtbot import QtBot
@@ -21,8 +21,6 @@ from gui.compare.table_model import CompareModel
 from tests.gui.compare.runs import load_run, run_of, validating
 from tests.gui.sources.written_runs import NESTED_TOO_DEEP, supervise_here, write
 from tests.support.widgets import OpenWindow, visible_text
-
-_NAME = QAccessible.Text.Name
 
 
 @pytest.fixture
@@ -187,38 +185,6 @@ def test_compare_page_saves_image(show: Callable[..., ComparePage], qtbot: QtBot
         page.save_image(tmp_path / "curves.png")
     assert QImage(str(tmp_path / "curves.png")).height() >= page.curves.height()
     assert "tried first" not in visible_text(page.curves)
-
-
-def test_compare_page_tab_order_and_names(show: Callable[..., ComparePage], qtbot: QtBot) -> None:
-    page = show(run_of(4, name="left"), run_of(4, name="right"))
-    page.activateWindow()
-    qtbot.waitUntil(page.isActiveWindow)
-    page.back.setFocus()
-    names: list[str] = []
-    while not names or QApplication.focusWidget() is not page.back:
-        focused = QApplication.focusWidget()
-        names.append(focused.accessibleName() or QAccessible.queryAccessibleInterface(focused).text(_NAME))
-        page.focusNextChild()
-        assert len(names) < 100
-    assert names == [
-        "Back from the compared runs",
-        "Save the comparison",
-        "Horizontal axis of the compared runs",
-        "Smoothing of the compared runs",
-        "Logarithmic loss of the compared runs",
-        "Show run 1 · left",
-        "Show run 2 · right",
-        "Shows all runs",
-        "Hides all runs",
-        "Training loss of the compared runs",
-        "Validation loss of the compared runs",
-        "Training accuracy of the compared runs",
-        "Validation top-1 accuracy of the compared runs",
-        "Validation top-5 accuracy of the compared runs",
-        "Images per second of the compared runs",
-        "Learning rate of the compared runs",
-        "Compared runs",
-    ]
 
 
 def test_runs_page_opens_comparison_which_escape_leaves(open_window: OpenWindow, qtbot: QtBot) -> None:

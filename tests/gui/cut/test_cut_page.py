@@ -18,7 +18,7 @@ from engine.system import paths
 from gui.cut.page import CutPage, Planner
 from gui.main_window import MainWindow
 from tests.gui.cut.example import a_cut
-from tests.support.widgets import OpenWindow, ShowWidget, visible_text
+from tests.support.widgets import OpenWindow, ShowWidget
 
 JOB = Job.from_fields(
     dataset=str(paths.sample_dataset()),
@@ -72,10 +72,6 @@ def test_planner_refuses_impossible_cut(planner: Planner, qtbot: QtBot) -> None:
     problem: Problem = answer.args[0]
     assert problem.message
     assert problem.remedy
-
-
-def test_empty_page_explains_how_to_get_a_cut(page: CutPage) -> None:
-    assert "Show partition…" in visible_text(page)
 
 
 def test_page_shows_progress(page: CutPage) -> None:

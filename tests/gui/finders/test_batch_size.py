@@ -10,7 +10,7 @@ from engine.contract.finders import BatchFound, BatchTrial
 from engine.contract.job import Job
 from engine.system import paths
 from gui.finders.batch_size import BatchPage, scaled_rate
-from tests.support.widgets import OpenWindow, ShowWidget
+from tests.support.widgets import ShowWidget
 
 JOB = Job.from_fields(
     dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=32, learning_rate=0.01
@@ -86,19 +86,3 @@ def test_scaled_rate_depends_on_optimizer() -> None:
     assert "0.002" in scaled_rate("adamw", 0.001, 32, 128)
     assert "0.004" in scaled_rate("sgd", 0.001, 32, 128)
     assert scaled_rate("sgd", 0.001, 32, 32) == ""
-
-
-def test_batch_page_fills_form(open_window: OpenWindow, qtbot: QtBot) -> None:
-    window = open_window()
-    window.form.set_job(JOB)
-    qtbot.waitUntil(lambda: window.form.job is not None and not window.form.disk.unanswered)
-    window.form.find_buttons["batch_size"].click()
-    page = window.workspace.finders["batch_size"]
-    assert window.pages.currentWidget() is page
-    assert page.child.running
-    page.child.cancel()
-    page.child.done.emit(FOUND)
-    page.use.click()
-    assert window.pages.currentWidget() is window.workspace.run
-    assert window.form.field_value("batch_size") == 256
-    assert window.form.find_buttons["batch_size"].hasFocus()

@@ -34,11 +34,6 @@ def button(widget: QWidget, name: str) -> QAbstractButton:
     return next(found for found in widget.findChildren(QAbstractButton) if found.accessibleName() == name)
 
 
-def test_page_shows_welcome_without_run(page: RunPage) -> None:
-    assert "Welcome to Footplate" in visible_text(page)
-    assert page.welcome.sample.isVisible()
-
-
 def test_page_shows_completed_run(show: Open) -> None:
     run = a_run(80, strategy="ddp", devices=("cpu", "cpu"), name="first try")
     page = show(run)

@@ -173,13 +173,6 @@ def test_runs_table_fits_columns_until_user_resizes(page: RunsPage, refresh: Ref
     assert page.table.columnWidth(NAME) == narrow
 
 
-def test_runs_page_polls_disk(page: RunsPage, qtbot: QtBot) -> None:
-    page.run_list.set_interval(0.05)
-    page.run_list.start()
-    a_run(8, name="from a terminal")
-    qtbot.waitUntil(lambda: column(page, "Name") == ["from a terminal"])
-
-
 def test_runs_table_keeps_selection_and_scroll_position(page: RunsPage, refresh: Refresh) -> None:
     runs = [a_run(8, name=f"run {n}") for n in range(60)]
     for n, run in enumerate(runs):
@@ -283,19 +276,6 @@ def test_runs_page_skips_folder_without_job(page: RunsPage, refresh: Refresh) ->
     assert column(page, "Name") == ["good"]
 
 
-def test_runs_page_recovers_from_unreadable_folder(page: RunsPage, qtbot: QtBot) -> None:
-    paths.home().mkdir(parents=True)
-    paths.runs_folder().write_text("no folder")
-    with qtbot.waitSignal(page.run_list.failed):
-        page.refresh()
-    assert page.unread.isVisible()
-    paths.runs_folder().unlink()
-    a_run(8, name="back")
-    with qtbot.waitSignal(page.run_list.complete):
-        page.refresh()
-    assert column(page, "Name") == ["back"]
-
-
 def test_runs_page_reports_unreadable_run(page: RunsPage, refresh: Refresh) -> None:
     a_run(8, name="good")
     damaged = interrupted(name="damaged")
@@ -332,30 +312,6 @@ def test_runs_page_lists_thousands_in_batches(page: RunsPage, qtbot: QtBot) -> N
     qtbot.waitUntil(lambda: page.model.rowCount() == 1501)
     qtbot.waitUntil(lambda: not page.run_list.reading)
     assert "1,501" in texts(page)
-
-
-def test_runs_page_close_ends_reading(styled: QApplication) -> None:
-    for _ in range(50):
-        a_run(8)
-    page = RunsPage()
-    page.refresh()
-    page.close_work()
-    assert not page.run_list.reading
-    page.deleteLater()
-
-
-def test_runs_page_controls_have_names_and_tab_stops(page: RunsPage, refresh: Refresh, qtbot: QtBot) -> None:
-    a_run(8)
-    refresh()
-    page.table.selectRow(0)
-    page.filters.text.setFocus()
-    reached = set()
-    for _ in range(30):
-        qtbot.keyClick(page.focusWidget(), Qt.Key.Key_Tab)
-        reached.add(page.focusWidget())
-    assert {page.table, page.filters.state, page.details.tags, page.details.notes, page.details.facts} <= reached
-    for widget in reached:
-        assert widget.accessibleName() or getattr(widget, "text", str)(), widget
 
 
 def drop(widget: QWidget, data: QMimeData) -> None:
