@@ -29,6 +29,12 @@ def page(show_widget: ShowWidget) -> DatasetPage:
     return show_widget(DatasetPage(), 480, 600)
 
 
+@pytest.fixture(params=["card", "page"])
+def widget(request: pytest.FixtureRequest) -> DatasetCard | DatasetPage:
+    """Return each of the widgets that show an unclear folder."""
+    return request.getfixturevalue(request.param)
+
+
 def texts(widget: QWidget) -> list[str]:
     return [label.text() for label in widget.findChildren(QLabel) if label.isVisible()]
 
@@ -37,9 +43,7 @@ def readings_of(widget: DatasetCard | DatasetPage) -> ReadingChoices:
     return widget.readings if isinstance(widget, DatasetCard) else widget.question.readings
 
 
-@pytest.mark.parametrize("where", ["card", "page"])
-def test_unclear_folder_shows_evidence_for_and_against(where: str, request: pytest.FixtureRequest) -> None:
-    widget: DatasetCard | DatasetPage = request.getfixturevalue(where)
+def test_unclear_folder_shows_evidence_for_and_against(widget: DatasetCard | DatasetPage) -> None:
     widget.show_report(UNCLEAR)
     found = "\n".join(texts(widget))
     assert "in 2 ways" in found
@@ -47,9 +51,7 @@ def test_unclear_folder_shows_evidence_for_and_against(where: str, request: pyte
         assert all(fact in found for fact in (*reading.evidence, *reading.against))
 
 
-@pytest.mark.parametrize("where", ["card", "page"])
-def test_unclear_folder_shows_images_of_each_reading(where: str, request: pytest.FixtureRequest) -> None:
-    widget: DatasetCard | DatasetPage = request.getfixturevalue(where)
+def test_unclear_folder_shows_images_of_each_reading(widget: DatasetCard | DatasetPage) -> None:
     widget.show_report(UNCLEAR)
     readings = readings_of(widget)
     (images,) = readings.findChildren(ExampleList)
@@ -58,12 +60,10 @@ def test_unclear_folder_shows_images_of_each_reading(where: str, request: pytest
     assert NO_EXAMPLES in texts(readings)
 
 
-@pytest.mark.parametrize("where", ["card", "page"])
 @pytest.mark.parametrize(("number", "choice"), [(0, BOXES), (1, CLASSES)])
 def test_reading_is_chosen_by_keyboard(
-    where: str, number: int, choice: Choice, request: pytest.FixtureRequest, qtbot: QtBot
+    widget: DatasetCard | DatasetPage, number: int, choice: Choice, qtbot: QtBot
 ) -> None:
-    widget: DatasetCard | DatasetPage = request.getfixturevalue(where)
     widget.show_report(UNCLEAR)
     button = readings_of(widget).buttons[number]
     assert button.text() == choice.title
@@ -131,9 +131,7 @@ def test_page_of_one_reading_asks_whether_it_is_right(page: DatasetPage) -> None
     assert page.title.text().startswith("warehouse · Is this")
 
 
-@pytest.mark.parametrize("where", ["card", "page"])
-def test_recognized_folder_shows_format_and_evidence(where: str, request: pytest.FixtureRequest) -> None:
-    widget: DatasetCard | DatasetPage = request.getfixturevalue(where)
+def test_recognized_folder_shows_format_and_evidence(widget: DatasetCard | DatasetPage) -> None:
     widget.show_report(UNCERTAIN)
     found = "\n".join(texts(widget))
     assert "COCO JSON: images with boxes" in found

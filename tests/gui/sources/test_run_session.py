@@ -90,16 +90,6 @@ def test_session_opens_another_run_empty(store: RunSession, qtbot: QtBot) -> Non
     assert len(store.data.steps.loss) == 7
 
 
-def test_session_skips_unknown_and_torn_lines(store: RunSession, qtbot: QtBot) -> None:
-    run = a_run(20, None)
-    with run.events_file.open("ab") as stream:
-        stream.write(b'{"type":"from the future","n":900}\n{"type":"log","n":901,"te')
-    os.utime(run.job_file, (0, 0))
-    loaded(store, qtbot, run)
-    assert len(store.data.steps.loss) == 20
-    assert store.status.label == "Interrupted"
-
-
 def test_session_reads_long_log_without_blocking(store: RunSession, qtbot: QtBot) -> None:
     run = create_run(job())
     step = StepMetrics(
