@@ -13,8 +13,8 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import AnyEvent, Planned, RunFinished, StepMetrics
-from engine.contract.protocol import MAX_FRAME_BYTES
 from engine.runs.index import RunIndex
+from engine.system.files import MAX_LINE_BYTES
 from gui.sources.run_session import RunSession
 from tests.engine.supervisor.supervised import ROOT
 from tests.faults.conftest import Make, StartRun, Uninterrupted
@@ -52,7 +52,8 @@ def nulls_at_the_end(lines: Lines) -> None:
 
 
 def over_long(lines: Lines) -> None:
-    lines.insert(middle(lines), b"x" * (3 * MAX_FRAME_BYTES) + b"\n")
+    """Insert the longest line that is still skipped; a log with a longer one is refused."""
+    lines.insert(middle(lines), b"x" * (MAX_LINE_BYTES - 2) + b"\n")
 
 
 def lost_newline(lines: Lines) -> None:
