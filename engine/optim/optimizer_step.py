@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 from engine.contract.job import Job
 from engine.optim.averaging import Averages
 from engine.optim.loss_scaler import AgreedScaler
-from engine.optim.shards import gather_shards, is_sharded, local_shard, shard_of
+from engine.optim.shards import copy_shard, is_sharded, local_shard, shard_of
 from engine.torch_compat import let_schedule_begin
 
 STEP_FACTOR = 0.1
@@ -232,11 +232,11 @@ class OptimizerStep:
         self._schedule.last_epoch = steps - 1
         self._schedule.step()
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state on the CPU, with complete tensors by parameter name.
+    def state_dict(self, collect: Callable[[Tensor, Any], Tensor | None] = copy_shard) -> dict[str, Any]:
+        """Return the optimizer's state, the position in the schedule, the loss scale and the averages, by parameter name.
 
-        It has the optimizer's state, the position in the schedule, the loss scale and the averages. Ranks with shards
-        call it together. A GPU may still be copying the state until the caller synchronizes with it.
+        `collect` gets each tensor and its parameter, and returns what the state has for it: by default a copy on the
+        CPU, which a GPU may still be making until the caller synchronizes with it.
         """
         state = self.optimizer.state_dict()["state"]
         group_step = self.optimizer.param_groups[0].get("step")
@@ -245,7 +245,7 @@ class OptimizerStep:
         return {
             "state": {
                 name: {
-                    key: gather_shards(value, parameter) if isinstance(value, Tensor) else value
+                    key: collect(value, parameter) if isinstance(value, Tensor) else value
                     for key, value in state[number].items()
                 }
                 for number, (name, parameter) in enumerate(self._parameters.items())
@@ -257,7 +257,7 @@ class OptimizerStep:
             "group_step": None if group_step is None else int(group_step),
             "scaler": self._scaler.state_dict(),
             "ema": {
-                name: gather_shards(average, tensor)
+                name: collect(average, tensor)
                 for (name, tensor), average in zip(averaged.items(), averages, strict=True)
             },
         }

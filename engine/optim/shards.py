@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 PACKED_FOR = "packed_for"
@@ -39,14 +40,22 @@ def local_shard(tensor: Any) -> Tensor:
 
 
 @torch.no_grad()
-def gather_shards(shard: Tensor, like: Any) -> Tensor:
-    """Assemble shards laid out like the parameter `like` into a copy on the CPU; all ranks call it.
+def copy_shard(shard: Tensor, _: Any) -> Tensor:
+    """Return a copy on the CPU. A GPU may still be making it until the caller synchronizes with it."""
+    return shard.detach().to("cpu", copy=True, non_blocking=True)
 
-    A GPU may still be copying it until the caller synchronizes with it. A number next to the parameter (an optimizer's
-    count of steps) is the same on all ranks and copied unchanged.
+
+@torch.no_grad()
+def gather_shards(shard: Tensor, like: Any) -> Tensor | None:
+    """Assemble shards laid out like the parameter `like` into a copy on rank 0's CPU; None elsewhere. All ranks call it.
+
+    The other ranks hold one complete tensor at a time, on their device. A GPU may still be copying until the caller
+    synchronizes with it. A number next to the parameter (an optimizer's count of steps) is the same on all ranks and
+    copied unchanged.
     """
+    leads = dist.get_rank() == 0
     if not is_sharded(like) or shard.shape != local_shard(like).shape:
-        return shard.detach().to("cpu", copy=True, non_blocking=True)
+        return copy_shard(shard, like) if leads else None
     from torch.distributed.tensor import DTensor
 
     placed = DTensor.from_local(
@@ -58,7 +67,8 @@ def gather_shards(shard: Tensor, like: Any) -> Tensor:
         stride=like.stride(),
     )
     gathered: Tensor = placed.full_tensor()
-    # Waited for, since ranks other than 0 drop it, and pinned memory would pile up there.
+    if not leads:
+        return None
     complete = gathered.to("cpu", copy=True)
     ranks = getattr(like, PACKED_FOR, None)
     return complete if ranks is None else unpack_qkv(complete, ranks)
@@ -66,13 +76,19 @@ def gather_shards(shard: Tensor, like: Any) -> Tensor:
 
 @torch.no_grad()
 def shard_of(tensor: Tensor, like: Any) -> Tensor:
-    """Return this rank's shard of `tensor`, laid out like the parameter `like`; all ranks call it."""
-    if not is_sharded(like) or tensor.shape != like.shape:
-        return tensor
+    """Return a copy of this rank's shard of `tensor`, which is complete on all ranks, laid out like `like`.
+
+    It is on the device of the parameter `like`, except for numbers next to it. Of a memory-mapped `tensor`, FSDP on CPUs
+    reads only the shard, and other strategies one complete tensor at a time.
+    """
+    if tensor.shape != like.shape:
+        return tensor.clone()
+    if not is_sharded(like):
+        return tensor.to(like.device, copy=True)
     ranks = getattr(like, PACKED_FOR, None)
     if ranks is not None:
         tensor = pack_qkv(tensor, ranks)
     from torch.distributed.tensor import distribute_tensor
 
-    placed = distribute_tensor(tensor.to(like.device_mesh.device_type), like.device_mesh, like.placements)
-    return placed.to_local().to(local_shard(like).device)
+    placed = distribute_tensor(tensor, like.device_mesh, like.placements, src_data_rank=None)
+    return placed.to_local().to(local_shard(like).device, copy=True)

@@ -41,8 +41,8 @@ class Collectives:
     def gather_states(self, state: Any) -> list[Any] | None:
         """Return every rank's `state`, by rank, on rank 0; None elsewhere.
 
-        A state is nested dicts that may contain tensors on the CPU; these are sent one by one, so that no second copy
-        of the state is needed.
+        A state is nested dicts that may contain tensors, on rank 0 on the CPU; these are sent one by one, so that the other
+        ranks need no copy of their state.
         """
         return [state]
 
@@ -99,7 +99,7 @@ class GroupCollectives(Collectives):
 
     def _send(self, tensor: Tensor) -> None:
         if tensor.numel():
-            dist.send(_bytes(tensor.contiguous()), 0, group=self.group)
+            dist.send(_bytes(tensor.cpu().contiguous()), 0, group=self.group)
 
     def _receive(self, rank: int, outline: Tensor) -> Tensor:
         tensor = torch.empty(outline.shape, dtype=outline.dtype)

@@ -210,7 +210,7 @@ class FullySharded(Distributed, SingleDevice):
         state: dict[str, Tensor] = {}
         for name, tensor in self.model.state_dict(keep_vars=True).items():
             complete = gather_shards(local_shard(tensor), tensor)
-            if self.spec.rank == 0:
+            if complete is not None:
                 state[name] = complete
         return state if self.spec.rank == 0 else None
 

@@ -308,7 +308,7 @@ class Pipeline(Distributed):
         state: dict[str, Tensor] = {}
         if self.coordinate.replicate == 0:
             for part in self.parts:
-                state |= on_cpu(part.state_dict())
+                state |= on_cpu(part.state_dict()) if self.spec.rank == 0 else part.state_dict()
         synchronize(self.device)  # with the copies that are under way
         gathered = self.collectives.gather_states(state)
         return None if gathered is None else self._state.joined(gathered)

@@ -13,6 +13,7 @@ import os
 import pickle
 import secrets
 import shutil
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,12 +97,19 @@ def copy_checkpoint(source: Path, target: Path) -> None:
 
 
 def read_checkpoint(path: Path) -> tuple[Any, str]:
-    """Return the content of `path`, on the CPU, and its SHA-256. Raises OSError, or DamagedCheckpoint."""
+    """Return the content of `path`, on the CPU, and its SHA-256. Raises OSError, or DamagedCheckpoint.
+
+    On Linux, tensors are mapped from the file: processes of one machine share its pages, and read only the parts that they
+    use. A file that is replaced takes space on the disk until its last tensor is freed.
+    """
     with open_file(path) as stream:
         sha256 = _verify(stream)
         stream.seek(0)
         try:
-            return torch.load(stream, map_location="cpu", weights_only=True), sha256
+            # The file that was verified, whatever is at the path by now.
+            is_mapped = sys.platform == "linux"
+            source: Any = f"/proc/self/fd/{stream.fileno()}" if is_mapped else stream
+            return torch.load(source, map_location="cpu", weights_only=True, mmap=is_mapped), sha256
         except OSError:
             raise
         except pickle.UnpicklingError as error:  # whose text advises to set weights_only=False

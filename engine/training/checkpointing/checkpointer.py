@@ -18,6 +18,7 @@ from engine.contract.events import Warned
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
 from engine.optim.optimizer_step import OptimizerStep, merge_states
+from engine.optim.shards import gather_shards
 from engine.runs.folder import RunFolder
 from engine.strategies.base import Strategy, synchronize
 from engine.torch_compat import is_compiled
@@ -289,10 +290,15 @@ def optimizer_state(strategy: Strategy, optimizer_step: OptimizerStep) -> dict[s
     All ranks call it together. A GPU may still be copying the state until the caller synchronizes with it.
     """
     rank, ranks = strategy.spec.rank, strategy.state_ranks
-    # Ranks with shards assemble tensors together; otherwise the first replica's are enough.
-    state = optimizer_step.state_dict() if strategy.dims.shard * strategy.dims.tensor > 1 or rank < ranks else None
-    if ranks == 1:
+    if strategy.dims.shard * strategy.dims.tensor > 1:  # ranks assemble tensors together, one by one
+        state = optimizer_step.state_dict(gather_shards)
         return state if rank == 0 else None
+    if ranks == 1:
+        return optimizer_step.state_dict() if rank == 0 else None
+    # The first replica's ranks are enough; only rank 0 copies its state, the others send theirs.
+    state = {}
+    if rank < ranks:
+        state = optimizer_step.state_dict() if rank == 0 else optimizer_step.state_dict(lambda tensor, _: tensor)
     synchronize(strategy.device)
     gathered = strategy.collectives.gather_states(state)
     return None if gathered is None else merge_states(gathered[:ranks])

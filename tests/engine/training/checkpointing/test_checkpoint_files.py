@@ -159,3 +159,15 @@ def test_write_checkpoint_reports_a_hidden_full_disk(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"the disk \(or the quota\) of .* is full"):
         write_checkpoint({"weights": _MetsAFullDisk()}, tmp_path / "last.pt")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux maps checkpoints")
+def test_tensors_are_mapped_from_the_file(tmp_path: Path) -> None:
+    """So that ranks share its pages and read only their shards."""
+    path = tmp_path / "last.pt"
+    write_checkpoint({"model": torch.arange(1000.0)}, path)
+    content, _ = read_checkpoint(path)
+    assert str(path) in Path("/proc/self/maps").read_text()
+    assert torch.equal(content["model"], torch.arange(1000.0))
+    write_checkpoint({"model": torch.zeros(1000)}, path)
+    assert torch.equal(content["model"], torch.arange(1000.0))

@@ -1,0 +1,123 @@
+"""Memory of each rank for a checkpoint: `python tests/benchmarks/checkpoint_memory.py [--strategy S] [--ranks N]`.
+
+Trains vit_b_16 with AdamW and averaged weights on CPU workers, saves, validates, and resumes. Prints how much private
+memory (RssAnon of proc(5), Linux only) each rank takes in addition to that of its training, at a checkpoint and at a
+resume, next to its shard of the state. Rank 0 holds the complete state for the file; the aim for the others is 0.3 of their
+shard and one layer; otherwise the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import defaultdict
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from engine.contract.events import Failed, PhaseChanged, StepMetrics
+from engine.contract.job import Job
+from engine.training.checkpointing.checkpoint_files import read_checkpoint
+from tests.benchmarks.frame import empty_home, options_of, where
+from tests.support.timed_runs import make_images
+from tests.support.worker_group import Forker, WorkerGroup
+
+AIM = 0.3
+PERIOD_S = 0.01
+MIB = 1 << 20
+
+
+class Peaks:
+    """Peak private memory of the forker's workers by stage of a run; `stage` is the current one."""
+
+    def __init__(self, forker: Forker) -> None:
+        self.stage = ""
+        self.bytes: dict[str, dict[int, int]] = defaultdict(dict)
+        self._forker = psutil.Process(forker.pid)
+        threading.Thread(target=self._sample, daemon=True).start()
+
+    def _sample(self) -> None:
+        while self._forker.is_running():
+            for rank, pid in enumerate(sorted(child.pid for child in self._forker.children())):
+                taken, peaks = _private_bytes(pid), self.bytes[self.stage]
+                peaks[rank] = max(peaks.get(rank, 0), taken)
+            time.sleep(PERIOD_S)
+
+    def train(self, name: str, forker: Forker, job: Job, folder: Path) -> None:
+        def note(_: int, message: Any) -> bool:
+            if isinstance(message, PhaseChanged | StepMetrics):
+                phase = message.phase if isinstance(message, PhaseChanged) else "training"
+                self.stage = f"{name}: {phase}"
+            return False
+
+        self.stage = f"{name}: preparing"
+        group = WorkerGroup(forker, job, folder / name, every_step=True)
+        group.read(note, 600)
+        if any(group.codes()):
+            raise SystemExit(f"{group.of(Failed)}\n{group.logs()}")
+        group.close()
+
+
+def _private_bytes(pid: int) -> int:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("RssAnon")), 0)
+
+
+def main() -> int:
+    parser = options_of(__doc__)
+    parser.add_argument("--strategy", default="fsdp")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--model", default="vit_b_16")
+    chosen = parser.parse_args()
+    with empty_home() as folder, closing(Forker()) as forker:
+        job = Job.from_fields(
+            dataset=str(make_images(folder / "images", 8 + 8 * chosen.ranks, 32, ".bmp")),
+            model=chosen.model,
+            image_size=32,
+            batch_size=2 * chosen.ranks,
+            devices=("cpu",) * chosen.ranks,
+            strategy=chosen.strategy,
+            optimizer="adamw",
+            ema_decay=0.9,
+            epochs=1,
+            predictions=0,
+            cpu_threads=1,
+            precision="fp32",
+            memory_format="contiguous",
+        )
+        peaks = Peaks(forker)
+        peaks.train("first", forker, job, folder)
+        last = folder / "first/checkpoints/last.pt"
+        peaks.train("resumed", forker, job.with_fields(epochs=2, resume_from=str(last)), folder)
+        peaks.stage = "done"
+        shard, layer = last.stat().st_size // chosen.ranks, _largest(last)
+    print(f"{where()}\n{chosen.strategy}, {chosen.model}: shard {shard / MIB:.0f} MiB, layer {layer / MIB:.0f} MiB")
+    # The optimizer's state, two of the four parts of a shard, exists only after the first step, or after a resume.
+    resumed = {rank: taken + shard // 2 for rank, taken in peaks.bytes["first: preparing"].items()}
+    worst = 0.0
+    for title, stage, before in (
+        ("validation", "first: validating", peaks.bytes["first: training"]),
+        ("checkpoint", "first: saving", peaks.bytes["first: validating"]),
+        ("resume", "resumed: preparing", resumed),
+    ):
+        extra = {rank: max(0, taken - before.get(rank, 0)) for rank, taken in peaks.bytes[stage].items()}
+        print(f"{title:<11}", "  ".join(f"rank {rank}: +{taken / MIB:.0f} MiB" for rank, taken in extra.items()))
+        worst = max([worst, *((taken - layer) / shard for rank, taken in extra.items() if rank)])
+    print(f"ranks other than 0: {worst:.2f} of their shard beyond it and a layer; the aim is {AIM}")
+    return int(worst > AIM)
+
+
+def _largest(checkpoint: Path) -> int:
+    content, _ = read_checkpoint(checkpoint)
+    return max(each.nbytes for each in content["model"].values() if isinstance(each, torch.Tensor))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
