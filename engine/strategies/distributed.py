@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -15,6 +16,7 @@ from engine.processes.watchdog import LIMITS, PATIENCE
 from engine.strategies.base import Strategy
 from engine.strategies.collectives import GroupCollectives
 from engine.strategies.link_check import check_links
+from engine.system.loopback import same_user_only
 
 TIMEOUT = timedelta(seconds=2 * PATIENCE * LIMITS.first_step)
 """Longest wait in a collective. The supervisor ends a run that hangs long before, and names the rank that blocks it."""
@@ -37,16 +39,19 @@ class Distributed(Strategy):
         by_environment = self.spec.rendezvous == BY_ENVIRONMENT
         if not by_environment and sys.platform != "win32":  # where gloo names interfaces otherwise
             os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = LOOPBACK
-        dist.init_process_group(
-            "nccl" if on_gpu else "gloo",
-            init_method=BY_ENVIRONMENT if by_environment else None,
-            store=None if by_environment else dist.FileStore(self.spec.rendezvous, self.spec.world_size),
-            rank=self.spec.rank,
-            world_size=self.spec.world_size,
-            device_id=self.device if on_gpu else None,
-            timeout=TIMEOUT,
-        )
-        group = dist.new_group(backend="gloo", timeout=TIMEOUT)
+        # NCCL's listeners stay open, as it connects to them later.
+        with nullcontext() if by_environment or on_gpu else same_user_only():
+            dist.init_process_group(
+                "nccl" if on_gpu else "gloo",
+                init_method=BY_ENVIRONMENT if by_environment else None,
+                store=None if by_environment else dist.FileStore(self.spec.rendezvous, self.spec.world_size),
+                rank=self.spec.rank,
+                world_size=self.spec.world_size,
+                device_id=self.device if on_gpu else None,
+                timeout=TIMEOUT,
+            )
+        with nullcontext() if by_environment else same_user_only():
+            group = dist.new_group(backend="gloo", timeout=TIMEOUT)
         assert isinstance(group, dist.ProcessGroup)
         self.control = group
         self.collectives = GroupCollectives(group)
@@ -64,7 +69,9 @@ class Distributed(Strategy):
         """
         always = {"shard"} if self.entry.shards or self.entry.splits_layers else set()
         sizes = {name: size for name, size in self.dims._asdict().items() if size > 1 or name in always}
-        return init_device_mesh(self.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+        is_local_gloo = self.device.type != "cuda" and self.spec.rendezvous != BY_ENVIRONMENT
+        with same_user_only() if is_local_gloo else nullcontext():
+            return init_device_mesh(self.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
 
     def teardown(self) -> None:
         dist.destroy_process_group()

@@ -1,30 +1,68 @@
-"""Sockets on which ranks listen."""
+"""Connections between the ranks of a machine, which other users can reach."""
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Callable
-from typing import Any
+import os
+import socket
+import subprocess
+import sys
 
-import psutil
 import pytest
 
-from engine.contract.job import Job
-from tests.engine.supervisor.supervised import wait_until
+from engine.system.loopback import ForeignPeerError, same_user_only
+from tests.support.nobody import NOBODY
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+    pytest.mark.timeout(60),
+]
+CONNECT = """
+import os, socket, sys
+user, port = map(int, sys.argv[1:])
+socket.socket().close()  # what it imports can be read before
+os.setuid(user)
+connection = socket.socket()  # which belongs to the other user
+connection.connect(("127.0.0.1", port))
+sys.stdin.read()
+"""
 
 
-@pytest.mark.parametrize(("strategy", "cpus"), [("ddp", 2), ("pipeline", 2), ("fsdp", 2), ("hsdp", 4)])
-def test_ranks_listen_on_loopback_only(
-    job: Callable[..., Job], start: Callable[..., Any], forker: Any, strategy: str, cpus: int
-) -> None:
-    group = start(job(cpus=cpus, strategy=strategy, epochs=100_000))
-    group.read_steps(1)
-    wait_until(lambda: len(psutil.Process(forker.pid).children()) == cpus, "the end of those before")
-    workers = psutil.Process(forker.pid).children()
-    listening = [
-        connection.laddr.ip
-        for worker in workers
-        for connection in worker.net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN
-    ]
-    assert all(ipaddress.ip_address(address).is_loopback for address in listening), listening
+def accept_from(listener: socket.socket, user: int) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    peer = subprocess.Popen(
+        [sys.executable, "-c", CONNECT, str(user), str(listener.getsockname()[1])],
+        stdin=subprocess.PIPE,
+    )
+    listener.settimeout(20)
+    connection, _ = listener.accept()
+    return connection, peer
+
+
+def end(connection: socket.socket, peer: subprocess.Popen[bytes]) -> None:
+    connection.close()
+    assert peer.stdin is not None
+    peer.stdin.close()
+    peer.wait(10)
+
+
+def test_peer_of_another_user_is_refused() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can act as another user")
+    accepted = []
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        pytest.raises(ForeignPeerError, match=str(NOBODY)),
+        same_user_only(),
+    ):
+        accepted += accept_from(listener, NOBODY)
+    end(*accepted)
+
+
+def test_listener_accepts_nobody_after_ranks_have_met() -> None:
+    with same_user_only():
+        listener = socket.create_server(("127.0.0.1", 0))
+        connection, peer = accept_from(listener, os.getuid())
+    with listener:
+        with pytest.raises(TimeoutError):
+            socket.create_connection(listener.getsockname(), timeout=1.5)
+        connection.sendall(b"still connected")
+        end(connection, peer)

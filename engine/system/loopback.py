@@ -1,0 +1,95 @@
+"""Protection of this process's loopback connections from other users of the machine (Linux only).
+
+gloo asks nobody who connects for a password: whoever is faster takes a rank's place, and its listeners accept until no
+descriptor is left. So each peer's user is looked up before data flows, and then the listeners accept nobody any more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+_ESTABLISHED, _LISTENING = "01", "0A"
+"""States in /proc/net/tcp (proc(5))."""
+_SO_ATTACH_FILTER = 26
+_DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
+"""Program of socket(7)'s SO_ATTACH_FILTER that returns 0: no packet passes, so that nobody can connect."""
+
+
+class ForeignPeerError(PermissionError):
+    """Another user of the machine has connected to this process."""
+
+
+class _Row(NamedTuple):
+    """A row of /proc/net/tcp; addresses are as in the file."""
+
+    local: str
+    remote: str
+    state: str
+    uid: int
+    inode: int
+
+
+@contextmanager
+def same_user_only() -> Iterator[None]:
+    """Check the peers of all connections that the block makes, and close its listeners to others afterwards.
+
+    Raises:
+        ForeignPeerError: A peer belongs to another user.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    before = _own_descriptors().keys()
+    yield
+    descriptors = {inode: fd for inode, fd in _own_descriptors().items() if inode not in before}
+    rows = _rows()
+    own = [row for row in rows if row.inode in descriptors]
+    users = {(row.local, row.remote): row.uid for row in rows}
+    for row in own:
+        uid = users.get((row.remote, row.local), os.getuid())
+        if row.state == _ESTABLISHED and uid != os.getuid():
+            raise ForeignPeerError(
+                f"Another user of this machine (user id {uid}) has connected to the run. It stops, since that user could "
+                "read or change the training. Ask the machine's administrator."
+            )
+    for row in own:
+        if row.state == _LISTENING:
+            refuse_connections(descriptors[row.inode])
+
+
+def refuse_connections(listener: int) -> None:
+    """Let a listening socket accept nobody any more; its connections stay, and its owner notices nothing."""
+    program = ctypes.create_string_buffer(_DROP_ALL)
+    filter_ = struct.pack("HP", 1, ctypes.addressof(program))
+    with socket.socket(fileno=os.dup(listener)) as duplicate:
+        duplicate.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
+
+
+def _own_descriptors() -> dict[int, int]:
+    """Return this process's sockets, descriptors by inode."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            target = os.readlink(f"/proc/self/fd/{name}")
+            if target.startswith("socket:["):
+                found[int(target[8:-1])] = int(name)
+    return found
+
+
+def _rows() -> list[_Row]:
+    """Return all TCP sockets of the machine."""
+    found = []
+    for file in (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6")):
+        with suppress(OSError):
+            for line in file.read_text().splitlines()[1:]:
+                words = line.split()
+                found.append(_Row(words[1], words[2], words[3], int(words[7]), int(words[9])))
+    return found
