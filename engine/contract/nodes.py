@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -149,6 +150,24 @@ class NodeFailed(Message, tag="node_failed", kw_only=True, frozen=True):
     """Failure of a node, with the cause in a sentence."""
 
     cause: str
+
+
+class MeetOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Order to meet other machines on trial; without an `address` they connect to this one, at `port` or a later one."""
+
+    rank: int = 0
+    ranks: int
+    backend: Literal["gloo", "nccl"]
+    address: str = ""
+    port: int
+
+
+class MeetResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Result of an order: the `port` that is open, or the `problem`, possibly after the machine `has_connected`."""
+
+    port: int = 0
+    has_connected: bool = False
+    problem: str = ""
 
 
 class RunFound(Message, tag="run_found", kw_only=True, frozen=True):

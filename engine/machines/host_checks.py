@@ -7,15 +7,17 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from contextlib import ExitStack, closing, suppress
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from engine.checks.node_checks import differences, inputs_of, versions
 from engine.contract.hosts import Host
 from engine.contract.job import Job
-from engine.contract.nodes import NodeFacts
+from engine.contract.nodes import MeetOrder, MeetResult, NodeFacts
 from engine.contract.problems import Problem
+from engine.contract.protocol import ENCODE
 from engine.system import paths
 from engine.system.children import killed_after, run_child
 from engine.system.decode_errors import NOT_DECODED
@@ -26,8 +28,8 @@ MAX_CLOCK_OFFSET_S = 2.0
 """Clock difference above which logs and files of several machines are hard to compare."""
 MIN_FREE_BYTES = 2 << 30
 _TIMEOUT_S = 120.0
-_PORT_BYTES, _ERROR_BYTES = 16, 1 << 12
-"""Bytes that are read of a listening machine's port and of its error."""
+_EXIT_TIMEOUT_S = 10.0
+_MAX_ANSWER_BYTES = 1 << 16
 
 
 class CheckedHost(NamedTuple):
@@ -85,62 +87,119 @@ def _check_host(host: Host, dataset: str) -> CheckedHost:
     return CheckedHost(host, facts, offset_s, [Problem("hosts", *words, "warning") for words in warnings])
 
 
+class _Peer:
+    """Process on a machine that meets others on trial (see `meeting`)."""
+
+    def __init__(self, checked: CheckedHost, *, infiniband: bool) -> None:
+        assert checked.facts is not None
+        self.host, self.address = checked.host, checked.facts.address
+        arguments = ["node", "--meet", "--address", self.address, *([] if infiniband else ["--no-infiniband"])]
+        self._process = subprocess.Popen(
+            command_on(self.host, *arguments),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=paths.PACKAGES,
+            env=english_environment(),
+        )
+
+    def ask(self, order: MeetOrder) -> MeetResult:
+        assert self._process.stdin is not None
+        with suppress(OSError):  # the answer is missing, too
+            self._process.stdin.write(ENCODE.encode(order) + b"\n")
+            self._process.stdin.flush()
+        return self.answer()
+
+    def answer(self) -> MeetResult:
+        """Return the next answer; a machine that does not answer in time is given up."""
+        assert self._process.stdout is not None
+        with killed_after(self._process, _TIMEOUT_S):
+            line = self._process.stdout.readline(_MAX_ANSWER_BYTES)
+        try:
+            return msgspec.json.decode(line, type=MeetResult)
+        except NOT_DECODED:
+            problem = f"it has ended, or has not answered within {_TIMEOUT_S:.0f} s"
+            return MeetResult(has_connected=True, problem=problem)
+
+    def close(self) -> None:
+        """End the process on the machine, which exits at the end of its input."""
+        assert self._process.stdin is not None
+        with suppress(OSError, subprocess.TimeoutExpired):
+            self._process.stdin.close()
+            self._process.wait(_EXIT_TIMEOUT_S)
+        self._process.kill()
+        with self._process:
+            pass
+
+
 def unreachable(checked: Sequence[CheckedHost]) -> list[Problem]:
-    """Let each machine in turn listen at its port while all others connect, and return a problem per failure."""
+    """Let each machine in turn meet all others as the first of a run, and return a problem per failure.
+
+    They sum numbers over gloo and, if all have GPUs, over NCCL.
+    """
     able = [each for each in checked if each.facts is not None and each.facts.address]
-    return [problem for each in able for problem in _unreached(each, [one.host for one in able if one is not each])]
+    infiniband = all(each.facts.infiniband for each in able if each.facts)
+    with ExitStack() as stack, ThreadPoolExecutor(max_workers=len(able) + 1) as pool:
+        peers = [stack.enter_context(closing(_Peer(each, infiniband=infiniband))) for each in able]
+        if len(peers) < 2:
+            return []
+        ready = list(pool.map(_Peer.answer, peers))
+        found = [_problem(peer, result.problem) for peer, result in zip(peers, ready, strict=True) if result.problem]
+        if found:
+            return found
+        for peer in peers:
+            found += _meet(pool, peer, [other for other in peers if other is not peer], "gloo")
+        if not found and all(each.facts.gpus for each in able if each.facts):
+            found = _meet(pool, peers[0], peers[1:], "nccl")
+    return found
 
 
-def _unreached(checked: CheckedHost, others: Sequence[Host]) -> list[Problem]:
-    """Return a problem for each of `others` that does not reach a machine."""
-    try:
-        return _not_reached_by(checked, others) if others else []
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return [_not_checked(checked.host, error)]
+def _meet(
+    pool: ThreadPoolExecutor, first: _Peer, others: Sequence[_Peer], backend: Literal["gloo", "nccl"]
+) -> list[Problem]:
+    """Let `others` connect to a machine, and return the problems."""
+    ranks = len(others) + 1
+    opened = first.ask(MeetOrder(ranks=ranks, backend=backend, port=first.host.port))
+    if opened.problem:
+        return [_problem(first, opened.problem, "Set another port with `footplate hosts add --port`.")]
+    orders = [
+        MeetOrder(rank=rank, ranks=ranks, backend=backend, address=first.address, port=opened.port)
+        for rank in range(1, ranks)
+    ]
+    last = pool.submit(first.answer)
+    results = list(pool.map(_Peer.ask, others, orders))
+    found = [
+        _meeting_problem(other, first, result, opened.port, backend)
+        for other, result in zip(others, results, strict=True)
+        if result.problem
+    ]
+    if last.result().problem and not found:
+        found.append(_meeting_problem(first, others[0], last.result(), opened.port, backend))
+    return found
 
 
-def _not_reached_by(checked: CheckedHost, others: Sequence[Host]) -> list[Problem]:
-    assert checked.facts is not None
-    host, address = checked.host, checked.facts.address
-    listener = subprocess.Popen(
-        command_on(host, "node", "--listen", str(host.port), "--address", address),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=paths.PACKAGES,
-        env=english_environment(),
-    )
-    with killed_after(listener, _TIMEOUT_S), listener:
-        assert listener.stdin is not None
-        assert listener.stdout is not None
-        assert listener.stderr is not None
-        port = listener.stdout.readline(_PORT_BYTES).strip()
-        if not port.isdigit():
-            error = listener.stderr.read(_ERROR_BYTES).decode(errors="replace").strip()
-            remedy = "Set another port with `footplate hosts add --port`."
-            listener.kill()
-            return [Problem("hosts", f"{host.title}: {error}.", remedy)]
-        with ThreadPoolExecutor(max_workers=len(others)) as pool:
-            found = list(pool.map(lambda other: _reach(other, host, address, int(port)), others))
-        listener.stdin.close()  # which ends it
-    return [problem for problem in found if problem is not None]
+def _meeting_problem(peer: _Peer, target: _Peer, result: MeetResult, port: int, backend: str) -> Problem:
+    title, other = peer.host.title, target.host.title
+    if not result.has_connected:
+        message = f"{title} does not reach {other} at {target.address}, port {port}"
+        remedy = (
+            "Open TCP ports between the two machines in their firewalls, or set the address with "
+            f"`footplate hosts add {target.host.name or '.'} --address`."
+        )
+    elif backend == "gloo":
+        message = f"{title} reaches {other} at port {port}, but they can't exchange data over gloo"
+        remedy = (
+            "Open all TCP ports between the two machines in their firewalls: gloo and NCCL use those that the system "
+            "chooses (sysctl net.ipv4.ip_local_port_range)."
+        )
+    else:
+        message = f"{title} and {other} can't exchange data of GPUs over NCCL"
+        remedy = "Open all TCP ports between them, or set NCCL's variables with `footplate hosts add --environment`."
+    return Problem("hosts", f"{message}: {result.problem}.", remedy)
 
 
-def _reach(host: Host, target: Host, address: str, port: int) -> Problem | None:
-    try:
-        done = _run(command_on(host, "node", "--reach", str(port), "--address", address))
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return _not_checked(host, error)
-    if done.returncode == 0:
-        return None
-    errors = done.stderr.decode(errors="replace").strip().splitlines()
-    reason = errors[-1] if errors else "no answer"
-    return Problem(
-        "hosts",
-        f"{host.title} does not reach {target.title} at {address}, port {port}: {reason}.",
-        "Open TCP ports between the two machines in their firewalls, or set the address with "
-        f"`footplate hosts add {target.name or '.'} --address`.",
-    )
+def _problem(peer: _Peer, problem: str, remedy: str = "") -> Problem:
+    return Problem("hosts", f"{peer.host.title}: {problem}.", remedy)
 
 
 def _not_checked(host: Host, error: OSError | subprocess.TimeoutExpired) -> Problem:

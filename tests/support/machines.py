@@ -211,6 +211,20 @@ class Machines:
         """Nothing gets from one machine to the other."""
         _ip("-n", self.space(name), "route", "add", "prohibit", f"{self.address(other)}/32")
 
+    def block_chosen_ports(self, name: str) -> None:
+        """Let a machine send nothing to the ports that systems choose, except as the answer from ssh's and a run's port."""
+        rules = (
+            ("sport", "22", "lookup", "main"),
+            ("sport", "29400-29415", "lookup", "main"),
+            ("dport", "32768-60999", "blackhole"),
+        )
+        for preference, rule in enumerate(rules, 10):
+            _ip("-n", self.space(name), "rule", "add", "pref", str(preference), "ipproto", "tcp", *rule)
+
+    def unblock_ports(self, name: str) -> None:
+        for preference in range(10, 13):
+            _ip("-n", self.space(name), "rule", "delete", "pref", str(preference))
+
     def allow(self, name: str, other: str) -> None:
         _ip("-n", self.space(name), "route", "delete", "prohibit", f"{self.address(other)}/32")
 

@@ -18,6 +18,7 @@ from engine.contract.job import Job
 from engine.contract.nodes import NodeFacts
 from engine.contract.worker import WorkerSpec
 from engine.machines import addresses
+from engine.machines.host_checks import CheckedHost, unreachable
 from engine.machines.transfer import is_inside
 from engine.system import paths
 
@@ -155,3 +156,12 @@ def test_collectives_use_chosen_interface(
 
 def test_versions_of_packages_that_build_models_are_compared() -> None:
     assert {"torch", "torchvision", "timm", "segmentation-models-pytorch", "numpy"} <= set(versions())
+
+
+def test_machines_meet_over_gloo() -> None:
+    facts = NodeFacts(versions={}, inputs={}, time=0.0, free_bytes=1, address="127.0.0.1")
+    machines = [CheckedHost(Host(name="", port=port), facts, 0.0, []) for port in (34400, 34420)]
+    assert unreachable(machines) == []
+    elsewhere = msgspec.structs.replace(facts, address="192.0.2.1")
+    [problem] = unreachable([machines[0], CheckedHost(Host(name=""), elsewhere, 0.0, [])])
+    assert "192.0.2.1" in problem.message

@@ -53,6 +53,19 @@ def test_hosts_check_reports_all_differences(bed: Bed, tmp_path: Path) -> None:
     assert bed.left() == []
 
 
+def test_hosts_check_reports_firewall_that_lets_only_first_ports_through(bed: Bed) -> None:
+    bed.block_chosen_ports("node1")
+    try:
+        done = bed.footplate("hosts", "check")
+    finally:
+        bed.unblock_ports("node1")
+    assert done.returncode == 2
+    assert "node2 reaches node1 at port 294" in done.stderr
+    assert "ip_local_port_range" in done.stderr
+    assert "does not reach" not in done.stderr
+    assert bed.left() == []
+
+
 def test_hosts_add_rejects_unreachable_host(bed: Bed) -> None:
     for name, why in (
         ("node3", "can't be resolved"),

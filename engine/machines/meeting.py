@@ -1,0 +1,124 @@
+"""``footplate node --meet``: process groups with other machines on trial, opened as those of a run.
+
+Orders come as lines of JSON on standard input, and each is answered by a `MeetResult`; the machine that others connect to
+answers twice, first with its port.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from engine.contract.nodes import MeetOrder, MeetResult
+from engine.contract.protocol import ENCODE
+from engine.machines.addresses import bind_collectives, listen
+from engine.machines.link import write_all
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
+
+_STORE_LIMIT = timedelta(seconds=5)
+_GLOO_LIMIT = timedelta(seconds=10)
+NCCL_TIMEOUT_S = 60.0
+_NUMBERS = 1 << 18
+
+
+def serve(address: str, *, infiniband: bool) -> int:
+    """Carry out orders until standard input ends, and return the exit code."""
+    output = os.dup(1)
+    os.dup2(2, 1)
+
+    def answer(result: MeetResult) -> None:
+        write_all(output, ENCODE.encode(result) + b"\n")
+
+    try:
+        bind_collectives(address, infiniband=infiniband)
+    except ValueError as error:
+        answer(MeetResult(problem=str(error)))
+        return 1
+    import torch.distributed as dist
+
+    answer(MeetResult())
+    store: dist.Store | None = None
+    for line in sys.stdin.buffer:
+        order = msgspec.json.decode(line, type=MeetOrder)
+        try:
+            if order.address:
+                store = dist.TCPStore(order.address, order.port, None, False, _STORE_LIMIT, wait_for_workers=False)
+            else:
+                with listen(address, order.port) as listener:
+                    port = listener.getsockname()[1]
+                    store = dist.TCPStore(
+                        address, port, None, True, _STORE_LIMIT,
+                        wait_for_workers=False, master_listen_fd=listener.detach(),
+                    )  # fmt: skip
+                answer(MeetResult(port=port))
+        except (OSError, RuntimeError) as error:
+            answer(MeetResult(problem=_last_line(error)))
+            continue
+        answer(MeetResult(has_connected=True, problem=_meet(store, order)))
+    return 0
+
+
+def _meet(store: dist.Store, order: MeetOrder) -> str:
+    """Send numbers to the other machines over gloo or NCCL, and return the error."""
+    try:
+        if order.backend == "nccl":
+            _all_reduce_on_gpus(store, order)
+        elif order.rank:
+            _all_reduce_in_pair(store, order.rank, 1)
+        else:
+            others = range(1, order.ranks)
+            pairs = [threading.Thread(target=_answer_in_pair, args=(store, other), daemon=True) for other in others]
+            for pair in pairs:
+                pair.start()
+            for pair in pairs:
+                pair.join()
+    except Exception as error:
+        return _last_line(error)
+    return ""
+
+
+def _answer_in_pair(store: dist.Store, other: int) -> None:
+    try:
+        _all_reduce_in_pair(store, other, 0)
+    except Exception as error:  # which the other machine reports
+        print(error, file=sys.stderr)
+
+
+def _all_reduce_in_pair(store: dist.Store, other: int, rank: int) -> None:
+    """Sum numbers with one machine over gloo. Raises RuntimeError."""
+    import torch
+    import torch.distributed as dist
+
+    group: Any = dist.ProcessGroupGloo(dist.PrefixStore(str(other), store), rank, 2, _GLOO_LIMIT)
+    group.allreduce([torch.ones(_NUMBERS)]).wait()
+
+
+def _all_reduce_on_gpus(store: dist.Store, order: MeetOrder) -> None:
+    """Sum numbers on the first GPU of each machine over NCCL. Raises RuntimeError."""
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group(
+        "nccl",
+        store=dist.PrefixStore("nccl", store),
+        rank=order.rank,
+        world_size=order.ranks,
+        timeout=timedelta(seconds=NCCL_TIMEOUT_S),
+        device_id=torch.device("cuda", 0),
+    )
+    dist.all_reduce(torch.ones(_NUMBERS, device="cuda"))
+    torch.cuda.synchronize()
+    dist.destroy_process_group()
+
+
+def _last_line(error: Exception) -> str:
+    """Return the last line of an error's text, where NCCL puts the cause."""
+    lines = str(error).strip().splitlines()
+    return lines[-1].rstrip(".") if lines else type(error).__name__
