@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import platform
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from engine.contract.devices import CPU, Gpu, Snapshot
 from engine.contract.events import RunDevice
 from engine.gpus.cpu import cpu_name
 
+_PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 PACKAGES = ("footplate", "torch", "torchvision")
 
 
@@ -28,10 +33,30 @@ def describe(snapshot: Snapshot | None) -> dict[str, str]:
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may use, which may be fewer than the host has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return the number of cores that this process may use: by its affinity, and by the quotas of its control groups."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([cores, *map(math.ceil, _quotas())]))
+
+
+def _quotas() -> Iterator[float]:
+    """Yield the CPU quotas, in cores, of this process's control groups: "Control Group v2", cpu.max, and v1's cpu.cfs_*."""
+    try:
+        groups = [line.split(":", 2) for line in (_PROC / "self/cgroup").read_text().splitlines()]
+    except OSError:
+        return
+    for _, controllers, group in groups:
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = _CGROUPS / "cpu" if controllers else _CGROUPS
+        # In a container, the host's name of a group may be missing below the mounted root.
+        for folder in {root, *(root / parent for parent in (Path(group.strip("/")), *Path(group.strip("/")).parents))}:
+            with contextlib.suppress(OSError, ValueError):
+                if controllers:
+                    quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+                else:
+                    quota, period = (folder / "cpu.max").read_text().split()
+                if int(quota) > 0:
+                    yield int(quota) / int(period)
 
 
 def _title(gpu: Gpu) -> str:
