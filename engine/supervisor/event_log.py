@@ -15,7 +15,7 @@ from pathlib import Path
 
 from engine.contract.events import DROPPABLE, ENCODE, AnyEvent, EventsLost, RunFinished, Warned
 from engine.system import paths
-from engine.system.files import MAX_LINE_BYTES, complete_lines
+from engine.system.files import MAX_DAMAGED_BYTES, complete_lines
 
 MEMORY_LIMIT_BYTES = 32 << 20
 """Unwritten bytes beyond which step metrics and device samples are dropped before they get a number."""
@@ -240,7 +240,7 @@ class EventLog:
                         self._index_line(number, offset)
                     offset += len(line)
                     count += 1
-                if stream.seek(0, os.SEEK_END) > offset + MAX_LINE_BYTES:
+                if stream.seek(0, os.SEEK_END) > offset + MAX_DAMAGED_BYTES:
                     raise DamagedLog(f"{self._path} has no valid line after byte {offset:,}; move it away")
                 os.ftruncate(fd, offset)
             self._written = self.recent_offset = offset

@@ -21,6 +21,8 @@ MAX_RESULT_BYTES = 1 << 30
 """Limit of what models and trials have computed."""
 MAX_LINE_BYTES = 1 << 20
 """Limit of a line of a log."""
+MAX_DAMAGED_BYTES = 1 << 24
+"""Limit of a damaged line of a log, which is skipped."""
 
 
 def open_file(path: Path | str) -> BufferedReader:
@@ -45,9 +47,16 @@ def read_end(path: Path | str, at_most: int) -> bytes:
 
 
 def complete_lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield lines with their ends, up to a torn last line or one longer than `MAX_LINE_BYTES`."""
-    while (line := stream.readline(MAX_LINE_BYTES)).endswith(b"\n"):
-        yield line
+    """Yield lines with their ends, up to a torn last line or one longer than `MAX_DAMAGED_BYTES`.
+
+    A line longer than `MAX_LINE_BYTES`, which only damage can make, is yielded in parts.
+    """
+    parts: list[bytes] = []
+    while (part := stream.readline(MAX_LINE_BYTES)) and len(parts) * MAX_LINE_BYTES < MAX_DAMAGED_BYTES:
+        parts.append(part)
+        if part.endswith(b"\n"):
+            yield from parts
+            parts.clear()
 
 
 def _open_descriptor(path: str, _flags: int) -> int:

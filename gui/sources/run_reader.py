@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import IO
 
 from engine.contract.events import EVENT, AnyEvent
-from engine.contract.protocol import MAX_FRAME_BYTES
 from engine.runs.connection import RunConnection
 from engine.runs.folder import ENDED, RunFolder, State
 from engine.runs.interruptions import why_interrupted
 from engine.runs.slurm import supervised_elsewhere
 from engine.runs.slurm_job import FILE, SlurmJob, read_slurm
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.files import open_file
+from engine.system.files import MAX_DAMAGED_BYTES, open_file
 from gui.sources.run_queue import run_name
 
 _CHUNK_BYTES = 1 << 16
@@ -160,7 +159,7 @@ class LogReader:
         long ends the log.
         """
         try:
-            if len(self._rest) > MAX_FRAME_BYTES:
+            if len(self._rest) > MAX_DAMAGED_BYTES:
                 return None
             if self._file is None:
                 self._file = open_file(self._path)

@@ -52,8 +52,8 @@ def nulls_at_the_end(lines: Lines) -> None:
 
 
 def over_long(lines: Lines) -> None:
-    """Insert the longest line that is still skipped; a log with a longer one is refused."""
-    lines.insert(middle(lines), b"x" * (MAX_LINE_BYTES - 2) + b"\n")
+    """Insert a line of several parts; a log with a line beyond `MAX_DAMAGED_BYTES` is refused."""
+    lines.insert(middle(lines), b"x" * (5 * MAX_LINE_BYTES // 2) + b"\n")
 
 
 def lost_newline(lines: Lines) -> None:

@@ -20,6 +20,7 @@ from engine.runs.resume import read_resumable
 from engine.runs.searches import trial_of
 from engine.runs.slurm_job import read_slurm
 from engine.supervisor.event_log import DamagedLog, EventLog
+from engine.system import files
 from engine.system.files import MAX_LINE_BYTES, complete_lines, open_file, read_end, read_file
 from gui.sources.checkpoints import checkpoints_of
 from gui.sources.run_intervals import executions
@@ -129,13 +130,24 @@ def test_read_file_and_read_end_keep_limits(tmp_path: Path) -> None:
         read_file(path, 4)
 
 
-def test_complete_lines_end_at_torn_and_at_long_line(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    longest = b"x" * (MAX_LINE_BYTES - 1) + b"\n"
-    for end in (b"torn", b"x" + longest + b"1\n"):
-        path.write_bytes(b"1\n" + longest + end)
-        with open_file(path) as stream:
-            assert list(complete_lines(stream)) == [b"1\n", longest]
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"1\n22\ntorn", [b"1\n", b"22\n"]),
+        (b"1\n" + b"x" * 11 + b"\n2\n", [b"1\n", b"xxxx", b"xxxx", b"xxx\n", b"2\n"]),
+        (b"1\n" + b"x" * 11, [b"1\n"]),
+        (b"1\n" + b"x" * 99 + b"\n2\n", [b"1\n"]),
+    ],
+    ids=["torn", "damaged", "damaged end", "endless"],
+)
+def test_complete_lines_skip_damage_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, expected: list[bytes]
+) -> None:
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 4)
+    monkeypatch.setattr(files, "MAX_DAMAGED_BYTES", 16)
+    (tmp_path / "log").write_bytes(content)
+    with open_file(tmp_path / "log") as stream:
+        assert list(complete_lines(stream)) == expected
 
 
 def test_executions_are_found_in_long_log() -> None:
