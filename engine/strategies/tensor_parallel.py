@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
@@ -59,6 +60,7 @@ class TensorParallel(FullySharded):
                 f"only an activation between them, whose hidden units {ranks} divides, or attention heads. Choose another "
                 "strategy, or a ViT, Swin or ConvNeXt."
             )
+        self._refuse_unequal_gpus(model)
         self._remark_on(pairs, model)
         divide(pairs, self.mesh_of_ranks["tensor"])
         named = {parameter: name for name, parameter in model.named_parameters()}
@@ -67,6 +69,19 @@ class TensorParallel(FullySharded):
         self._packed = {named[parameter] for first in heads for parameter in first.parameters(recurse=False)}
         # These biases are added once and are complete on every rank.
         self._divided -= {named[pair.second.bias] for pair in pairs if pair.second.bias is not None}
+
+    def _refuse_unequal_gpus(self, model: nn.Module) -> None:
+        """Refuse dropout on GPUs of different types, which draw different masks from the same random numbers.
+
+        The layout of a mask depends on the number of multiprocessors (ATen/native/cuda/Dropout.cu).
+        """
+        names = sorted(set(self.collectives.all_gather_objects(gpu_type(self.device))))
+        has_dropout = any(isinstance(module, nn.Dropout) and module.p for module in model.modules())
+        if has_dropout and len(names) > 1:
+            raise StrategyError(
+                f"{self.entry.title} needs GPUs of one type for a model with dropout, and the run has {', '.join(names)}. "
+                "Choose GPUs of one type, a model without dropout, or another strategy."
+            )
 
     def _shard(self, model: nn.Module) -> list[FSDPModule]:
         groups = super()._shard(model)
@@ -106,6 +121,14 @@ class TensorParallel(FullySharded):
         total = super().sum_over_shards(value).to(self.device)
         dist.all_reduce(total, group=self.mesh_of_ranks.get_group("tensor"))
         return total.to(value.device)
+
+
+def gpu_type(device: torch.device) -> str:
+    """Return name and number of multiprocessors of a GPU; "CPU" for the CPU, on which masks are the same everywhere."""
+    if device.type != "cuda":
+        return "CPU"
+    properties = torch.cuda.get_device_properties(device)
+    return f"{properties.name} ({properties.multi_processor_count} multiprocessors)"
 
 
 class ReplicatedTensorParallel(TensorParallel):

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import FileImages, UnreadableImage
+from engine.strategies import tensor_parallel
 from engine.strategies.speed import Rehearsal
 from engine.tasks.classification.task import ClassificationMetric
 from engine.training import autotune
@@ -28,6 +29,7 @@ def prepare(spec: WorkerSpec) -> None:
     """Record this rank's collectives, and give rank 1 another GPU, speed, disk and arithmetic than rank 0."""
     for name in _COLLECTIVES:
         setattr(dist, name, partial(_record, _file(Path(spec.run_folder), spec.rank), getattr(dist, name)))
+    tensor_parallel.gpu_type = lambda _: f"GPU type {spec.rank}"
     autotune.TRIAL_FRACTION = 100.0  # try everything, however short the run is
     autotune.device_without_bf16 = lambda _: "Tesla T4" if spec.rank else ""
     if spec.rank == 0:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.contract.events import Chosen, Validation
+from engine.contract.events import Chosen, Failed, Validation
 from engine.contract.job import Job
 from tests.support import unequal_machines
 from tests.support.worker_group import WorkerGroup
@@ -49,3 +49,10 @@ def test_best_epoch_and_early_stopping_follow_rank_0(job: Make, start: Start) ->
     ).completed()
     values = [event.measures["top1"] for event in group.of(Validation, 0)]
     assert group.done.best_epoch == 1 + max(range(len(values)), key=values.__getitem__)
+
+
+def test_tensor_parallel_refuses_dropout_on_unequal_gpus(job: Make, start: Start) -> None:
+    fields = {"model": "mobilenet_v3_small", "image_size": 32, "batch_size": 36}
+    group = start(job(cpus=2, strategy="tp", **fields), prepare="tests.support.unequal_machines:prepare")
+    assert group.finish() == [1, 1]
+    assert all("GPU type 0, GPU type 1" in failed.cause for failed in group.of(Failed))
