@@ -3,6 +3,7 @@
 Both directions use frames of `protocol` over the node's standard input and output, with a `KeepAlive` when there is nothing
 else to send. The supervisor begins with a `NodeOrder`, and the node answers with `NodeFacts`. If these are valid, the
 supervisor copies the files that are missing there and sends `Rendezvous`. The first node answers with `Listening`, whose port the others need.
+A node whose devices are in use on its machine sends `Waiting` before.
 Then the node forwards the messages of its workers and their exits. Files have a connection of their own
 (`engine.machines.transfer`).
 
@@ -19,6 +20,7 @@ from typing import Literal
 import msgspec
 
 from engine.contract.devices import DeviceSample
+from engine.contract.events import Waiting
 from engine.contract.protocol import Command, Message
 from engine.contract.worker import WorkerSpec
 from engine.system.files import open_file
@@ -245,6 +247,7 @@ FromNode = (
     | RunLiveness
     | KeepAlive
     | ShellStarted
+    | Waiting
 )
 
 TO_NODE = msgspec.json.Decoder(ToNode)

@@ -18,6 +18,7 @@ import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import psutil
@@ -45,11 +46,17 @@ from engine.machines.files import NodeFiles, make_scratch
 from engine.machines.link import SupervisorLink
 from engine.machines.worker_server import WorkerServer
 from engine.runs.consent import agree
+from engine.runs.folder import RunFolder
+from engine.runs.queue.slot import QueueSlot
+from engine.runs.queue.tickets import CannotQueue
 from engine.supervisor.environment import usable_cores
 from engine.system import linux, paths
 from engine.system.children import run_child
 from engine.system.format import exit_words
 
+QUEUE_POLL_S = 0.5
+QUEUE_TIMEOUT_S = 600.0
+"""Seconds for which a run waits for devices that other runs use on this machine."""
 _LOG_BYTES = 1 << 18
 """Bytes of a worker's log that the supervisor gets; two such files fit into a frame."""
 
@@ -186,9 +193,37 @@ class _Node:
             infiniband=addresses.has_infiniband(),
             time=time.time(),
             free_bytes=shutil.disk_usage(self._files.folder).free,
-            problem=problem or _missing_gpus(order) or fetch_weights(job),
+            problem=problem or _missing_gpus(order) or fetch_weights(job) or self._reserve_devices(order),
         )
         self._link.send(facts)
+
+    def _reserve_devices(self, order: NodeOrder) -> str:
+        """Wait for the devices in this machine's queue, and return why the run can't have them.
+
+        The supervisor's machine and SLURM, which see the run's own folder, have reserved them already. The wait is
+        limited, because two runs may have devices that the other one waits for.
+        """
+        assert self._files is not None
+        if order.run_folder:
+            return ""
+        spec = order.specs[0]
+        job = spec.job.with_fields(devices=spec.local_devices, wait_for_others=False)
+        slot = QueueSlot(RunFolder(str(self._files.folder)), job, order.run_id)
+        deadline = time.monotonic() + QUEUE_TIMEOUT_S
+        behind: tuple[str, ...] = ()
+        try:
+            while time.monotonic() < deadline:
+                if waiting := slot.poll():
+                    behind = waiting.behind
+                    self._link.send(waiting)
+                if slot.has_devices:
+                    threading.Thread(target=_keep, args=(slot,), name="slot", daemon=True).start()
+                    return ""
+                time.sleep(QUEUE_POLL_S)
+        except CannotQueue as error:
+            return str(error)
+        slot.close()
+        return f"Its devices have been used by {', '.join(behind)} for {QUEUE_TIMEOUT_S / 60:.0f} minutes."
 
     def _receive(self) -> None:
         try:
@@ -218,6 +253,13 @@ class _Node:
         self._is_cancelled = True
         if self._agent is not None:
             self._agent.kill()
+
+
+def _keep(slot: QueueSlot) -> NoReturn:
+    """Keep the devices until this process ends, also if the queue's folder is cleared."""
+    while True:
+        slot.poll()
+        time.sleep(QUEUE_POLL_S)
 
 
 def _missing_gpus(order: NodeOrder) -> str:

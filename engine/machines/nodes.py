@@ -19,7 +19,7 @@ import msgspec
 
 from engine.checks.node_checks import differences, inputs_of, versions
 from engine.contract.devices import DeviceSample, host_of
-from engine.contract.events import AnyEvent, CheckpointSaved, Failed, LogLine, Predicted, Warned
+from engine.contract.events import AnyEvent, CheckpointSaved, Failed, LogLine, PhaseChanged, Predicted, Waiting, Warned
 from engine.contract.hosts import SLURM, Host, host
 from engine.contract.job import Job
 from engine.contract.nodes import (
@@ -150,6 +150,7 @@ class Nodes:
         self._job_without = job_without
         self._group: Group | None = None
         self._stage = _Stage.COMPARING
+        self._has_waited = False
         self._inputs = _in_thread(lambda: inputs_of(self._job))
         self._remaining_copies = 0
         self._give_up_at = time.monotonic() + RETURN_S
@@ -245,6 +246,8 @@ class Nodes:
             found += differences(each, node.title, inputs, footplate, "this machine")
             other_packages = msgspec.structs.replace(facts[0], versions=packages)
             found += differences(msgspec.structs.replace(each, problem=""), node.title, {}, other_packages, first.title)
+        if self._has_waited:
+            self._on_event(PhaseChanged(phase="starting"))
         self._stage = _Stage.COPYING
         if found:
             self._fail(Failed(cause=" ".join(map(str, found))))
@@ -315,6 +318,9 @@ class Nodes:
 
     def _on_message(self, node: Node, message: FromNode) -> None:
         match message:
+            case Waiting():
+                self._has_waited = True
+                self._on_event(message)
             case NodeFacts():
                 node.facts = message
                 if not node.shares_folder:

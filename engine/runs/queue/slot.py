@@ -36,17 +36,17 @@ class QueueSlot:
 
     Call `poll` about twice a second, also after `has_devices`: the queue's folder is cleared when the user logs out,
     and the hold is then recreated. A run that starts at once has its devices at the first call. `warning` tells the
-    user about a start without the usual guarantees.
+    user about a start without the usual guarantees. `run_id` is that of the run if `run` is a folder of another name.
 
     The lock belongs to this process: a forked child has to close all files of its parent.
     """
 
-    def __init__(self, run: RunFolder, job: Job) -> None:
+    def __init__(self, run: RunFolder, job: Job, run_id: str = "") -> None:
         self.has_devices = False
         self.warning = ""
         trial = trial_of(run)
         self._ticket = Ticket(
-            run_id=run.run_id,
+            run_id=run_id or run.run_id,
             folder=str(run.path.absolute()),
             pid=os.getpid(),
             start_time=process_start(os.getpid()),

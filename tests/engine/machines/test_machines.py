@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import time
 from itertools import pairwise
@@ -13,7 +14,7 @@ import torch
 from engine.contract.events import LogLine, Planned, Restarting, StepMetrics, Validation, Warned
 from engine.runs.folder import RunFolder
 from engine.training.checkpointing.checkpoint_files import read_checkpoint
-from tests.engine.machines.conftest import Bed, assert_same_training, events_of
+from tests.engine.machines.conftest import QUICK, Bed, assert_same_training, events_of
 from tests.support.machines import until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -87,6 +88,18 @@ def test_run_restarts_after_killed_node_or_worker(bed: Bed) -> None:
         _assert_resumes(run)
     bed.stop(run)
     assert bed.left() == []
+
+
+def test_devices_of_a_machine_belong_to_one_run(bed: Bed) -> None:
+    run = bed.begin("node1:cpu,node1:cpu", "--strategy", "ddp")
+    line = f"footplate train {bed.images} {shlex.join(QUICK)} --devices cpu --epochs 1"
+    with bed.start_on("node1", line) as local:
+        assert local.stdout is not None
+        until(lambda: run.run_id in local.stdout.readline(), 60, "it does not wait for the other run")
+        assert run.state() == "running"
+        bed.stop(run)
+        assert local.wait(120) == 0
+    shutil.rmtree(bed.home_of("node1") / "runs")
 
 
 def test_short_network_failure_is_tolerated(bed: Bed) -> None:
