@@ -149,8 +149,10 @@ def _flags(first: Candidate) -> str:
 
 def _summary(answer: Advice) -> str:
     tried = f"{len(answer.table)} of {counted(answer.considered, 'candidate')} tried"
+    equal = len(answer.equally_fast)
+    certain = f"the first place is certain at {100 * answer.confidence:.0f} % confidence"
     ended = {
-        "settled": f"the first place is certain at {100 * answer.confidence:.0f} % confidence",
+        "settled": f"the first {equal} are about equally fast" if equal > 1 else certain,
         "time": "the time ran out before the order was certain",
         "stopped": "stopped before the order was certain",
     }[answer.ended_by]

@@ -194,6 +194,14 @@ class Advice(msgspec.Struct, tag="advice", tag_field="type", frozen=True, forbid
     is_cached: bool = False
     machines: tuple[MachinesPrediction, ...] = ()
 
+    @property
+    def equally_fast(self) -> tuple[Candidate, ...]:
+        """The fastest candidate, and those whose interval overlaps its interval."""
+        lowest = self.table[0].low if self.table else None
+        if lowest is None:
+            return self.table[:1]
+        return tuple(row for row in self.table if row.high is not None and row.high >= lowest)
+
 
 ADVISING = msgspec.json.Decoder(AdviceProgress | Refused | Done[Advice])
 

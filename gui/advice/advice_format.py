@@ -152,7 +152,10 @@ def progress(message: AdviceProgress) -> str:
 
 def how(of: Advice) -> Iterator[str]:
     """Yield sentences about the measurement."""
-    if of.fits:
+    equal = len(of.equally_fast)
+    if of.fits and of.ended_by == "settled" and equal > 1:
+        yield tr("The first {equal} are about equally fast.").format(equal=equal)
+    elif of.fits:
         yield ENDED[of.ended_by].format(confidence=100 * of.confidence)
     versions = ", ".join(f"{name} {version}" for name, version in of.versions.items())
     on = f" on {listed(of.hardware)}" if of.hardware else ""

@@ -11,6 +11,7 @@ from engine.contract.advice import Advice, AdviceProgress, Candidate, JobTime, L
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from engine.system import paths
+from gui.advice.advice_format import how
 from gui.advice.page import AdvicePage
 from gui.advice.table import COLUMNS, ENERGY, SPEED
 from gui.finders.page import EMPTY, FAULT, FOUND
@@ -52,6 +53,14 @@ TABLE = (
     a_candidate("single", 500.0, changes={"devices": ("cpu",)}, is_requested=True, joules_per_thousand_images=640.0),
     a_candidate("fsdp", None, why="It ran out of memory."),
 )
+
+
+@pytest.mark.parametrize(("high", "equal"), [(789.0, 1), (790.0, 2)])
+def test_overlapping_intervals_are_equally_fast(high: float, equal: int) -> None:
+    rival = a_candidate("single", 500.0, high=high)
+    answer = an_answer(table=(TABLE[0], rival, TABLE[2]))
+    assert len(answer.equally_fast) == equal
+    assert ("equally fast" in " ".join(how(answer))) == (equal > 1)
 
 
 def an_answer(**fields: object) -> Advice:

@@ -37,6 +37,14 @@ def test_answer_without_time_gives_remedy(state: AdviceState) -> None:
     assert answer(state).sentence == "It was stopped before anything was measured."
 
 
+def test_fastest_candidate_does_not_count_as_slower(state: AdviceState) -> None:
+    first, second = state.queued[:2]
+    state.tried = [first, second]
+    first.state, first.why, first.steps, second.steps = "slower", "A step takes longer.", [0.1] * 3, [0.2] * 3
+    row = answer(state).table[0]
+    assert (row.name, row.state, row.why) == (first.setup.name, "measured", "")
+
+
 def test_footprint_timeout_is_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def too_slow(*_args: object, **_options: object) -> None:
         raise TimeoutError
