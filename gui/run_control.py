@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from PySide6.QtCore import QObject, Qt
+from PySide6.QtWidgets import QMessageBox
 
 from engine.contract.job import FIELDS, Job
 from engine.contract.problems import Problem
@@ -33,6 +34,9 @@ class RunControl(QObject):
         self._panel, self._status = context.job_panel, context.status
         self._launcher, self._session = workspace.launcher, workspace.session
         self._runs: tuple[RunSummary, ...] = ()
+        self._jobs: dict[str, Job] = {}
+        """Jobs that were started in this window, by run id."""
+        self._starting_job: Job | None = None
         self._status.other_wanted.connect(lambda run: context.show_run(RunFolder(run.folder)))
         context.actions.pause.on_trigger(self._pause_or_resume)
         context.actions.stop.on_trigger(self._session.stop)
@@ -89,8 +93,33 @@ class RunControl(QObject):
             self._workspace.open_run(run)
 
     def _train(self, job: Job) -> None:
+        """Start a run of `job`, after a question if an active run was started with the same one."""
+        if any(_is_same(job, self._jobs.get(run_id)) for run_id in self._active_runs()):
+            box = QMessageBox(
+                QMessageBox.Icon.Question,
+                tr("Same job again"),
+                tr("A run of the same job is already active. Train it once more?"),
+                QMessageBox.StandardButton.Cancel,
+                self._context.window,
+            )
+            box.addButton(tr("Train again"), QMessageBox.ButtonRole.AcceptRole)
+            box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+            box.setModal(False)
+            box.accepted.connect(lambda: self._start(job))
+            box.rejected.connect(lambda: self._panel.on_start_failed([]))
+            box.show()
+        else:
+            self._start(job)
+
+    def _active_runs(self) -> set[str]:
+        """Return the ids of the runs that train or wait."""
+        ids = {run.run_id for run in self._runs if run.state not in ENDED}
+        return ids | {self._run_id} if self._session.active else ids
+
+    def _start(self, job: Job) -> None:
         launcher = self._free_launcher()
         if launcher is not None:
+            self._starting_job = job
             launcher.start(job)
 
     def _resume(self, run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> None:
@@ -107,12 +136,16 @@ class RunControl(QObject):
         return self._launcher
 
     def _on_started(self, run: RunFolder) -> None:
+        job, self._starting_job = self._starting_job, None
+        if job is not None:
+            self._jobs[run.run_id] = job
         self._panel.on_started()
         self._context.show_run(run)
         self._workspace.runs.refresh()
         self._session.mark_starting()
 
     def _on_start_failed(self, problems: list[Problem]) -> None:
+        self._starting_job = None
         if not self._panel.on_start_failed(problems):
             self._context.show_message(" ".join(map(str, problems)))
         self.show_status()
@@ -157,3 +190,8 @@ class RunControl(QObject):
             self._panel.set_field(field, value)
             self._context.show_form()
             self._context.show_message(f"{FIELDS[field].label} is set to {value} for the next run.", "info")
+
+
+def _is_same(job: Job, other: Job | None) -> bool:
+    """Return True if the jobs train the same, whether or not they wait for their devices."""
+    return other is not None and job.with_fields(start=other.faults.start) == other

@@ -154,10 +154,16 @@ class JobForm(JobSignals):
         return self.rows[name].value()
 
     def focus_field(self, name: str) -> None:
-        """Move the keyboard to a field and scroll it into view."""
-        control = self.rows[name].editor.control
+        """Move the keyboard to a field and scroll it into view; open its section if it is in one."""
+        row = self.rows[name]
+        control = row.editor.control
+        for section in self.sections:
+            if row in section.rows and not section.button.isChecked():
+                section.set_open(True)
+                # The section gets its height with the next layout.
+                QTimer.singleShot(0, self, partial(self._area.ensureWidgetVisible, row))
         control.setFocus(Qt.FocusReason.OtherFocusReason)
-        self._area.ensureWidgetVisible(self.rows[name])
+        self._area.ensureWidgetVisible(row)
         if isinstance(control, QAbstractSpinBox):
             control.selectAll()
 
@@ -471,7 +477,9 @@ class JobForm(JobSignals):
         if self._is_current:
             at_once = self.field_value("start") == "at_once"
             text = queue_message(self.environment.queued, self.devices, self.device_names(), at_once)
-            self.submit_bar.show_queue(text, can_start_at_once=bool(text) and not at_once)
+            is_queued = bool(text) and not at_once
+            self.submit_bar.show_queue(text, can_start_at_once=is_queued)
+            self.submit_bar.show_action(tr("Add to queue") if is_queued and self.prefill is None else self.action)
 
     def _show_readiness(self) -> None:
         reason, placed = (
@@ -481,7 +489,6 @@ class JobForm(JobSignals):
         shown = [problem for problem in self.problems if problem.field not in placed]
         if not shown and errors(self.problems):
             shown.append(Problem("", reason, "", "error"))
-        self.submit_bar.show_action(self.action)
         self.submit_bar.show_ready(reason, tuple(shown))
 
     def _disabled_reason(self) -> str:

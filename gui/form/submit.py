@@ -30,6 +30,7 @@ from gui.widgets.layouts import hbox, vbox
 
 _TIPS = {
     tr("Train"): tr("Starts the training"),
+    tr("Add to queue"): tr("Starts the training when its devices are free"),
     tr("Resume"): tr("Resumes the run with these changes"),
     tr("Train further"): tr("Trains the run for more epochs"),
 }

@@ -36,6 +36,7 @@ def test_run_can_start_despite_queued_runs(filled: JobForm, qtbot: QtBot) -> Non
     form.set_queued_runs({"cpu": ("night shift",)})
     assert form.submit_bar.queue.text() == queue_message({"cpu": ("night shift",)}, ("cpu",), {}, False)
     assert form.submit_bar.queue.isVisible()
+    assert form.train.text() == "Add to queue"
     with qtbot.waitSignal(form.train_requested) as asked:
         qtbot.mouseClick(form.submit_bar.at_once, Qt.MouseButton.LeftButton)
     assert asked.args[0].faults.start == "at_once"
@@ -44,6 +45,7 @@ def test_run_can_start_despite_queued_runs(filled: JobForm, qtbot: QtBot) -> Non
     shared = queue_message({"cpu": ("night shift",)}, ("cpu",), {}, True)
     qtbot.waitUntil(lambda: form.submit_bar.queue.text() == shared)
     assert not form.submit_bar.at_once.isVisible()
+    assert form.train.text() == "Train"
     form.set_queued_runs({})
     assert not form.submit_bar.queue.isVisible()
 
