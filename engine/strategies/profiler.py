@@ -16,6 +16,8 @@ RECORD_S = 2.0
 """Minimum seconds between recorded steps."""
 RECORD_SHARE = 0.02
 """Minimum time between recorded steps as a fraction of the run's time, so that a long run records fewer."""
+RECORD_COST = 0.01
+"""Fraction of the time that recording may cost, which decides if a recorded step is expensive."""
 
 
 class StepProfiler:
@@ -33,6 +35,8 @@ class StepProfiler:
         self.watch = stopwatch(device)
         self.mark = self.watch.mark
         self.recording = False
+        self.cost_s = 0.0
+        """Seconds that the last recorded step took longer for being recorded."""
         self._started = time.monotonic()
         self._recorded_at = -math.inf
 
@@ -40,7 +44,8 @@ class StepProfiler:
     def is_due(self) -> bool:
         """True if it is time to record a step."""
         now = time.monotonic()
-        return self.records and now - self._recorded_at >= max(RECORD_S, RECORD_SHARE * (now - self._started))
+        interval_s = max(RECORD_S, RECORD_SHARE * (now - self._started), self.cost_s / RECORD_COST)
+        return self.records and now - self._recorded_at >= interval_s
 
     def begin(self, *, record: bool) -> None:
         """Start a step, which either all ranks record or none."""

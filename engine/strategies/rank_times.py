@@ -174,9 +174,11 @@ class RankProfiler(StepProfiler):
         if not self.recording:
             yield
             return
+        started = time.perf_counter()
         self.timer.start()
         yield
         self._spent = self.timer.stop()
+        self.cost_s = time.perf_counter() - started - self._spent.seconds
 
     def _recorded(self, step: int, collectives: Collectives) -> RanksTimed | None:
         everyone = collectives.gather_objects(self._spent)

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from engine.contract.events import RanksTimed, RankTimes
 from engine.contract.job import Job
-from engine.strategies.rank_times import Spent, blocked_times, length_outside, ranks_timed, straggler, union
+from engine.strategies import profiler
+from engine.strategies.collectives import Collectives
+from engine.strategies.rank_times import (
+    RankProfiler,
+    Spent,
+    blocked_times,
+    length_outside,
+    ranks_timed,
+    straggler,
+    union,
+)
 from tests.support.cases import some
 
 PAUSE_S = 0.1
@@ -29,6 +41,21 @@ def build_model(num_classes):
     rows = [Slow(nn.Linear(32, 32), nn.BatchNorm1d(32), nn.ReLU()) for _ in range(2)]
     return nn.Sequential(nn.Flatten(), nn.Linear(768, 32), *rows, nn.Linear(32, num_classes))
 """
+
+
+def test_expensive_recordings_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(profiler, "time", SimpleNamespace(monotonic=lambda: now))
+    rank_profiler = RankProfiler(torch.device("cpu"))
+    monkeypatch.setattr(rank_profiler, "_recorded", lambda *_: None)
+    assert rank_profiler.is_due
+    rank_profiler.cost_s = 0.3
+    rank_profiler.begin(record=True)
+    rank_profiler.end(1, Collectives())
+    due = []
+    for now in range(1, 40):  # noqa: B007 - the profiler's clock
+        due.append(rank_profiler.is_due)
+    assert due.index(True) == 29
 
 
 @pytest.mark.parametrize(
