@@ -20,6 +20,7 @@ from engine.models import timm_models, torchvision_models
 from engine.models.base import TaskError
 from engine.models.fetch import CannotFetch, fetch
 from engine.models.model_surgery import find_first_conv, match_channels
+from engine.system.archives import refuse_packed
 from engine.system.format import listed
 from engine.system.regular_files import UnusableFile, open_regular
 
@@ -140,6 +141,8 @@ def _read(file: Path) -> State:
     if file.suffix == ".safetensors":
         content = _read_safetensors(file)
     else:
+        with open_regular(file) as stream:
+            refuse_packed(stream)
         with torch.serialization.safe_globals([argparse.Namespace]):  # options in files of timm's authors
             content = torch.load(file, map_location="cpu", weights_only=True)
     for key in _STATES:

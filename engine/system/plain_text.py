@@ -72,9 +72,13 @@ class CsvWriter:
 
     def __init__(self, stream: TextIO, *, delimiter: str = ",", line_end: str = "\r\n") -> None:
         self._writer = csv.writer(stream, delimiter=delimiter, lineterminator=line_end)
+        self._quoting_writer = csv.writer(stream, delimiter=delimiter, lineterminator=line_end, quoting=csv.QUOTE_ALL)
 
     def row(self, cells: Iterable[object]) -> None:
-        self._writer.writerow(map(_inert, cells))
+        inert = [_inert(cell) for cell in cells]
+        # Where the decimal separator is a comma, spreadsheets take semicolons for the end of a cell without quotes.
+        has_separators = any(isinstance(cell, str) and (";" in cell or "\t" in cell) for cell in inert)
+        (self._quoting_writer if has_separators else self._writer).writerow(inert)
 
 
 def _inert(cell: object) -> object:

@@ -54,6 +54,13 @@ def test_csv_writer_neutralizes_formulas(beginning: str) -> None:
     assert written(f"{beginning}1+cmd") == [f"'{beginning}1+cmd"]
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_csv_writer_quotes_other_separators(separator: str) -> None:
+    text = io.StringIO(newline="")
+    CsvWriter(text).row(["roses", f"x{separator}=1+cmd"])
+    assert text.getvalue() == f'"roses","x{separator}=1+cmd"\r\n'
+
+
 @pytest.mark.parametrize("number", ["-0.5", "+3", "-1e-05", "-inf", "-7"])
 def test_csv_writer_keeps_numbers(number: str) -> None:
     assert written(number, float(number)) == [number, str(float(number))]

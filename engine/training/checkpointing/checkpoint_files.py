@@ -23,6 +23,7 @@ import torch
 
 from engine.runs.folder import older_checkpoints
 from engine.system import paths
+from engine.system.archives import refuse_packed
 from engine.system.files import open_file
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -104,8 +105,8 @@ def read_checkpoint(path: Path) -> tuple[Any, str]:
     """
     with open_file(path) as stream:
         sha256 = _verify(stream)
-        stream.seek(0)
         try:
+            refuse_packed(stream)
             # The file that was verified, whatever is at the path by now.
             is_mapped = sys.platform == "linux"
             source: Any = f"/proc/self/fd/{stream.fileno()}" if is_mapped else stream

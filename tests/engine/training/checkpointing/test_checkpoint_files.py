@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
 import sys
 import zipfile
@@ -171,3 +172,14 @@ def test_tensors_are_mapped_from_the_file(tmp_path: Path) -> None:
     assert torch.equal(content["model"], torch.arange(1000.0))
     write_checkpoint({"model": torch.zeros(1000)}, path)
     assert torch.equal(content["model"], torch.arange(1000.0))
+
+
+def test_compressed_checkpoint_is_refused(tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", bytes(1 << 20))
+    comment = f"footplate sha256 {hashlib.sha256(packed.getvalue()).hexdigest()}".encode()
+    path = tmp_path / "last.pt"
+    path.write_bytes(packed.getvalue()[:-2] + len(comment).to_bytes(2, "little") + comment)
+    with pytest.raises(DamagedCheckpoint, match="compressed"):
+        read_checkpoint(path)

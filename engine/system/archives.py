@@ -1,0 +1,33 @@
+"""Check of torch's archives before they are unpacked: a few compressed megabytes may become any size in memory."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from typing import IO
+
+_ZIP_START = b"PK\x03\x04"
+
+
+class PackedArchiveError(ValueError):
+    """The members of an archive take more memory than the file has bytes, which torch.save never makes."""
+
+
+def refuse_packed(stream: IO[bytes]) -> None:
+    """Check that the members of a zip archive are stored as they are, and rewind the stream.
+
+    A file that is no zip archive passes. Raises PackedArchiveError, RuntimeError for a damaged one, and OSError.
+    """
+    length = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    if stream.read(len(_ZIP_START)) == _ZIP_START:
+        try:
+            with zipfile.ZipFile(stream) as archive:
+                members = archive.infolist()
+        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+            raise RuntimeError(f"the archive is incomplete ({error})") from None
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+            raise PackedArchiveError("it is compressed, which torch.save never does")
+        if sum(member.file_size for member in members) > length:
+            raise PackedArchiveError("its parts are larger than the file")
+    stream.seek(0)

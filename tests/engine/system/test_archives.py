@@ -1,0 +1,50 @@
+"""Archives that unpack to more than they have bytes."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.models.base import TaskError
+from engine.models.weights import from_file
+from engine.system.archives import PackedArchiveError, refuse_packed
+
+
+def deflated(content: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", content)
+    return packed.getvalue()
+
+
+def enlarged(content: bytes) -> bytes:
+    """Return an archive whose directory announces a stored member of 4 GB."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("archive/data.pkl", content)
+    data = bytearray(packed.getvalue())
+    entry = data.rindex(b"PK\x01\x02")
+    data[entry + 20 : entry + 28] = struct.pack("<II", 0xF0000000, 0xF0000000)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("make", [deflated, enlarged])
+def test_packed_weights_are_refused(tmp_path: Path, make: object) -> None:
+    file = tmp_path / "weights.pt"
+    file.write_bytes(make(bytes(1 << 20)))  # type: ignore[operator]
+    with file.open("rb") as stream, pytest.raises(PackedArchiveError):
+        refuse_packed(stream)
+    with pytest.raises(TaskError, match="can't be read as weights"):
+        from_file(str(file))
+
+
+def test_saved_state_passes() -> None:
+    stream = io.BytesIO()
+    torch.save({"weight": torch.zeros(1000)}, stream)
+    refuse_packed(stream)
+    assert stream.tell() == 0
