@@ -155,20 +155,6 @@ def coco(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
     return root
 
 
-def coco_roboflow(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
-    for split, images in splits.items():
-        folder = root / {"val": "valid"}.get(split, split)
-        for stem, drawn in images.items():
-            draw(folder / f"{stem}.png", drawn)
-        content = coco_json(images)
-        content["categories"] = [
-            {"id": 0, "name": "pets", "supercategory": "none"},
-            *({**each, "supercategory": "pets"} for each in content["categories"]),
-        ]
-        text(folder / "_annotations.coco.json", json.dumps(content))
-    return root
-
-
 def yolo(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
     for split, images in splits.items():
         for stem, drawn in images.items():
@@ -187,16 +173,6 @@ def yolo_coco(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
             draw(root / f"images/{split}2017/{stem}.png", drawn)
             text(root / f"labels/{split}2017/{stem}.txt", yolo_txt(drawn))
     text(root / "classes.txt", "cat\ndog\n")
-    return root
-
-
-def yolo_roboflow(root: Path, splits: Mapping[str, Mapping[str, Drawn]]) -> Path:
-    for split, images in splits.items():
-        folder = root / {"val": "valid"}.get(split, split)
-        for stem, drawn in images.items():
-            draw(folder / f"images/{stem}.png", drawn)
-            text(folder / f"labels/{stem}.txt", yolo_txt(drawn))
-    text(root / "data.yaml", "train: ../train/images\nval: ../valid/images\nnc: 2\nnames: ['cat', 'dog']\n")
     return root
 
 
@@ -233,16 +209,6 @@ def arcgis_kitti(root: Path, images: Mapping[str, Drawn]) -> Path:
     return arcgis_definition(root, "KITTI_rectangles").parent
 
 
-def arcgis_rcnn(root: Path, images: Mapping[str, Drawn]) -> Path:
-    for stem, drawn in images.items():
-        draw(root / f"images/{stem}.tif", drawn)
-        for name in CLASSES:
-            rectangles = [each for each in drawn.rectangles if each.name == name]
-            if rectangles:
-                numbered(root / f"labels/{value_of(name)}/{stem}.tif", drawn._replace(rectangles=tuple(rectangles)))
-    return arcgis_definition(root, "RCNN_Masks").parent
-
-
 def numbered(path: Path, drawn: Drawn) -> Path:
     """Write a mask whose rectangles are numbered from 1."""
     values = np.zeros((drawn.height, drawn.width), np.uint8 if len(drawn.rectangles) < 256 else np.uint16)
@@ -251,13 +217,6 @@ def numbered(path: Path, drawn: Drawn) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(values).save(path)
     return path
-
-
-BY_SPLIT: dict[str, Write] = {
-    write.__name__: write
-    for write in (voc, voc_side_by_side, coco, coco_roboflow, yolo, yolo_coco, yolo_roboflow, yolo_darknet, kitti)
-}
-"""Ways of writing down boxes that tell of splits."""
 
 
 def write_images_with_labels(root: Path, files: Mapping[str, str | None], yaml: str = "") -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from engine.data.formats.registry import recognize
 from engine.data.formats.shared.boxes import BoxSplit
 from engine.data.splits import RecognizedDataset
 from tests.support import boxed
-from tests.support.boxed import BY_SPLIT, NONE, ONE, SPLITS, TWO, Drawn, Write, draw, text
+from tests.support.boxed import NONE, ONE, SPLITS, TWO, Drawn, draw, text
 
 Rows = dict[str, list[tuple[str, tuple[float, ...], bool]]]
 
@@ -47,50 +46,6 @@ def told(recognised: RecognizedDataset) -> str:
     return " ".join(map(str, recognised.problems))
 
 
-@pytest.mark.parametrize("write", BY_SPLIT.values(), ids=BY_SPLIT.keys())
-def test_all_box_formats_give_same_boxes(tmp_path: Path, write: Write) -> None:
-    recognised = found(write(tmp_path, SPLITS))
-    assert (recognised.kind, recognised.classes, recognised.problems) == ("boxes", ("cat", "dog"), ())
-    assert rows(recognised, recognised.train) == drawn_rows(SPLITS["train"])
-    assert rows(recognised, recognised.val) == drawn_rows(SPLITS["val"])
-    assert isinstance(recognised.train, BoxSplit)
-    assert recognised.train.sizes.tolist() == [[60, 80], [80, 60]]
-
-
-@pytest.mark.parametrize("write", [boxed.arcgis_voc, boxed.arcgis_kitti])
-def test_arcgis_classes_follow_definition(tmp_path: Path, write: Write) -> None:
-    images = {f"{number:09d}": TWO if number % 2 else ONE for number in range(8)}
-    recognised = found(write(tmp_path, images))  # type: ignore[arg-type]
-    assert (recognised.classes, recognised.problems) == (("cat", "dog"), ())
-    train, val = rows(recognised, recognised.train), rows(recognised, recognised.val)
-    assert (len(train), len(val)) == (6, 2)
-    assert train | val == drawn_rows(images)
-    assert isinstance(recognised.val, BoxSplit)
-    assert recognised.val.is_drawn
-    assert rows(recognised, found(tmp_path).val) == val
-
-
-def test_coco_crowds_are_kept_to_be_ignored(tmp_path: Path) -> None:
-    root = boxed.coco(tmp_path / "coco", SPLITS)
-    content = boxed.coco_json(SPLITS["train"])
-    content["annotations"][2]["iscrowd"] = 1
-    text(root / "annotations/instances_train2017.json", json.dumps(content))
-    recognised = found(root)
-    assert rows(recognised, recognised.train)["b"] == [("cat", (10.0, 20.0, 30.0, 70.0), True)]
-
-
-@pytest.mark.parametrize(("json_at", "image", "file_name"), boxed.COCO_PLACES)
-def test_single_coco_file_is_divided(tmp_path: Path, json_at: str, image: str, file_name: str) -> None:
-    images = {f"{number}": TWO for number in range(8)}
-    for stem, drawn in images.items():
-        draw(tmp_path / image.format(stem), drawn)
-    text(tmp_path / json_at, json.dumps(boxed.coco_json(images, file_name=file_name)))
-    recognised = found(tmp_path)
-    train, val = rows(recognised, recognised.train), rows(recognised, recognised.val)
-    assert (len(train), len(val)) == (6, 2)
-    assert train | val == drawn_rows(images)
-
-
 def test_crowded_image_keeps_largest_boxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.data.formats.shared.boxes.MAX_BOXES", 1)
     recognised = found(boxed.yolo(tmp_path, SPLITS))
@@ -112,7 +67,7 @@ def test_arcgis_classes_beyond_measure_are_not_used(tmp_path: Path) -> None:
 
 
 def test_box_folder_is_no_other_kind(tmp_path: Path) -> None:
-    boxes = boxed.yolo_roboflow(tmp_path / "boxes", SPLITS)
+    boxes = boxed.yolo(tmp_path / "boxes", SPLITS)
     (problem,) = found(boxes, "classes").problems
     assert "holds images with boxes (YOLO text files" in problem.message
     assert "Object detection" in problem.remedy

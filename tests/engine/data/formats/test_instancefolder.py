@@ -16,7 +16,7 @@ from engine.data.formats.registry import recognize
 from engine.data.formats.shared.instances import Instance, InstanceSplit, paint
 from engine.data.splits import RecognizedDataset
 from tests.support import boxed
-from tests.support.boxed import NONE, ONE, SPLITS, TWO, Drawn, draw, numbered, text
+from tests.support.boxed import ONE, SPLITS, TWO, Drawn, draw, numbered, text
 
 
 def found(folder: Path, *formats: str) -> RecognizedDataset:
@@ -54,29 +54,6 @@ def masked(root: Path) -> Path:
             draw(root / f"images/{split}/{stem}.png", drawn)
             numbered(root / f"masks/{split}/{stem}.png", drawn)
     return root
-
-
-def test_coco_outlines_have_classes(tmp_path: Path) -> None:
-    recognised = found(boxed.coco(tmp_path, SPLITS))
-    assert (recognised.kind, recognised.classes, recognised.problems) == ("instances", ("cat", "dog"), ())
-    assert things(recognised, recognised.train) == drawn_things(SPLITS["train"])
-    assert things(recognised, recognised.val) == drawn_things(SPLITS["val"])
-
-
-def test_mask_numbers_separate_objects(tmp_path: Path) -> None:
-    recognised = found(masked(tmp_path))
-    assert (recognised.classes, recognised.problems) == (("object",), ())
-    assert things(recognised, recognised.train) == drawn_things(SPLITS["train"], "object")
-    assert things(recognised, recognised.val) == drawn_things(SPLITS["val"], "object")
-
-
-def test_arcgis_rcnn_masks_have_folder_per_class(tmp_path: Path) -> None:
-    images = {f"{number:09d}": TWO if number % 2 else ONE for number in range(7)} | {"empty": NONE}
-    recognised = found(boxed.arcgis_rcnn(tmp_path, images))
-    assert (recognised.classes, recognised.problems) == (("cat", "dog"), ())
-    train, val = things(recognised, recognised.train), things(recognised, recognised.val)
-    assert (len(train), len(val)) == (6, 2)
-    assert train | val == drawn_things(images)
 
 
 def test_voc_objects_get_class_from_class_masks(tmp_path: Path) -> None:

@@ -55,31 +55,6 @@ def test_mask_splits_are_found_in_all_spellings(tmp_path: Path, image: str, mask
     assert [Path(name).stem for name in val] == ["d", "e"]
 
 
-def test_validation_is_drawn_without_split(tmp_path: Path) -> None:
-    for number in range(8):
-        pair(tmp_path / f"images/{number}.jpg", tmp_path / f"masks/{number}.png")
-    recognised = found(tmp_path)
-    train, val = names(recognised)
-    assert (len(train), len(val)) == (6, 2)
-    assert not set(train) & set(val)
-    assert isinstance(recognised.val, MaskSplit)
-    assert recognised.val.is_drawn
-    assert names(found(tmp_path)) == (train, val)
-
-
-def test_voc_lists_define_splits(tmp_path: Path) -> None:
-    for name in "abcd":
-        pair(tmp_path / f"JPEGImages/{name}.jpg", tmp_path / f"SegmentationClass/{name}.png")
-    Image.new("RGB", (8, 8)).save(tmp_path / "JPEGImages/unlabelled.jpg")
-    lists = tmp_path / "ImageSets/Segmentation"
-    lists.mkdir(parents=True)
-    (lists / "train.txt").write_text("a\nc\n")
-    (lists / "val.txt").write_text("d\n")
-    recognised = found(tmp_path)
-    assert names(recognised) == (["a.jpg", "c.jpg"], ["d.jpg"])
-    assert recognised.problems == ()
-
-
 def test_unpaired_files_are_reported(tmp_path: Path) -> None:
     for number in range(4):
         pair(tmp_path / f"images/{number}.jpg", tmp_path / f"masks/{number}.png")

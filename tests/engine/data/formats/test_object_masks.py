@@ -130,17 +130,6 @@ def test_detect_dsb2018_passes_over_other_folders(tmp_path: Path, place: str) ->
 # ArcGIS
 
 
-@pytest.mark.parametrize("variant", arcgis_writer.VARIANTS)
-def test_read_arcgis_masks_returns_the_truth(tmp_path: Path, variant: str) -> None:
-    arcgis_writer.write(TRUTH, tmp_path, variant)
-    (found,) = detect(arcgis_masks.FORMAT, tmp_path)
-    assert (found.kinds, found.confidence) == (("instances",), Confidence.CERTAIN)
-    assert detect(maskfolder.FORMAT, tmp_path) == []
-    content = read(arcgis_masks.FORMAT, tmp_path, "instances")
-    assert (content.classes, content.problems) == (TRUTH.classes, [])
-    assert things(content, "") == true_things(TRUTH.images)
-
-
 def test_detect_arcgis_masks_doubts_folders_without_definition(tmp_path: Path) -> None:
     arcgis_writer.write(TRUTH, tmp_path, "names")
     (tmp_path / "esri_model_definition.emd").unlink()

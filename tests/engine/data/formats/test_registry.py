@@ -241,21 +241,6 @@ def test_idx_names_are_recognized(tmp_path: Path, zipped: str, style: str, place
     assert (len(found.train.labels), len(found.val.labels)) == (20, 10)
 
 
-def test_idx_without_validation_is_divided(digits: Path) -> None:
-    for path in digits.glob("t10k*"):
-        path.unlink()
-    found = look(digits)
-    assert isinstance(found.val, IdxSplit)
-    assert found.val.is_drawn
-    assert np.bincount(found.val.labels).tolist() == [1] * 10
-
-
-@pytest.mark.parametrize("name", ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte"])
-def test_missing_idx_file_is_named(digits: Path, name: str) -> None:
-    (digits / name).unlink()
-    assert f"Add {name}" in message(look(digits))
-
-
 def test_idx_classes_missing_in_training_are_named(digits: Path) -> None:
     write_idx(digits / "t10k-labels-idx1-ubyte", np.arange(20))
     assert "Class 19 is in the validation split, but has no training images" in message(look(digits))

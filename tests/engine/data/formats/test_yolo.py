@@ -20,7 +20,7 @@ from tests.support.read_formats import boxes_in, content_of, detected, instances
 BOX = "0 0.5 0.5 0.25 0.5"
 
 
-@pytest.mark.parametrize("write", [boxed.yolo, boxed.yolo_coco, boxed.yolo_roboflow, boxed.yolo_darknet])
+@pytest.mark.parametrize("write", [boxed.yolo, boxed.yolo_coco, boxed.yolo_darknet])
 def test_yolo_reads_layouts_of_tools(tmp_path: Path, write: boxed.Write) -> None:
     content = content_of(FORMAT, write(tmp_path, SPLITS))
     assert (content.classes, content.problems) == (("cat", "dog"), [])

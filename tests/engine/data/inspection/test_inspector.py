@@ -322,28 +322,27 @@ def endless(tmp_path: Path) -> Path:
     return tmp_path / "set"
 
 
-@pytest.mark.skipif(os.name == "nt", reason="signals differ there")
-def test_interrupt_ends_inspector_quietly(endless: Path) -> None:
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        pytest.param(
+            lambda process: process.send_signal(signal.SIGINT),
+            130,
+            id="interrupted",
+            marks=pytest.mark.skipif(os.name == "nt", reason="signals differ there"),
+        ),
+        pytest.param(lambda process: process.stdout.close(), 0, id="closed pipe"),
+    ],
+)
+def test_inspector_ends_quietly(endless: Path, end: Callable[[Any], None], code: int) -> None:
     with subprocess.Popen(
         [*COMMAND, str(endless)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=120) == 130
-        assert process.stderr.read() == b""
-
-
-def test_closed_pipe_ends_inspector_quietly(endless: Path) -> None:
-    with subprocess.Popen(
-        [*COMMAND, str(endless)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.readline()
-        process.stdout.close()
-        assert process.wait(timeout=120) == 0
+        end(process)
+        assert process.wait(timeout=120) == code
         assert process.stderr.read() == b""
 
 
