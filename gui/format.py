@@ -73,6 +73,12 @@ def localised(value: float, digits: int = 0) -> str:
     return _localised(f"{value:,.{digits}f}")
 
 
+def speed(images_per_second: float) -> str:
+    """Return a speed such as "1,840 images/s" or "0.31 images/s"."""
+    rate = images_per_second
+    return f"{localised(rate) if rate >= 10 else significant(rate, 2)} images/s"
+
+
 def significant(value: float, digits: int = 6) -> str:
     """Return `value` with that many significant digits, as in "0.0012" or "3e-05"."""
     return _localised(f"{value:.{digits}g}")

@@ -7,10 +7,10 @@ from functools import partial
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QTabBar, QToolButton, QWidget
 
-from gui.actions import PAGES, Action, Actions, bind
+from gui.actions import MONITOR, PAGES, Action, Actions, bind
+from gui.format import counted
 from gui.translation import tr
-from gui.widgets.buttons import styled
-from gui.widgets.labels import muted_label
+from gui.widgets.buttons import styled, tool_button
 from gui.widgets.layouts import hbox
 
 
@@ -33,7 +33,9 @@ class Header(QWidget):
             self._update_tool_tip(number)
         self.tabs.currentChanged.connect(self._on_tab_changed)
         self.tabs.tabBarClicked.connect(self._on_tab_clicked)
-        self.running = muted_label()
+        self.running = tool_button(actions.queue.trigger, style="flat", name=tr("Active runs"), tip=actions.queue.tip)
+        self.running.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.running.hide()
         self.devices, self.job, self.help = map(_flat, (actions.devices_panel, actions.job_panel, actions.help))
         self.setLayout(
             hbox(self.tabs, 1, self.running, self.devices, self.job, self.help, spacing=6, margins=(8, 4, 10, 0))
@@ -43,9 +45,19 @@ class Header(QWidget):
         self._pages[number].trigger()
 
     def show_running(self, running: int, queued: int) -> None:
-        """Show the number of running runs and of those that wait for devices."""
+        """Show the number of running runs and of those that wait for devices, as a button that shows the queue."""
         counts = ((running, "running"), (queued, "queued"))
-        self.running.setText(", ".join(f"{count} {state}" for count, state in counts if count))
+        text = ", ".join(f"{count} {state}" for count, state in counts if count)
+        self.running.setText(text)
+        self.running.setAccessibleName(text or tr("Active runs"))
+        self.running.setVisible(bool(text))
+
+    def show_alerts(self, count: int) -> None:
+        """Show the number of alerts on the tab of the monitor."""
+        title = PAGES[MONITOR]
+        self.tabs.setTabText(MONITOR, f"{title} ({count})" if count else title)
+        alerts = f", {counted(count, 'alert')}" if count else ""
+        self.tabs.setAccessibleTabName(MONITOR, f"{title} page{alerts}")
 
     def _on_page_toggled(self, number: int, selected: bool) -> None:
         if selected:

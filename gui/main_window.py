@@ -42,6 +42,10 @@ _DESKTOP_HEIGHT = 80
 """Pixels of the screen's height for the title bar and the panels of the desktop, which Wayland doesn't report."""
 
 
+_PAGE_KEYS = {TRAIN: "train", MONITOR: "monitor", RUNS: "runs"}
+"""Names of the pages in the settings, which don't depend on the language."""
+
+
 class MainWindow(QMainWindow):
     """Window with the devices panel, the pages and the job panel.
 
@@ -90,6 +94,7 @@ class MainWindow(QMainWindow):
         self._restore()
         last = self.settings.last_job()
         job = last or sample_job()
+        self.job_panel.set_devices(job.parallel.devices)  # until the devices panel is created
         self._initial_devices = job.parallel.devices if self.settings.job_file.is_file() else None
         self._is_first_start = last is None
         if last is None:
@@ -246,6 +251,7 @@ class MainWindow(QMainWindow):
             source.message.connect(self.message.say)
         workspace.notices.pressed.connect(self._show_alerts)
         workspace.alerts.message.connect(self._show_problem)
+        workspace.alerts.changed.connect(self._on_alerts_changed)
         self._show_problem(workspace.alerts.problem)
         workspace.runs.run_chosen.connect(self.show_run)
         workspace.run.welcome.sample_requested.connect(self._train_sample)
@@ -263,6 +269,12 @@ class MainWindow(QMainWindow):
         if self.workspace is not None:
             self.form.set_hosts(self.workspace.history.titles, self.workspace.hosts.errors)
             self.workspace.run.name_devices(self.workspace.history.titles)
+
+    def _on_alerts_changed(self) -> None:
+        if self.workspace is not None:
+            alerts = self.workspace.alerts
+            self.header.show_alerts(len(alerts.unseen))
+            self.form.set_device_warnings(alerts.device_warnings)
 
     def _inspect(self, job: Job | None) -> None:
         if job is not None and not self._is_closing:
@@ -403,7 +415,7 @@ class MainWindow(QMainWindow):
 
 
 def _panel_key(name: str, number: int) -> str:
-    return f"show_{name}_{PAGES[number].lower()}"
+    return f"show_{name}_{_PAGE_KEYS[number]}"
 
 
 def _dropped_paths(event: QDropEvent) -> list[str]:

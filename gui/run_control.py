@@ -37,6 +37,7 @@ class RunControl(QObject):
         self._jobs: dict[str, Job] = {}
         """Jobs that were started in this window, by run id."""
         self._starting_job: Job | None = None
+        self._has_read_runs = False
         self._status.other_wanted.connect(lambda run: context.show_run(RunFolder(run.folder)))
         context.actions.pause.on_trigger(self._pause_or_resume)
         context.actions.stop.on_trigger(self._session.stop)
@@ -57,16 +58,26 @@ class RunControl(QObject):
         workspace.run.changes_requested.connect(self._prefill_changed)
 
     def show_status(self) -> None:
-        """Show the state of the run on screen in the status bar, or whether the job is ready."""
+        """Show the state of the run on screen in the status bar and the title, or whether the job is ready."""
+        self._context.window.setWindowTitle(self._window_title())
         if self._launcher.busy:
             return
         if self._workspace.has_run and (self._session.active or not self._panel.form.checking):
             self._status.show_run(self._session.status, self._title())
+        elif not self._has_read_runs:
+            self._status.show_idle(tr("Starting…"))
         elif self._panel.form.checking:
             self._status.show_idle(tr("Checking · inspecting the dataset folder"))
         else:
             is_ready = self._context.actions.train.ready
             self._status.show_idle(f"Idle · {'ready to train' if is_ready else 'the job is not ready'}")
+
+    def _window_title(self) -> str:
+        """Return the program's name, with the progress and the title of the run on screen while it trains."""
+        status = self._session.status
+        if not status.active or status.fraction is None:
+            return "Footplate"
+        return f"{100 * status.fraction:.0f} % · {self._title()} · Footplate"
 
     @property
     def _run_id(self) -> str:
@@ -77,7 +88,7 @@ class RunControl(QObject):
         return next((run_title(run) for run in self._runs if run.run_id == self._run_id), self._run_id)
 
     def _on_runs_read(self, read: RunsRead) -> None:
-        self._runs = read.runs
+        self._runs, self._has_read_runs = read.runs, True
         self._status.show_others([run for run in read.runs if run.state not in ENDED and run.run_id != self._run_id])
         self.show_status()
         self._status.set_suffix("")
@@ -85,6 +96,8 @@ class RunControl(QObject):
         self._panel.form.set_queued_runs(read.device_queues)
 
     def _on_runs_unreadable(self, reason: str) -> None:
+        self._has_read_runs = True
+        self.show_status()
         self._status.set_suffix(f"the list of runs can't be read: {reason}")
 
     def _show_first_run(self, read: RunsRead) -> None:

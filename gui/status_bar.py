@@ -9,8 +9,8 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent, QMouseEvent
 from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QSizePolicy, QToolButton, QWidget
 
+from gui import format as words
 from gui.actions import RUNS, TRAIN, Actions, bind, with_key
-from gui.format import localised
 from gui.titles import run_title
 from gui.translation import tr
 from gui.widgets.buttons import styled
@@ -51,7 +51,7 @@ class StatusBar(QWidget):
         self.run.clicked.connect(lambda: self.page_wanted.emit(TRAIN))
         self.others = _Link(tr("Other active runs"))
         self.others.clicked.connect(self._show_other)
-        self.status = styled(QLabel(tr("Idle")), name=tr("Run status"))
+        self.status = styled(QLabel(), name=tr("Run status"))
         self.status.setMinimumWidth(120)
         self.status.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.progress = styled(QProgressBar(), name=tr("Progress of the run"))
@@ -80,7 +80,7 @@ class StatusBar(QWidget):
             )
         )
         self.show_others(())
-        self.show_idle(tr("Idle · nothing is running"))
+        self.show_idle(tr("Starting…"))
 
     def show_idle(self, text: str) -> None:
         """Show a text that begins with a state, without a run."""
@@ -106,8 +106,8 @@ class StatusBar(QWidget):
             self.progress.setRange(0, 1000 if fraction is not None else 0)
             self.progress.setValue(round(1000 * (fraction or 0)))
         self.share.setText(f"{100 * fraction:.0f} %" if fraction is not None else "")
-        speed = run.images_per_second
-        self.speed.setText(f"{localised(speed)} images/s" if is_working and speed is not None else "")
+        rate = run.images_per_second
+        self.speed.setText(words.speed(rate) if is_working and rate is not None else "")
         self.left.setText(f"{clock(left_s)} left" if is_working and left_s is not None else "")
         if run.resumable:
             self._actions.pause.set_appearance(tr("Resume"), _RESUME, "resume", "accent")

@@ -12,7 +12,7 @@ import msgspec
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from engine.contract.devices import Gpu, Snapshot, device_key, gpu_title, host_of
-from engine.contract.problems import Severity
+from engine.contract.problems import Problem, Severity
 from gui.alerts.detectors import Event, EventTracker, Finding, find
 from gui.alerts.rules import KINDS, KindId, Rule, RuleStore
 from gui.translation import tr
@@ -21,6 +21,8 @@ CALM_S = 10.0
 """Seconds without a finding after which an alert ends, so that it doesn't flicker."""
 GAP_S = 60.0
 """Gap between snapshots (a suspended laptop, a changed clock) after which conditions count as new."""
+_CONCERN_RUNS: set[KindId] = {"temperature", "memory_temperature", "throttled", "memory", "xid", "memory_errors"}
+"""Kinds of alerts that a job on the device is warned of; a lost GPU is an error of its own."""
 CAPACITY = 200
 """Capacity of the alert history."""
 
@@ -115,6 +117,7 @@ class Alerts(QObject):
         self._trackers: dict[str, EventTracker] = {}
         self._last: dict[str, float] = {}
         self._answered: set[str] = set()
+        self._held: Mapping[str, str] = {}
         self._connection_errors: dict[str, str] = {}
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._evaluate_connections)
@@ -133,6 +136,19 @@ class Alerts(QObject):
     def unseen(self) -> tuple[Alert, ...]:
         """Active alerts that have not been acknowledged."""
         return tuple(alert for alert in self.active_alerts if not alert.acknowledged)
+
+    @property
+    def device_warnings(self) -> dict[str, tuple[Problem, ...]]:
+        """Active alerts that concern the next run on a device, as problems of the job, by device.
+
+        Memory that a run of this window's machine fills counts as free for the next one, which waits for that run.
+        """
+        warnings: dict[str, tuple[Problem, ...]] = {}
+        for alert in self.active_alerts:
+            if alert.kind in _CONCERN_RUNS and not (alert.kind == "memory" and alert.device in self._held):
+                problem = Problem("devices", alert.sentence, KINDS[alert.kind].remedy, "warning")
+                warnings[alert.device] = (*warnings.get(alert.device, ()), problem)
+        return warnings
 
     @property
     def history(self) -> tuple[Alert, ...]:
@@ -175,7 +191,7 @@ class Alerts(QObject):
 
     def consider(self, host: str, snapshot: Snapshot, holding: Mapping[str, str]) -> None:
         """Evaluate a snapshot of `host` ("" for this machine); `holding` names the runs on GPUs, by `device_key`."""
-        now = snapshot.time
+        now, self._held = snapshot.time, holding
         self._connection_errors.pop(host, None)
         self._notice_gap(host, now)
         found: dict[_Key, tuple[_Subject, Finding]] = {}

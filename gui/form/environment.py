@@ -9,6 +9,7 @@ from typing import Any
 from engine.checks.torch_build import TorchBuild
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.devices import CPU, Snapshot, device_key, gpu_title, group_by_host, is_gpu
+from engine.contract.problems import Problem
 from gui.titles import device_title
 from gui.translation import tr
 
@@ -27,6 +28,8 @@ class JobEnvironment:
     """Titles of devices on watched hosts, by the keys that jobs use."""
     host_problems: Mapping[str, str] = field(default_factory=dict)
     """Reasons why hosts can't be reached, by host."""
+    device_warnings: Mapping[str, tuple[Problem, ...]] = field(default_factory=dict)
+    """Active alerts about devices, as problems."""
     machine: Snapshot | None = None
     torch: TorchBuild | None = None
     queued: QueuedRuns = field(default_factory=dict)

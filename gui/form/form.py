@@ -245,6 +245,12 @@ class JobForm(JobSignals):
             environment.host_device_names, environment.host_problems = dict(names), dict(problems)
             self._validate_timer.start()
 
+    def set_device_warnings(self, warnings: Mapping[str, tuple[Problem, ...]]) -> None:
+        """Take the active alerts about devices, as problems by device."""
+        if warnings != self.environment.device_warnings:
+            self.environment.device_warnings = dict(warnings)
+            self._validate_timer.start()
+
     def set_report(self, report: DatasetReport | None) -> None:
         """Take the findings about the dataset folder."""
         if report is None or not self.task_detection.follow(report):

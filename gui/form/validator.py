@@ -74,6 +74,8 @@ class JobValidator:
         problems = job_checks.problems(job, catalogue, machine, report, self._disk, chosen=self._recipes.user_edited)
         problems += gpu_problems(job, machine, torch, os.environ)
         problems += self._unreachable_hosts(job)
+        warnings = environment.device_warnings
+        problems += [problem for device in dict.fromkeys(job.parallel.devices) for problem in warnings.get(device, ())]
         if machine is not None:
             problems += cpu_warnings(job, machine, torch, os.environ, chosen=True)
         if prefill is not None and prefill.run is not None:

@@ -13,7 +13,7 @@ from engine.contract.messages import Progress
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from engine.system.format import duration
-from gui.format import localised
+from gui.format import speed
 from gui.sources.json_lines import JsonLinesProcess
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
@@ -163,7 +163,7 @@ def progress_words(progress: Progress) -> str:
     """Return a line such as "Evaluating, 1,840 images/s, 3:12 min left"."""
     parts = [progress.what]
     if rate := progress.images_per_second:
-        parts.append(f"{localised(rate, 0 if rate >= 10 else 1)} images/s")
+        parts.append(speed(rate))
     if progress.seconds_left is not None:
         parts.append(f"{duration(progress.seconds_left)} left")
     return ", ".join(parts) if len(parts) > 1 else f"{progress.what} …"

@@ -93,3 +93,8 @@ def test_ranks_are_named_by_device_or_worker() -> None:
     assert rank_titles(("cpu",)) == ("CPU",)
     assert rank_titles(("cpu", "cpu")) == ("CPU worker 0", "CPU worker 1")
     assert rank_titles(UUIDS[:2], {UUIDS[0]: "GPU 3"}) == ("GPU 3", f"{UUIDS[1][:12]}…")
+
+
+@pytest.mark.parametrize(("rate", "text"), [(1840.4, "1,840"), (9.96, "10"), (0.312, "0.31")])
+def test_slow_speed_keeps_its_digits(rate: float, text: str) -> None:
+    assert window_format.speed(rate) == f"{text} images/s"

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtWidgets import QMessageBox
+from PySide6.QtWidgets import QApplication, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job
 from engine.runs.folder import create_run
+from gui.actions import MONITOR, PAGES, RUNS
+from gui.main_window import MainWindow
 from gui.sources.launcher import Launcher
+from gui.sources.run_session import RunSession
+from gui.sources.run_status import RunStatus
+from gui.sources.settings import Settings
 from tests.gui.sources.written_runs import job
 from tests.support.widgets import OpenWindow
 
@@ -28,3 +33,36 @@ def test_same_job_starts_again_only_after_a_question(
     (box,) = window.findChildren(QMessageBox)
     box.accept()
     qtbot.waitUntil(lambda: len(started) == 3)
+
+
+def test_header_counts_runs_and_alerts(open_window: OpenWindow) -> None:
+    window = open_window()
+    window.header.show_running(1, 2)
+    window.header.running.click()
+    assert window.acts.page == RUNS
+    window.header.show_alerts(3)
+    assert "3" in window.header.tabs.tabText(MONITOR)
+    window.header.show_alerts(0)
+    assert window.header.tabs.tabText(MONITOR) == PAGES[MONITOR]
+
+
+def test_title_shows_the_progress_of_the_run(open_window: OpenWindow, monkeypatch: pytest.MonkeyPatch) -> None:
+    window = open_window()
+    status = RunStatus(label="Running", text="Running", fraction=0.32)
+    monkeypatch.setattr(RunSession, "status", status)
+    window.workspace.session.changed.emit()
+    assert window.windowTitle().startswith("32 %")
+    monkeypatch.setattr(RunSession, "status", RunStatus())
+    window.workspace.session.changed.emit()
+    assert window.windowTitle() == "Footplate"
+
+
+def test_restored_devices_are_known_from_the_start(styled: QApplication, qtbot: QtBot) -> None:
+    settings = Settings()
+    settings.remember_job(job(strategy="ddp", devices=("cpu", "cpu")))
+    window = MainWindow(settings)
+    qtbot.addWidget(window)
+    window.form.validate()
+    assert window.form.devices == ("cpu", "cpu")
+    assert not [problem for problem in window.form.problems if problem.field == "strategy"]
+    assert "Idle" not in window.status.status.text()

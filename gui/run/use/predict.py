@@ -30,7 +30,7 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import duration
 from engine.system.plain_text import shortened
 from gui.actions import WITHIN, Action, bind
-from gui.format import counted, localised
+from gui.format import counted, localised, speed
 from gui.run.model_choice import CheckpointEditor, DevicesEditor, form_grid
 from gui.run.predictions.image_pane import ImagePane, Zoom
 from gui.sources.background import describe_error, in_background
@@ -266,10 +266,14 @@ class PredictResult(QWidget):
 
     def _show_result(self, predicted: Predicted) -> None:
         self._predicted = predicted
-        rate = f" ({localised(predicted.images_per_second, 1)} images/s)" if predicted.images_per_second else ""
+        rate = predicted.images_per_second
+        # A speed measured in less than a second says little, such as that of two samples.
+        is_measured = rate is not None and predicted.predicted >= rate
         self.heading.setText(
             tr("Predicted for {predicted} in {seconds}{rate}").format(
-                predicted=counted(predicted.predicted, "sample"), seconds=duration(predicted.seconds), rate=rate
+                predicted=counted(predicted.predicted, "sample"),
+                seconds=duration(predicted.seconds),
+                rate=f" ({speed(rate)})" if rate is not None and is_measured else "",
             )
         )
         names = ", ".join(f"{each.path} ({counted(each.count, 'file')})" for each in predicted.files)

@@ -307,3 +307,14 @@ def test_unsaved_rule_applies(qapp: QApplication, tmp_path: Path, qtbot: QtBot) 
         watched.set("temperature", threshold=77.0)
     assert "can't be saved" in message.args[0]
     assert watched.alerts.rules["temperature"].threshold == 77.0
+
+
+@pytest.mark.parametrize(("holding", "warned"), [({}, True), ({UUIDS[0]: "run"}, False)])
+def test_full_gpu_warns_the_next_job_unless_a_run_fills_it(
+    watched: Watched, holding: dict[str, str], warned: bool
+) -> None:
+    watched.feed(
+        gpu(0, memory_used_bytes=99, memory_total_bytes=100, memory_reserved_bytes=0), seconds=90, holding=holding
+    )
+    assert watched.kinds == ["memory"]
+    assert [problem.severity for problem in watched.alerts.device_warnings.get(UUIDS[0], ())] == ["warning"] * warned

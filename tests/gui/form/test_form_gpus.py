@@ -11,6 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Snapshot
 from engine.contract.hosts import Host, put_host
+from engine.contract.problems import Problem
 from gui.form.form import JobForm
 from tests.engine.checks.machines import PASCAL, driver, gpu, held_by, instance, machine
 from tests.support.nvml_stub import NvmlStub, gpu_profile
@@ -112,3 +113,11 @@ def test_remote_devices_must_be_reachable(filled: JobForm, qtbot: QtBot) -> None
     filled.set_hosts({"ws1:GPU-1": "ws1 GPU 0"}, {})
     filled.set_devices(("ws1:GPU-1",))
     qtbot.waitUntil(lambda: filled.devices_label.text() == "ws1 GPU 0")
+
+
+def test_alert_of_a_checked_device_is_a_warning(filled: JobForm, qtbot: QtBot) -> None:
+    hot = Problem("devices", "GPU 0 is hot.", "", "warning")
+    filled.set_device_warnings({"cpu": (hot,), "GPU-other": (hot,)})
+    qtbot.waitUntil(lambda: filled.steps.states["Devices"] == "attention")
+    assert filled.problems.count(hot) == 1
+    assert filled.train.isEnabled()

@@ -208,7 +208,7 @@ def test_second_run_is_queued_until_stopped(open_window: OpenWindow, qtbot: QtBo
     second = press_train(window, qtbot, epochs=400)
     wait_for_status(window, "Waiting", qtbot)
     assert status(window) == "Waiting · next in the queue for the CPU, behind MNIST CNN on sample"
-    qtbot.waitUntil(lambda: window.header.running.text() == "1 running, 1 waiting")
+    qtbot.waitUntil(lambda: window.header.running.text() == "1 running, 1 queued")
     qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
     wait_for_status(window, "Stopped", qtbot)
     assert (second.state(), blocking.state()) == ("stopped", "running")

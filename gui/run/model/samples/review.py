@@ -32,6 +32,8 @@ from gui.widgets.labels import caption, field_label
 from gui.widgets.layouts import hbox, vbox
 
 ALL, LABELS, DUPLICATES = "all", "labels", "duplicates"
+_WEAK = 0.1
+"""Fraction of labels expected to be wrong above which they are rather mistakes of the model."""
 
 
 class Suspects(NamedTuple):
@@ -68,7 +70,7 @@ class ReviewBar(QWidget):
             self,
             "review",
             tr("Find wrong labels …"),
-            tr("Looks for probably wrong labels and duplicate images"),
+            tr("Looks for labels worth checking and for duplicate images"),
         )
         self.shown = ChoiceEditor([(ALL, "all samples", "")])
         self.shown.control.setAccessibleName(tr("Samples to show"))
@@ -137,7 +139,9 @@ class ReviewBar(QWidget):
         review = self.review
         choices = [(ALL, "all samples", "")]
         if review is not None:
-            choices.append((LABELS, f"probably wrong labels ({localised(len(review.label_issues))})", ""))
+            choices.append(
+                (LABELS, tr("labels worth checking ({count})").format(count=localised(len(review.label_issues))), "")
+            )
             choices.append((DUPLICATES, f"duplicate images ({localised(len(review.duplicates))})", ""))
             self.origin.setText(" ".join((review.origin, *review.missing)))
         self.origin.setVisible(review is not None)
@@ -157,9 +161,12 @@ class ReviewBar(QWidget):
                 first = f"{issue.given} → {issue.suggested or 'none'}" if issue.given else f"no {issue.suggested}"
                 probable = f"{100 * issue.probability:.0f} % → {100 * issue.suggested_probability:.0f} %"
                 captions[row] = first, probable
-        expected = f"about {localised(review.expected_errors)} wrong labels expected in total"
-        wrong = "1 label is" if len(captions) == 1 else f"{localised(len(captions))} labels are"
-        return Suspects(tuple(captions), captions, f"{wrong} probably wrong; {expected}")
+        text = tr("{labels} worth checking").format(labels=counted(len(captions), "label"))
+        if review.expected_errors > _WEAK * review.samples:
+            text += tr("; the model is too weak to tell wrong labels from its own mistakes")
+        else:
+            text += tr("; about {count} wrong in total").format(count=localised(review.expected_errors))
+        return Suspects(tuple(captions), captions, text)
 
     def _duplicates(self, review: Review) -> Suspects:
         """Return duplicates next to each other; only the local one if the other is in another evaluation."""

@@ -131,7 +131,7 @@ def test_review_shows_wrong_labels_and_duplicates(view: ModelView, page: Samples
     qtbot.waitUntil(lambda: page.wall.shown.rows == [5])
     index = page.wall.shown.index(0)
     assert page.wall.shown.data(index) == "1.png: birch → cedar, 10 % → 80 %"
-    assert page.summary.text().startswith("1 label is probably wrong")
+    assert page.summary.text().startswith("1 label worth checking")
     qtbot.keyClick(page.wall, Qt.Key.Key_Space)
     assert page.wall.shown.rows == [5]
     page.review.shown.set_value("duplicates")
