@@ -21,6 +21,7 @@ READERS = {
     "engine/supervisor/event_log.py": "reads its own descriptor",
     "engine/supervisor/execution.py": "locks the run's folder",
     "engine/advisor/memory.py": "/proc and /sys",
+    "engine/supervisor/environment.py": "/proc and /sys",
     "engine/system/loopback.py": "/proc",
     "engine/gpus/nvml/driver_files.py": "/proc and /sys",
     "engine/training/checkpointing/checkpoint_files.py": "flushes folders",

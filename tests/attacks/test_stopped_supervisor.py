@@ -126,7 +126,7 @@ def test_failed_connection_leaves_no_socket(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         pid = os.getpid()
-        endpoint = f"tcp:{listener.getsockname()[1]}:{'x' * (64 << 20)}"
+        endpoint = f"tcp:{listener.getsockname()[1]}:{'x' * (8 << 20)}"
         run.write_supervisor(SupervisorFile(pid=pid, start_time=process_start(pid), endpoint=endpoint))
         before = os.listdir("/proc/self/fd")
         with pytest.raises(NotRunning, match="does not listen: timed out") as refused:
