@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from engine.checks.disk import Disk, RealDisk
@@ -203,90 +203,69 @@ def _named_model(job: Job, model: ModelEntry | None, catalogue: Catalogue, disk:
     return []
 
 
-def _model(job: Job, model: ModelEntry, disk: Disk) -> list[Problem]:
-    found = []
+def _model(job: Job, model: ModelEntry, disk: Disk) -> Iterator[Problem]:
     task = load_catalogue().task(job.task)
     if model.task != ((task.models or task.id) if task is not None else job.task):
         instead = f"Choose a model for this task, such as {task.model}." if task is not None else "Choose another."
-        found.append(Problem("model", f"{model.title} is not a model for this task.", instead))
+        yield Problem("model", f"{model.title} is not a model for this task.", instead)
     if job.data.image_size is not None and job.data.image_size < model.min_image_size:
-        found.append(
-            Problem(
-                "image_size",
-                f"{model.title} needs images of at least {model.min_image_size} px.",
-                f"Set {model.min_image_size} or more, or leave it empty for {model.image_size}.",
-            )
+        yield Problem(
+            "image_size",
+            f"{model.title} needs images of at least {model.min_image_size} px.",
+            f"Set {model.min_image_size} or more, or leave it empty for {model.image_size}.",
         )
     for name in DROPOUT_FIELDS:
         if job.value(name) is not None and name not in model.fields:
             message = f"{model.title} has no {FIELDS[name].label.lower()}."
-            found.append(
-                Problem(name, message, "Leave it empty, or choose a model that has it, such as EfficientNet-B0.")
-            )
+            yield Problem(name, message, "Leave it empty, or choose a model that has it, such as EfficientNet-B0.")
     if job.model.freeze_epochs and not (job.model.pretrained or job.model.weights_file):
-        found.append(
-            Problem(
-                "freeze_epochs",
-                "The backbone is frozen but starts from random weights.",
-                "Choose pretrained weights, or train all layers.",
-                "warning",
-            )
+        yield Problem(
+            "freeze_epochs",
+            "The backbone is frozen but starts from random weights.",
+            "Choose pretrained weights, or train all layers.",
+            "warning",
         )
-    return found
 
 
-def _encoder(job: Job, model: ModelEntry, catalogue: Catalogue) -> list[Problem]:
-    found = []
+def _encoder(job: Job, model: ModelEntry, catalogue: Catalogue) -> Iterator[Problem]:
     if job.model.encoder not in catalogue.encoders and not job.model.encoder.startswith("tu-"):
         known = list(catalogue.encoders)
-        found.append(
-            Problem("encoder", f"There is no encoder “{job.model.encoder}”.", did_you_mean(job.model.encoder, known))
-        )
+        yield Problem("encoder", f"There is no encoder “{job.model.encoder}”.", did_you_mean(job.model.encoder, known))
     if job.data.image_size is not None and job.data.image_size % ENCODER_STRIDE:
         suggested = max(2 * ENCODER_STRIDE, round(job.data.image_size / ENCODER_STRIDE) * ENCODER_STRIDE)
         message = f"{model.title} needs an image size that is a multiple of {ENCODER_STRIDE} px; {job.data.image_size} is not."
-        found.append(Problem("image_size", message, f"Set {suggested}, or leave it empty."))
-    return found
+        yield Problem("image_size", message, f"Set {suggested}, or leave it empty.")
 
 
-def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None) -> list[Problem]:
+def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None) -> Iterator[Problem]:
     if not job.parallel.devices:
-        return [Problem("devices", "No device is chosen.", "Check at least one GPU or the CPU.")]
-    found = []
+        yield Problem("devices", "No device is chosen.", "Check at least one GPU or the CPU.")
+        return
     gpus = [device for device in job.parallel.devices if is_gpu(device)]
     if gpus and len(gpus) != len(job.parallel.devices):
-        found.append(Problem("devices", "A run can't use GPUs and the CPU together.", "Check either GPUs or the CPU."))
+        yield Problem("devices", "A run can't use GPUs and the CPU together.", "Check either GPUs or the CPU.")
     twice = sorted({gpu for gpu in gpus if gpus.count(gpu) > 1})
     if twice:
-        found.append(
-            Problem(
-                "devices",
-                f"{', '.join(twice)} is listed more than once: NCCL allows one worker per GPU.",
-                "List each GPU once.",
-            )
+        yield Problem(
+            "devices",
+            f"{', '.join(twice)} is listed more than once: NCCL allows one worker per GPU.",
+            "List each GPU once.",
         )
     if machine is not None:
         known = {gpu.uuid: gpu for gpu in machine.gpus}
         for uuid in dict.fromkeys(gpu for gpu in gpus if not host_of(gpu)):
             if uuid not in known:
                 why = machine.nvml.message or "Choose one that `footplate gpus` lists."
-                found.append(Problem("devices", f"There is no GPU {uuid} on this machine.", why))
+                yield Problem("devices", f"There is no GPU {uuid} on this machine.", why)
             elif known[uuid].lost:
-                found.append(
-                    Problem(
-                        "devices",
-                        f"{known[uuid].name} ({uuid}) has been lost.",
-                        "Choose another, or restart the machine.",
-                    )
+                yield Problem(
+                    "devices", f"{known[uuid].name} ({uuid}) has been lost.", "Choose another, or restart the machine."
                 )
-    found += host_problems(job, strategy)
+    yield from host_problems(job, strategy)
     if strategy is not None:
         kinds = {"cuda" if is_gpu(device) else "cpu" for device in job.parallel.devices}
         if not kinds <= set(strategy.device_kinds):
             needed = "CUDA GPUs" if strategy.device_kinds == ("cuda",) else "CPU workers"
-            found.append(
-                Problem(
-                    "strategy", f"{strategy.title} runs on {needed} only.", "Choose another strategy or other devices."
-                )
+            yield Problem(
+                "strategy", f"{strategy.title} runs on {needed} only.", "Choose another strategy or other devices."
             )
-    return found

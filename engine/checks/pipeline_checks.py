@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from engine.contract.catalogue import ModelEntry, StrategyEntry, did_you_mean
 from engine.contract.job import Job
 from engine.contract.problems import Problem
@@ -115,37 +117,31 @@ def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, 
     ]
 
 
-def cut_problems(job: Job, model: ModelEntry | None, arranged: Layout) -> list[Problem]:
+def cut_problems(job: Job, model: ModelEntry | None, arranged: Layout) -> Iterator[Problem]:
     """Return the problems of the cuts in the job."""
     cuts = job.parallel.cuts
     if not cuts or (model is not None and model.uncuttable):
-        return []
-    found = []
+        return
     if len(cuts) != arranged.stages - 1:
-        found.append(
-            Problem(
-                "cuts",
-                f"{counted(len(cuts), 'cut')} would make {len(cuts) + 1} stages; {arranged.stages} are needed.",
-                f"List {arranged.stages - 1} cut points, or leave it empty.",
-            )
+        yield Problem(
+            "cuts",
+            f"{counted(len(cuts), 'cut')} would make {len(cuts) + 1} stages; {arranged.stages} are needed.",
+            f"List {arranged.stages - 1} cut points, or leave it empty.",
         )
     twice = sorted({point for point in cuts if cuts.count(point) > 1})
     if twice:
-        found.append(Problem("cuts", f"{', '.join(twice)} is listed more than once.", "List each cut point once."))
+        yield Problem("cuts", f"{', '.join(twice)} is listed more than once.", "List each cut point once.")
     if model is None:
-        return found
+        return
     order = {point: number for number, point in enumerate(model.split_points)}
     unknown = [point for point in dict.fromkeys(cuts) if point not in order]
-    found += [
-        Problem(
-            "cuts",
-            f"{model.title} can't be cut at “{point}”.",
-            did_you_mean(point, list(model.split_points)),
-        )
-        for point in unknown
-    ]
+    yield from (
+        [
+            Problem("cuts", f"{model.title} can't be cut at “{point}”.", did_you_mean(point, list(model.split_points)))
+            for point in unknown
+        ]
+    )
     known = [point for point in dict.fromkeys(cuts) if point in order]
     inorder = sorted(known, key=order.__getitem__)
     if known != inorder:
-        found.append(Problem("cuts", "The cuts are not in the model's order.", f"List them as {', '.join(inorder)}."))
-    return found
+        yield Problem("cuts", "The cuts are not in the model's order.", f"List them as {', '.join(inorder)}.")

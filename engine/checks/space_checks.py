@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -142,8 +142,9 @@ def _examples(field: Field) -> str:
     return ", ".join(f'"{choice}"' for choice in islice(field.choices, 3)) or "…"
 
 
-def grid_problems(space: Mapping[str, Dimension], combinations: int, job: Job, catalogue: Catalogue) -> list[Problem]:
-    found = []
+def grid_problems(
+    space: Mapping[str, Dimension], combinations: int, job: Job, catalogue: Catalogue
+) -> Iterator[Problem]:
     for name, each in space.items():
         if grid_values(each, field_of(job, name, catalogue)) is None:
             remedy = (
@@ -151,8 +152,7 @@ def grid_problems(space: Mapping[str, Dimension], combinations: int, job: Job, c
                 if isinstance(each, Range)
                 else ""
             )
-            found.append(Problem(f"space.{name}", "A grid needs single values, and this range has none.", remedy))
+            yield Problem(f"space.{name}", "A grid needs single values, and this range has none.", remedy)
     if combinations > MAX_COMBINATIONS:
         message = f"The grid has {combinations:,} combinations."
-        found.append(Problem("sampler", message, f"Use at most {MAX_COMBINATIONS:,}, or the sampler tpe."))
-    return found
+        yield Problem("sampler", message, f"Use at most {MAX_COMBINATIONS:,}, or the sampler tpe.")

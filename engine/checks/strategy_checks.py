@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from engine.checks.pipeline_checks import batch_problems, cut_problems, stage_problems
 from engine.contract.catalogue import ANY_SIZE, ModelEntry, StrategyEntry
 from engine.contract.devices import is_gpu
@@ -103,81 +105,63 @@ def _batch(job: Job, strategy: StrategyEntry) -> list[Problem]:
     return []
 
 
-def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> list[Problem]:
-    found = []
+def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Iterator[Problem]:
     on_gpus = any(map(is_gpu, job.parallel.devices))
     used = strategy.fields
     if job.parallel.activation_checkpointing and not strategy.cuts_model and model is not None and not model.blocks:
-        found.append(
-            Problem(
-                "activation_checkpointing",
-                f"{model.title} has no repeated blocks whose activations could be recomputed.",
-                "Turn it off, or choose another model or a pipeline.",
-            )
+        yield Problem(
+            "activation_checkpointing",
+            f"{model.title} has no repeated blocks whose activations could be recomputed.",
+            "Turn it off, or choose another model or a pipeline.",
         )
     if job.parallel.activation_checkpointing and strategy.schedules and job.parallel.pipeline_schedule in ZERO_BUBBLE:
-        found.append(
-            Problem(
-                "activation_checkpointing",
-                "A zero-bubble schedule splits the backward pass, and activation checkpointing would recompute "
-                "every layer's activations for each part.",
-                "Turn it off, or choose 1F1B as Pipeline schedule.",
-            )
+        yield Problem(
+            "activation_checkpointing",
+            "A zero-bubble schedule splits the backward pass, and activation checkpointing would recompute "
+            "every layer's activations for each part.",
+            "Turn it off, or choose 1F1B as Pipeline schedule.",
         )
     if strategy.splits_layers and model is not None and not model.tensor_parallel:
-        found.append(
-            Problem(
-                "strategy",
-                f"{model.title} has no layers that {strategy.title} can divide: attention heads, or linear layers with "
-                f"only an activation between them.",
-                "Choose another strategy, or a ViT, Swin or ConvNeXt.",
-            )
+        yield Problem(
+            "strategy",
+            f"{model.title} has no layers that {strategy.title} can divide: attention heads, or linear layers with "
+            f"only an activation between them.",
+            "Choose another strategy, or a ViT, Swin or ConvNeXt.",
         )
     if (strategy.shards or strategy.splits_layers) and model is not None and model.tied:
-        found.append(
-            Problem(
-                "strategy",
-                f"{model.title} has parameters that share their memory ({', '.join(model.tied[:3])}), which "
-                f"{strategy.title} can't divide among devices.",
-                "Choose DistributedDataParallel, or another model.",
-            )
+        yield Problem(
+            "strategy",
+            f"{model.title} has parameters that share their memory ({', '.join(model.tied[:3])}), which "
+            f"{strategy.title} can't divide among devices.",
+            "Choose DistributedDataParallel, or another model.",
         )
     if "sync_batchnorm" in used and job.parallel.sync_batchnorm:
         if job.parallel.devices and not on_gpus:
-            found.append(
-                Problem("sync_batchnorm", "PyTorch's SyncBatchNorm runs on GPUs only.", "Turn it off, or choose GPUs.")
+            yield Problem(
+                "sync_batchnorm", "PyTorch's SyncBatchNorm runs on GPUs only.", "Turn it off, or choose GPUs."
             )
         if model is not None and not model.batch_norm:
-            found.append(
-                Problem(
-                    "sync_batchnorm",
-                    f"{model.title} has no BatchNorm, so SyncBatchNorm has no effect.",
-                    "Turn it off.",
-                    "warning",
-                )
-            )
-    if "static_graph" in used and job.parallel.static_graph and job.model_is_file:
-        found.append(
-            Problem(
-                "static_graph",
-                "Footplate can't verify that a custom model uses the same parameters in every step.",
-                "Turn it off unless build_model's network always does.",
+            yield Problem(
+                "sync_batchnorm",
+                f"{model.title} has no BatchNorm, so SyncBatchNorm has no effect.",
+                "Turn it off.",
                 "warning",
             )
+    if "static_graph" in used and job.parallel.static_graph and job.model_is_file:
+        yield Problem(
+            "static_graph",
+            "Footplate can't verify that a custom model uses the same parameters in every step.",
+            "Turn it off unless build_model's network always does.",
+            "warning",
         )
     if "cpu_offload" in used and job.parallel.cpu_offload and job.parallel.devices and not on_gpus:
-        found.append(
-            Problem("cpu_offload", "On the CPU everything is in main memory already.", "Turn it off, or choose GPUs.")
-        )
+        yield Problem("cpu_offload", "On the CPU everything is in main memory already.", "Turn it off, or choose GPUs.")
     if "shard_precision" in used and job.parallel.shard_precision == "bf16" and job.precision.name == "fp16":
-        found.append(
-            Problem(
-                "shard_precision",
-                "Autocast to fp16 has no effect on shards computed in bf16.",
-                "Set Precision to bf16 or fp32, or compute shards in fp32.",
-            )
+        yield Problem(
+            "shard_precision",
+            "Autocast to fp16 has no effect on shards computed in bf16.",
+            "Set Precision to bf16 or fp32, or compute shards in fp32.",
         )
-    return found
 
 
 IMAGES_NEEDED = 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 
 from engine.contract.augmentation import augmentation_kind, parse
 from engine.contract.catalogue import ModelEntry, StrategyEntry, TaskEntry
@@ -32,60 +33,48 @@ def augmentation_problems(job: Job) -> list[Problem]:
 
 def image_size_problems(
     job: Job, task: TaskEntry | None, strategy: StrategyEntry | None, model: ModelEntry | None
-) -> list[Problem]:
+) -> Iterator[Problem]:
     """Return the problems of `progressive_from`."""
     start = job.data.progressive_from
     if start is None or task is None or "progressive_from" in task.without:
-        return []
-    found = []
+        return
     size = job.data.image_size or (model.image_size if model is not None else None)
     min_size = max(STEP, model.min_image_size if model is not None else 0)
     if size is not None and start >= size:
-        found.append(
-            _size_problem(
-                f"The first images must be smaller than the image size of {size} px; {start} px is not.",
-                "Set a smaller size, or leave it empty.",
-            )
+        yield _size_problem(
+            f"The first images must be smaller than the image size of {size} px; {start} px is not.",
+            "Set a smaller size, or leave it empty.",
         )
     elif start < min_size:
-        found.append(
-            _size_problem(f"Images of {start} px are too small.", f"Set {min_size} or more, or leave it empty.")
-        )
+        yield _size_problem(f"Images of {start} px are too small.", f"Set {min_size} or more, or leave it empty.")
     if strategy is not None and strategy.schedules:
         message = f"{strategy.title} sends batches through buffers of a fixed size."
-        found.append(_size_problem(message, "Leave it empty, or choose another strategy."))
+        yield _size_problem(message, "Leave it empty, or choose another strategy.")
     if job.precision.compile == "on":
         message = "A compiled model would be recompiled for every image size."
-        found.append(_size_problem(message, "Leave it empty, or set Compile the model to auto or off."))
-    return found
+        yield _size_problem(message, "Leave it empty, or set Compile the model to auto or off.")
 
 
 def _size_problem(message: str, remedy: str) -> Problem:
     return Problem("progressive_from", message, remedy)
 
 
-def optimizer_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
+def optimizer_problems(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
     """Return the problems of the job's optimizer and schedule."""
-    found = []
     if job.optimizer.nesterov and job.optimizer.name == "sgd" and not job.optimizer.momentum:
         message = "Nesterov momentum is a form of SGD's momentum."
-        found.append(Problem("nesterov", message, "Set a momentum above 0, or turn it off."))
+        yield Problem("nesterov", message, "Set a momentum above 0, or turn it off.")
     if job.optimizer.name == "lamb" and (strategy.shards or strategy.splits_layers):
-        found.append(
-            Problem(
-                "optimizer",
-                f"LAMB needs the norm of whole parameters, but {strategy.title} gives each device only a part of them.",
-                "Choose AdamW, or DistributedDataParallel.",
-            )
+        yield Problem(
+            "optimizer",
+            f"LAMB needs the norm of whole parameters, but {strategy.title} gives each device only a part of them.",
+            "Choose AdamW, or DistributedDataParallel.",
         )
     if any(epoch < 1 for epoch in job.schedule.milestones):
-        found.append(
-            Problem("milestones", "Epochs are counted from 1.", "Give whole numbers above 0, or leave it empty.")
-        )
+        yield Problem("milestones", "Epochs are counted from 1.", "Give whole numbers above 0, or leave it empty.")
     if job.schedule.warmup_epochs >= job.training.epochs and job.schedule.name != "onecycle":
         message = "The warm-up does not end within the run."
-        found.append(Problem("warmup_epochs", message, "Set fewer.", "warning"))
-    return found
+        yield Problem("warmup_epochs", message, "Set fewer.", "warning")
 
 
 def cpp_compiler() -> str:
@@ -93,33 +82,25 @@ def cpp_compiler() -> str:
     return os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
 
 
-def speed_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
+def speed_problems(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
     """Return the problems of the job's `compile`."""
     if job.precision.compile != "on" or not strategy.keeps_full_model:
-        return []
-    found = []
+        return
     if CPU in job.parallel.devices and shutil.which(cpp_compiler()) is None:
-        found.append(
-            Problem(
-                "compile",
-                f"torch.compile needs a C++ compiler for the CPU, and there is no {cpp_compiler()} on the PATH.",
-                "Install one (on Debian and Ubuntu: sudo apt install g++), or set it to auto.",
-            )
+        yield Problem(
+            "compile",
+            f"torch.compile needs a C++ compiler for the CPU, and there is no {cpp_compiler()} on the PATH.",
+            "Install one (on Debian and Ubuntu: sudo apt install g++), or set it to auto.",
         )
     if job.parallel.activation_checkpointing:
-        found.append(
-            Problem(
-                "compile",
-                "torch.compile can't trace the recomputation of activation checkpointing.",
-                "Set it to auto, or turn off activation checkpointing.",
-            )
+        yield Problem(
+            "compile",
+            "torch.compile can't trace the recomputation of activation checkpointing.",
+            "Set it to auto, or turn off activation checkpointing.",
         )
     if job.parallel.static_graph and "static_graph" in strategy.fields:
-        found.append(
-            Problem(
-                "compile",
-                "DDP can't record a static graph of a compiled model.",
-                "Set it to auto, or turn off Static graph.",
-            )
+        yield Problem(
+            "compile",
+            "DDP can't record a static graph of a compiled model.",
+            "Set it to auto, or turn off Static graph.",
         )
-    return found

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from engine.contract.devices import Gpu
 
@@ -16,119 +16,93 @@ MIB = 1 << 20
 class Quantity:
     """One measurable quantity of a GPU.
 
-    `read` returns it in its basic unit (bytes, watts, …), None if the GPU doesn't report it. `scale` converts that to
-    `unit`, which is written with `digits` decimals. `meaning` explains the number to users. `highest` returns the upper end
-    of its range in the basic unit, if known.
+    Values are in the basic unit (bytes, watts, …). `scale` converts them to `unit`, which is written with `digits` decimals.
+    `meaning` explains the number to users. `source` is the path of an attribute of `Gpu`, by default the id, and `limit`
+    that of the upper end of its range, or a number.
     """
 
     id: str
     title: str
     unit: str
     meaning: str
-    read: Callable[[Gpu], float | None]
+    source: str = ""
+    limit: str | float = math.inf
     scale: float = 1.0
     digits: int = 0
-    highest: Callable[[Gpu], float | None] = lambda gpu: None
+
+    def read(self, gpu: Gpu) -> float | None:
+        """Return the value; None if the GPU doesn't report it."""
+        member, _, name = self.source.partition(".")
+        if member == "nvlinks":
+            values = [each for link in gpu.nvlinks if (each := getattr(link, name)) is not None]
+            return sum(values) if values else None
+        value: float | None = attrgetter(self.source or self.id)(gpu)
+        return value
+
+    def highest(self, gpu: Gpu) -> float | None:
+        """Return the upper end of the range; None if it is unknown."""
+        limit: float | None = getattr(gpu, self.limit) if isinstance(self.limit, str) else self.limit
+        return None if limit == math.inf else limit
 
     def write(self, value: float | None) -> str:
         """Format `value`, given in the basic unit: "41.2 GiB"; a dash if unknown."""
         return "–" if value is None or math.isnan(value) else f"{value * self.scale:,.{self.digits}f} {self.unit}"
 
 
-def _percent(gpu: Gpu) -> float | None:
-    return 100.0
-
-
-def _sum_links(gpu: Gpu, direction: str) -> float | None:
-    values = [value for link in gpu.nvlinks if (value := getattr(link, direction)) is not None]
-    return sum(values) if values else None
-
-
 QUANTITIES: tuple[Quantity, ...] = (
     Quantity(
         "utilization_percent", "Utilization", "%",
         "The fraction of time in which any kernel ran, however small: 100 % does not mean that the GPU has no room left.",
-        lambda gpu: gpu.utilization_percent, highest=_percent,
+        limit=100,
     ),
     Quantity(
-        "memory_used_bytes", "Memory in use", "GiB",
-        "Memory allocated by programs, excluding the driver's.",
-        lambda gpu: gpu.memory_used_bytes, 1 / GIB, 1, lambda gpu: gpu.memory_total_bytes,
+        "memory_used_bytes", "Memory in use", "GiB", "Memory allocated by programs, excluding the driver's.",
+        limit="memory_total_bytes", scale=1 / GIB, digits=1,
     ),
-    Quantity(
-        "power_w", "Power", "W",
-        "The GPU's power draw, averaged over about a second.",
-        lambda gpu: gpu.power_w, highest=lambda gpu: gpu.power_limit_w,
-    ),
-    Quantity(
-        "temperature_c", "Temperature", "°C",
-        "The temperature of the chip.",
-        lambda gpu: gpu.temperature_c, highest=lambda gpu: gpu.shutdown_c,
-    ),
+    Quantity("power_w", "Power", "W", "The GPU's power draw, averaged over about a second.", limit="power_limit_w"),
+    Quantity("temperature_c", "Temperature", "°C", "The temperature of the chip.", limit="shutdown_c"),
     Quantity(
         "memory_temperature_c", "Memory temperature", "°C",
-        "The temperature of the memory; only chips with HBM and some others report it.",
-        lambda gpu: gpu.memory_temperature_c, highest=lambda gpu: gpu.memory_max_c,
+        "The temperature of the memory; only chips with HBM and some others report it.", limit="memory_max_c",
     ),
     Quantity(
         "sm_active_percent", "SM activity", "%",
-        "The fraction of time in which the multiprocessors had at least one warp resident (GPM).",
-        lambda gpu: gpu.sm_active_percent, highest=_percent,
+        "The fraction of time in which the multiprocessors had at least one warp resident (GPM).", limit=100,
     ),
     Quantity(
         "tensor_active_percent", "Tensor activity", "%",
-        "The fraction of time in which the tensor cores' pipes were active (GPM).",
-        lambda gpu: gpu.tensor_active_percent, highest=_percent,
+        "The fraction of time in which the tensor cores' pipes were active (GPM).", limit=100,
     ),
     Quantity(
         "memory_busy_percent", "Memory bandwidth", "%",
-        "The fraction of time in which the GPU's memory was being read or written.",
-        lambda gpu: gpu.memory_busy_percent, highest=_percent,
+        "The fraction of time in which the GPU's memory was being read or written.", limit=100,
     ),
-    Quantity(
-        "sm_clock_mhz", "SM clock", "MHz",
-        "The clock of the multiprocessors.",
-        lambda gpu: gpu.sm_clock_mhz, highest=lambda gpu: gpu.sm_clock_max_mhz,
-    ),
-    Quantity(
-        "memory_clock_mhz", "Memory clock", "MHz",
-        "The clock of the memory.",
-        lambda gpu: gpu.memory_clock_mhz, highest=lambda gpu: gpu.memory_clock_max_mhz,
-    ),
-    Quantity(
-        "fan_percent", "Fan", "%",
-        "The speed that the fan is set to, even if it is blocked.",
-        lambda gpu: gpu.fan_percent, highest=_percent,
-    ),
+    Quantity("sm_clock_mhz", "SM clock", "MHz", "The clock of the multiprocessors.", limit="sm_clock_max_mhz"),
+    Quantity("memory_clock_mhz", "Memory clock", "MHz", "The clock of the memory.", limit="memory_clock_max_mhz"),
+    Quantity("fan_percent", "Fan", "%", "The speed that the fan is set to, even if it is blocked.", limit=100),
     Quantity(
         "pcie_received_bytes_per_s", "PCIe in", "GB/s",
         "Data received over PCIe from the host and other devices; most chips sample 20 ms per reading.",
-        lambda gpu: gpu.pcie.received_bytes_per_s, 1e-9, 2,
+        "pcie.received_bytes_per_s", scale=1e-9, digits=2,
     ),
     Quantity(
         "pcie_sent_bytes_per_s", "PCIe out", "GB/s",
         "Data sent over PCIe to the host and other devices; most chips sample 20 ms per reading.",
-        lambda gpu: gpu.pcie.sent_bytes_per_s, 1e-9, 2,
+        "pcie.sent_bytes_per_s", scale=1e-9, digits=2,
     ),
     Quantity(
-        "nvlink_received_bytes_per_s", "NVLink in", "GB/s",
-        "Data received over all NVLinks.",
-        lambda gpu: _sum_links(gpu, "received_bytes_per_s"), 1e-9, 1,
+        "nvlink_received_bytes_per_s", "NVLink in", "GB/s", "Data received over all NVLinks.",
+        "nvlinks.received_bytes_per_s", scale=1e-9, digits=1,
     ),
     Quantity(
-        "nvlink_sent_bytes_per_s", "NVLink out", "GB/s",
-        "Data sent over all NVLinks.",
-        lambda gpu: _sum_links(gpu, "sent_bytes_per_s"), 1e-9, 1,
+        "nvlink_sent_bytes_per_s", "NVLink out", "GB/s", "Data sent over all NVLinks.",
+        "nvlinks.sent_bytes_per_s", scale=1e-9, digits=1,
     ),
     Quantity(
-        "encoder_percent", "Video encoder", "%",
-        "The fraction of time in which the video encoder was active.",
-        lambda gpu: gpu.encoder_percent, highest=_percent,
+        "encoder_percent", "Video encoder", "%", "The fraction of time in which the video encoder was active.", limit=100
     ),
     Quantity(
-        "decoder_percent", "Video decoder", "%",
-        "The fraction of time in which the video decoder was active.",
-        lambda gpu: gpu.decoder_percent, highest=_percent,
+        "decoder_percent", "Video decoder", "%", "The fraction of time in which the video decoder was active.", limit=100
     ),
 )  # fmt: skip
 BY_ID = {quantity.id: quantity for quantity in QUANTITIES}

@@ -10,6 +10,7 @@ Unknown values, and all values of a lost or sleeping GPU, are left out instead o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Literal, NamedTuple, get_args
 
 from engine.contract.devices import Gpu, NvLink, Snapshot, Throttle
@@ -21,12 +22,22 @@ Labels = Mapping[str, str]
 
 
 class Metric(NamedTuple):
-    """Quantity of a GPU; `read` returns None if it is unknown."""
+    """Quantity of a GPU; `source` is the path of an attribute of `Gpu`, in whose unit a `scale` of 1 exports it."""
 
     name: str
-    kind: Literal["gauge", "counter"]
     meaning: str
-    read: Callable[[Gpu], float | None]
+    source: str
+    kind: Literal["gauge", "counter"] = "gauge"
+    scale: float = 1
+
+    def read(self, gpu: Gpu) -> float | None:
+        """Return the exported value; None if it is unknown."""
+        value = attrgetter(self.source)(gpu)
+        if self.source == "xids":
+            value = value[-1].number if value else None
+        elif self.source == "compute_mode":
+            value = _COMPUTE_MODES.get(value)
+        return None if value is None else value * self.scale
 
 
 class Family(NamedTuple):
@@ -110,10 +121,6 @@ def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _scale(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
-
-
 def _reasons(gpu: Gpu) -> Iterator[tuple[str, float]]:
     if gpu.throttled is not None:
         for reason in get_args(Throttle):
@@ -128,76 +135,65 @@ _COMPUTE_MODES = {"default": 0, "exclusive_thread": 1, "prohibited": 2, "exclusi
 """Values of `nvmlComputeMode_t`, as in DCGM."""
 
 METRICS: tuple[Metric, ...] = (
-    Metric("DCGM_FI_DEV_SM_CLOCK", "gauge", "SM clock frequency (in MHz).", lambda gpu: gpu.sm_clock_mhz),
-    Metric("DCGM_FI_DEV_MEM_CLOCK", "gauge", "Memory clock frequency (in MHz).", lambda gpu: gpu.memory_clock_mhz),
-    Metric("DCGM_FI_DEV_MAX_SM_CLOCK", "gauge", "Highest SM clock (in MHz).", lambda gpu: gpu.sm_clock_max_mhz),
-    Metric("DCGM_FI_DEV_MAX_MEM_CLOCK", "gauge", "Highest memory clock (in MHz).", lambda gpu: gpu.memory_clock_max_mhz),
-    Metric("DCGM_FI_DEV_MEMORY_TEMP", "gauge", "Memory temperature (in C).", lambda gpu: gpu.memory_temperature_c),
-    Metric("DCGM_FI_DEV_GPU_TEMP", "gauge", "GPU temperature (in C).", lambda gpu: gpu.temperature_c),
-    Metric("DCGM_FI_DEV_SLOWDOWN_TEMP", "gauge", "The GPU slows down from here on (in C).", lambda gpu: gpu.slowdown_c),
-    Metric("DCGM_FI_DEV_SHUTDOWN_TEMP", "gauge", "The GPU shuts down from here on (in C).", lambda gpu: gpu.shutdown_c),
-    Metric("DCGM_FI_DEV_MEM_MAX_OP_TEMP", "gauge", "Highest temperature for the memory (in C).",
-           lambda gpu: gpu.memory_max_c),
-    Metric("DCGM_FI_DEV_FAN_SPEED", "gauge", "Fan speed (in %).", lambda gpu: gpu.fan_percent),
-    Metric("DCGM_FI_DEV_POWER_USAGE", "gauge", "Power draw (in W).", lambda gpu: gpu.power_w),
-    Metric("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "gauge", "Power limit in force (in W).", lambda gpu: gpu.power_limit_w),
-    Metric("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "counter", "Energy since the driver was loaded (in mJ).",
-           lambda gpu: _scale(gpu.energy_j, 1000)),
-    Metric("DCGM_FI_DEV_PSTATE", "gauge", "Performance state, 0 is the highest.", lambda gpu: gpu.performance_state),
-    Metric("DCGM_FI_PROF_PCIE_TX_BYTES", "gauge", "Data sent over PCIe (in bytes per second).",
-           lambda gpu: gpu.pcie.sent_bytes_per_s),
-    Metric("DCGM_FI_PROF_PCIE_RX_BYTES", "gauge", "Data received over PCIe (in bytes per second).",
-           lambda gpu: gpu.pcie.received_bytes_per_s),
-    Metric("DCGM_FI_DEV_PCIE_LINK_GEN", "gauge", "PCIe generation in use.", lambda gpu: gpu.pcie.generation),
-    Metric("DCGM_FI_DEV_PCIE_MAX_LINK_GEN", "gauge", "Highest PCIe generation.", lambda gpu: gpu.pcie.max_generation),
-    Metric("DCGM_FI_DEV_PCIE_LINK_WIDTH", "gauge", "PCIe lanes in use.", lambda gpu: gpu.pcie.width),
-    Metric("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", "gauge", "Most PCIe lanes.", lambda gpu: gpu.pcie.max_width),
-    Metric("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "counter", "Total number of PCIe retries.", lambda gpu: gpu.pcie.replays),
-    Metric("DCGM_FI_DEV_GPU_UTIL", "gauge", "GPU utilization (in %).", lambda gpu: gpu.utilization_percent),
-    Metric("DCGM_FI_DEV_MEM_COPY_UTIL", "gauge", "Memory utilization (in %).", lambda gpu: gpu.memory_busy_percent),
-    Metric("DCGM_FI_DEV_ENC_UTIL", "gauge", "Encoder utilization (in %).", lambda gpu: gpu.encoder_percent),
-    Metric("DCGM_FI_DEV_DEC_UTIL", "gauge", "Decoder utilization (in %).", lambda gpu: gpu.decoder_percent),
-    Metric("DCGM_FI_PROF_SM_ACTIVE", "gauge", "The ratio of cycles an SM has at least 1 warp assigned.",
-           lambda gpu: _scale(gpu.sm_active_percent, 0.01)),
-    Metric("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "gauge", "Ratio of cycles the tensor pipes are active.",
-           lambda gpu: _scale(gpu.tensor_active_percent, 0.01)),
-    Metric("DCGM_FI_DEV_FB_TOTAL", "gauge", "Framebuffer memory (in MiB).",
-           lambda gpu: _scale(gpu.memory_total_bytes, 1 / MIB)),
-    Metric("DCGM_FI_DEV_FB_FREE", "gauge", "Framebuffer memory free (in MiB).",
-           lambda gpu: _scale(gpu.memory_free_bytes, 1 / MIB)),
-    Metric("DCGM_FI_DEV_FB_USED", "gauge", "Framebuffer memory used (in MiB).",
-           lambda gpu: _scale(gpu.memory_used_bytes, 1 / MIB)),
-    Metric("DCGM_FI_DEV_FB_RESERVED", "gauge", "Framebuffer memory reserved (in MiB).",
-           lambda gpu: _scale(gpu.memory_reserved_bytes, 1 / MIB)),
-    Metric("DCGM_FI_DEV_XID_ERRORS", "gauge", "Value of the last XID error encountered.",
-           lambda gpu: gpu.xids[-1].number if gpu.xids else None),
-    Metric("DCGM_FI_DEV_ECC_CURRENT", "gauge", "Whether ECC is on.", lambda gpu: gpu.ecc.enabled),
-    Metric("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "counter", "Total number of single-bit volatile ECC errors.",
-           lambda gpu: gpu.ecc.corrected),
-    Metric("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "counter", "Total number of double-bit volatile ECC errors.",
-           lambda gpu: gpu.ecc.uncorrected),
-    Metric("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", "counter", "Total number of single-bit persistent ECC errors.",
-           lambda gpu: gpu.ecc.total_corrected),
-    Metric("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", "counter", "Total number of double-bit persistent ECC errors.",
-           lambda gpu: gpu.ecc.total_uncorrected),
-    Metric("DCGM_FI_DEV_RETIRED_SBE", "counter", "Total number of retired pages due to single-bit errors.",
-           lambda gpu: gpu.retired.pages_single_bit),
-    Metric("DCGM_FI_DEV_RETIRED_DBE", "counter", "Total number of retired pages due to double-bit errors.",
-           lambda gpu: gpu.retired.pages_double_bit),
-    Metric("DCGM_FI_DEV_RETIRED_PENDING", "gauge", "Whether pages are pending retirement.",
-           lambda gpu: gpu.retired.pages_pending),
-    Metric("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "counter", "Number of remapped rows for uncorrectable errors",
-           lambda gpu: gpu.retired.rows_uncorrected),
-    Metric("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "counter", "Number of remapped rows for correctable errors",
-           lambda gpu: gpu.retired.rows_corrected),
-    Metric("DCGM_FI_DEV_ROW_REMAP_FAILURE", "gauge", "Whether remapping of rows has failed",
-           lambda gpu: gpu.retired.rows_failed),
-    Metric("DCGM_FI_DEV_ROW_REMAP_PENDING", "gauge", "Whether remapping of rows is pending",
-           lambda gpu: gpu.retired.rows_pending),
-    Metric("DCGM_FI_DEV_COMPUTE_MODE", "gauge", "0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.",
-           lambda gpu: _COMPUTE_MODES.get(gpu.compute_mode)),
-    Metric("DCGM_FI_DEV_PERSISTENCE_MODE", "gauge", "Whether the driver stays loaded.", lambda gpu: gpu.persistence),
-    Metric("DCGM_FI_DEV_MIG_MODE", "gauge", "Whether MIG mode is enabled.", lambda gpu: gpu.mig_enabled),
+    Metric("DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz).", "sm_clock_mhz"),
+    Metric("DCGM_FI_DEV_MEM_CLOCK", "Memory clock frequency (in MHz).", "memory_clock_mhz"),
+    Metric("DCGM_FI_DEV_MAX_SM_CLOCK", "Highest SM clock (in MHz).", "sm_clock_max_mhz"),
+    Metric("DCGM_FI_DEV_MAX_MEM_CLOCK", "Highest memory clock (in MHz).", "memory_clock_max_mhz"),
+    Metric("DCGM_FI_DEV_MEMORY_TEMP", "Memory temperature (in C).", "memory_temperature_c"),
+    Metric("DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", "temperature_c"),
+    Metric("DCGM_FI_DEV_SLOWDOWN_TEMP", "The GPU slows down from here on (in C).", "slowdown_c"),
+    Metric("DCGM_FI_DEV_SHUTDOWN_TEMP", "The GPU shuts down from here on (in C).", "shutdown_c"),
+    Metric("DCGM_FI_DEV_MEM_MAX_OP_TEMP", "Highest temperature for the memory (in C).", "memory_max_c"),
+    Metric("DCGM_FI_DEV_FAN_SPEED", "Fan speed (in %).", "fan_percent"),
+    Metric("DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).", "power_w"),
+    Metric("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "Power limit in force (in W).", "power_limit_w"),
+    Metric("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "Energy since the driver was loaded (in mJ).", "energy_j",
+           "counter", scale=1000),
+    Metric("DCGM_FI_DEV_PSTATE", "Performance state, 0 is the highest.", "performance_state"),
+    Metric("DCGM_FI_PROF_PCIE_TX_BYTES", "Data sent over PCIe (in bytes per second).", "pcie.sent_bytes_per_s"),
+    Metric("DCGM_FI_PROF_PCIE_RX_BYTES", "Data received over PCIe (in bytes per second).", "pcie.received_bytes_per_s"),
+    Metric("DCGM_FI_DEV_PCIE_LINK_GEN", "PCIe generation in use.", "pcie.generation"),
+    Metric("DCGM_FI_DEV_PCIE_MAX_LINK_GEN", "Highest PCIe generation.", "pcie.max_generation"),
+    Metric("DCGM_FI_DEV_PCIE_LINK_WIDTH", "PCIe lanes in use.", "pcie.width"),
+    Metric("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", "Most PCIe lanes.", "pcie.max_width"),
+    Metric("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "Total number of PCIe retries.", "pcie.replays", "counter"),
+    Metric("DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).", "utilization_percent"),
+    Metric("DCGM_FI_DEV_MEM_COPY_UTIL", "Memory utilization (in %).", "memory_busy_percent"),
+    Metric("DCGM_FI_DEV_ENC_UTIL", "Encoder utilization (in %).", "encoder_percent"),
+    Metric("DCGM_FI_DEV_DEC_UTIL", "Decoder utilization (in %).", "decoder_percent"),
+    Metric("DCGM_FI_PROF_SM_ACTIVE", "The ratio of cycles an SM has at least 1 warp assigned.",
+           "sm_active_percent", scale=0.01),
+    Metric("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "Ratio of cycles the tensor pipes are active.",
+           "tensor_active_percent", scale=0.01),
+    Metric("DCGM_FI_DEV_FB_TOTAL", "Framebuffer memory (in MiB).", "memory_total_bytes", scale=1 / MIB),
+    Metric("DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).", "memory_free_bytes", scale=1 / MIB),
+    Metric("DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", "memory_used_bytes", scale=1 / MIB),
+    Metric("DCGM_FI_DEV_FB_RESERVED", "Framebuffer memory reserved (in MiB).", "memory_reserved_bytes", scale=1 / MIB),
+    Metric("DCGM_FI_DEV_XID_ERRORS", "Value of the last XID error encountered.", "xids"),
+    Metric("DCGM_FI_DEV_ECC_CURRENT", "Whether ECC is on.", "ecc.enabled"),
+    Metric("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "Total number of single-bit volatile ECC errors.",
+           "ecc.corrected", "counter"),
+    Metric("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "Total number of double-bit volatile ECC errors.",
+           "ecc.uncorrected", "counter"),
+    Metric("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", "Total number of single-bit persistent ECC errors.",
+           "ecc.total_corrected", "counter"),
+    Metric("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", "Total number of double-bit persistent ECC errors.",
+           "ecc.total_uncorrected", "counter"),
+    Metric("DCGM_FI_DEV_RETIRED_SBE", "Total number of retired pages due to single-bit errors.",
+           "retired.pages_single_bit", "counter"),
+    Metric("DCGM_FI_DEV_RETIRED_DBE", "Total number of retired pages due to double-bit errors.",
+           "retired.pages_double_bit", "counter"),
+    Metric("DCGM_FI_DEV_RETIRED_PENDING", "Whether pages are pending retirement.", "retired.pages_pending"),
+    Metric("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "Number of remapped rows for uncorrectable errors",
+           "retired.rows_uncorrected", "counter"),
+    Metric("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "Number of remapped rows for correctable errors",
+           "retired.rows_corrected", "counter"),
+    Metric("DCGM_FI_DEV_ROW_REMAP_FAILURE", "Whether remapping of rows has failed", "retired.rows_failed"),
+    Metric("DCGM_FI_DEV_ROW_REMAP_PENDING", "Whether remapping of rows is pending", "retired.rows_pending"),
+    Metric("DCGM_FI_DEV_COMPUTE_MODE", "0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.",
+           "compute_mode"),
+    Metric("DCGM_FI_DEV_PERSISTENCE_MODE", "Whether the driver stays loaded.", "persistence"),
+    Metric("DCGM_FI_DEV_MIG_MODE", "Whether MIG mode is enabled.", "mig_enabled"),
 )  # fmt: skip
 
 FAMILIES: tuple[Family, ...] = (

@@ -42,7 +42,7 @@ def test_image_size_problems_of_progressive_sizes(fields: dict[str, object], is_
         CATALOGUE.strategy(job.parallel.strategy),
         CATALOGUE.model(job.model.name),
     )
-    found = image_size_problems(job, task, strategy, model)
+    found = list(image_size_problems(job, task, strategy, model))
     assert [problem.field for problem in found] == ["progressive_from"] * is_refused
     assert all(problem.remedy for problem in found)
 
