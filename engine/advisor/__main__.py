@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from engine.advisor.batch_finder import find_batch
 from engine.advisor.rate_finder import OnProgress, find_rate
-from engine.contract.finders import BatchFound, FinderOrder, RateFound
+from engine.contract.advice import BatchFound, FinderOrder, RateFound
 from engine.processes.orders import serve_order
 
 

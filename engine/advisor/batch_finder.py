@@ -12,10 +12,10 @@ import msgspec
 
 from engine.advisor.batch_search import KNEE_GAIN, MAX_TRIALS, Probe, SearchResult, search
 from engine.advisor.workers import TrialFolder, import_for, run_workers
+from engine.contract.advice import BatchFound, BatchTrial
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import CPU
 from engine.contract.events import Failed
-from engine.contract.finders import BatchFound, BatchTrial
 from engine.contract.job import FIELDS, Job
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from engine.contract.finders import RateFound, RatePoint
+from engine.contract.advice import RateFound, RatePoint
 
 FIRST_RATE, LAST_RATE = 1e-7, 10.0
 STEPS = 100

@@ -14,8 +14,8 @@ import msgspec
 
 from engine.advisor.rate_curve import CURVE_FILE, FIRST_RATE, LAST_RATE, Curve, read_curve
 from engine.advisor.workers import TrialFolder, import_for, run_workers
+from engine.contract.advice import RateFound
 from engine.contract.events import AnyEvent, StepMetrics
-from engine.contract.finders import RateFound
 from engine.contract.job import Job
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem

@@ -1,7 +1,8 @@
-"""Facts about the disk and the network that checks need; a window answers from its cache."""
+"""Facts about the disk, the network and custom tasks that checks need; a window answers from its cache."""
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import stat
@@ -10,11 +11,54 @@ import time
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from engine.checks.custom_metrics import metrics_in
+import msgspec
+
 from engine.contract.catalogue import Measure
 from engine.contract.weights import OnDisk, Weights, WeightsDisk, find
 from engine.runs.consent import is_agreed
 from engine.system.regular_files import read_regular
+
+BASE = "CustomTask"
+"""Base class of custom tasks (`engine.tasks.custom.interface`)."""
+MAX_BYTES = 1 << 20
+
+
+def metrics_in(content: bytes) -> tuple[Measure, ...]:
+    """Return the metrics of the class in a file of this content; empty if they aren't literals."""
+    if len(content) > MAX_BYTES:
+        return ()
+    try:
+        module = ast.parse(content)
+        tasks = [each for each in module.body if isinstance(each, ast.ClassDef) and any(map(_is_base, each.bases))]
+        return tuple(_measure(call) for task in tasks for call in _items(task))
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError, msgspec.MsgspecError):
+        return ()
+
+
+def _is_base(base: ast.expr) -> bool:
+    return BASE in (getattr(base, "id", ""), getattr(base, "attr", ""))
+
+
+def _items(task: ast.ClassDef) -> list[ast.expr]:
+    """Return the items of the class's `metrics`. Raises TypeError if it is not a tuple or list."""
+    for each in task.body:
+        targets = each.targets if isinstance(each, ast.Assign) else [getattr(each, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == "metrics" for target in targets):
+            value = getattr(each, "value", None)
+            if not isinstance(value, ast.Tuple | ast.List):
+                raise TypeError
+            return value.elts
+    return []
+
+
+def _measure(call: ast.expr) -> Measure:
+    """Return the metric of a call with literals. Raises ValueError or TypeError for other expressions."""
+    if not isinstance(call, ast.Call):
+        raise TypeError
+    positional = dict(zip(Measure.__struct_fields__, map(ast.literal_eval, call.args), strict=False))
+    named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+    return msgspec.convert(positional | named, Measure)
+
 
 ANSWER_S = 2.0
 """Seconds to wait for a server."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from engine.checks.torch_build import TorchBuild
-from engine.checks.torch_support import Obstacle, torch_obstacles
+from engine.checks.torch_support import Obstacle, TorchBuild, torch_obstacles
 from engine.contract.devices import Gpu, GpuProcess, Nvml, Snapshot, gpu_title, is_gpu
 from engine.contract.job import Job
 from engine.contract.problems import Problem

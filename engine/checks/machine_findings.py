@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from engine.checks.gpu_checks import obstacles, titles
-from engine.checks.torch_build import TorchBuild
+from engine.checks.torch_support import TorchBuild
 from engine.contract.devices import Cpu, Gpu, Nvml, NvmlStatus, Snapshot, is_gpu
 from engine.contract.job import Job
 from engine.contract.problems import Problem

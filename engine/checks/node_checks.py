@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 
-from engine.checks.torch_build import installed_torch
+from engine.checks.torch_support import installed_torch
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.devices import has_remote_devices, host_of
 from engine.contract.hosts import SLURM, THIS, host

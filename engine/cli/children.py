@@ -14,12 +14,11 @@ from typing import IO, Any, NamedTuple, TypeVar
 import msgspec
 
 from engine.cli.terminal import BAD_REQUEST, FAILED, CommandError, report, show_progress
-from engine.contract.advice import ADVISING, AdviceOrder
+from engine.contract.advice import ADVISING, FINDING, AdviceOrder, FinderOrder
 from engine.contract.catalogue import load_catalogue
 from engine.contract.cut import PLANNING
 from engine.contract.dataset import INSPECTION, DatasetReport, InspectionProgress, inspector_options
 from engine.contract.devices import Snapshot, SnapshotRequest
-from engine.contract.finders import FINDING, FinderOrder
 from engine.contract.hosts import host
 from engine.contract.inference.messages import INFERENCE, Order
 from engine.contract.job import Job

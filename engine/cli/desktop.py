@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+import shutil
+import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 
 from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, say
-from engine.desktop.files import data_folder, install, remove
+from engine.system import paths
+from engine.system.children import run_child
 from engine.system.format import counted
 
 
@@ -51,3 +59,93 @@ def start_command() -> list[str]:
     if script.name == "footplate" and os.access(script, os.X_OK):
         return [str(script)]
     return [sys.executable, str(script)]
+
+
+ICON_SIZES = (16, 22, 24, 32, 48, 64, 128, 256, 512)
+"""Edges of the icons in pixels; resources/desktop/icons has a file for each."""
+_UPDATE_S = 60.0
+
+
+def data_folder() -> Path:
+    """Return the user's data folder: XDG_DATA_HOME if it is absolute, else ~/.local/share."""
+    chosen = Path(os.environ.get("XDG_DATA_HOME", ""))
+    return chosen if chosen.is_absolute() else Path.home() / ".local/share"
+
+
+def desktop_files(command: Sequence[str], folder: Path) -> dict[Path, bytes]:
+    """Return the content of all files below `folder` by path.
+
+    `command` starts Footplate; its first word is the path of a program.
+    """
+    resources = files("resources").joinpath("desktop")
+    hicolor = folder / "icons/hicolor"
+    found = {
+        hicolor / f"{n}x{n}/apps/footplate.png": resources.joinpath(f"icons/{n}.png").read_bytes() for n in ICON_SIZES
+    }
+    vector = files("resources").joinpath("icons/footplate.svg").read_bytes()
+    entry = Template(resources.joinpath("footplate.desktop").read_text(encoding="utf-8"))
+    text = entry.substitute(exec=exec_line(command), try_exec=command[0].replace("\\", "\\\\"))
+    return found | {
+        hicolor / "scalable/apps/footplate.svg": vector,
+        folder / "mime/packages/footplate.xml": resources.joinpath("mime.xml").read_bytes(),
+        folder / "metainfo/org.footplate.footplate.metainfo.xml": resources.joinpath("metainfo.xml").read_bytes(),
+        # The last one, since only with it Footplate is among the applications.
+        folder / "applications/footplate.desktop": text.encode(),
+    }
+
+
+def exec_line(command: Sequence[str]) -> str:
+    """Quote `command` for the Exec key: by the key's own rules, then as a string of an entry.
+
+    Source: Desktop Entry Specification, "The Exec key".
+    """
+    words = (re.sub(r'(["`$\\])', r"\\\1", word).replace("%", "%%") for word in command)
+    return " ".join(f'"{word}"' for word in words).replace("\\", "\\\\")
+
+
+def install(command: Sequence[str], folder: Path) -> list[Path]:
+    """Write the files and return their paths. Raises OSError, without leaving new files behind."""
+    contents = desktop_files(command, folder)
+    new = [path for path in contents if not path.exists()]
+    try:
+        for path, content in contents.items():
+            paths.make_folder(path.parent)
+            paths.write_atomically(path, content)
+    except OSError:
+        for path in new:
+            path.unlink(missing_ok=True)
+            _remove_empty(path.parent, folder)
+        raise
+    _refresh(folder)
+    return list(contents)
+
+
+def remove(folder: Path) -> list[Path]:
+    """Remove the files and the folders that become empty, and return the removed paths. Raises OSError."""
+    existing = [path for path in desktop_files([""], folder) if os.path.lexists(path)]
+    for path in existing:
+        path.unlink()
+    if existing:
+        _refresh(folder)
+    for path in existing:
+        _remove_empty(path.parent, folder)
+    return existing
+
+
+def _remove_empty(inner: Path, outer: Path) -> None:
+    """Remove `inner` and its parents below `outer` as long as they are empty."""
+    with suppress(OSError):
+        while inner != outer:
+            inner.rmdir()
+            inner = inner.parent
+
+
+def _refresh(folder: Path) -> None:
+    """Make the desktop reload the files, if its tools are installed; otherwise it does at the next login."""
+    for tool, subfolder in (("update-mime-database", "mime"), ("update-desktop-database", "applications")):
+        program = shutil.which(tool)
+        if program is not None and (folder / subfolder).is_dir():
+            with suppress(OSError, subprocess.TimeoutExpired):
+                run_child([program, str(folder / subfolder)], timeout_s=_UPDATE_S)
+    with suppress(OSError):
+        os.utime(folder / "icons/hicolor")  # makes desktops reload icons

@@ -27,16 +27,15 @@ from engine.checks.machine_findings import (
     shared_memory_findings,
     training_findings,
 )
-from engine.checks.torch_build import installed_torch
+from engine.checks.torch_support import installed_torch
 from engine.cli import children
 from engine.cli.gpus.remarks import gpu_numbers, remarks
 from engine.cli.terminal import COMPLETED, FAILED, fail, say
 from engine.contract.catalogue import Supplement, load_supplement, supplement_file
 from engine.contract.devices import Snapshot
-from engine.runs.export import ExportRefused, check_target
+from engine.runs.export import ExportRefused, check_target, problem_report, write_report
 from engine.runs.orphans import find_orphans
 from engine.runs.plugins import see_plugins
-from engine.runs.report import problem_report, write_report
 from engine.system import paths
 from engine.system.children import run_child
 from engine.system.format import size

@@ -12,8 +12,7 @@ import msgspec
 from engine.cli.inference import add_model, model_values, run_order
 from engine.cli.terminal import COMPLETED, FAILED, CommandError, fail, say, table, write_csv
 from engine.contract.inference.evaluation import Comparison, EvaluateOrder, Evaluation, EvaluationSplit, Interval
-from engine.runs.comparison import NotComparable, compare
-from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, read_evaluation
+from engine.runs.evaluations import DamagedEvaluation, KeptEvaluation, NotComparable, compare, read_evaluation
 from engine.system.format import NOT_KNOWN, counted
 
 MAX_CLASSES = 10

@@ -11,9 +11,9 @@ import msgspec
 from engine.checks.node_checks import here_only
 from engine.cli import arguments, children, train
 from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, require_valid, say, table
+from engine.contract.advice import BatchFound, BatchTrial, FinderOrder, RateFound, RatePoint
 from engine.contract.catalogue import load_catalogue
 from engine.contract.cut import Cut
-from engine.contract.finders import BatchFound, BatchTrial, FinderOrder, RateFound, RatePoint
 from engine.contract.job import Job
 from engine.parallel.cut import Stage, stages
 from engine.system.format import size

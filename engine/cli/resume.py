@@ -11,7 +11,7 @@ import msgspec
 from engine.checks.disk import model_file_sha256
 from engine.checks.gpu_checks import gpu_problems
 from engine.checks.job_checks import problems
-from engine.checks.torch_build import installed_torch
+from engine.checks.torch_support import installed_torch
 from engine.cli import arguments, train, watching
 from engine.cli.terminal import COMPLETED, report_unwritable, require_valid, say
 from engine.contract.catalogue import load_catalogue

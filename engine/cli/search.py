@@ -1,19 +1,21 @@
-"""``footplate search``: many trials of a job with different settings, and their results."""
+"""``footplate search``: many trials of a job with different settings, requested by a SPACE.toml and flags."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import signal
 import sys
 import time
 from pathlib import Path
 from shlex import quote
 from types import FrameType
+from typing import Any, get_args
 
 import msgspec
 
-from engine.checks.search_checks import room_problems
-from engine.cli import search_request, search_views, watching
+from engine.checks.search_checks import name_problems, room_problems, validate_search
+from engine.cli import arguments, children, search_views, train, watching
 from engine.cli.terminal import (
     BAD_REQUEST,
     COMPLETED,
@@ -26,8 +28,10 @@ from engine.cli.terminal import (
     say,
 )
 from engine.contract.catalogue import load_catalogue
+from engine.contract.devices import Snapshot
+from engine.contract.job import FIELDS, Job, load_values, read_toml, values_from_table
 from engine.contract.problems import Problem, errors
-from engine.contract.search import Search, SearchState
+from engine.contract.search import OPTION, Pruner, Sampler, Search, SearchState
 from engine.runs.searches import (
     SearchFolder,
     create_search,
@@ -59,7 +63,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--detach", action="store_true", help="start the search, print its name and return")
     parser.add_argument("--json", action="store_true", help="print JSON objects instead of text")
-    search_request.add_request(parser)
+    add_request(parser)
     parser.set_defaults(command=search)
 
 
@@ -70,7 +74,7 @@ def search(options: argparse.Namespace) -> int:
     is_known = options.space and not options.space.endswith(".toml") and not options.vary
     if is_known:
         return _act(options)
-    requested, found = search_request.build_search(options)
+    requested, found = build_search(options)
     if options.detach and options.train_best is not None:
         remedy = f"Leave one out, or run it later: footplate search {quote(requested.name if requested else 'NAME')} --train-best"
         found.append(Problem("--train-best", "A detached search can't train its best trial.", remedy))
@@ -202,3 +206,166 @@ def _list(*, json: bool) -> int:
     else:
         say("There are no searches. Start one with `footplate search SPACE.toml`.")
     return COMPLETED
+
+
+_FLAGS = {
+    "goals": (
+        "--goal",
+        str,
+        "METRIC",
+        "what to improve: a metric of the task, seconds or parameters; repeatable",
+    ),
+    "trials": ("--trials", int, "N", "the number of trials (default: 20)"),
+    "hours": ("--hours", float, "H", "start no trial after H hours"),
+    "total_epochs": ("--total-epochs", int, "N", "start no trial after N epochs in total"),
+    "sampler": ("--sampler", str, "NAME", f"how to choose settings: {', '.join(get_args(Sampler))}"),
+    "pruner": ("--pruner", str, "NAME", f"how to stop trials early: {', '.join(get_args(Pruner))}"),
+    "confirm": (
+        "--confirm",
+        int,
+        "N",
+        "train the best trials N times with other seeds, and compare the means (default: 1)",
+    ),
+    "search_seed": ("--search-seed", int, "N", "the seed of the sampler (default: 0)"),
+    "devices_per_trial": ("--devices-per-trial", int, "N", "number of devices per trial (default: 1)"),
+    "best_epochs": ("--best-epochs", int, "N", "number of epochs of --train-best (default: as in a trial)"),
+}
+"""Flag, type, metavar and help of each value."""
+_RENAMED = {"search_seed": "seed", "keep_all": "keep_checkpoints"}
+"""Values whose names differ because the job has fields of the same names."""
+
+
+def add_request(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of a search, and of the job that all its trials share."""
+    group = parser.add_argument_group("search")
+    group.add_argument(
+        "--vary",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUES",
+        help="a field to vary: learning_rate=1e-4..1e-1,log or batch_size=8..64,step=8 or optimizer=sgd,adamw",
+    )
+    for name, (flag, kind, metavar, text) in _FLAGS.items():
+        action = "append" if name == "goals" else "store"
+        group.add_argument(flag, dest=name, type=kind, metavar=metavar, help=text, action=action)
+    group.add_argument(
+        "--keep-all",
+        dest="keep_all",
+        action="store_true",
+        default=None,
+        help="keep the checkpoints of all trials, not only the best",
+    )
+    arguments.add_search(parser)
+
+
+def build_search(options: argparse.Namespace) -> tuple[Search | None, list[Problem]]:
+    """Return the requested search, and all of its problems."""
+    values, found = _file(options) if options.space else ({}, [])
+    if found:
+        return None, found
+    _take_flags(values, options, found)
+    devices = _devices(values, options)
+    first = max(1, values["devices_per_trial"]) if isinstance(values.get("devices_per_trial"), int) else 1
+    options.devices = ",".join(map(str, devices[:first])) if devices else None
+    job, wrong = train.validate(options)
+    machine: Snapshot | None = None
+    if arguments.needs_gpus({"devices": devices}):
+        try:
+            machine = children.snapshot()
+            resolved = {"devices": devices}
+            wrong += [problem for problem in arguments.resolve_devices(resolved, machine) if problem not in wrong]
+            devices = resolved["devices"]
+        except children.ChildFailed:
+            pass  # reported with the job's devices
+    if devices is not None:
+        values["devices"] = devices
+    catalogue = load_catalogue()
+    search, search_problems = validate_search(values, job or Job(), catalogue, machine=machine)
+    if job is None:  # the metrics are unknown without a job
+        search_problems = [problem for problem in search_problems if problem.field != "goals"]
+    found += [*wrong, *search_problems]
+    if search is None or job is None or errors(found):
+        return None, found
+    found += name_problems(search) + room_problems(search, catalogue, searches_folder())
+    return search, found
+
+
+def _file(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the values of the SPACE.toml; put its job into `options`, where flags override it."""
+    path = Path(options.space).expanduser()
+    values, problem = read_toml(path, "search")
+    if problem is not None:
+        return {}, [problem]
+    values.setdefault("name", path.stem)
+    job = values.pop("job", None)
+    if isinstance(job, dict):
+        options.values, problems = values_from_table(job)
+        dataset = options.values.get("dataset")
+        if isinstance(dataset, str) and dataset:
+            options.values["dataset"] = str(path.parent.absolute() / Path(dataset).expanduser())
+        return values, problems
+    if isinstance(job, str):
+        options.job = options.job or str(path.parent / Path(job).expanduser())
+    elif job is not None:
+        return values, [Problem("job", "The job is neither a table nor a path.", 'Write [job], or job = "job.toml".')]
+    return values, []
+
+
+def _take_flags(values: dict[str, Any], options: argparse.Namespace, found: list[Problem]) -> None:
+    """Override the values of the file by the flags."""
+    for name in (*_FLAGS, "keep_all"):
+        given = getattr(options, name)
+        if given is not None:
+            values[_RENAMED.get(name, name)] = given
+    values["name"] = options.name or values.get("name", "")
+    options.name = None  # trials get their own names
+    space = values.get("space", {})
+    for text in options.vary:
+        name, sign, choices = text.partition("=")
+        name = name.replace("-", "_") if not name.startswith(OPTION) else name
+        if sign and choices and isinstance(space, dict):
+            space[name] = _dimension(name, choices)
+        else:
+            found.append(Problem("--vary", f"“{text}” has no values.", "Write --vary FIELD=LOW..HIGH or FIELD=A,B,C."))
+    values["space"] = space
+
+
+def _dimension(name: str, text: str) -> Any:
+    """Return a dimension in a flag's notation; text that doesn't parse stays as it is, for the validation."""
+    field = FIELDS.get(name)
+    first, *rest = text.split(",")
+    low, dots, high = first.partition("..")
+    if dots:
+        dimension: dict[str, Any] = {"low": _number(low), "high": _number(high)}
+        for each in rest:
+            key, sign, value = each.partition("=")
+            dimension[key.strip()] = _number(value) if sign else True
+        return dimension
+    items = [item.strip() for item in text.split(",")]
+    if field is not None and field.kind == "bool":
+        return [{"true": True, "false": False}.get(item.lower(), item) for item in items]
+    if field is None:
+        return [_number(item) for item in items]
+    return [item if item == "none" else arguments.parse_value(field, item) for item in items]
+
+
+def _number(text: str) -> Any:
+    try:
+        return int(text)
+    except ValueError:
+        try:
+            value = float(text)
+        except ValueError:
+            return text
+        return int(value) if math.isfinite(value) and value.is_integer() and "." not in text else value
+
+
+def _devices(values: dict[str, Any], options: argparse.Namespace) -> Any:
+    """Return the devices for all trials together: of the flag, the SPACE.toml, or the job."""
+    if options.devices is not None:
+        return [part.strip() for part in options.devices.split(",") if part.strip()]
+    job = getattr(options, "values", {})
+    if options.job is not None:
+        job = load_values(Path(options.job), "job")[0]
+    devices = values.get("devices", job.get("devices"))
+    return [str(device) for device in devices] if isinstance(devices, list) else devices

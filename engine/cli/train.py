@@ -7,13 +7,12 @@ import os
 import sys
 from typing import Any
 
-from engine.checks.default_model import choose_model
 from engine.checks.disk import Disk, ImpatientDisk
 from engine.checks.gpu_checks import gpu_problems
 from engine.checks.job_checks import REAL_DISK, dataset_problems, problems
 from engine.checks.machine_findings import cpu_warnings
-from engine.checks.torch_build import installed_torch
-from engine.checks.weights_checks import weights_line
+from engine.checks.torch_support import installed_torch
+from engine.checks.weights_checks import choose_model, weights_line
 from engine.cli import arguments, children, watching
 from engine.cli.inspect import SAMPLES, sample_lines
 from engine.cli.terminal import COMPLETED, report_unwritable, require_valid, say, show_progress

@@ -9,16 +9,113 @@ from __future__ import annotations
 import argparse
 import functools
 import os
+import socket
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from engine.contract.devices import SnapshotRequest
+from engine.contract.devices import Snapshot, SnapshotRequest
+from engine.gpus.cpu import CpuReader
+from engine.gpus.cuda_order import CudaOrder
+from engine.gpus.host import foreign_pids
 from engine.gpus.lifeline import Parent, read_lines
-from engine.gpus.sampler import Sampler
-from engine.gpus.watch import Timeouts
+from engine.gpus.watch import NvmlWatch, Timeouts
+
+FIRST_SNAPSHOT_S = 0.12
+"""Seconds until the first snapshot: a processor's load needs two readings of its clocks."""
+POLL_INTERVAL_S = 0.5
+"""Seconds between checks of the parent and the reader, between two snapshots."""
+FIRST_READING_WITH_RATES = 2
+"""First reading that has rates."""
+SINGLE_SNAPSHOT_TIMEOUT_S = 40.0
+"""Timeout of a single snapshot, in seconds."""
+
+
+class Sampler:
+    """Produces snapshots until the parent exits. `close` ends its child processes.
+
+    With `basics` only utilization, memory, power and temperature of the GPUs and their process ids are read.
+    """
+
+    def __init__(self, interval_s: float, timeouts: Timeouts | None = None, *, basics: bool = False) -> None:
+        self._interval_s = interval_s
+        self._changed = threading.Event()
+        self._request = SnapshotRequest()
+        self._watch = NvmlWatch(interval_s, self._changed, timeouts or Timeouts(), basics=basics)
+        self._watch.poll()
+        self._order = CudaOrder(self._changed)
+        self._cpu = CpuReader()
+        self._host = socket.gethostname()
+        self._foreign_pids = foreign_pids()
+
+    def request(self, request: SnapshotRequest) -> None:
+        """Set the quantities to read from now on. Thread-safe."""
+        self._request = request
+        self._changed.set()
+
+    def snapshots(self, parent: Parent) -> Iterator[Snapshot]:
+        """Yield one snapshot now, one at each of NVML's first two answers, then one per interval while `parent` is alive.
+
+        A new request is answered at once. If NVML answers, each reading is followed at once by its snapshot, so that values
+        are fresh.
+        """
+        due = time.monotonic() + FIRST_SNAPSHOT_S
+        early = float("inf")  # from when on a new reading brings the next snapshot
+        sent_readings = 0
+        request = self._request
+        while parent.alive():
+            now = time.monotonic()
+            if self._request != request:
+                request, early = self._request, now
+            if now >= due or (now >= early and self._watch.readings > sent_readings):
+                sent_readings = self._watch.readings
+                last = due if due <= now < due + self._interval_s / 2 else now
+                early = last + (0.0 if sent_readings < FIRST_READING_WITH_RATES else 0.8 * self._interval_s)
+                due = last + self._interval_s * (1.2 if self._watch.nvml.status == "ok" else 1.0)
+                yield self.snapshot()
+            else:
+                self._poll_children(due)
+
+    def once(self, parent: Parent) -> Snapshot:
+        """Return one snapshot as soon as NVML and CUDA have answered or timed out."""
+        start = time.monotonic()
+        while parent.alive():
+            waited_s = time.monotonic() - start
+            answered = self._watch.readings >= FIRST_READING_WITH_RATES or self._watch.nvml.status != "ok"
+            complete = self._watch.has_status and answered and not self._order.pending
+            if waited_s >= FIRST_SNAPSHOT_S and (complete or waited_s > SINGLE_SNAPSHOT_TIMEOUT_S):
+                break
+            self._poll_children(start + FIRST_SNAPSHOT_S if complete else start + SINGLE_SNAPSHOT_TIMEOUT_S)
+        return self.snapshot()
+
+    def snapshot(self) -> Snapshot:
+        """Return the latest state of all devices."""
+        return Snapshot(
+            time=time.time(),
+            host=self._host,
+            nvml=self._watch.nvml,
+            gpus=self._order.with_cuda_index(self._watch.gpus),
+            cpu=self._cpu.read(),
+            topology=self._watch.topology,
+            foreign_pids=self._foreign_pids,
+            nvml_call_s=self._watch.call_s,
+        )
+
+    def close(self) -> None:
+        """End the processes that call NVML and CUDA."""
+        self._watch.close()
+        self._order.close()
+
+    def _poll_children(self, until: float) -> None:
+        """Poll the child processes when one reports a change, at the latest at `until`."""
+        self._changed.wait(max(0.0, min(POLL_INTERVAL_S, until - time.monotonic())))
+        self._changed.clear()
+        self._watch.request(self._request)
+        self._watch.poll()
+        self._order.poll(self._watch.gpus)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,20 +1,29 @@
-"""Evaluations stored with a run, in its folder `evaluations` (see `engine.contract.inference.evaluation`)."""
+"""Evaluations stored with a run, in its folder `evaluations`, and their comparison with another run's."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import quantiles
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from engine.contract.catalogue import predictions_of
 from engine.contract.inference.evaluation import (
     CURVES_FILE,
     EVALUATION_FILE,
     PROBABILITIES_FILE,
     RESAMPLES_FILE,
     SAMPLES_FILE,
+    Comparison,
     Curves,
+    Difference,
     Evaluation,
+    Interval,
+    McNemar,
     Resamples,
     Samples,
 )
@@ -85,3 +94,86 @@ def _decoded(file: Path, kind: type[_Struct]) -> _Struct:
 def _damaged(file: Path, error: Exception) -> DamagedEvaluation:
     why = error.strerror if isinstance(error, OSError) else str(error)
     return DamagedEvaluation(f"{file} can't be read: {why}")
+
+
+_MIN_DRAWS = 25
+"""Minimum number of resamples for an interval."""
+
+
+class NotComparable(ValueError):  # noqa: N818 - it says why
+    """Two evaluations can't be compared; the text tells why, and what to do."""
+
+
+def compare(first: KeptEvaluation, second: KeptEvaluation) -> Comparison:
+    """Compare two evaluations of the same split of a folder. Raises NotComparable, DamagedEvaluation."""
+    one, other = first.evaluation, second.evaluation
+    for name, what in (("task", "tasks"), ("dataset", "folders"), ("split", "splits")):
+        values = getattr(one, name), getattr(other, name)
+        if values[0] != values[1]:
+            message = f"The evaluations are of different {what} ({values[0]} and {values[1]})."
+            raise NotComparable(f"{message} Evaluate both models on the same split of the same folder.")
+    samples = first.samples(), second.samples()
+    paired = samples[0].paths == samples[1].paths
+    draws = (first.resamples().measures, second.resamples().measures) if paired else ({}, {})
+    differences = []
+    for entry in one.entries:
+        if entry.id in one.measures and entry.id in other.measures:
+            values = one.measures[entry.id].value, other.measures[entry.id].value
+            between = _interval(values[1] - values[0], draws[0].get(entry.id, ()), draws[1].get(entry.id, ()))
+            differences.append(Difference(entry=entry, first=values[0], second=values[1], difference=between))
+    mcnemar, only_first, only_second = None, None, None
+    if predictions_of(one.task) in ("class", "labels"):
+        only_first, only_second = _only(*samples), _only(*reversed(samples))
+        mcnemar = mcnemar_test(len(only_first), len(only_second))
+    return Comparison(
+        first=one,
+        second=other,
+        samples=len(set(_keys(samples[0])) & set(_keys(samples[1]))),
+        differences=tuple(differences),
+        mcnemar=mcnemar,
+        only_first=only_first,
+        only_second=only_second,
+    )
+
+
+def mcnemar_test(only_first: int, only_second: int) -> McNemar:
+    """Compute McNemar's exact test from the numbers of samples that only one of the models has right."""
+    count, fewer = only_first + only_second, min(only_first, only_second)
+    logs = (_log_probability(count, number) for number in range(fewer + 1))
+    return McNemar(only_first=only_first, only_second=only_second, p=min(1.0, 2 * sum(map(math.exp, logs))))
+
+
+def _log_probability(count: int, number: int) -> float:
+    """Return the logarithm of the probability that `number` of `count` fair coins show heads."""
+    return math.lgamma(count + 1) - math.lgamma(number + 1) - math.lgamma(count - number + 1) - count * math.log(2.0)
+
+
+def _interval(value: float, first: Sequence[float | None], second: Sequence[float | None]) -> Interval:
+    """Return `value` with the 95 % percentile interval of the differences of paired resamples."""
+    draws = [
+        after - before for before, after in zip(first, second, strict=False) if before is not None and after is not None
+    ]
+    if len(draws) < _MIN_DRAWS:
+        return Interval(value)
+    edges = quantiles(draws, n=40, method="inclusive")
+    return Interval(value, edges[0], edges[-1])
+
+
+def _keys(samples: Samples) -> list[tuple[str, int]]:
+    """Return a unique key per sample: its path, and its number among the samples of that path."""
+    counts: Counter[str] = Counter()
+    keys = []
+    for path in samples.paths:
+        keys.append((path, counts[path]))
+        counts[path] += 1
+    return keys
+
+
+def _only(samples: Samples, others: Samples) -> tuple[str, ...]:
+    """Return the paths of samples that only `samples`, not `others`, have fully right."""
+    right, of_others = _right(samples), _right(others)
+    return tuple(key[0] for key, is_right in right.items() if is_right and of_others.get(key) is False)
+
+
+def _right(samples: Samples) -> dict[tuple[str, int], bool]:
+    return {key: fraction == 1 for key, fraction in zip(_keys(samples), samples.correct or (), strict=True)}

@@ -11,7 +11,7 @@ from urllib.parse import urlparse
 import msgspec
 
 from engine.checks.gpu_checks import gpu_problems
-from engine.checks.torch_build import installed_torch
+from engine.checks.torch_support import installed_torch
 from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.devices import host_of, is_gpu
 from engine.contract.events import EVENT, AnyEvent, Failed, Fetching, PhaseChanged, Warned

@@ -8,7 +8,7 @@ import pyqtgraph as pg
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHeaderView, QLabel, QTableWidgetItem, QWidget
 
-from engine.contract.finders import BatchFound, BatchTrial, FinderOrder
+from engine.contract.advice import BatchFound, BatchTrial, FinderOrder
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from gui.finders.page import FinderChild, FinderPage

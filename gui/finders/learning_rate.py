@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QWidget
 
-from engine.contract.finders import FinderOrder, RateFound
+from engine.contract.advice import FinderOrder, RateFound
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from gui.finders.page import FinderChild, FinderPage

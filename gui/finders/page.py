@@ -10,8 +10,7 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QStackedWidget, QWidget
 
 from engine.checks.node_checks import here_only
-from engine.contract.advice import ADVISING, AdviceOrder
-from engine.contract.finders import FINDING, FinderOrder
+from engine.contract.advice import ADVISING, FINDING, AdviceOrder, FinderOrder
 from engine.contract.job import FIELDS, Job
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem, errors

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.checks.torch_build import TorchBuild
+from engine.checks.torch_support import TorchBuild
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.devices import CPU, Snapshot, device_key, gpu_title, group_by_host, is_gpu
 from engine.contract.problems import Problem

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from PySide6.QtCore import QObject
 
-from engine.checks.default_model import choose_model
+from engine.checks.weights_checks import choose_model
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import is_gpu
 from engine.contract.job import Job

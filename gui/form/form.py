@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractSpinBox, QHBoxLayout, QLabel, QWidget
 
-from engine.checks.torch_build import installed_torch
+from engine.checks.torch_support import installed_torch
 from engine.contract.catalogue import Catalogue
 from engine.contract.command import command_line
 from engine.contract.dataset import DatasetReport

@@ -18,7 +18,7 @@ from engine.checks.machine_findings import (
     memory_findings,
     training_findings,
 )
-from engine.checks.torch_build import installed_torch
+from engine.checks.torch_support import installed_torch
 from engine.contract.devices import Snapshot
 from gui.sources.background import in_background, reraise
 from gui.translation import tr

@@ -14,9 +14,9 @@ import pytest
 
 from engine.checks.disk import model_file_sha256
 from engine.cli.terminal import BAD_REQUEST
+from engine.contract.advice import FINDING, FinderOrder
 from engine.contract.cut import PLANNING
 from engine.contract.events import Failed
-from engine.contract.finders import FINDING, FinderOrder
 from engine.contract.job import Job
 from engine.contract.messages import Refused
 from engine.runs import consent

@@ -20,8 +20,8 @@ import msgspec
 
 from engine.cli.children import carry_out
 from engine.cli.terminal import CommandError
+from engine.contract.advice import FinderOrder
 from engine.contract.events import Failed, StepMetrics, Validation
-from engine.contract.finders import FinderOrder
 from engine.contract.job import Job
 from engine.supervisor.environment import usable_cores
 from tests.benchmarks.frame import SHARED, options_of, where

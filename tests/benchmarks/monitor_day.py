@@ -52,7 +52,8 @@ STAMPED = """
 import sys, time
 from collections import deque
 import msgspec
-from engine.gpus import child, sampler
+from engine.gpus import __main__ as sampler
+from engine.gpus import child
 from engine.gpus.__main__ import main
 arrived = [0.0]
 class Stamped(deque):

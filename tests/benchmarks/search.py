@@ -145,13 +145,13 @@ def gain(name: str, trials: int) -> bool:
 
 def _by_itself(row: dict[str, Any]) -> Job:
     """Return the job that `footplate train` makes of these fields."""
-    from engine.cli import search_request
     from engine.cli.main import parser
+    from engine.cli.search import build_search
 
     arguments = [argument for field, value in row.items() for argument in (f"--{field.replace('_', '-')}", str(value))]
     options = parser().parse_args(["search", "--name", "by itself", "--vary", "seed=0,1", "--json", *arguments])
     options.unknown = []
-    search, problems = search_request.build_search(options)
+    search, problems = build_search(options)
     if search is None:
         raise SystemExit("; ".join(map(str, problems)))
     return search.job.with_fields(predictions=0)

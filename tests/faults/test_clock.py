@@ -111,7 +111,7 @@ WALL_CLOCK = {
     "engine/runs/folder.py": "how long a run has gone on, for reading; and whether one without a supervisor may still start",
     "engine/gpus/nvml/device.py": "when a GPU was lost, for reading",
     "engine/gpus/nvml/processes.py": "the driver's own times, which are of this clock",
-    "engine/gpus/sampler.py": "when a sample was taken, for reading",
+    "engine/gpus/__main__.py": "when a sample was taken, for reading",
     "engine/gpus/watch.py": "when a GPU was lost, for reading",
     "engine/gpus/nvml/xids.py": "when an error came, for reading",
     "engine/supervisor/event_log.py": "when an event was, for reading",

@@ -13,7 +13,7 @@ from PySide6.QtGui import QIcon, QImage, QPainter, QPaintEvent
 from PySide6.QtWidgets import QApplication, QToolButton, QWidget
 from pytestqt.qtbot import QtBot
 
-from engine.desktop.files import ICON_SIZES
+from engine.cli.desktop import ICON_SIZES
 from gui.style import icons, theme
 from gui.style.theme import DARK, LIGHT, Colors
 from gui.widgets.labels import IconLabel

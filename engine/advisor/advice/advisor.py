@@ -8,8 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.advisor.advice import advice_cache
-from engine.advisor.advice.answer import adapt_cached, answer
+from engine.advisor.advice.answer import CachedAdvice, adapt_cached, answer, load_cached, save_cached
 from engine.advisor.advice.contenders import DROP_FACTOR, Contender, drop_slow, is_settled, rank
 from engine.advisor.advice.estimates import ESTIMATE_MARGIN, calibrate, estimate_bytes, min_step_s
 from engine.advisor.advice.setups import Setup, list_setups, list_smaller_setups
@@ -48,7 +47,7 @@ def advise(order: AdviceOrder, send: _Send) -> Advice:
 
     Ctrl+C (KeyboardInterrupt) ends the trials; the answer then covers the measurements made by then.
     """
-    cached = None if order.remeasure else advice_cache.load(order)
+    cached = None if order.remeasure else load_cached(order)
     if cached is not None:
         return adapt_cached(order, cached)
     started, advisor = time.monotonic(), _Advisor(order, send)
@@ -59,7 +58,7 @@ def advise(order: AdviceOrder, send: _Send) -> Advice:
     advisor.state.took_s = time.monotonic() - started
     result = answer(advisor.state)
     if result.ended_by != "stopped" and result.fits:
-        advice_cache.save(order, advice_cache.CachedAdvice(result, order.seconds, advisor.state.machine_step))
+        save_cached(order, CachedAdvice(result, order.seconds, advisor.state.machine_step))
     return result
 
 

@@ -41,7 +41,7 @@ class HeatMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     Attributes:
         class_name: Class; "" for a method without classes.
         overlay: Path of a PNG of the colored map over the image, whose longer side is at most
-            `engine.inference.explanation.drawing.MOST` pixels.
+            `engine.inference.explanation.explain.MOST` pixels.
         raw: Path of a PNG of the map in grey, white for the maximum.
         score: Confidence of the model from 0 to 1; None if it has none.
         box: Explained detection.

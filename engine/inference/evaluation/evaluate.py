@@ -32,8 +32,7 @@ from engine.contract.problems import Problem
 from engine.inference.devices import OnProgress, on_devices
 from engine.inference.evaluation.bootstrap import Resampled, intervals_of, resample
 from engine.inference.evaluation.dataset import EvaluationData, open_data
-from engine.inference.evaluation.measure import results_file
-from engine.inference.evaluation.worker_results import Joined, join
+from engine.inference.evaluation.measure import Joined, join, results_file
 from engine.inference.trained_model import CannotLoad, Learned, checkpoint_path, read_training
 from engine.runs.evaluations import FOLDER
 from engine.runs.folder import RunFolder

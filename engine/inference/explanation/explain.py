@@ -10,11 +10,20 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from engine.contract.catalogue import did_you_mean, predictions_of
-from engine.contract.inference.explanation import EXPLANATION_FILE, ExplainedImage, ExplainOrder, Explanation, HeatMap
+from engine.contract.inference.explanation import (
+    EXPLANATION_FILE,
+    Box,
+    ExplainedImage,
+    ExplainOrder,
+    Explanation,
+    HeatMap,
+)
 from engine.contract.problems import Problem
 from engine.contract.worker import WorkerSpec
 from engine.data.datasets.images import UnreadableImage
@@ -29,7 +38,6 @@ from engine.data.drawing import draw_boxes, encode_png
 from engine.data.formats.tree import walk_files
 from engine.data.splits import printable
 from engine.inference.devices import OnProgress, on_devices
-from engine.inference.explanation import drawing
 from engine.inference.explanation.explainer import Explained, Explainer
 from engine.inference.explanation.feature_maps import NoFeatureMap
 from engine.inference.trained_model import CannotLoad, TrainedModel, checkpoint_path
@@ -111,7 +119,7 @@ def _load_example(model: TrainedModel, path: str) -> _Example:
     except Exception as error:  # decoders raise many errors for broken files
         raise UnreadableImage(printable(path), describe_failure(error)) from error
     size = (pixels.shape[0], pixels.shape[1])
-    return _Example(model.inputs([pixels]), drawing.to_rgb(pixels), size, model.view(*size))
+    return _Example(model.inputs([pixels]), to_rgb(pixels), size, model.view(*size))
 
 
 def _load_sample(model: TrainedModel, path: str) -> _Example:
@@ -144,9 +152,9 @@ class _Writer:
         side = example.inputs.shape[-1]
         maps, drawn = [], [example.image]
         for place, each in enumerate(explained):
-            laid, is_visible = drawing.project(each.heat, example.view, example.size, drawn[0].shape[:2])
+            laid, is_visible = project(each.heat, example.view, example.size, drawn[0].shape[:2])
             target = each.target
-            over = drawing.overlay(example.image, laid, is_visible)
+            over = overlay(example.image, laid, is_visible)
             box = None
             if target.box is not None:
                 left, top, right, bottom = example.view.boxes(np.array([target.box]), *example.size)[0].tolist()
@@ -162,15 +170,15 @@ class _Writer:
                     note=target.note,
                     empty=not laid.any(),
                     overlay=self._put(f"{stem}-{place}.png", over),
-                    raw=self._put(f"{stem}-{place}-raw.png", drawing.raw_map(laid)),
+                    raw=self._put(f"{stem}-{place}-raw.png", raw_map(laid)),
                 )
             )
-        together = self._put(f"{stem}-side-by-side.png", drawing.side_by_side(drawn)) if len(maps) > 1 else ""
+        together = self._put(f"{stem}-side-by-side.png", side_by_side(drawn)) if len(maps) > 1 else ""
         return ExplainedImage(
             path=printable(path),
             maps=tuple(maps),
             side_by_side=together,
-            region=drawing.visible_box(example.view, example.size, side),
+            region=visible_box(example.view, example.size, side),
             predicted=self._predicted(example.inputs),
             reason="" if maps else "The model detects nothing in it, or nothing of the classes asked for.",
         )
@@ -213,3 +221,73 @@ def _files(path: str) -> Iterator[str]:
         return
     for folder, names in walk_files(path):
         yield from (os.path.join(folder, name) for name in sorted(names) if is_image(name))
+
+
+MAX_SIDE = 1600
+"""Maximum long side of drawings in pixels; maps are coarse, and large photographs take seconds to write."""
+_DIMMED = 0.35
+"""Brightness of parts that the model was not given."""
+_OPACITY = 0.75
+"""Opacity of the strongest part of a heat map."""
+_COLORS = np.array([(48, 18, 130), (50, 140, 250), (60, 220, 130), (250, 210, 50), (240, 80, 20), (170, 10, 10)])
+"""Colors from weak to strong, evenly spaced."""
+
+Floats = npt.NDArray[np.float32]
+
+
+def visible_box(view: View, size: tuple[int, int], side: int) -> Box:
+    """Return the part of an image of `size` (height, width) that the model was given in its square, in image pixels."""
+    left, top, right, bottom = view.boxes(np.array([[0.0, 0.0, side, side]]), *size)[0].tolist()
+    return left, top, right, bottom
+
+
+def to_rgb(pixels: Bytes) -> Bytes:
+    """Convert an image uint8 [h, w, C] to RGB of at most `MAX_SIDE`, with the first three of many channels."""
+    pixels = pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, 2)
+    height, width = pixels.shape[:2]
+    scale = MAX_SIDE / max(height, width)
+    if scale >= 1:
+        return np.ascontiguousarray(pixels)
+    size = (max(1, round(height * scale)), max(1, round(width * scale)))
+    image = torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1)[None]
+    small = functional.interpolate(image, size, mode="bilinear", antialias=True)[0].permute(1, 2, 0)
+    return np.ascontiguousarray(small.numpy())
+
+
+def project(
+    heat: Tensor, view: View, size: tuple[int, int], drawn: tuple[int, int]
+) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Project a map [s, s] of the model's square onto its image, drawn with the size `drawn`.
+
+    Returns the map, float32, and a mask of the pixels that the model was given. Values are sampled at pixel centers.
+    """
+    side = heat.shape[-1]
+    rows = (torch.arange(drawn[0]) + 0.5) * size[0] / drawn[0] * view.scale_y + view.top
+    columns = (torch.arange(drawn[1]) + 0.5) * size[1] / drawn[1] * view.scale_x + view.left
+    is_visible = ((rows >= 0) & (rows <= side))[:, None] & ((columns >= 0) & (columns <= side))
+    grid = torch.stack(torch.meshgrid(2 * columns / side - 1, 2 * rows / side - 1, indexing="xy"), -1).float()
+    projected = functional.grid_sample(heat.cpu()[None, None], grid[None], padding_mode="border", align_corners=False)[
+        0, 0
+    ]
+    return (projected * is_visible).numpy(), is_visible.numpy()
+
+
+def raw_map(heat: Floats) -> Bytes:
+    """Convert a map from 0 to 1 to gray levels."""
+    return np.rint(heat * 255).astype(np.uint8)
+
+
+def overlay(image: Bytes, heat: Floats, is_visible: npt.NDArray[np.bool_]) -> Bytes:
+    """Blend a map [h, w] over its image uint8 [h, w, 3], more opaque if stronger; unseen parts are dimmed."""
+    steps = np.linspace(0, 1, len(_COLORS))
+    colors = np.stack([np.interp(heat, steps, _COLORS[:, band]) for band in range(3)], 2)
+    opacity = (_OPACITY * np.sqrt(heat))[..., None]
+    projected = image * np.where(is_visible, 1.0, _DIMMED)[..., None] * (1 - opacity) + colors * opacity
+    return np.rint(projected).astype(np.uint8)
+
+
+def side_by_side(images: list[Bytes]) -> Bytes:
+    """Concatenate images of equal height with a white gap."""
+    gap = np.full((images[0].shape[0], max(2, images[0].shape[1] // 50), 3), 255, np.uint8)
+    parts = [piece for image in images for piece in (image, gap)]
+    return np.concatenate(parts[:-1], 1)

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QPushButton, QStackedWidget, QWidget
 
 from engine.contract.inference.evaluation import Comparison, Difference, McNemar
 from engine.contract.problems import Problem
-from engine.runs.comparison import compare
+from engine.runs.evaluations import compare
 from engine.system.format import listed
 from gui.format import counted, localised
 from gui.run.model.widgets import PlainTable, evaluation_title, format_value

@@ -16,7 +16,7 @@ import pytest
 
 from engine.advisor.batch_finder import WORKER, describe_result, trial_job
 from engine.advisor.batch_search import MAX_TRIALS, Probe, SearchResult
-from engine.contract.finders import FINDING, BatchFound, FinderOrder
+from engine.contract.advice import FINDING, BatchFound, FinderOrder
 from engine.contract.job import Job
 from engine.contract.messages import Progress
 from engine.system import paths

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from engine.advisor.rate_curve import Curve, RunningLoss, longest_fall, rate_at, read_curve, running_decay
-from engine.contract.finders import RateFound
+from engine.contract.advice import RateFound
 
 STEPS = 100
 FIRST_FALL, LOWEST = 1e-4, 1e-2

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from engine.advisor.rate_finder import find_rate
-from engine.contract.finders import FINDING, BatchFound, FinderOrder, RateFound
+from engine.contract.advice import FINDING, BatchFound, FinderOrder, RateFound
 from engine.contract.job import Job
 from engine.contract.messages import Done, Progress, Refused
 from engine.processes.orders import OrderError

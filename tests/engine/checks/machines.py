@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from engine.checks.torch_build import TorchBuild
+from engine.checks.torch_support import TorchBuild
 from engine.contract.devices import Cpu, Gpu, GpuProcess, Mig, Nvml, Snapshot
 
 CU132 = TorchBuild("2.15.0+cu132", "13.2", ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"))

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import resources
-from engine.checks.custom_metrics import MAX_BYTES, metrics_in
-from engine.checks.disk import ModelFile, RealDisk
+from engine.checks.disk import MAX_BYTES, ModelFile, RealDisk, metrics_in
 from engine.contract.catalogue import Measure
 
 ROW = 'Measure("a", "A", higher_is_better=True)'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.checks.default_model import choose_model, included_alternative
+from engine.checks.weights_checks import choose_model, included_alternative
 from engine.contract.catalogue import DefaultModel, TaskEntry, load_catalogue
 from engine.contract.job import Job
 from engine.contract.weights import HUB

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.checks.gpu_checks import gpu_problems
-from engine.checks.torch_build import installed_torch
+from engine.checks.torch_support import installed_torch
 from engine.cli import children, doctor
 from engine.contract.devices import Snapshot
 from engine.contract.events import Failed, RunFinished

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from engine.checks.torch_build import TorchBuild, installed_torch
+from engine.checks.torch_support import TorchBuild, installed_torch
 from tests.support.torch_builds import torch_build
 
 ROOT = Path(__file__).parents[3]
 READ = (
-    "import sys; from engine.checks.torch_build import installed_torch; print(installed_torch()); "
+    "import sys; from engine.checks.torch_support import installed_torch; print(installed_torch()); "
     "assert 'torch' not in sys.modules"
 )
 

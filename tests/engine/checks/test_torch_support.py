@@ -11,7 +11,7 @@ import pytest
 
 from engine.checks import torch_support
 from engine.checks.gpu_checks import gpu_problems
-from engine.checks.torch_build import TorchBuild
+from engine.checks.torch_support import TorchBuild
 from engine.contract.devices import Nvml, Snapshot
 from engine.contract.job import Job
 from engine.contract.problems import Problem

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.cli import evaluate
-from engine.runs.comparison import compare, mcnemar_test
-from engine.runs.evaluations import evaluations_of
+from engine.runs.evaluations import compare, evaluations_of, mcnemar_test
 from tests.engine.cli.terminal import footplate
 from tests.support.trained_runs import make_colours, train
 from tests.support.worker_group import Forker

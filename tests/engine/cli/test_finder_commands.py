@@ -7,7 +7,7 @@ import json
 import pytest
 
 from engine.cli.finders import curve
-from engine.contract.finders import RatePoint
+from engine.contract.advice import RatePoint
 from engine.runs.folder import list_runs
 from engine.system import paths
 from tests.engine.cli.terminal import footplate

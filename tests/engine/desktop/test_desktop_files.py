@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.cli.desktop import ICON_SIZES, data_folder, desktop_files, exec_line, install, remove
 from engine.cli.main import main
-from engine.desktop import files
-from engine.desktop.files import desktop_files, exec_line, install, remove
 
 ODD = '/opt/ö $(id) `id` 100%\\"x"/footplate'
 """A path with all characters that are special in an Exec key."""
@@ -53,7 +52,7 @@ def test_desktop_command_installs_and_removes_its_files(
     assert main(["desktop", "install"]) == 0
     assert entry(data)["Exec"] == f'"{script}" %f'
     assert entry(data)["TryExec"] == str(script)
-    assert len(tree(data)) == len(before) + len(files.ICON_SIZES) + 4
+    assert len(tree(data)) == len(before) + len(ICON_SIZES) + 4
     assert main(["desktop", "install"]) == 0  # a second time, as after an upgrade
     assert main(["desktop", "remove"]) == 0
     assert tree(data) == before
@@ -82,7 +81,7 @@ def test_exec_line_quotes_special_characters() -> None:
 
 def test_data_folder_ignores_relative_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", "somewhere")
-    assert files.data_folder() == Path.home() / ".local/share"
+    assert data_folder() == Path.home() / ".local/share"
 
 
 def test_desktop_tools_accept_files(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ import pytest
 
 from engine.advisor.search.trial_handle import TrialLog
 from engine.contract.events import LogLine
+from engine.runs.export import problem_report
 from engine.runs.folder import RunFolder
 from engine.runs.index import RunIndex
 from engine.runs.interruptions import why_interrupted
 from engine.runs.notes import RunNotes, read_notes
-from engine.runs.report import problem_report
 from engine.runs.resume import read_resumable
 from engine.runs.searches import trial_of
 from engine.runs.slurm_job import read_slurm

@@ -12,10 +12,9 @@ import pytest
 
 from engine.contract.events import ENCODE, Failed, RunStarted, Warned
 from engine.contract.job import Job
-from engine.runs.export import ExportRefused
+from engine.runs.export import ExportRefused, problem_report, write_report
 from engine.runs.folder import create_run
 from engine.runs.notes import change_notes
-from engine.runs.report import problem_report, write_report
 from engine.system import paths
 from engine.system.redaction import Redactor
 

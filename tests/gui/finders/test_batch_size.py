@@ -6,7 +6,7 @@ import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from engine.contract.finders import BatchFound, BatchTrial
+from engine.contract.advice import BatchFound, BatchTrial
 from engine.contract.job import Job
 from engine.system import paths
 from gui.finders.batch_size import BatchPage, scaled_rate

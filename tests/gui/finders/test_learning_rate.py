@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from engine.contract.finders import RateFound, RatePoint
+from engine.contract.advice import RateFound, RatePoint
 from engine.contract.job import Job
 from engine.contract.messages import Progress
 from engine.contract.problems import Problem

@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from pytestqt.qtbot import QtBot
 
-from engine.checks.torch_build import TorchBuild
+from engine.checks.torch_support import TorchBuild
 from engine.contract.devices import CPU
 from engine.contract.job import Job
 from engine.system import paths

@@ -15,8 +15,7 @@ from engine.contract.messages import Progress
 from engine.inference.evaluation import bootstrap
 from engine.inference.evaluation.evaluate import evaluate
 from engine.inference.trained_model import CannotLoad
-from engine.runs.comparison import compare
-from engine.runs.evaluations import KeptEvaluation, evaluations_of, read_evaluation
+from engine.runs.evaluations import KeptEvaluation, compare, evaluations_of, read_evaluation
 from tests.support.cases import some
 from tests.support.consent import agreed
 from tests.support.masks import make_masked

@@ -1,1 +1,0 @@
-"""Integration of Footplate into the Linux desktop."""
