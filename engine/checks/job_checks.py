@@ -69,6 +69,7 @@ def problems(
             message = f"“{job.checkpoints.best_by}” is not a metric of this task."
             found.append(Problem("best_by", message, did_you_mean(job.checkpoints.best_by, known)))
     found += _loss(job, task)
+    found += _batch_size(job, report, chosen)
     found += option_problems(job.options, catalogue.options_of(job.task, job.model.name, job.parallel.strategy))
     model = None
     if job.model_is_file:
@@ -153,6 +154,14 @@ def _loss(job: Job, task: TaskEntry | None) -> list[Problem]:
     if task is None or not task.losses or job.training.loss in task.losses:
         return []
     return [Problem("loss", f"{task.title} has no loss “{job.training.loss}”.", f"Choose {' or '.join(task.losses)}.")]
+
+
+def _batch_size(job: Job, report: DatasetReport | None, chosen: Collection[str] | None) -> list[Problem]:
+    train = report.split("train") if report is not None and "batch_size" in (chosen or ()) else None
+    if train is None or not train.images or job.training.batch_size <= train.images:
+        return []
+    message = f"A batch of {job.training.batch_size:,} is larger than the training split of {train.images:,}."
+    return [Problem("batch_size", message, f"Set {train.images:,} or less.", "warning")]
 
 
 def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:

@@ -13,11 +13,12 @@ evaluations/       evaluations of its models (see `evaluations`)
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -32,6 +33,7 @@ from engine.contract.events import (
     EVENT,
     AnyEvent,
     Event,
+    Fetching,
     Outcome,
     PhaseChanged,
     Planned,
@@ -305,7 +307,7 @@ class RunFolder:
         )
 
     def worked_s(self, now: float | None = None) -> float:
-        """Sum the durations of all executions in seconds, including their time in the queue.
+        """Sum the durations of all executions in seconds, without their time in the queue.
 
         Time between executions does not count. The current one lasts until `now`, by default its last event.
         """
@@ -313,8 +315,21 @@ class RunFolder:
         if last is None or first is None:
             return 0.0
         once = isinstance(last, RunFinished) and last.execution == 1
-        latest = first if once else _last_of(_tail(self.events_file, _TAIL_BYTES), RunStarted) or first
-        return max(0.0, latest.worked_s + (last.time if now is None else now) - latest.time)
+        tail = b"" if once else _tail(self.events_file, _TAIL_BYTES)
+        latest = _last_of(tail, RunStarted) or first
+        if latest.execution == 1:
+            begun = self._first_left_queue(first)
+        else:
+            begun = _left_queue(latest, tail[tail.rfind(_tag(RunStarted)) :].splitlines()[1:])
+        return latest.worked_s + max(0.0, (last.time if now is None else now) - begun)
+
+    def _first_left_queue(self, started: RunStarted) -> float:
+        """Return when the first execution left the queue, see `_left_queue`."""
+        try:
+            with open_file(self.events_file) as stream:
+                return _left_queue(started, islice(complete_lines(stream), 1, None))
+        except OSError:
+            return started.time
 
     def _first_event(self) -> RunStarted | None:
         try:
@@ -372,11 +387,34 @@ _Kind = TypeVar("_Kind", bound=Event)
 
 def _last_of(tail: bytes, kind: type[_Kind]) -> _Kind | None:
     """Return the last event of a kind in the end of a log, searched by its tag, which the encoder writes first."""
-    mark = b'{"type":"%b"' % str(kind.__struct_config__.tag).encode()
-    start = tail.rfind(mark)
+    start = tail.rfind(_tag(kind))
     end = tail.find(b"\n", start)
     event = _decoded(tail[start:end]) if 0 <= start < end else None
     return event if isinstance(event, kind) else None
+
+
+def _tag(kind: type[Event]) -> bytes:
+    """Return the beginning of each event of a kind in a log."""
+    return b'{"type":"%b"' % str(kind.__struct_config__.tag).encode()
+
+
+def _left_queue(started: RunStarted, lines: Iterable[bytes]) -> float:
+    """Return when an execution left the queue: its start if it didn't wait, infinity while it waits.
+
+    Args:
+        started: First event of the execution.
+        lines: Events after it.
+    """
+    time_s = started.time
+    for line in lines:
+        event = _decoded(line)
+        if isinstance(event, Waiting):
+            time_s = math.inf
+        elif event is not None and time_s == math.inf:
+            return event.time
+        elif not isinstance(event, PhaseChanged | Fetching | None):
+            break  # it trains, and didn't wait
+    return time_s
 
 
 def _decoded(line: bytes) -> AnyEvent | None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QAbstractSpinBox, QHBoxLayout, QLabel, QWidget
+from PySide6.QtWidgets import QAbstractSpinBox, QHBoxLayout, QLabel, QPushButton, QWidget
 
 from engine.checks.torch_support import installed_torch
 from engine.contract.catalogue import Catalogue
@@ -34,10 +34,12 @@ from gui.form.inspection import Inspection
 from gui.form.recipes import RecipeFollower
 from gui.form.submit import STEPS, JobSignals, LabelCheck, Submission, SubmitBar, queue_message
 from gui.form.validator import JobValidator
+from gui.format import significant
 from gui.sources.resume_fork import Prefill
 from gui.style import theme
 from gui.titles import model_title
 from gui.translation import tr
+from gui.widgets.banner import Banner
 from gui.widgets.editors import ChoiceEditor, PathEditor
 from gui.widgets.labels import ProblemLabel
 from gui.widgets.layouts import hbox, scroll_panel, vbox
@@ -99,6 +101,8 @@ class JobForm(JobSignals):
         self.card = DatasetCard()
         self.options = OptionRows()
         self.consent = ConsentBar()
+        self.undo_scaling = QPushButton(tr("Undo"))
+        self.scaled_rate = Banner(self.undo_scaling, name=tr("Scaled learning rate"))
         self.devices_label = QLabel()
         self.devices_problems = ProblemLabel()
         self.disk = CachedDisk(self)
@@ -330,6 +334,7 @@ class JobForm(JobSignals):
                 self._devices_line(),
                 self.devices_problems,
                 stacked,
+                self.scaled_rate,
                 *(self.rows[name].problem_label for name in STACKED_FIELDS),
                 *self.sections,
                 1,
@@ -354,6 +359,7 @@ class JobForm(JobSignals):
         self.cuts.requested.connect(self._request_cut)
         for name, button in self.find_buttons.items():
             button.clicked.connect(partial(self._request_finder, name))
+        self.undo_scaling.clicked.connect(self._undo_scaling)
         self.consent.allowed.connect(self._on_file_allowed)
         self.inspection.wanted.connect(self._on_folder_chosen)
         self.inspection.changed.connect(lambda: self.formats.follow(self.inspection.report))
@@ -453,6 +459,7 @@ class JobForm(JobSignals):
         self.rows["model"].set_note(self.models.reason)
         self.rows["pretrained"].set_note(self.validator.weights_note)
         self._ask_consent()
+        self._show_scaled_rate()
         self.devices_label.setText(devices_text(self.devices, self.device_names()))
         self.choices.update_strategies()
         self._show_queue()
@@ -471,6 +478,18 @@ class JobForm(JobSignals):
             label = self.rows[name].problem_label
             label.setVisible(bool(label.text()))
         self.devices_problems.show_problems(tuple(p for p in self.problems if p.field == "devices"))
+
+    def _show_scaled_rate(self) -> None:
+        unscaled, text, undo = self.recipes.unscaled_rate, "", ""
+        if unscaled is not None:
+            text = tr("The learning rate was scaled with the batch size.")
+            undo = tr("Use {rate}").format(rate=significant(unscaled[1]))
+            self.undo_scaling.setToolTip(tr("Learning rate at a batch size of {batch}").format(batch=unscaled[0]))
+        self.scaled_rate.say(text, "info", undo)
+
+    def _undo_scaling(self) -> None:
+        if self.recipes.unscaled_rate is not None:
+            self.set_field("learning_rate", self.recipes.unscaled_rate[1])
 
     def _ask_consent(self) -> None:
         model = str(self.field_value("model"))

@@ -94,6 +94,8 @@ class RecipeFollower(QObject):
         self._recipe = self._applied_recipe = ""
         self._overridden: set[str] = set()
         self._stashed_overrides: dict[str, dict[str, Any]] = {}
+        self.unscaled_rate: tuple[int, float] | None = None
+        """Batch size and learning rate of the recipe, if the learning rate was scaled to the user's batch size."""
         self._is_chosen = True
         self._is_following = False
         self._must_detect_overrides = False
@@ -222,6 +224,7 @@ class RecipeFollower(QObject):
         if not self._is_chosen or (recipe is not None and not recipe.is_for(facts.task)):
             self._is_chosen = False
             self._recipe, recipe = match, self.known.get(match)
+        self.unscaled_rate = self._unscaled_rate(recipe)
         self._row.set_standard(match, tr("Reset to the matching recipe"))
         values = recipe.values(facts) if recipe is not None else {}
         for name in SETTABLE:
@@ -231,6 +234,17 @@ class RecipeFollower(QObject):
                 row.set_value(standard)
             if (row.standard, row.reset.toolTip()) != (standard, self._reset_tip()):
                 row.set_standard(standard, self._reset_tip())
+
+    def _unscaled_rate(self, recipe: Recipe | None) -> tuple[int, float] | None:
+        """Return the recipe's batch size and learning rate if the user's batch size scales the latter."""
+        if recipe is None or "batch_size" not in self._overridden or "learning_rate" in self._overridden:
+            return None
+        scaled = recipe.values(self._facts(self._overridden, self._disk))
+        usual = recipe.values(self._facts(self._overridden - {"batch_size"}, self._disk))
+        rate = usual.get("learning_rate")
+        if rate is None or rate == scaled.get("learning_rate"):
+            return None
+        return usual.get("batch_size", self._rows["batch_size"].default), rate
 
     def _reset_tip(self) -> str:
         return tr("Reset to the recipe") if self._recipe else tr("Reset to the default")

@@ -14,7 +14,7 @@ from engine.contract.dataset import DatasetReport
 from engine.contract.idle_fields import idle_by_entries
 from engine.contract.job import FIELDS, Field, Job
 from engine.contract.problems import Problem, errors
-from engine.contract.search import OPTION, SEARCHABLE, Search
+from engine.contract.search import CONFIRMED, OPTION, SEARCHABLE, Search
 from gui.actions import Action, bind
 from gui.form.environment import devices_text
 from gui.format import counted
@@ -334,13 +334,21 @@ class SearchForm(QWidget):
             self._is_start_pending = False
             self._start()
 
+    def _max_confirmations(self) -> int:
+        """Return how many runs confirm the best trials and the unchanged job at most."""
+        most = CONFIRMED + 1
+        return int(self.rows["confirm"].value() or 0) * min(most, self.rows["trials"].value() or most)
+
     def _describe_trials(self, job: Job | None) -> None:
         if job is not None:
             title = f"{model_title(job.model.name)} on {Path(job.data.dataset).name or 'no dataset'}"
             epochs = counted(job.training.epochs, "epoch")
-            self.about.setText(
-                tr("All trials train the job in the form: {title}, {epochs} each.").format(title=title, epochs=epochs)
-            )
+            text = tr("Each trial trains the current job ({title}, {epochs}).").format(title=title, epochs=epochs)
+            if repeats := self._max_confirmations():
+                text += " " + tr("To confirm the best, up to {runs} with other seeds follow.").format(
+                    runs=counted(repeats, "more run")
+                )
+            self.about.setText(text)
         per_trial = max(1, self.rows["devices_per_trial"].value() or 1)
         parallel = len(self._devices) // per_trial
         trials = f"{counted(parallel, 'trial')} at once" if parallel else "too few for a trial"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.contract.events import ENCODE, RunFinished, RunStarted
+from engine.contract.events import ENCODE, PhaseChanged, RunFinished, RunStarted, Waiting
 from engine.contract.job import FIELDS, Job
 from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
 from engine.runs.resume import CHANGEABLE, checkpoint_of, job_to_resume, last_execution, save_next_job
@@ -74,6 +74,25 @@ def test_completed_run_resumes_only_with_more_epochs() -> None:
     assert problems == []
     assert job is not None
     assert job.training.epochs == EPOCHS + 1
+
+
+def test_worked_s_excludes_the_queue() -> None:
+    run = create_run(Job())
+    facts = {"run_id": run.run_id, "job": Job(), "devices": (), "world_size": 1, "environment": {}, "supervisor_pid": 1}
+    messages = (
+        RunStarted(n=1, time=1000.0, **facts),  # type: ignore[arg-type]
+        PhaseChanged(n=2, time=1000.0, phase="starting"),
+        Waiting(n=3, time=1001.0, position=1),
+        PhaseChanged(n=4, time=1100.0, phase="training"),
+        RunFinished(n=5, time=1110.0, outcome="paused"),
+        RunStarted(n=6, time=2000.0, execution=2, worked_s=10.0, **facts),  # type: ignore[arg-type]
+        Waiting(n=7, time=2001.0, position=1),
+        PhaseChanged(n=8, time=2100.0, phase="training"),
+        RunFinished(n=9, time=2120.0, outcome="completed", execution=2),
+    )
+    for count, expected in ((3, 0.0), (5, 10.0), (7, 10.0), (9, 30.0)):
+        run.events_file.write_bytes(b"".join(ENCODE.encode(event) + b"\n" for event in messages[:count]))
+        assert run.worked_s() == expected
 
 
 def test_worked_s_excludes_time_between_executions() -> None:

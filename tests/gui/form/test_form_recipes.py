@@ -340,3 +340,21 @@ def test_broken_recipe_is_listed_but_disabled(form: JobForm, separate_home: Path
     form.validate()
     assert "There is no recipe “gone” here." in form.rows["recipe"].note.text()
     assert form.rows["epochs"].standard == FIELDS["epochs"].default
+
+
+def test_scaled_learning_rate_is_announced_and_undone(inspected: JobForm, qtbot: QtBot) -> None:
+    choose(inspected, "torchvision-classification")
+    rate, batch = values(inspected, "learning_rate", "batch_size")
+    assert not inspected.scaled_rate.isVisible()
+    change(inspected, batch_size=2 * batch)
+    assert values(inspected, "learning_rate") == (2 * rate,)
+    qtbot.mouseClick(inspected.undo_scaling, Qt.MouseButton.LeftButton)
+    assert values(inspected, "learning_rate") == (rate,)
+    inspected.validate()
+    assert not inspected.scaled_rate.isVisible()
+
+
+def test_batch_larger_than_the_training_split_is_a_warning(inspected: JobForm) -> None:
+    for size, severities in ((1000, []), (1001, ["warning"])):
+        change(inspected, batch_size=size)
+        assert [each.severity for each in inspected.problems if each.field == "batch_size"] == severities
