@@ -141,7 +141,7 @@ def weights_line(job: Job, catalogue: Catalogue, disk: Disk, in_words: Callable[
         return ""
     weights = weights_of(job, catalogue)
     if weights is None:
-        return "Weights: none are known for this model"
+        return "No pretrained weights"
     here = disk.weights(weights)
     parts = [f"Weights: {weights.title}", weights.licence_title, _size(job, weights, here, catalogue, in_words)]
     if here is not None and not (weights.is_included and here.path):

@@ -85,15 +85,15 @@ class KindWords:
 
 KINDS: dict[NoticeKind, KindWords] = {
     "ended": KindWords(
-        "A run has come to its end", "All epochs are done. There is no notification for runs that you stop or pause."
+        "Run finished", "All epochs are done. There is no notification for runs that you stop or pause."
     ),
-    "failed": KindWords("A run has failed", "It could not continue, and will not restart by itself."),
+    "failed": KindWords("Run failed", "It could not continue, and will not restart by itself."),
     "stalled": KindWords(
-        "A run stalls",
+        "Run stalled",
         "All of its workers are alive, but there has been no progress for two minutes, or twenty typical steps.",
     ),
     "restarted": KindWords(
-        "A run starts again", "A worker died or hung, and the run resumes by itself from its last checkpoint."
+        "Run restarted", "A worker died or hung, and the run resumes by itself from its last checkpoint."
     ),
 }
 """All kinds of notifications in display order."""

@@ -30,7 +30,7 @@ class AlertCard(QFrame):
         self._text = _label("")
         self._remedy = _label("muted")
         self.acknowledge = QPushButton(tr("Acknowledge"))
-        self.acknowledge.setToolTip(tr("Removes it from the banner; it stays here while it is active."))
+        self.acknowledge.setToolTip(tr("Hides the banner; the alert stays listed while it is active."))
         self.acknowledge.clicked.connect(lambda: alerts.acknowledge(self._alert.number))
         for label in (self._text, self._remedy):
             label.setWordWrap(True)

@@ -103,7 +103,7 @@ KINDS: dict[KindId, Kind] = {
             _COOLING, "warning", Rule(kind="temperature", for_s=10),
             Threshold(
                 "°C", lambda gpu: gpu.temperature_c, 20, 130, 3,
-                device_limit=lambda gpu: gpu.slowdown_c, device_limit_name="its own slowdown temperature",
+                device_limit=lambda gpu: gpu.slowdown_c, device_limit_name="the GPU's slowdown temperature",
             ),
         ),
         Kind(
@@ -112,7 +112,7 @@ KINDS: dict[KindId, Kind] = {
             _COOLING, "warning", Rule(kind="memory_temperature", for_s=10),
             Threshold(
                 "°C", lambda gpu: gpu.memory_temperature_c, 20, 130, 3,
-                device_limit=lambda gpu: gpu.memory_max_c, device_limit_name="its own highest temperature",
+                device_limit=lambda gpu: gpu.memory_max_c, device_limit_name="the GPU's highest temperature",
             ),
         ),
         Kind(
@@ -135,11 +135,11 @@ KINDS: dict[KindId, Kind] = {
             "warning", Rule(kind="power", on=False, for_s=60, notify=False),
             Threshold(
                 "W", lambda gpu: gpu.power_w, 1, 5000, 5,
-                device_limit=lambda gpu: gpu.power_limit_w, device_limit_name="its own power limit",
+                device_limit=lambda gpu: gpu.power_limit_w, device_limit_name="the GPU's power limit",
             ),
         ),
         Kind(
-            "idle", tr("Idle while a run holds it"),
+            "idle", tr("Idle during a run"),
             tr("A run on this machine holds the GPU but hardly uses it."),
             tr("The run may be stuck or waiting for data: check its page, or stop it to free the GPU."),
             "warning", Rule(kind="idle", threshold=5, for_s=600),
@@ -165,7 +165,7 @@ KINDS: dict[KindId, Kind] = {
             "error", Rule(kind="lost"),
         ),
         Kind(
-            "not_answering", tr("No answer"),
+            "not_answering", tr("Not responding"),
             tr("NVML or a watched host does not respond."),
             tr("Footplate keeps retrying; if it stays silent, check that machine."),
             "error", Rule(kind="not_answering", for_s=15),
@@ -184,7 +184,7 @@ def problems(rule: Rule) -> tuple[Problem, ...]:
     if threshold is not None and (rule.threshold is not None or threshold.device_limit is None):
         value = rule.threshold
         if value is None or not threshold.lowest <= value <= threshold.highest:
-            device_limit = threshold.device_limit_name.replace("its own", "the GPU's own")
+            device_limit = threshold.device_limit_name
             either = f", or nothing for {device_limit}" if device_limit else ""
             range_words = f"from {significant(threshold.lowest)} to {localised(threshold.highest)} {threshold.unit}"
             found.append(

@@ -30,7 +30,7 @@ STEP = 0.05
 HEADROOM = 1.3
 """The loss axis ends at this multiple of the first smoothed loss; above it, training diverges."""
 
-MARKS = {"suggestion": tr("Minimum / 10"), "steepest": tr("Steepest"), "valley": "fastai's valley"}
+MARKS = {"suggestion": tr("Safe (minimum ÷ 10)"), "steepest": tr("Steepest"), "valley": tr("Valley")}
 
 
 class RatePlot(ThemedPlot):

@@ -90,7 +90,7 @@ class HostDialog(QDialog):
         state = self._states[name] = QLabel(wordWrap=True)
         remove = QPushButton(tr("Remove"))
         remove.setAutoDefault(False)
-        remove.setAccessibleName(tr("Watch {name} no longer").format(name=name))
+        remove.setAccessibleName(tr("Stop watching {name}").format(name=name))
         remove.clicked.connect(lambda: self._hosts.remove(name))
         texts = vbox(heading_label(name), state, spacing=2)
         row_widget = QWidget()

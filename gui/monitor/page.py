@@ -16,6 +16,7 @@ from engine.gpus.quantities import QUANTITIES
 from gui.alerts.cards import AlertBanner
 from gui.alerts.view import AlertsView
 from gui.alerts.watcher import Alerts
+from gui.format import clock
 from gui.monitor.gpus.view import GpusView
 from gui.monitor.gpus.watched_gpu import LastSnapshots, watched_gpus
 from gui.monitor.graphs import ACTIVITY, GraphsView
@@ -152,6 +153,12 @@ class MonitorPage(QWidget):
         super().hideEvent(event)
         self._send_request()
 
+    def _show_past(self) -> None:
+        """Say which time the graphs show while they don't follow the newest data."""
+        low, high = (clock(at + self.group.origin) for at in self.group.range)
+        text = "" if self.group.following else tr("Showing {low} – {high}").format(low=low, high=high)
+        self.bar.show_past(text)
+
     def _connect(self) -> None:
         bar = self.bar
         bar.view_chosen.connect(self._show_view)
@@ -164,6 +171,8 @@ class MonitorPage(QWidget):
         bar.acts["energy"].on_trigger(self.gpus.reset_energy)
         bar.acts["newest"].on_trigger(self.group.follow)
         self.group.following_changed.connect(bar.show_following)
+        for signal in (self.group.following_changed, self.group.range_changed):
+            signal.connect(self._show_past)
         self.alert_banner.show_requested.connect(lambda: self.show_view(ALERTS))
         self.saving.message.connect(self.message)
         self.gpus.view_changed.connect(self._send_request)

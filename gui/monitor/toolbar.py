@@ -63,13 +63,15 @@ class Bar(QWidget):
             "energy": Action(self, "count_energy", tr("Reset energy counters")),
             "newest": Action(self, "follow_monitor", tr("Back to newest"), tr("Follows the newest data again (Home)")),
         }
+        self.past = muted_label()
         self.hosts = bind(QPushButton(), self.acts["hosts"])
         self.newest = bind(QPushButton(), self.acts["newest"])
         self.more = self._make_menu()
         self.show_following(True)
         controls = QWidget()
         row = FlowLayout(controls, spacing=6)
-        for widget in (self._span_label, self.span, self.compact, self.load, self.hosts, self.more, self.newest):
+        shown = (self._span_label, self.span, self.compact, self.load, self.hosts, self.more, self.past, self.newest)
+        for widget in shown:
             row.addWidget(widget)
         # Next to the tabs if there is room, else below them.
         layout = FlowLayout(self, spacing=6)
@@ -87,6 +89,11 @@ class Bar(QWidget):
         """Note if the graphs follow the newest data."""
         self.acts["newest"].allow(tr("The newest data is in view") if following else "")
 
+    def show_past(self, text: str) -> None:
+        """Show the range that the user has zoomed or panned to; "" while the graphs follow the newest data."""
+        self.past.setText(text)
+        self.past.setVisible(bool(text) and self.tabs.currentIndex() in (GPUS, GRAPHS))
+
     def _changed(self, view: int) -> None:
         self._offer(view)
         self.view_chosen.emit(view)
@@ -100,6 +107,7 @@ class Bar(QWidget):
         graphs = view in (GPUS, GRAPHS)
         for widget in (self._span_label, self.span, self.newest, self.more):
             widget.setVisible(graphs)
+        self.past.setVisible(graphs and bool(self.past.text()))
         for button in (self.compact, self.load):
             button.setVisible(view == GPUS)
 

@@ -127,7 +127,9 @@ class OrderPages(QStackedWidget):
         assert order is not None
         if self._is_for_run(order):
             self.done.emit(path)
-        self.message.emit(tr("{title} of {name} is done.").format(title=self._title, name=Path(order.run).name), "info")
+        self.message.emit(
+            tr("{title} of {name} finished.").format(title=self._title, name=Path(order.run).name), "info"
+        )
 
     def _cancel(self) -> None:
         self.child.cancel()

@@ -48,7 +48,7 @@ class RunActions(QObject):
             "compare_runs", "&Compare", tr("Compares the selected runs' curves and jobs"), "Ctrl+Shift+C"
         )
         self.favourite = self._make(
-            "favourite_runs", "&Favourite", tr("Marks the selected runs as favourites"), "Ctrl+D", on=False
+            "favourite_runs", "&Favorite", tr("Marks the selected runs as favorites"), "Ctrl+D", on=False
         )
         self.rename = self._make("rename_run", "Re&name", tr("Renames the run"), "F2")
         self.folder = self._make("open_folder", tr("Open f&older"), tr("Opens the run's folder in the file manager"))

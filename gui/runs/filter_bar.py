@@ -57,7 +57,7 @@ class FilterBar(QWidget):
         for title, days in _PERIODS:
             self.period.addItem(title, days)
         self._combos = (self.state, self.model, self.strategy, self.tag, self.period)
-        self.favourites = _button(tr("Favourites"), tr("Shows only favourites"))
+        self.favourites = _button(tr("Favorites"), tr("Shows only favorites"))
         self.favourites.setCheckable(True)
         self.clear = _button(tr("Show all"), tr("Clears the search and all filters"))
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)

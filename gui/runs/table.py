@@ -180,7 +180,7 @@ class RunsModel(RowModel[RunSummary]):
             facts = (row.cause, row.slurm, row.notes, shortened(row.dataset), ", ".join(row.devices), row.folder)
             return "\n".join(filter(None, facts))
         if role == Qt.ItemDataRole.AccessibleTextRole and column == NAME and row.favourite:
-            return f"{run_title(row)}, favourite"
+            return f"{run_title(row)}, favorite"
         if role == Qt.ItemDataRole.DecorationRole and column == STATE:
             return icon(*_ICONS[row.state])
         if role == Qt.ItemDataRole.DecorationRole and column == NAME and row.favourite:

@@ -222,7 +222,7 @@ _CONFIRM_HELP = tr(
 _ROWS: tuple[Callable[[], tuple[Field, Editor]], ...] = (
     lambda: (_field("name", tr("Name"), tr("Name of the search."), "text", ""), TextEditor("required")),
     lambda: (_field("goal", tr("Goal"), tr("Result to optimize."), "choice", ""), ChoiceEditor([])),
-    lambda: (_field("against", tr("Against"), tr("A second goal; the search looks for the best trade-offs."), "choice", NO_GOAL), ChoiceEditor([])),
+    lambda: (_field("against", tr("Second goal"), tr("A second goal; the search looks for the best trade-offs."), "choice", NO_GOAL), ChoiceEditor([])),
     lambda: _int(_field("trials", tr("Trials"), tr("Number of trials."), "int", 20, optional=True, minimum=1, maximum=100_000)),
     lambda: (_field("hours", tr("Hours"), tr("Time during which new trials start."), "float", None), FloatEditor(True, "no limit")),
     lambda: _int(_field("total_epochs", tr("Total epochs"), tr("Sum of the epochs of all trials."), "int", None, optional=True, minimum=1, maximum=100_000_000)),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MORE_EPOCHS = 5
 """Epochs that training a completed run further adds by default."""
 
-_GREY = tr("Grey fields can't be changed when resuming.")
+_GRAY = tr("Gray fields can't be changed when resuming.")
 
 _MAX_NAME = 120
 """Longest name of a run, as in a job."""
@@ -51,7 +51,7 @@ def to_resume(summary: RunSummary) -> Prefill:
     if summary.state == "completed":
         schedule_note = " The learning rate's schedule now spans all epochs." if job.schedule.name != "none" else ""
         return Prefill(
-            text=f"Trains {named} further {begins}. {_GREY}{schedule_note}",
+            text=f"Trains {named} further {begins}. {_GRAY}{schedule_note}",
             job=renamed,
             run=run,
             checkpoint=checkpoint_path,
@@ -60,7 +60,7 @@ def to_resume(summary: RunSummary) -> Prefill:
             focus="epochs",
         )
     return Prefill(
-        text=f"Resumes {named} {begins}. {_GREY}",
+        text=f"Resumes {named} {begins}. {_GRAY}",
         job=renamed,
         run=run,
         checkpoint=checkpoint_path,

@@ -264,7 +264,7 @@ class ConfusionMatrix(QWidget):
             self.setAccessibleDescription("")
             return
         cell = self.cell or self.most_confused()
-        prefix = "" if self.cell else tr("Confused most often: ")
+        prefix = "" if self.cell else tr("Most common mistake: ")
         self.setAccessibleDescription(
             prefix + self.describe_cell(*cell) if cell is not None else tr("Every class was predicted correctly.")
         )

@@ -177,7 +177,7 @@ class ClassFiguresView(QWidget):
         cell = self.matrix.cell
         worst = self.matrix.most_confused() if cell is None else None
         text = (
-            tr("Confused most often: {describe_cell}").format(describe_cell=self.matrix.describe_cell(*worst))
+            tr("Most common mistake: {describe_cell}").format(describe_cell=self.matrix.describe_cell(*worst))
             if worst is not None
             else ""
         )

@@ -123,7 +123,7 @@ TITLES: dict[Part, str] = {
 MEANINGS: dict[Part, str] = {
     "data": tr("Waiting for the next batch of images"),
     "transfer": tr("Copying images to the device"),
-    "augment": tr("Augmenting and normalising images on the device"),
+    "augment": tr("Augmenting and normalizing images on the device"),
     "forward": tr("The model's forward pass and the loss"),
     "backward": tr("The backward pass"),
     "communication": tr(

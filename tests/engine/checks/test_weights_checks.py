@@ -93,7 +93,7 @@ def test_weights_line_estimates_the_download_size(monkeypatch: pytest.MonkeyPatc
     assert line == (
         "Weights: resnet50-11ad3fa6.pth from download.pytorch.org, licence not stated, 97.8 MiB, not on this machine"
     )
-    assert weights_line(job(model="mnist_cnn"), CATALOGUE, RealDisk()) == "Weights: none are known for this model"
+    assert weights_line(job(model="mnist_cnn"), CATALOGUE, RealDisk()) == "No pretrained weights"
 
 
 def test_non_commercial_licence_is_a_warning() -> None:

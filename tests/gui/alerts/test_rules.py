@@ -41,7 +41,7 @@ def test_problems_of_invalid_rule(kind: KindId, changes: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [
-        (DEFAULTS["temperature"], "at or above its own slowdown temperature for 10 s · notification"),
+        (DEFAULTS["temperature"], "at or above the GPU's slowdown temperature for 10 s · notification"),
         (Rule(kind="temperature", threshold=80, notify=False), "at or above 80 °C"),
         (DEFAULTS["idle"], "below 5 % for 10 min · notification"),
         (Rule(kind="xid", notify=False), "as soon as it happens"),

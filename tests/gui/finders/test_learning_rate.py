@@ -102,7 +102,7 @@ def test_rate_plot_selects_by_keys_and_buttons(found: RatePage, qtbot: QtBot) ->
     assert found.chosen() == 0.0028
     found.marks["steepest"].click()
     assert found.chosen() == 0.01
-    assert found.marks["suggestion"].text() == "Minimum / 10 0.0025"
+    assert found.marks["suggestion"].text() == "Safe (minimum ÷ 10) 0.0025"
     found.plot.choose(1e3)
     assert found.chosen() == pytest.approx(10**-0.1, rel=0.01)
 

@@ -103,11 +103,13 @@ def test_page_zoom_stays_until_newest(watching: Watching, qtbot: QtBot) -> None:
     assert not page.bar.newest.isEnabled()
     qtbot.keyClick(tile.plot, Qt.Key.Key_Plus)
     zoomed = page.group.range
+    assert page.bar.past.isVisible()
     watching.see(full_gpu(), at=900)
     assert page.group.range == zoomed
     page.bar.newest.click()
     assert page.group.range == (300.0, 900.0)
     assert not page.bar.newest.isEnabled()
+    assert not page.bar.past.isVisible()
 
 
 def test_page_marks_runs(watching: Watching) -> None:
@@ -243,7 +245,7 @@ def test_host_dialog_adds_and_removes_hosts(watching: Watching, qtbot: QtBot) ->
     hosts.errors["anna@ws2"] = "anna@ws2 can't be reached."
     hosts.error_changed.emit("anna@ws2", hosts.errors["anna@ws2"])
     assert dialog.states() == {"anna@ws2": "⚠ anna@ws2 can't be reached."}
-    name = "Watch anna@ws2 no longer"
+    name = "Stop watching anna@ws2"
     remove = next(button for button in dialog.findChildren(QPushButton) if button.accessibleName() == name)
     remove.click()
     assert hosts.names == ()
