@@ -10,7 +10,7 @@ from pathlib import Path
 from engine.contract.catalogue import MeshDimension, load_catalogue
 from engine.contract.devices import CPU, group_by_host, host_of, is_gpu, local_device
 from engine.contract.hosts import SLURM
-from engine.contract.job import FIELDS, Field, Job
+from engine.contract.job import AUTO_STRATEGY, FIELDS, Field, Job
 from engine.runs.folder import RunFolder, RunSummary, UnreadableJob
 from engine.runs.metrics import measure_words
 from engine.system.plain_text import shortened
@@ -163,6 +163,9 @@ def device_title(device: str) -> str:
 
 @cache
 def strategy_title(strategy: str) -> str:
+    """Return the title in the catalogue, or that of the automatic choice."""
+    if strategy == AUTO_STRATEGY:
+        return tr("Automatic")
     entry = load_catalogue().strategy(strategy)
     return entry.title if entry is not None else strategy
 
@@ -228,4 +231,4 @@ def gpu_names(titles: Sequence[str]) -> str:
 
 def option_fields(job: Job) -> dict[str, Field]:
     """Return the options of the job's task, model and strategy by name; plug-ins must be installed."""
-    return {field.name: field for field in load_catalogue().options_of(job.task, job.model.name, job.parallel.strategy)}
+    return {field.name: field for field in load_catalogue().options_of(job.task, job.model.name, job.resolved_strategy)}

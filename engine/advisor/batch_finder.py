@@ -116,7 +116,7 @@ def trial_job(job: Job, size: int) -> Job:
 
 def _unit(job: Job) -> int:
     """Return the divisor of batch sizes that gives all devices and microbatches equal numbers of samples."""
-    strategy = load_catalogue().strategy(job.parallel.strategy)
+    strategy = load_catalogue().strategy(job.resolved_strategy)
     if strategy is None:
         return 1
     arrangement = layout(job, strategy)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+import msgspec
+
 from engine.checks.disk import Disk, RealDisk
 from engine.checks.node_checks import host_problems
 from engine.checks.strategy_checks import strategy_problems
@@ -22,9 +24,9 @@ from engine.contract.catalogue import (
 from engine.contract.dataset import DatasetReport, parse_fold
 from engine.contract.devices import Snapshot, host_of, is_gpu
 from engine.contract.idle_fields import without_effect
-from engine.contract.job import FIELDS, TIMM, Job
+from engine.contract.job import AUTO_STRATEGY, FIELDS, TIMM, Job
 from engine.contract.options import option_problems
-from engine.contract.problems import Problem, errors
+from engine.contract.problems import Choice, Problem, errors
 
 REAL_DISK = RealDisk()
 
@@ -70,7 +72,7 @@ def problems(
             found.append(Problem("best_by", message, did_you_mean(job.checkpoints.best_by, known)))
     found += _loss(job, task)
     found += _batch_size(job, report, chosen)
-    found += option_problems(job.options, catalogue.options_of(job.task, job.model.name, job.parallel.strategy))
+    found += option_problems(job.options, catalogue.options_of(job.task, job.model.name, job.resolved_strategy))
     model = None
     if job.model_is_file:
         found += _model_file(job, disk)
@@ -86,14 +88,14 @@ def problems(
         found.append(Problem("resume_from", message, remedy))
     if job.model.weights_file and (message := _no_file(job.model.weights_file, disk)):
         found.append(Problem("weights_file", message, "Check the spelling, or browse for it."))
-    strategy = catalogue.strategy(job.parallel.strategy)
+    strategy = catalogue.strategy(job.resolved_strategy)
     if strategy is None:
-        known = [s.id for s in catalogue.strategies]
+        known = [AUTO_STRATEGY, *(s.id for s in catalogue.strategies)]
         found.append(
             Problem(
                 "strategy",
-                f"There is no strategy “{job.parallel.strategy}”.",
-                did_you_mean(job.parallel.strategy, known),
+                f"There is no strategy “{job.resolved_strategy}”.",
+                did_you_mean(job.resolved_strategy, known),
             )
         )
     found += augmentation_problems(job) + _fold(job)
@@ -112,8 +114,15 @@ def problems(
             )
         )
     reported = {problem.field for problem in found}
-    found += catalogue.problems
+    found = [_with_automatic(problem) for problem in found] + list(catalogue.problems)
     return found + [problem for problem in without_effect(job, catalogue) if problem.field not in reported]
+
+
+def _with_automatic(problem: Problem) -> Problem:
+    """Offer the automatic strategy if the chosen one can't train the job."""
+    if problem.field != "strategy" or problem.severity != "error":
+        return problem
+    return msgspec.structs.replace(problem, choices=(Choice("Use Automatic", {"strategy": AUTO_STRATEGY}),))
 
 
 def _no_file(path: str, disk: Disk) -> str:

@@ -24,7 +24,7 @@ def field_of(job: Job, name: str, catalogue: Catalogue) -> Field | None:
     """Return the field that a dimension varies: one of the job's, or an option of its task, model or strategy."""
     if not name.startswith(OPTION):
         return FIELDS.get(name)
-    options = catalogue.options_of(job.task, job.model.name, job.parallel.strategy)
+    options = catalogue.options_of(job.task, job.model.name, job.resolved_strategy)
     return next((field for field in options if field.name == name.removeprefix(OPTION)), None)
 
 
@@ -66,7 +66,7 @@ def _unknown_field(name: str, job: Job, catalogue: Catalogue) -> Problem:
     if name in FIXED:
         message = f"{FIELDS[name].label} can't be searched: trials could not be compared, or would all be the same."
         return Problem(where, message, "Set it in the job.")
-    options = [OPTION + field.name for field in catalogue.options_of(job.task, job.model.name, job.parallel.strategy)]
+    options = [OPTION + field.name for field in catalogue.options_of(job.task, job.model.name, job.resolved_strategy)]
     near = difflib.get_close_matches(name, [*SEARCHABLE, *options], n=1)
     hint = f"Did you mean “{near[0]}”?" if near else "`footplate train --help` lists the fields."
     return Problem(where, f"“{name}” is not a field of this job.", hint)

@@ -37,7 +37,7 @@ def _number_of_devices(job: Job, strategy: StrategyEntry) -> list[Problem]:
             Problem(
                 "strategy",
                 f"{strategy.title} needs at least {strategy.min_devices} devices; {count} {chosen}.",
-                f"Check more devices{workers}, or choose {'Single device' if count == 1 else 'another strategy'}.",
+                f"Check more devices{workers}, or choose Automatic.",
             )
         ]
     if strategy.max_devices is not None and count > strategy.max_devices:
@@ -45,7 +45,7 @@ def _number_of_devices(job: Job, strategy: StrategyEntry) -> list[Problem]:
             Problem(
                 "strategy",
                 f"{strategy.title} uses one device; {count} are chosen.",
-                "Choose another strategy, or check one device.",
+                "Choose Automatic, or check one device.",
             )
         ]
     return []

@@ -15,7 +15,7 @@ from engine.checks.disk import RealDisk
 from engine.cli.children import remote_snapshot
 from engine.contract.catalogue import load_catalogue
 from engine.contract.devices import Snapshot, host_of, is_gpu, local_device
-from engine.contract.job import FIELDS, load_values
+from engine.contract.job import AUTO_STRATEGY, FIELDS, load_values
 from engine.contract.job_fields import Field, Group, Need
 from engine.contract.problems import Problem
 from engine.contract.recipes import SETTABLE
@@ -155,7 +155,8 @@ def _add_flag(group: argparse._ArgumentGroup, field: Field, *, default: bool) ->
     elif field.name == "recipe":
         text = "The recipe for all fields without a flag: a name (see `footplate recipes`) or a file; '' for none."
     elif field.name == "strategy":
-        text += f" One of {', '.join(strategy.id for strategy in load_catalogue().strategies)}."
+        known = [AUTO_STRATEGY, *(strategy.id for strategy in load_catalogue().strategies)]
+        text += f" One of {', '.join(known)}."
     value = ",".join(map(str, field.default)) if field.kind in ("list", "ints") else field.default
     default_text = f" Default: {value}." if value not in (None, "") else ""
     if field.name in SETTABLE:

@@ -112,7 +112,7 @@ class Progress:
         match event:
             case RunStarted():
                 devices = ", ".join(f"{d.name} x{len(d.ranks)}" for d in event.devices)
-                return f"{event.job.model.name}, {event.job.parallel.strategy}, on {devices}"
+                return f"{event.job.model.name}, {event.job.resolved_strategy}, on {devices}"
             case Waiting():
                 return _queue_text(event)
             case PhaseChanged(phase="pausing"):

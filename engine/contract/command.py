@@ -87,7 +87,7 @@ _NO_SERVER = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
 
 def single_process(job: Job) -> Problem | None:
     """Return a problem if the job has a single process, for which torchrun is not needed."""
-    strategy = load_catalogue().strategy(job.parallel.strategy)
+    strategy = load_catalogue().strategy(job.resolved_strategy)
     if strategy is not None and strategy.process_per_device and len(job.parallel.devices) > 1:
         return None
     message = "torchrun starts one process per device, and this job has a single process."

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from engine.contract.catalogue import MODEL_FIELDS, Catalogue, StrategyEntry
 from engine.contract.devices import host_of, is_gpu
-from engine.contract.job import FIELDS, Job
+from engine.contract.job import FIELDS, Job, resolve_strategy
 from engine.contract.job_fields import Need
 from engine.contract.problems import Problem
 from engine.system.format import listed
@@ -54,7 +54,7 @@ def idle_by_entries(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str
         has = {"encoder": model.encoder, "freeze_batchnorm": model.batch_norm}
         has |= {name: name in model.fields for name in MODEL_FIELDS}
         found |= {name: Idle(f"with {model.title}") for name in has if not has[name]}
-    strategy = catalogue.strategy(value["strategy"])
+    strategy = catalogue.strategy(resolve_strategy(value["strategy"], value["devices"]))
     if strategy is not None:
         found |= _by_strategy(strategy, catalogue.strategies)
     on_gpus = [is_gpu(device) for device in value["devices"]]

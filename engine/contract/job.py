@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -27,6 +27,20 @@ JOB_VERSION: Final = 1
 
 TIMM = "timm:"
 """Prefix of the name of a model of timm."""
+
+
+AUTO_STRATEGY: Final = "auto"
+"""Value of `strategy` that leaves the choice to Footplate."""
+
+
+def resolve_strategy(strategy: str, devices: Collection[str]) -> str:
+    """Return the id of the strategy that trains on `devices` if a job names `strategy`, which may be automatic.
+
+    Several devices use DistributedDataParallel, which trains every model.
+    """
+    if strategy != AUTO_STRATEGY:
+        return strategy
+    return "ddp" if len(devices) > 1 else "single"
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -129,7 +143,7 @@ class PrecisionSection(Section, frozen=True):
 class ParallelSection(Section, frozen=True):
     """Distribution over devices; each strategy uses some of these fields (see `StrategyEntry.fields`)."""
 
-    strategy: str = "single"
+    strategy: str = "auto"
     devices: tuple[str, ...] = ("cpu",)
     replicas: Annotated[int, Meta(ge=2, le=1024)] = 2
     pipeline_schedule: Literal["gpipe", "1f1b", "interleaved_1f1b", "zb1p", "zbv"] = "gpipe"
@@ -213,6 +227,11 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     def values(self) -> dict[str, Any]:
         """Return the values of all fields by flat name, in the order of the form, and the `options`."""
         return {name: self.value(name) for name in FIELDS} | {"options": dict(self.options)}
+
+    @property
+    def resolved_strategy(self) -> str:
+        """Id of the strategy that trains the job, also for an automatic choice."""
+        return resolve_strategy(self.parallel.strategy, self.parallel.devices)
 
     @property
     def unfreezes(self) -> bool:

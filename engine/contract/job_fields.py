@@ -216,8 +216,8 @@ ABOUT: dict[str, About] = {
     "cpu_threads": _about("Threads on the CPU", ["resume"],
         "Compute threads per CPU worker; empty to divide the available cores among the workers."),
     # [parallel]
-    "strategy": _about("Strategy", ["main", "resume", "speed", "memory"],
-        "How the model and each batch are distributed over the devices."),
+    "strategy": _about("Strategy", ["main", "resume", "resolved", "speed", "memory"],
+        "How the model and each batch are distributed over the devices. Auto: DistributedDataParallel on several devices."),
     "devices": _about("Devices", ["main", "resume"],
         "GPUs by UUID, or cpu. Repeat cpu for several CPU workers."),
     "replicas": _about("Replicas", ["resume", "speed"],

@@ -286,7 +286,7 @@ class RunFolder:
             folder=str(self.path),
             name=shortened(job.name if notes.name is None else notes.name),
             model=job.model.name,
-            strategy=job.parallel.strategy,
+            strategy=job.resolved_strategy,
             devices=job.parallel.devices,
             dataset=job.data.dataset,
             state=state,

@@ -124,7 +124,7 @@ def _changed_options(before: Job, after: Job) -> list[Problem]:
     """Return a problem for each changed option that must not change."""
     known = {
         field.name: field
-        for field in load_catalogue().options_of(before.task, before.model.name, before.parallel.strategy)
+        for field in load_catalogue().options_of(before.task, before.model.name, before.resolved_strategy)
     }
     changed = {
         name

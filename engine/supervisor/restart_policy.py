@@ -12,7 +12,7 @@ from engine.checks.strategy_checks import strategy_problems
 from engine.contract.catalogue import ModelEntry, StrategyEntry, load_catalogue
 from engine.contract.devices import host_of
 from engine.contract.events import CheckpointSaved, Failed, FailureKind, Restarting
-from engine.contract.job import FIELDS, Job
+from engine.contract.job import AUTO_STRATEGY, FIELDS, Job
 from engine.contract.problems import Problem, errors
 from engine.contract.worker import WorkerSpec
 from engine.parallel.layout import layout
@@ -129,12 +129,15 @@ class RestartPolicy:
         except OSError as error:
             print(f"job.toml can't be written: {error}", flush=True)
         changed = (name for name in FIELDS if name != "devices" and job.value(name) != before.value(name))
-        return {name: job.value(name) for name in changed}
+        changes = {name: job.value(name) for name in changed}
+        if job.resolved_strategy != before.resolved_strategy:
+            changes["strategy"] = job.resolved_strategy
+        return changes
 
 
 def world_size(job: Job) -> int:
     """Return the number of worker processes: one per device, or one that drives them all."""
-    strategy = load_catalogue().strategy(job.parallel.strategy)
+    strategy = load_catalogue().strategy(job.resolved_strategy)
     return len(job.parallel.devices) if strategy is None or strategy.process_per_device else 1
 
 
@@ -150,7 +153,7 @@ def _with_attempts(failed: Failed, restarts: int) -> Failed:
 def _oom_fallbacks(job: Job) -> list[Job]:
     """Return variants of the job with ever smaller micro-batches, and the same global batch."""
     catalogue = load_catalogue()
-    strategy, model = catalogue.strategy(job.parallel.strategy), catalogue.model(job.model.name)
+    strategy, model = catalogue.strategy(job.resolved_strategy), catalogue.model(job.model.name)
     fallbacks: list[Job] = []
     while strategy is not None and (smaller := _with_smaller_batches(job, strategy, model)) is not None:
         fallbacks.append(smaller)
@@ -178,11 +181,11 @@ def _job_on(job: Job, devices: tuple[str, ...]) -> Job | str:
     doesn't keep a strategy that only divides the batch.
     """
     catalogue = load_catalogue()
-    before, model = catalogue.strategy(job.parallel.strategy), catalogue.model(job.model.name)
+    before, model = catalogue.strategy(job.resolved_strategy), catalogue.model(job.model.name)
     fewer = job.with_fields(devices=devices)
     if len(devices) == 1 and before is not None and before.splits_batch and before.min_devices == 2:
-        fewer = fewer.with_fields(strategy=catalogue.recommended_strategy().id)
-    strategy = catalogue.strategy(fewer.parallel.strategy)
+        fewer = fewer.with_fields(strategy=AUTO_STRATEGY)
+    strategy = catalogue.strategy(fewer.resolved_strategy)
     if not devices or before is None or strategy is None:
         return "The run has no other devices."
     least = math.ceil(job.training.accumulation * _batch_shards(job, before) / _batch_shards(fewer, strategy))

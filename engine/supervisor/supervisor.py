@@ -17,6 +17,7 @@ from engine.contract.devices import DeviceSample, has_remote_devices, host_of, i
 from engine.contract.events import (
     AnyEvent,
     CheckpointSaved,
+    Chosen,
     CommandReceived,
     DevicesFree,
     DevicesSampled,
@@ -29,7 +30,7 @@ from engine.contract.events import (
     Verdict,
     Warned,
 )
-from engine.contract.job import Job
+from engine.contract.job import AUTO_STRATEGY, Job
 from engine.contract.protocol import Adjust, CheckpointNow, Command, Pause, SaveElsewhere, Stop
 from engine.contract.worker import WorkerSpec
 from engine.processes import imports
@@ -245,6 +246,10 @@ class Supervisor:
                 worked_s=self._worked_before_s,
             )
         )
+        if self._job.parallel.strategy == AUTO_STRATEGY:
+            is_alone = len(self._job.parallel.devices) < 2
+            why = "the run has one device" if is_alone else "the run has several devices, and it trains every model"
+            self._record(Chosen(field="strategy", choice=self._job.resolved_strategy, why=why))
         self._record(PhaseChanged(phase="starting"))
         self._move(Trigger.IDENTIFIED)
 

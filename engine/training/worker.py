@@ -127,11 +127,12 @@ class WorkerContext(NamedTuple):
 
 def prepare(spec: WorkerSpec, reporter: Reporter) -> WorkerContext:
     """Build the model and its loaders as `spec` describes, together with the other ranks."""
-    job = spec.job
+    job = spec.job.with_fields(strategy=spec.job.resolved_strategy)
+    spec = msgspec.structs.replace(spec, job=job)
     reporter.set_phase("preparing")
     _use_cores(spec)
     task = TASKS[job.task]
-    strategy = STRATEGIES[job.parallel.strategy](spec)
+    strategy = STRATEGIES[job.resolved_strategy](spec)
     strategy.setup()
     splits = _open(spec, strategy, task)
     model = _build_model(spec, task, splits)

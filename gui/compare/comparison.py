@@ -92,7 +92,7 @@ def results(runs: Sequence[ComparedRun]) -> list[Row]:
 
 def differences(runs: Sequence[ComparedRun]) -> list[Row]:
     """Return the fields of the jobs, except names, that differ."""
-    jobs = [run.job for run in runs]
+    jobs = [run.job.with_fields(strategy=run.job.resolved_strategy) if run.job is not None else None for run in runs]
     found = []
     for name, field in FIELDS.items():
         values = [job.value(name) if job is not None else None for job in jobs]
@@ -137,7 +137,7 @@ def format_field(run: ComparedRun, name: str) -> str:
     value: Any = run.job.value(name)
     special: dict[str, Callable[[Job], str]] = {
         "model": lambda job: model_title(job.model.name),
-        "strategy": lambda job: strategy_title(job.parallel.strategy),
+        "strategy": lambda job: strategy_title(job.resolved_strategy),
         "devices": lambda job: devices_words(job.parallel.devices, run.data.device_names),
         "best_by": lambda job: measure_title([run], job.checkpoints.best_by),
     }

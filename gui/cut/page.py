@@ -186,7 +186,7 @@ class CutPage(QWidget):
     def _show_titles(self, job: Job | None, cut: Cut) -> None:
         if job is None:
             return
-        strategy = load_catalogue().strategy(job.parallel.strategy)
+        strategy = load_catalogue().strategy(job.resolved_strategy)
         schedule = (
             f"{SCHEDULES[job.parallel.pipeline_schedule]}, " if strategy is not None and strategy.schedules else ""
         )
@@ -195,7 +195,7 @@ class CutPage(QWidget):
             batches = f"whole batches of {cut.microbatch_size} images"
         self.title.setText(tr("The cut of {name}").format(name=model_title(job.model.name)))
         self.subtitle.setText(
-            f"{strategy_title(job.parallel.strategy)}, {len(cut.stage_ranks)} stages on {len(cut.devices)} devices · "
+            f"{strategy_title(job.resolved_strategy)}, {len(cut.stage_ranks)} stages on {len(cut.devices)} devices · "
             f"{schedule}{batches}"
         )
 

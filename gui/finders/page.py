@@ -192,7 +192,7 @@ class FinderPage(QWidget):
         self._tried = job
         self.notice.show_problems(())
         devices = f" on {len(job.parallel.devices)} devices" if len(job.parallel.devices) > 1 else ""
-        self.subtitle.setText(f"{model_title(job.model.name)}, {strategy_title(job.parallel.strategy)}{devices}")
+        self.subtitle.setText(f"{model_title(job.model.name)}, {strategy_title(job.resolved_strategy)}{devices}")
         self._stack.setCurrentIndex(TRYING)
         self.child.start(self.order(job))
         self.cancel.setFocus()

@@ -9,13 +9,14 @@ from engine.checks.disk import ModelFile
 from engine.contract.catalogue import Catalogue, DeviceKind
 from engine.contract.devices import host_of, is_gpu
 from engine.contract.idle_fields import DECISIVE, idle_fields
-from engine.contract.job import FIELDS
+from engine.contract.job import AUTO_STRATEGY, FIELDS, resolve_strategy
+from engine.system.format import listed
 from gui.form.editors import ModelPicker
-from gui.form.environment import JobEnvironment
+from gui.form.environment import JobEnvironment, device_texts
 from gui.form.field_factory import OptionRows, choices_of, metric_choices
 from gui.form.field_row import FieldRow
 from gui.form.followers import ModelFollower
-from gui.titles import CHOICES
+from gui.titles import CHOICES, strategy_title
 from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor
 
@@ -94,15 +95,20 @@ class FieldChoices:
     def update_options(self) -> None:
         """Show the options of the task, the model and the strategy."""
         catalogue = self._environment.catalogue
-        task, model, strategy = (self._text(name) for name in ("task", "model", "strategy"))
-        self._options.offer(catalogue.options_of(task, model, strategy), catalogue)
+        options = catalogue.options_of(self._text("task"), self._text("model"), self.resolved_strategy)
+        self._options.offer(options, catalogue)
 
     def update_strategies(self) -> None:
         """Mark strategies that the devices or the model rule out."""
         catalogue, devices = self._environment.catalogue, self._environment.devices
         editor, limits = self._choice_editor("strategy"), strategy_limits(catalogue, devices, self._text("model"))
         editor.set_marks(limits, device_kind_limits(catalogue, devices))
-        self._rows["strategy"].set_note(_strategy_note(catalogue, editor.value(), limits))
+        if editor.value() == AUTO_STRATEGY:
+            texts = device_texts(devices, self._environment.device_names())
+            note = f"{strategy_title(self.resolved_strategy)} on {listed(texts)}" if texts else ""
+        else:
+            note = _strategy_note(catalogue, editor.value(), limits)
+        self._rows["strategy"].set_note(note)
 
     def show_effects(self) -> None:
         """Hide the fields that have no effect."""
@@ -110,6 +116,11 @@ class FieldChoices:
         idle = idle_fields({**values, "devices": self._environment.devices}, self._environment.catalogue)
         for name, row in self._rows.items():
             row.set_effect(name not in idle)
+
+    @property
+    def resolved_strategy(self) -> str:
+        """Id of the strategy that would train on the checked devices."""
+        return resolve_strategy(self._text("strategy"), self._environment.devices)
 
     def _text(self, name: str) -> str:
         return str(self._rows[name].value())

@@ -56,18 +56,21 @@ class JobEnvironment:
 
 
 def devices_text(devices: tuple[str, ...], names: dict[str, str]) -> str:
-    """Return a list such as "GPU 0, GPU 1" or "CPU, 2 workers, ws1 CPU".
+    """Return a list such as "GPU 0, GPU 1" or "CPU, 2 workers, ws1 CPU"."""
+    return ", ".join(device_texts(devices, names)) or tr("None selected; check one under Devices.")
+
+
+def device_texts(devices: tuple[str, ...], names: Mapping[str, str]) -> list[str]:
+    """Return the title of each GPU, and one text for each machine's CPU workers.
 
     Args:
         devices: Devices of a job.
         names: Titles of GPUs by the keys that jobs use.
     """
-    if not devices:
-        return tr("None selected; check one under Devices.")
     texts = []
     for host, of_host in group_by_host(devices).items():
         gpus = [device_key(host, device) for device in of_host if is_gpu(device)]
         texts += [names.get(gpu, device_title(gpu)) for gpu in gpus]
         if workers := len(of_host) - len(gpus):
             texts.append(f"{host} CPU".strip() + (f", {workers} workers" if workers > 1 else ""))
-    return ", ".join(texts)
+    return texts

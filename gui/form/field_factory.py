@@ -9,14 +9,14 @@ from PySide6.QtCore import QSize, Signal
 from PySide6.QtWidgets import QToolButton, QVBoxLayout, QWidget
 
 from engine.contract.catalogue import Catalogue, Measure, TaskEntry
-from engine.contract.job import Field
+from engine.contract.job import AUTO_STRATEGY, Field
 from engine.contract.problems import Problem
 from gui.form.editors import CutsEditor, ModelPicker
 from gui.form.field_row import FieldRow
 from gui.form.followers import RECOGNIZE
 from gui.form.recipes import RecipeEditor
 from gui.style import icons
-from gui.titles import CHOICES, EMPTY
+from gui.titles import CHOICES, EMPTY, strategy_title
 from gui.translation import tr
 from gui.widgets.editors import (
     BoolEditor,
@@ -92,7 +92,8 @@ def choices_of(field: Field, catalogue: Catalogue) -> list[tuple[str, str, str]]
     if field.name == "task":
         return [(task.id, task.title, "") for task in catalogue.tasks]
     if field.name == "strategy":
-        return [(entry.id, entry.title, entry.summary) for entry in catalogue.strategies]
+        automatic = (AUTO_STRATEGY, strategy_title(AUTO_STRATEGY), tr("Chosen for the checked devices"))
+        return [automatic, *((entry.id, entry.title, entry.summary) for entry in catalogue.strategies)]
     if field.name == "best_by":
         return metric_choices(catalogue, None)
     return [(value, CHOICES.get(value, value), "") for value in field.choices]

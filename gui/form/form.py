@@ -37,7 +37,7 @@ from gui.form.validator import JobValidator
 from gui.format import significant
 from gui.sources.resume_fork import Prefill
 from gui.style import theme
-from gui.titles import model_title
+from gui.titles import model_title, strategy_title
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.editors import ChoiceEditor, PathEditor
@@ -233,6 +233,7 @@ class JobForm(JobSignals):
         if devices != self.environment.devices:
             self.environment.devices = devices
             self.choices.show_effects()
+            self.choices.update_options()
             self._validate_timer.start()
 
     def set_machine(self, snapshot: Snapshot) -> None:
@@ -535,7 +536,8 @@ class JobForm(JobSignals):
         return self.options.label(problem.field) or "the run"
 
     def _show_steps(self) -> None:
-        recipe, strategy, model = (self._title(name) for name in ("recipe", "strategy", "model"))
+        recipe, model = self._title("recipe"), self._title("model")
+        strategy = strategy_title(self.choices.resolved_strategy)
         report = self.report
         done = (
             dataset_format.summary(report) if report is not None and report.format else self.card.text(),

@@ -153,7 +153,7 @@ def _title(job: Job, data: RunData) -> str:
         job.name,
         model_title(job.model.name),
         Path(job.data.dataset).name,
-        f"{strategy_title(job.parallel.strategy)} on {devices_words(job.parallel.devices, data.device_names)}",
+        f"{strategy_title(job.resolved_strategy)} on {devices_words(job.parallel.devices, data.device_names)}",
     ]
     return shortened(" · ".join(part for part in parts if part))
 

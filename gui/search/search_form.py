@@ -254,7 +254,7 @@ class SearchForm(QWidget):
     def _options(self) -> dict[str, Field]:
         """Return the options of the job's task, model and strategy by their names in a space."""
         job = self._job or Job()
-        options = self._catalogue.options_of(job.task, job.model.name, job.parallel.strategy)
+        options = self._catalogue.options_of(job.task, job.model.name, job.resolved_strategy)
         return {OPTION + field.name: field for field in options}
 
     def _field(self, name: str) -> Field | None:

@@ -80,7 +80,7 @@ def main() -> int:
     )
     print(where())
     print(
-        f"{job.model.name}, {job.data.image_size} px, batch {job.training.batch_size}, {job.parallel.strategy} on {','.join(devices)}"
+        f"{job.model.name}, {job.data.image_size} px, batch {job.training.batch_size}, {job.resolved_strategy} on {','.join(devices)}"
     )
     with empty_home(), preloader() as starter:
         turns = [

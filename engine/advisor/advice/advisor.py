@@ -47,6 +47,8 @@ def advise(order: AdviceOrder, send: _Send) -> Advice:
 
     Ctrl+C (KeyboardInterrupt) ends the trials; the answer then covers the measurements made by then.
     """
+    job = order.job.with_fields(strategy=order.job.resolved_strategy)
+    order = msgspec.structs.replace(order, job=job)
     cached = None if order.remeasure else load_cached(order)
     if cached is not None:
         return adapt_cached(order, cached)
@@ -290,11 +292,11 @@ class _Advisor:
         measured = [each for each in state.tried if each.steps]
         fastest = min((each.step_s for each in measured), default=float("inf"))
         bound = self._min_step_s(contender)
-        kind = setup.job.parallel.strategy, len(setup.job.parallel.devices)
+        kind = setup.job.resolved_strategy, len(setup.job.parallel.devices)
         siblings = [
             each
             for each in measured
-            if (each.setup.job.parallel.strategy, len(each.setup.job.parallel.devices)) == kind
+            if (each.setup.job.resolved_strategy, len(each.setup.job.parallel.devices)) == kind
         ]
         if siblings and not setup.base_name:
             scaled = min(each.step_s * bound / max(1e-9, self._min_step_s(each)) for each in siblings)
@@ -322,7 +324,7 @@ class _Advisor:
             self.state.rehearsal, self.state.startup_s, self.state.rehearsed = *result, best
 
     def _strategy(self, job: Job) -> StrategyEntry:
-        entry = self._catalogue.strategy(job.parallel.strategy)
+        entry = self._catalogue.strategy(job.resolved_strategy)
         assert entry is not None
         return entry
 

@@ -144,7 +144,7 @@ def _predict_changes(state: AdviceState, tried: list[Contender]) -> Iterator[str
     costs, best = state.costs, tried[0]
     plain = [each for each in tried if each.steps and not each.setup.base_name]
     several, alone = (
-        next((each for each in plain if each.setup.job.parallel.strategy == strategy.id), None)
+        next((each for each in plain if each.setup.job.resolved_strategy == strategy.id), None)
         for strategy in (state.catalogue.recommended_strategy("replicate"), state.catalogue.recommended_strategy())
     )
 

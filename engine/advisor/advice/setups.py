@@ -51,7 +51,7 @@ class Setup:
         }
         return Candidate(
             name=self.name,
-            strategy=self.job.parallel.strategy,
+            strategy=self.job.resolved_strategy,
             devices=self.job.parallel.devices,
             changes=changes,
             is_requested=self.is_requested,
@@ -90,7 +90,7 @@ def _with_strategy(requested: Job, strategy: StrategyEntry, devices: tuple[str, 
     """Return the job under another strategy, with the fields that only other strategies use at their defaults."""
     unused = {name for name, about in FIELDS.items() if about.group == "parallel" and name not in strategy.fields}
     unused.discard("activation_checkpointing")
-    if devices != requested.parallel.devices or strategy.id != requested.parallel.strategy:
+    if devices != requested.parallel.devices or strategy.id != requested.resolved_strategy:
         unused.add("cuts")
     defaults = {name: FIELDS[name].default for name in unused}
     return requested.with_fields(strategy=strategy.id, devices=devices, **defaults)
@@ -110,7 +110,7 @@ def _strategy_settings(base: Job, strategy: StrategyEntry, count: int) -> Iterat
 
 def _vary(setup: Setup, requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
     """Yield `setup` with one setting changed that may make it faster."""
-    job, strategy = setup.job, catalogue.strategy(setup.job.parallel.strategy)
+    job, strategy = setup.job, catalogue.strategy(setup.job.resolved_strategy)
     assert strategy is not None
     changes: list[dict[str, Any]] = []
     if job.training.accumulation > 1:
@@ -138,7 +138,7 @@ def list_smaller_setups(setup: Setup, requested: Job, catalogue: Catalogue) -> I
     They use gradient accumulation, activation checkpointing or both; on GPUs also bf16 instead of fp32, and main memory
     for parameters.
     """
-    job, strategy = setup.job, catalogue.strategy(setup.job.parallel.strategy)
+    job, strategy = setup.job, catalogue.strategy(setup.job.resolved_strategy)
     assert strategy is not None
     on_gpu = any(map(is_gpu, job.parallel.devices))
     counts = [job.training.accumulation * 2**power for power in range(1, MAX_ACCUMULATION.bit_length())]
@@ -160,8 +160,8 @@ def list_smaller_setups(setup: Setup, requested: Job, catalogue: Catalogue) -> I
 
 def _setup(job: Job, requested: Job, catalogue: Catalogue, **fields: Any) -> Setup:
     """Return the setup for `job` with its name, and a refusal if it has problems that `requested` does not have."""
-    strategy = catalogue.strategy(job.parallel.strategy)
-    name_parts = [strategy.title if strategy is not None else job.parallel.strategy, device_text(job)]
+    strategy = catalogue.strategy(job.resolved_strategy)
+    name_parts = [strategy.title if strategy is not None else job.resolved_strategy, device_text(job)]
     if strategy is not None and strategy.replicates:
         name_parts.append(f"{job.parallel.replicas} replicas")
     if strategy is not None and strategy.schedules:

@@ -53,7 +53,7 @@ def plan(job: Job, threads: int, progress: OnProgress) -> Cut:
 
     Weights are initialized, never loaded, since their values don't affect the costs. Raises OrderError.
     """
-    entry = STRATEGIES[job.parallel.strategy].entry
+    entry = STRATEGIES[job.resolved_strategy].entry
     if not entry.cuts_model:
         raise OrderError(
             Problem("strategy", f"{entry.title} does not split the model into stages.", "Choose a strategy that does.")

@@ -68,7 +68,7 @@ class Situation:
     @property
     def strategy(self) -> StrategyEntry:
         """Strategy of the job."""
-        entry = load_catalogue().strategy(self.job.parallel.strategy)
+        entry = load_catalogue().strategy(self.job.resolved_strategy)
         assert entry is not None
         return entry
 

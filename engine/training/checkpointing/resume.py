@@ -132,7 +132,7 @@ class Checkpoint:
     def shares(self) -> tuple[float, ...] | None:
         """Fractions of each batch that the resumed run measured; None if this job divides batches differently."""
         job, before = self._job, self.job
-        alike = tuple(before["devices"]) == job.parallel.devices and before["strategy"] == job.parallel.strategy
+        alike = tuple(before["devices"]) == job.parallel.devices and before["strategy"] == job.resolved_strategy
         return (
             tuple(self._content["shares"]) if alike and before["balance"] == job.parallel.balance == "speed" else None
         )

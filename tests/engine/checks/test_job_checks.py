@@ -63,7 +63,7 @@ def test_valid_job_has_no_problems(good: Job) -> None:
         ({"devices": (A, "cpu"), "strategy": "ddp"}, "devices"),
         ({"devices": (A, A), "strategy": "ddp"}, "devices"),
         ({"devices": ("GPU-cccc",)}, "devices"),
-        ({"devices": ("cpu", "cpu")}, "strategy"),
+        ({"strategy": "single", "devices": ("cpu", "cpu")}, "strategy"),
         ({"strategy": "ddp"}, "strategy"),
         ({"strategy": "dp", "devices": ("cpu", "cpu")}, "strategy"),
         ({"strategy": "ddp", "devices": ("cpu",) * 3, "batch_size": 2}, "batch_size"),

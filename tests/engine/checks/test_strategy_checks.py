@@ -230,3 +230,20 @@ def test_any_strategy_problem_has_field_and_remedy(values: dict[str, Any]) -> No
         assert problem.message.endswith((".", "?"))
         assert problem.remedy
     assert len({str(problem) for problem in reported}) == len(reported)
+
+
+@pytest.mark.parametrize("devices", [("cpu",), ("cpu", "cpu")])
+def test_automatic_strategy_trains_every_model(devices: tuple[str, ...]) -> None:
+    catalogue = load_catalogue()
+    for model in catalogue.models:
+        task = next(task for task in catalogue.tasks if (task.models or task.id) == model.task)
+        job = Job.from_fields(task=task.id, model=model.id, devices=devices)
+        assert "strategy" not in {problem.field for problem in problems(job, catalogue)}, model.id
+
+
+def test_conflicting_strategy_offers_the_automatic_one() -> None:
+    job = Job.from_fields(devices=("cpu", "cpu"), strategy="single")
+    (problem,) = [problem for problem in problems(job, load_catalogue()) if problem.field == "strategy"]
+    repaired = job.with_fields(**problem.choices[0].values)
+    assert repaired.resolved_strategy == "ddp"
+    assert "strategy" not in {problem.field for problem in problems(repaired, load_catalogue())}

@@ -38,5 +38,5 @@ def test_advise_prints_a_table_and_saves_the_job(tmp_path: Path) -> None:
     job, problems = load_job(file)
     assert not problems
     assert job is not None
-    assert job.parallel.strategy == found["table"][0]["strategy"]
+    assert job.resolved_strategy == found["table"][0]["strategy"]
     assert list_runs() == []

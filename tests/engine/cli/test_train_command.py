@@ -13,7 +13,7 @@ import pytest
 
 from engine.cli.main import parser
 from engine.cli.train import validate
-from engine.contract.events import EVENT, RunFinished, RunStarted
+from engine.contract.events import EVENT, Chosen, RunFinished, RunStarted
 from engine.contract.job import Job
 from engine.contract.problems import Problem, errors
 from engine.runs.index import find_run
@@ -47,6 +47,21 @@ def test_train_prints_checkpoints_and_returns_0(images: Path) -> None:
     attached = footplate("attach", "my run")
     assert attached.code == 0
     assert "epoch 2: top1" in attached.out
+
+
+def test_two_devices_train_with_ddp_by_default(images: Path) -> None:
+    answer = footplate("train", str(images), *SMALL, "--epochs", "1", "--devices", "cpu,cpu")
+    assert answer.code == 0, answer.err
+    assert "Strategy: ddp." in answer.out
+    run = find_run("last")
+    assert run is not None
+    job = run.job()
+    assert job is not None
+    assert job.parallel.strategy == "auto"
+    assert [event.choice for event in run.events() if isinstance(event, Chosen) and event.field == "strategy"] == [
+        "ddp"
+    ]
+    assert run.summary().strategy == "ddp"
 
 
 @pytest.mark.long

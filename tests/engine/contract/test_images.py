@@ -39,7 +39,7 @@ def test_image_size_problems_of_progressive_sizes(fields: dict[str, object], is_
     job = Job.from_fields(**fields)  # type: ignore[arg-type]
     task, strategy, model = (
         CATALOGUE.task(job.task),
-        CATALOGUE.strategy(job.parallel.strategy),
+        CATALOGUE.strategy(job.resolved_strategy),
         CATALOGUE.model(job.model.name),
     )
     found = list(image_size_problems(job, task, strategy, model))

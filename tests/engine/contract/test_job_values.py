@@ -157,3 +157,19 @@ def test_integer_list_survives_file_and_command(tmp_path: Path) -> None:
     save_job(job, tmp_path / "job.toml")
     assert load_job(tmp_path / "job.toml") == (job, [])
     assert "--milestones 16,22" in command_line(job)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "devices", "resolved"),
+    [
+        ("auto", (), "single"),
+        ("auto", ("cpu",), "single"),
+        ("auto", ("cpu", "cpu"), "ddp"),
+        ("auto", ("GPU-1", "GPU-2", "GPU-3"), "ddp"),
+        ("auto", ("ws1:GPU-1", "ws2:GPU-2"), "ddp"),
+        ("single", ("cpu", "cpu"), "single"),
+        ("fsdp", ("cpu",), "fsdp"),
+    ],
+)
+def test_automatic_strategy_depends_on_devices(strategy: str, devices: tuple[str, ...], resolved: str) -> None:
+    assert Job.from_fields(strategy=strategy, devices=devices).resolved_strategy == resolved

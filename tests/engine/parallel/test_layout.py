@@ -99,7 +99,7 @@ def test_choosing_microbatches_is_fast() -> None:
 )
 def test_layout_follows_the_strategy(fields: dict[str, Any], expected: tuple[Any, ...]) -> None:
     job = Job.from_fields(**fields)
-    strategy = load_catalogue().strategy(job.parallel.strategy)
+    strategy = load_catalogue().strategy(job.resolved_strategy)
     assert strategy is not None
     assert tuple(layout(job, strategy)) == expected
     for place in range(expected[1]):

@@ -34,7 +34,7 @@ from tests.support.specs import spec_of
 def test_strategies_refuse_impossible_settings(job: Callable[..., Job], fields: dict[str, Any], text: str) -> None:
     asked = job(**fields)
     with pytest.raises(StrategyError, match=text):
-        STRATEGIES[asked.parallel.strategy](spec_of(asked)).setup()
+        STRATEGIES[asked.resolved_strategy](spec_of(asked)).setup()
 
 
 TIED_VIEWS = """

@@ -69,7 +69,7 @@ class Decided:
         self.choices: dict[str, tuple[str, str]] = {}
         fields: dict[str, Any] = {"batch_size": 4, "devices": ("cpu",)} | job
         spec = spec_of(Job.from_fields(**fields), world_size=1, devices=("cpu",))
-        self.strategy: Strategy = STRATEGIES[spec.job.parallel.strategy](spec)
+        self.strategy: Strategy = STRATEGIES[spec.job.resolved_strategy](spec)
         self.trials = Autotuner(self.strategy, class_of_image(), SHAPE, steps=steps, emit=self._emit)
         self.trials.decide(spec.job, model.train(), before or {})
 

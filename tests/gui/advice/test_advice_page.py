@@ -132,7 +132,7 @@ def test_advice_page_shows_answer_and_uses_its_first_row(page: AdvicePage, qtbot
 def test_advice_page_uses_other_row_that_fits(page: AdvicePage) -> None:
     page.child.done.emit(an_answer())
     choose(page, 1)
-    assert page.values() == {"strategy": "single", "devices": ("cpu",), "bucket_mib": JOB.parallel.bucket_mib}
+    assert page.values() == {"strategy": "auto", "devices": ("cpu",), "bucket_mib": JOB.parallel.bucket_mib}
     choose(page, 2)
     assert not page.use.isEnabled()
 
@@ -236,7 +236,7 @@ def test_advice_page_fills_form_and_marks_problems(open_window: OpenWindow, qtbo
     assert window.form.rows["bucket_mib"].changed
     choose(page, 1)  # type: ignore[arg-type]
     page.use.click()
-    assert (window.form.field_value("strategy"), window.form.devices) == ("single", ("cpu",))
+    assert (window.form.field_value("strategy"), window.form.devices) == ("auto", ("cpu",))
     assert not window.form.rows["bucket_mib"].changed
     assert button.hasFocus()
 
@@ -260,7 +260,7 @@ def test_advisor_advises_on_job_of_form(open_window: OpenWindow, qtbot: QtBot) -
     assert first.images_per_second is not None
     assert page.notice.text() == ""
     page.use.click()
-    assert window.form.field_value("strategy") == first.strategy
+    assert window.form.job.resolved_strategy == first.strategy
     assert window.form.devices == first.devices
     window.form.find_buttons["strategy"].click()
     assert not page.child.running  # the job is as advised

@@ -23,6 +23,16 @@ def test_strategy_shows_its_fields(form: JobForm) -> None:
         assert in_sight(form) == {"activation_checkpointing", *entry.fields} - {"stages_per_device"}, entry.id
 
 
+def test_automatic_strategy_follows_the_devices(filled: JobForm, qtbot: QtBot) -> None:
+    row = filled.rows["strategy"]
+    qtbot.waitUntil(lambda: row.note.text() == "Single device on CPU")
+    assert "bucket_mib" not in in_sight(filled)
+    filled.set_devices(("cpu", "ws1:cpu"))
+    qtbot.waitUntil(lambda: row.note.text() == "DistributedDataParallel on CPU and ws1 CPU")
+    assert "bucket_mib" in in_sight(filled)
+    assert (filled.field_value("strategy"), row.problem_label.text()) == ("auto", "")
+
+
 def test_form_has_every_strategy_field(form: JobForm) -> None:
     assert {name for name, field in FIELDS.items() if field.group == "parallel"} == set(STRATEGY)
     assert set().union(*SECTIONS.values()) <= set(form.rows)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QMessageBox, QWidget
+from PySide6.QtWidgets import QMessageBox, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job
@@ -48,6 +48,21 @@ def resuming(run: RunFolder, **changes: Any) -> Prefill:
 
 def editor_values(panel: JobPanel) -> dict[str, Any]:
     return {name: row.editor.value() for name, row in panel.form.rows.items()}
+
+
+def test_conflicting_strategy_is_repaired_by_its_button(panel: JobPanel, qtbot: QtBot) -> None:
+    panel.set_devices(("cpu", "cpu"))
+    panel.form.set_field("strategy", "single")
+    row, train = panel.form.rows["strategy"], panel.submit_bar.train
+    qtbot.waitUntil(lambda: row.problem_label.findChildren(QPushButton) != [])
+    assert not train.isEnabled()
+    (button,) = row.problem_label.findChildren(QPushButton)
+    button.click()
+    qtbot.waitUntil(train.isEnabled)
+    assert panel.form.field_value("strategy") == "auto"
+    with qtbot.waitSignal(panel.train_requested) as requested:
+        panel.start()
+    assert requested.args[0].resolved_strategy == "ddp"
 
 
 def test_resume_locks_fields_that_cannot_change(panel: JobPanel, run: RunFolder) -> None:

@@ -75,7 +75,6 @@ def test_run_is_paused_changed_extended_and_forked(open_window: OpenWindow, qtbo
     qtbot.waitUntil(lambda: window.form.prefill is not None)
     assert f"step {paused_at:,} (last.pt" in window.job_panel.banner_text.text()
     form = window.form
-    form.set_field("strategy", "ddp")
     window.workspace.devices.set_selection(("cpu", "cpu"))
     few = paused_at // 10 + 3  # an epoch of the sample has more than ten steps
     form.set_field("epochs", few)
@@ -87,7 +86,7 @@ def test_run_is_paused_changed_extended_and_forked(open_window: OpenWindow, qtbo
     wait_for_the_end(run, qtbot)
     again = executions(run)[1]
     assert isinstance(again[0], RunStarted)
-    assert (again[0].job.parallel.strategy, again[0].job.parallel.devices, again[0].execution) == (
+    assert (again[0].job.resolved_strategy, again[0].job.parallel.devices, again[0].execution) == (
         "ddp",
         ("cpu", "cpu"),
         2,

@@ -38,7 +38,7 @@ def job(strategy: str, devices: tuple[str, ...] = GPUS, **changes: Any) -> Job:
 
 
 def gib(of: Job) -> float:
-    entry = load_catalogue().strategy(of.parallel.strategy)
+    entry = load_catalogue().strategy(of.resolved_strategy)
     assert entry is not None
     found = estimate_bytes(of, entry, FOOTPRINT, UNCALIBRATED)
     assert found is not None
