@@ -34,7 +34,7 @@ def test_advise_prints_a_table_and_saves_the_job(tmp_path: Path) -> None:
     assert not file.exists()
     saved = footplate("advise", *SMALL, "--seconds", "30", "--json", "--save", str(file))
     found = json.loads(saved.out)
-    assert found["kept"]
+    assert found["is_cached"]
     job, problems = load_job(file)
     assert not problems
     assert job is not None
