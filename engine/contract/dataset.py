@@ -152,8 +152,8 @@ class Reading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def describe_channels(channels: int) -> str:
-    """Return a name for images by their number of channels: "grey", "colour" or "8 bands"."""
-    return {1: "grey", 3: "colour"}.get(channels, f"{channels} bands")
+    """Return a name for images by their number of channels: "gray", "color" or "8 bands"."""
+    return {1: "gray", 3: "color"}.get(channels, f"{channels} bands")
 
 
 class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -167,7 +167,7 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         certain: True if the evidence is complete, so that nobody needs to look at samples before training.
         other: Kind of annotations that the folder has instead of the requested ones; "" if none.
         readings: Possible interpretations of the folder, if the evidence conflicts.
-        channels: 1 for grey images, 3 for color; for TIFFs of bands, their number.
+        channels: 1 for gray images, 3 for color; for TIFFs of bands, their number.
         unreadable: Files that can't be used, at most the first thousand. Images with a valid beginning and end count as
             readable; of a large folder only a sample is decoded.
         legend: Meaning of the colors in the examples, an entry for each class.

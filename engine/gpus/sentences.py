@@ -11,13 +11,12 @@ NO_LIBRARY = (
     "the library."
 )
 NO_LIBRARY_IN_CONTAINER = (
-    "NVIDIA's library NVML was not found: if the host has an NVIDIA GPU, start this container with it, as by "
-    "“docker run "
-    "--gpus all …”, or else install the NVIDIA driver, which brings the library."
+    "NVIDIA's library NVML was not found: if the host has an NVIDIA GPU, start the container with GPU access "
+    "(docker run --gpus all …), or install the NVIDIA driver, which includes the library."
 )
 NO_GPUS_IN_CONTAINER = (
-    "The host's NVIDIA driver is loaded, but this container was started without its GPUs: start it with them, as by "
-    "“docker run --gpus all …” or “podman run --device nvidia.com/gpu=all …”."
+    "The host's NVIDIA driver is loaded, but this container was started without its GPUs: start it with GPU access "
+    "(docker run --gpus all … or podman run --device nvidia.com/gpu=all …)."
 )
 LIBRARY_MISSING = (
     "The NVIDIA driver is loaded, but its library NVML was not found: install the driver again, with its libraries."

@@ -144,7 +144,7 @@ def test_recognized_folder_shows_format_and_evidence(widget: DatasetCard | Datas
         ("points", "point clouds", "Point clouds · train 1"),
         ("points", "SemanticKITTI", "SemanticKITTI: point clouds · train 1"),
         ("files", "", "Files for a custom task · train 1"),
-        ("masks", "images and masks", "Images and masks: images with masks, colour · train 1"),
+        ("masks", "images and masks", "Images and masks: images with masks, color · train 1"),
     ],
 )
 def test_describe_names_format_and_kind(kind: str, title: str, text: str) -> None:

@@ -72,7 +72,7 @@ def look_at_its_views(window: MainWindow) -> None:
 @pytest.mark.usefixtures("warm_parent")
 def test_train_in_a_new_home_trains_the_sample(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = ready(open_window(), qtbot)
-    assert status(window).startswith("Idle")
+    wait_for_status(window, "Idle", qtbot)
     assert window.form.field_value("dataset") == str(paths.sample_dataset())
     assert window.form.field_value("model") == LITE
     assert window.form.field_value("pretrained")
@@ -188,7 +188,7 @@ def test_failed_start_is_a_form_problem(window: MainWindow, qtbot: QtBot, separa
     qtbot.mouseClick(window.form.train, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: "FOOTPLATE_HOME" in window.form.reason.text())
     assert str(separate_home / "runs") in window.form.reason.text()
-    assert status(window).startswith("Idle")
+    wait_for_status(window, "Idle", qtbot)
 
 
 def test_dropped_folder_becomes_the_dataset(open_window: OpenWindow, qtbot: QtBot, images: Path) -> None:
