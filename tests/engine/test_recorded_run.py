@@ -1,6 +1,6 @@
 """Reading and resuming of a recorded run.
 
-`recorded_run` was paused by Footplate in November 2026, with torch 2.14.1 on a CPU.
+`recorded_run` was paused by Footplate on 27 November 2026, with torch 2.14.1 on a CPU.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tests.engine.supervisor.supervised import ROOT
 from tests.support.consent import agreed
 
 RECORDED = Path(__file__).parent / "recorded_run"
-RUN_ID = "20261123-234737-small-net-44ea"
-UNINTERRUPTED = {"top1": 0.33, "top5": 0.81, "loss": 2.0323463749885557}
+RUN_ID = "20261127-022424-small-net-4aee"
+UNINTERRUPTED = {"top1": 0.33, "top5": 0.81, "loss": 2.0301823258399962}
 """Metrics of the same job after three epochs without interruption."""
 
 
@@ -41,7 +41,7 @@ def run(separate_home: Path) -> RunFolder:
 
 def test_recorded_run_resumes_to_the_same_metrics(run: RunFolder) -> None:
     before = [event.step for event in run.events() if isinstance(event, StepMetrics)]
-    assert (run.state(), before[-1]) == ("paused", 32)
+    assert (run.state(), before[-1]) == ("paused", 31)
     result = footplate("resume", RUN_ID)
     assert result.code == 0, result.err
     events = list(run.events())
@@ -61,8 +61,8 @@ def test_recorded_run_opens_in_the_window(run: RunFolder, qtbot: QtBot) -> None:
     store.open(run)
     qtbot.waitUntil(lambda: not store.loading)
     assert store.status.text.startswith("Paused")
-    assert store.data.steps.step.last == 32
-    assert store.data.validations.measures["top1"].values.tolist() == [0.18]
+    assert store.data.steps.step.last == 31
+    assert store.data.validations.measures["top1"].values.tolist() == [0.19]
     store.close()
 
 
