@@ -37,7 +37,7 @@ def test_train_prints_checkpoints_and_returns_0(images: Path) -> None:
     assert answer.code == 0, answer.err
     assert "epoch 2: top1" in answer.out
     assert "Completed" in answer.out
-    assert "2 classes, grey; 48 train, 12 val" in answer.err
+    assert "2 classes, gray; 48 train, 12 val" in answer.err
     best = next(line for line in answer.out.splitlines() if line.endswith("best.pt") and line.startswith("/"))
     assert Path(best).is_file()
     listed = footplate("runs")
