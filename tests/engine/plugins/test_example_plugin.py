@@ -132,7 +132,7 @@ def test_training_uses_all_parts_of_a_plugin(listed: Path) -> None:
     small = ("--epochs", "2", "--batch-size", "8", "--option", "width=4", "--best-by", "calibration_error")
     answer = train(listed, *small)
     assert answer.code == 0, answer.err
-    assert "lists of images, 2 classes, colour; 48 train, 12 val" in answer.err
+    assert "lists of images, 2 classes, color; 48 train, 12 val" in answer.err
     run = find_run("last")
     assert run is not None
     job, wrong = load_job(run.job_file)
