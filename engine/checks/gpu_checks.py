@@ -100,8 +100,8 @@ def _hidden(gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, 
 def _visible(gpus: Sequence[Gpu], value: str, *, by_bus: bool) -> set[str]:
     """Return the UUIDs of the GPUs, with their MIG instances, that CUDA_VISIBLE_DEVICES=`value` leaves visible.
 
-    What follows an entry that names no GPU does not count. NVML counts by bus; where CUDA's own order is not known, its
-    numbers hide nothing. Source: CUDA C++ Programming Guide, "CUDA Environment Variables".
+    Entries after the first invalid one are ignored. NVML numbers GPUs by bus; if CUDA's order is unknown, numeric entries
+    hide nothing. Source: CUDA C++ Programming Guide, "CUDA Environment Variables".
     """
     cards = [gpu for gpu in gpus if gpu.mig is None]
     by_bus = by_bus or len(cards) == 1

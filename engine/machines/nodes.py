@@ -58,7 +58,7 @@ _Result = TypeVar("_Result")
 
 
 class _Stage(Enum):
-    """Stages of an attempt, in order."""
+    """Stages of an attempt to start the run on all machines, in order."""
 
     COMPARING = auto()
     """Machines are connected and report their facts."""

@@ -103,7 +103,7 @@ def _kinds(outcome: Floats, classes: Ints, true_classes: Ints, used: Bools, over
 
 
 def _correctable(objects: Ints, scores: Floats, used: Bools) -> Bools:
-    """Return which detections become right if corrected: the most confident about each object that isn't found yet."""
+    """Return which detections would become true positives if corrected: the most confident one per unmatched object."""
     corrected = np.zeros(len(objects), bool)
     taken = used.copy()
     for number in np.argsort(-scores, kind="stable").tolist():

@@ -64,7 +64,7 @@ def title_and_family(name: str) -> tuple[str, str]:
 
 
 def _capitals(text: str) -> str:
-    """Capitalize words, and letters and sizes fully, but leave the x of "32x8d"."""
+    """Capitalize words, and write single letters and sizes in upper case, except for the x of "32x8d"."""
     if "x" in text and len(text) > 1:
         return text
     return text.capitalize() if text.isalpha() and len(text) > 2 else text.upper()

@@ -125,9 +125,9 @@ def _fullest_least(asked: Question) -> Ends:
 
 
 def _minimize_worst(segments: int, stages: int, cost: Cost, minimum: Cost) -> Ends | None:
-    """Return the division with the smallest maximum cost; None if all are infinite.
+    """Return the division whose most expensive stage costs least; None if all are infinite.
 
-    Among these it is one with little total cost. `cost` is at least `least`, which grows with the segments. Divisions
+    Among ties, its total cost is low. `minimum` is a lower bound of `cost` that grows with the segments. Divisions
     whose stages cost little more than an even part are searched first, since few come near to that.
     """
     even = sum(minimum(stage, 0, segments) for stage in range(stages)) / stages**2

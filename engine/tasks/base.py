@@ -190,10 +190,10 @@ class SampleFiles(ABC):
 
     @abstractmethod
     def write(self, source: str, target: Path, found: PointClasses, values: tuple[int, ...]) -> None:
-        """Write the contents of `source` with the predicted classes to `target`.
+        """Copy `source` to `target` with the predicted classes.
 
-        `values` has the label of each class; without it, labels are the numbers of the classes. Raises OSError, or as
-        the reader of the source does.
+        `values` are the labels of the classes in the file; if empty, the indices of the classes are written. Raises
+        OSError, or the errors of the source's reader.
         """
 
 

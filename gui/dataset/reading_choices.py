@@ -27,7 +27,7 @@ class ReadingChoices(QWidget):
     opened = Signal()
 
     def __init__(self, side: int) -> None:
-        """Create an empty list; images have `side` pixels."""
+        """Create an empty list whose images have sides of `side` pixels."""
         super().__init__()
         self._side = side
         self._report: DatasetReport | None = None

@@ -282,7 +282,7 @@ class RunPage(QWidget):
 
 
 class Exporter(JsonLinesProcess):
-    """Export of one run at a time, in a process since it inspects the machine for seconds.
+    """Exports one run at a time, in a process because inspecting the machine takes seconds.
 
     Its result is the path of the zip file.
     """

@@ -184,7 +184,7 @@ class SearchForm(QWidget):
         return {name: value for name, value in values.items() if value is not None}
 
     def close_work(self) -> None:
-        """End the validation, at the end of the window."""
+        """Stop the background validation when the window closes."""
         self._validation.finish()
 
     def _lay_out(self) -> None:

@@ -161,7 +161,7 @@ class Outcomes:
 
 
 class CurvePoints:
-    """Confusion counts of detected objects at the points of their curve, without true negatives."""
+    """True positives, false positives and false negatives at each point of a detector's precision-recall curve."""
 
     def __init__(self, curve: ClassCurves) -> None:
         self._curve = curve

@@ -79,7 +79,7 @@ class Editor(QWidget):
         self.setFocusProxy(control)
 
     def value(self) -> Any:
-        """Return the value as in a `job.toml`, an unreadable one as its text."""
+        """Return the value as it is stored in a `job.toml`, or the raw text if it is invalid."""
         raise NotImplementedError
 
     def set_value(self, value: Any) -> None:

@@ -53,7 +53,7 @@ _PROLOGUES = (
 
 
 def damage_structure(path: Path, drawn: random.Random) -> None:
-    """Damage the content of a file with one of `SUFFIXES`, in one to eight places."""
+    """Damage a file, whose suffix is one of `SUFFIXES`, in one to eight places."""
     times = drawn.choice((1, 1, 1, 1, 2, 3, 8))
     if path.suffix == ".xml":
         _damage_xml(path, drawn, times)

@@ -92,7 +92,7 @@ class Watcher:
         self._listener.start()
 
     def reset_cpu_time(self) -> None:
-        """From now on processor time counts."""
+        """Restart the measurement of CPU time."""
         self._before_s = self._cpu_s()
 
     def end(self) -> None:

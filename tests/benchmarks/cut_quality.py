@@ -60,7 +60,7 @@ SETTINGS = (
 
 
 class Found(NamedTuple):
-    """Images a second at each place, for the automatic cut's place and the best one."""
+    """Images per second at each split point, and those of the automatic and the best cut."""
 
     places: int
     automatic: str

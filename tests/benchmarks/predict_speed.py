@@ -36,7 +36,7 @@ AIM = 0.97
 
 
 class Silent:
-    """Samples of a worker without progress reports."""
+    """Partition of a worker that reports no progress."""
 
     partition, rank = ALL_SAMPLES, 0
 

@@ -126,7 +126,7 @@ def form(job_panel: JobPanel) -> JobForm:
 
 @pytest.fixture(autouse=True)
 def disks_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However busy the machine is, disks count as those that answer at once, but in tests that hold them up."""
+    """Treat all disks as responsive on a busy machine, except in tests that delay them."""
     monkeypatch.setattr(cached_disk, "GRACE_S", 60.0)
     monkeypatch.setattr(file_dialogs, "PATIENCE_S", 60.0)
 

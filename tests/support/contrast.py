@@ -19,6 +19,6 @@ def luminance(color: str | QColor) -> float:
 
 
 def contrast(one: str | QColor, other: str | QColor) -> float:
-    """1 for the same colour to 21 for black on white."""
+    """Return the contrast ratio of two colors, from 1 for equal ones to 21 for black on white."""
     dark, light = sorted((luminance(one), luminance(other)))
     return (light + 0.05) / (dark + 0.05)

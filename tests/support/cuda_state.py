@@ -73,7 +73,7 @@ class CudaState:
             _FAULTS.pack_into(shared, _HEADER.size + gpu * _GPU_BYTES + _FAULTS_AT, hangs, error)
 
     def held(self, gpu: int) -> dict[int, int]:
-        """Bytes of GPU `gpu` that each process has allocated, without its context; 0 where it has but that."""
+        """Return the bytes of `gpu` that each process has allocated, without its CUDA context."""
         content = self.path.read_bytes()
         first = _HEADER.size + gpu * _GPU_BYTES + _GPU.size
         users = _USER.iter_unpack(content[first : first + _USERS * _USER.size])

@@ -125,7 +125,7 @@ def instances(content: Content, sizes: dict[str, tuple[int, int]], split: str = 
 
 
 def true_boxes(images: tuple[TrueImage, ...]) -> Boxes:
-    """Return the boxes of the truth."""
+    """Return the ground-truth boxes."""
     return {image.name: [(each.name, *map(float, each.box)) for each in image.objects] for image in images}
 
 

@@ -34,7 +34,7 @@ def written(writer: str, variant: str, folder: Path) -> Path:
 
 
 def true_boxes() -> Boxes:
-    """Return the boxes of the truth by image."""
+    """Return the ground-truth boxes of each image."""
     return of_truth(TRUTH, "boxes")
 
 

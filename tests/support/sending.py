@@ -18,7 +18,7 @@ PATIENCE_S = 60.0
 
 
 def connect(address: str, first: bool) -> socket.socket:
-    """Return the connection of both. Raises OSError."""
+    """Return a connection between both peers, of which the first listens. Raises OSError."""
     if first:
         with socket.create_server((address, PORT)) as listener:
             listener.settimeout(PATIENCE_S)

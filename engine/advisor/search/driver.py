@@ -47,7 +47,7 @@ MAX_FAILED = 3
 
 
 class Driver:
-    """Driver of the search in a folder; `preloader` starts the runs, and is closed at the end."""
+    """Process that runs the trials of the search in a folder; `preloader` starts the runs, and is closed at the end."""
 
     def __init__(self, folder: SearchFolder, search: Search, preloader: Preloader) -> None:
         self._folder = folder

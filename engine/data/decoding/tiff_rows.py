@@ -74,7 +74,7 @@ def georeference(path: str) -> Georeference | None:
 class TiffRows:
     """Image in a TIFF whose rows are read on demand.
 
-    `bands` tell how its bands become channels; without them, `channels` of an ordinary image are used.
+    `bands` maps its bands to channels; without it, it is read as an ordinary image with `channels` channels.
     """
 
     def __init__(self, stream: Any, channels: int, bands: Bands | None) -> None:

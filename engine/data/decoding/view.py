@@ -48,7 +48,7 @@ class View(NamedTuple):
         return self._replace(top=self.top - top * self.scale_y, left=self.left - left * self.scale_x)
 
     def boxes(self, boxes: Boxes, height: int, width: int) -> Boxes:
-        """Return boxes [n, 4] (x1, y1, x2, y2 in the square) in pixels of the image of that size, cut at its edges."""
+        """Map boxes [n, 4] (x1, y1, x2, y2) from the square to pixels of the image of that size, clipped to it."""
         scales = np.array([self.scale_x, self.scale_y] * 2)
         moved = (boxes - np.array([self.left, self.top] * 2)) / scales
         return np.clip(moved, 0, [width, height] * 2)

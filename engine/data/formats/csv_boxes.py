@@ -177,7 +177,7 @@ def _column(names: Sequence[str], candidates: Sequence[str], taken: Sequence[int
 
 
 def _without_head(table: Table) -> Columns | None:
-    """Return the columns of lines of a path, four numbers and a class, as RetinaNet has them."""
+    """Return the columns of a table without header in RetinaNet's layout: path, four coordinates, class."""
     rows = table.sample()
     fitting = (
         [row for row in rows if not any(row[1:]) or (all(finite(cell) is not None for cell in row[1:5]) and row[5])]

@@ -79,7 +79,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _max_tags(tree: Tree, path: str) -> int:
-    """Return how many tags one of the first images has."""
+    """Return the largest number of tags of one of the first images."""
     images = _images(tree.path(path), _Meta(), path, ShapeCollection(tree))
     try:
         return max((len(image.findall("tag")) for image in islice(images, _IMAGES_SAMPLED)), default=0)

@@ -100,7 +100,7 @@ def _check(
 ) -> Counts | None:
     """Return the values in a mask and the pixels of each, None if it is not `sampled`.
 
-    Adds to `verdicts` what the mask of a turned image was drawn on. Raises Unfit, or what a decoder raises, if the pair
+    Adds to `verdicts` whether the mask of an EXIF-rotated image was drawn on the raw or the upright image. Raises Unfit, or what a decoder raises, if the pair
     is unusable.
     """
     with open_to_show(split.files[index]) as image:

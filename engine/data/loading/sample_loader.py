@@ -189,7 +189,7 @@ class _SampleSlot:
             self._copied.record(self._stream)
 
     def receive(self) -> Sample:
-        """Return the batch for kernels launched from now on; it belongs to the receiver."""
+        """Return the batch, safe for kernels that are launched after this call; the caller owns it."""
         assert self._batch is not None
         inputs, targets = self._batch
         self._batch = None

@@ -51,7 +51,7 @@ REPORTED_LOSS = 0.01
 
 
 def convert(order: ConvertOrder, on_progress: OnProgress) -> Path:
-    """Convert as ordered, and return the file with the `Converted`. Raises CannotLoad, without leaving files behind."""
+    """Carry out the order, and return the file with the `Converted`. Raises CannotLoad, and leaves no files then."""
     started = time.monotonic()
     run = RunFolder(order.run)
     target = Path(order.out).expanduser().absolute()

@@ -160,7 +160,7 @@ class Results:
             yield plane
 
     def _blank(self, sample: Sample, place: Georeference | None, stack: ExitStack) -> TiffRows | None:
-        """Return a reader of the pixels without data; None if there are none, or they can't be determined."""
+        """Return a reader of the no-data mask; None if there are no such pixels, or they can't be determined."""
         if place is None or place.no_data is None or self._lines:
             return None
         try:

@@ -252,7 +252,7 @@ class Predictor:
         self._journal.add(*entries)
 
     def _skip(self, failed: dict[int, str]) -> None:
-        """Record samples that can't be read, and clear them."""
+        """Record the samples that can't be read, and empty their list."""
         while failed:
             number, reason = failed.popitem()
             path = printable(self._sources.files[number]) if self._sources.kind != "folder" else f"sample {number}"

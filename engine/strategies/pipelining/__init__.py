@@ -1,1 +1,1 @@
-"""Parts of strategies that cut the model."""
+"""Building blocks of the strategies that cut the model into stages."""

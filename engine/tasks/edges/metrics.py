@@ -254,7 +254,7 @@ def best_row(counts: Counts) -> Counts:
 
 
 def score(counts: npt.ArrayLike, at_best: npt.ArrayLike) -> Scores:
-    """Return the scores of all images by the sums of their counts [thresholds, 4] and of their `best_row` [4]."""
+    """Return the scores over all images from the sums of their counts [thresholds, 4] and of their `best_row` [4]."""
     summed = np.asarray(counts)
     of_all = _f_measure(summed)
     best = int(np.argmax(of_all))

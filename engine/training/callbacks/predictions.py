@@ -96,7 +96,7 @@ class Picked(ImageSet):
         return self._images.batch_targets(rows, planes, placement, size)
 
     def visible_input(self, index: int) -> Bytes:
-        """Return the visible image, uint8 [h, w, 3]: gray in three equal channels, of many channels the first three."""
+        """Return the input as an image, uint8 [h, w, 3]: gray is repeated, and of more channels the first three are used."""
         pixels = self._loaded[index][: self._channels, self._visible, self._visible].permute(1, 2, 0).numpy()
         return np.ascontiguousarray(pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, 2))
 

@@ -78,7 +78,7 @@ class PlotRows(QWidget):
             self._arrange()
 
     def take_plot(self, name: str) -> LinePlot:
-        """Return a plot to be shown elsewhere until `put_plot_back`."""
+        """Detach a plot, so that it can be shown elsewhere until `put_plot_back`."""
         self._enlarged = name
         return self.plots[name]
 

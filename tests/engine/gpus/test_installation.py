@@ -45,7 +45,7 @@ def root() -> Iterator[Path]:
 
 
 def first_message(root: Path, libraries: Path, profile: Path | None = None, *user: str) -> Nvml:
-    """Return the reader's first message with the libraries of a folder, optionally as another `user`."""
+    """Return the first message of a reader that loads the libraries of a folder, optionally as another `user`."""
     environment = os.environ | {"LD_LIBRARY_PATH": str(libraries), "FOOTPLATE_NVML_PROFILE": str(profile)}
     with subprocess.Popen(
         [sys.executable, "-c", READER, "60", "60", str(root), *user],

@@ -209,7 +209,7 @@ def python(script: str) -> list[str]:
 
 
 class Connected:
-    """A link to a command."""
+    """Link to a local command instead of one over ssh."""
 
     def __init__(self, folder: Path, command: Sequence[str]) -> None:
         self.selector = selectors.DefaultSelector()

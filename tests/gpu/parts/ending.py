@@ -32,7 +32,7 @@ PERIOD_S = 0.02
 
 
 class MemoryWatch:
-    """The card's memory in use over NVML, on a thread of its own, inside the context; nothing in a rehearsal."""
+    """Context that samples the GPU's used memory by NVML in a thread; does nothing in a rehearsal."""
 
     def __init__(self, proof: Proof) -> None:
         self._uuid = "" if proof.rehearsing else proof.gpu
@@ -114,7 +114,7 @@ def _worker(run: RunFolder, rank: int) -> psutil.Process:
 
 
 def _ended(proof: Proof, what: str, follower: Follower, watch: MemoryWatch, since: float) -> None:
-    """Read to the end of the run, and report when the GPU was free, by the run and by NVML."""
+    """Follow the run to its end, and report when the GPU became free according to the run and to NVML."""
     free: list[DevicesFree] = []
     at = follower.until(lambda event: isinstance(event, DevicesFree) and (free.append(event) or True))
     follower.until(lambda event: isinstance(event, RunFinished))

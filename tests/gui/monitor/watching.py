@@ -21,7 +21,7 @@ GIB = 1 << 30
 
 
 def plain_gpu(n: int = 0, **changes: object) -> Gpu:
-    """Return GPU `n` for CUDA and NVML, with the quantities that every GPU reports."""
+    """Return a GPU with the index `n` in CUDA and NVML, with only the quantities that every GPU reports."""
     uuid = f"GPU-{n:08x}-1111-2222-3333-444444444444"
     return gpu(n % 8, **({"uuid": uuid, "nvml_index": n, "cuda_index": n} | changes))
 

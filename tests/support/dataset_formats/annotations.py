@@ -21,7 +21,7 @@ Annotation = Any
 
 
 def recognized(folder: Path, kind: str | None = None) -> RecognizedDataset | None:
-    """Return the dataset as Footplate reads it automatically; None if it refuses the folder or asks."""
+    """Return the automatically recognized dataset; None if the folder is refused or ambiguous."""
     kind = kind or detect_kind(str(folder))
     if kind is None:
         return None

@@ -53,7 +53,7 @@ class TrueImage:
         return values
 
     def save(self, path: Path) -> Path:
-        """Write the image in the format of the file's ending."""
+        """Write the image in the format of the file's suffix."""
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(self.pixels()).save(path)
         return path

@@ -22,12 +22,12 @@ Anchor = Literal["corner", "center"]
 
 
 def check_units(splits: Mapping[str, Sequence[ShapedImage]], problems: list[Problem], anchor: Anchor) -> None:
-    """Mark boxes that are in fractions of their images, and report those whose units can't be told.
+    """Mark boxes given as fractions of the image size, and report those with ambiguous units.
 
     Args:
         splits: Annotated images; `fractions` is set on them.
         problems: Where warnings and errors are added.
-        anchor: What the format says that x and y are: the left top corner of the box, or its center.
+        anchor: Point that x and y denote in this format: the top-left corner of the box, or its center.
     """
     images = [image for split in splits.values() for image in split]
     boxes = [shape.box for image in images for shape in image.shapes]

@@ -83,7 +83,7 @@ class Profile:
 
     @property
     def is_flags(self) -> bool:
-        """True if the cells say yes or no, -1 being neither."""
+        """True if the column holds yes/no flags, or -1 for unknown ones."""
         known = {without_fraction(cell.lower()) for cell in self.cells} if 0 < len(self.cells) < 20 else set()
         return bool(known - {UNCERTAIN}) and known <= YES | NO | {UNCERTAIN}
 

@@ -134,10 +134,9 @@ def image_folders(tree: Tree, folder: str = "") -> Iterator[str]:
 
 
 def pairs_by_folder(tree: Tree, texts: TextFiles) -> dict[str, list[Pair]]:
-    """Return all images of the dataset's folders of annotated images, by split; "" if folders are of no split.
+    """Return the images of all annotated folders by split, "" for folders without a split.
 
-    A folder of images belongs to the dataset if an image in it has a text file, or if it is below such a folder of
-    images.
+    A folder is annotated if one of its images has a text file, or if it is below such a folder.
     """
     by_folder = {folder: texts.pairs(folder) for folder in image_folders(tree)}
     annotated = {folder for folder, pairs in by_folder.items() if any(pair.text for pair in pairs)}
@@ -285,9 +284,9 @@ def detect_texts(
 
 
 def sample(paths: Sequence[str], parse: Callable[[str], Parsed[T]]) -> list[tuple[str, Parsed[T]]]:
-    """Return some of the files that have contents, spread over all of them, with their objects.
+    """Return the parsed contents of some nonempty files, evenly spread over all.
 
-    Raises UnusableFile if none of them can be used, and one of them is such a file.
+    Raises UnusableFile if none of them can be used and one is malformed.
     """
     found: list[tuple[str, Parsed[T]]] = []
     unusable: UnusableFile | None = None

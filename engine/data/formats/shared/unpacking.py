@@ -103,7 +103,7 @@ def stable_root(path: str, folder: str) -> str:
 
 
 def name_within(path: str, folder: str) -> str:
-    """Return a file's path within the dataset's folder or the unpacked archives, fit to print."""
+    """Return a file's path relative to the dataset's folder or the unpacked archives, escaped for display."""
     return printable(os.path.relpath(path, stable_root(path, folder)))
 
 

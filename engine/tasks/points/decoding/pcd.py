@@ -61,7 +61,7 @@ class _Header(NamedTuple):
 
     @property
     def known(self) -> dict[str, str]:
-        """Return the names of the fields by their meaning, the packed colors among them as "packed"."""
+        """Map the meaning of each known field to its name; "packed" is the field of packed colors."""
         names = [field.name for field in self.fields]
         known = find_fields(names)
         packed = next((name for name in names if name.lower() in _PACKED), None)

@@ -44,7 +44,7 @@ def batches(images: ImageSet, epochs: int, **given: Any) -> list[tuple[Tensor, T
 
 
 def coloured(image: Tensor, name: str) -> Tensor:
-    """Return the pixels of an image [3, h, w] of 0..1 with the color of a class, bool [h, w]."""
+    """Return the mask, bool [h, w], of the pixels of an image [3, h, w] in 0..1 that have the color of a class."""
     wanted = torch.tensor(boxed.COLOURS[name])[:, None, None] / 255
     return (image - wanted).abs().amax(0) < 0.3
 

@@ -21,7 +21,7 @@ NO_TOPOLOGY: dict[str, object] = {
 
 
 def profiles(count: int, **changes: object) -> list[Profile]:
-    """Return profiles without topology except for `changes`; functions are called with the GPU's index."""
+    """Return GPU profiles without topology, with `changes`; a function among them is called with the GPU's index."""
     return [
         gpu_profile(index, **(NO_TOPOLOGY | {key: v(index) if callable(v) else v for key, v in changes.items()}))
         for index in range(count)

@@ -145,7 +145,7 @@ def make_corners(folder: Path, count: int) -> Path:
 
 
 def mass_in(heat: np.ndarray, corner: str, margin: int = 3) -> float:
-    """Return the fraction of a map within the square of the corner, extended by `margin` pixels."""
+    """Return the fraction of a heat map's sum within the square at the corner, extended by `margin` pixels."""
     rows, columns = CORNERS[corner]
     inside = heat[
         max(0, rows.start - margin) : rows.stop + margin, max(0, columns.start - margin) : columns.stop + margin

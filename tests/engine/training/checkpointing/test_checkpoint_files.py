@@ -147,7 +147,7 @@ def test_write_checkpoint_syncs_file_then_folder(tmp_path: Path, monkeypatch: py
 
 
 class _MetsAFullDisk:
-    """Object whose pickling fails because the disk is full, with an error that names only its context."""
+    """Object whose pickling fails by a full disk, which only the `__context__` of the error shows."""
 
     def __reduce__(self) -> Any:
         try:
