@@ -127,7 +127,7 @@ SETTINGS: tuple[Setting, ...] = (
         least=70, most=200, unit="%",
     ),
     Setting(
-        "memory_unit", _APPEARANCE, tr("Memory and file sizes"), tr("GiB (1,024-based), as for memory, or GB (1,000-based), as for disks. Graphs always use GiB."),
+        "memory_unit", _APPEARANCE, tr("Memory and file sizes"), tr("GiB in powers of 1024, as for memory, or GB in powers of 1000, as for disks. Graphs always use GiB."),
         "choice", "binary", choices={"binary": tr("Binary (GiB)"), "decimal": tr("Decimal (GB)")},
     ),
     Setting(
