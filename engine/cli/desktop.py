@@ -99,8 +99,8 @@ def exec_line(command: Sequence[str]) -> str:
 
     Source: Desktop Entry Specification, "The Exec key".
     """
-    words = (re.sub(r'(["`$\\])', r"\\\1", word).replace("%", "%%") for word in command)
-    return " ".join(f'"{word}"' for word in words).replace("\\", "\\\\")
+    arguments = (re.sub(r'(["`$\\])', r"\\\1", argument).replace("%", "%%") for argument in command)
+    return " ".join(f'"{argument}"' for argument in arguments).replace("\\", "\\\\")
 
 
 def install(command: Sequence[str], folder: Path) -> list[Path]:

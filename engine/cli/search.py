@@ -363,7 +363,7 @@ def _number(text: str) -> Any:
 def _devices(values: dict[str, Any], options: argparse.Namespace) -> Any:
     """Return the devices for all trials together: of the flag, the SPACE.toml, or the job."""
     if options.devices is not None:
-        return [part.strip() for part in options.devices.split(",") if part.strip()]
+        return [device.strip() for device in options.devices.split(",") if device.strip()]
     job = getattr(options, "values", {})
     if options.job is not None:
         job = load_values(Path(options.job), "job")[0]

@@ -136,16 +136,16 @@ class Follower:
         self._partial_line = b""
         self._link.send(LogRequest(offset=self._log.end, sha256=file_sha256(self._run.events_file)))
 
-    def _append_log(self, part: LogChunk) -> None:
-        """Append the complete lines of a part; a part at offset 0 starts another log."""
+    def _append_log(self, chunk: LogChunk) -> None:
+        """Append the complete lines of a chunk; a chunk at offset 0 starts another log."""
         assert self._log is not None
         assert self._run is not None
-        if part.offset == 0 and self._log.end:
+        if chunk.offset == 0 and self._log.end:
             self._stop_serving()
             self._log.close()
             self._run.events_file.unlink(missing_ok=True)
             self._log, self._partial_line = EventLog(self._run.events_file), b""
-        data = self._partial_line + part.data
+        data = self._partial_line + chunk.data
         end = data.rfind(b"\n") + 1
         self._partial_line = data[end:]
         self._log.copy(data[:end])

@@ -271,7 +271,8 @@ class RunFolder:
         Only the first and last events are read, since logs may be long. The metrics of an unfinished run are those of
         its last validation.
         """
-        first, last = self._first_event(), self.last_event()
+        beginning, last = self._beginning(), self.last_event()
+        first = beginning[0] if beginning is not None else None
         finished = last if isinstance(last, RunFinished) else None
         once = finished is not None and finished.execution == 1 and first is not None
         # A resumed run may have another job, which is in its folder and takes longer to read.
@@ -291,7 +292,7 @@ class RunFolder:
             dataset=job.data.dataset,
             state=state,
             started=started,
-            seconds=self.worked_s(None if state in ENDED else time.time()),
+            seconds=self._worked_s(beginning, last, None if state in ENDED else time.time()),
             best=finished.best if finished is not None else progress.measures,
             cause=shortened(finished.cause) if finished is not None and state in ENDED else "",
             epochs=job.training.epochs,
@@ -311,33 +312,28 @@ class RunFolder:
 
         Time between executions does not count. The current one lasts until `now`, by default its last event.
         """
-        last, first = self.last_event(), self._first_event()
-        if last is None or first is None:
+        return self._worked_s(self._beginning(), self.last_event(), now)
+
+    def _worked_s(self, beginning: tuple[RunStarted, float] | None, last: AnyEvent | None, now: float | None) -> float:
+        if last is None or beginning is None:
             return 0.0
+        first, start = beginning
         once = isinstance(last, RunFinished) and last.execution == 1
         tail = b"" if once else _tail(self.events_file, _TAIL_BYTES)
         latest = _last_of(tail, RunStarted) or first
-        if latest.execution == 1:
-            begun = self._first_left_queue(first)
-        else:
-            begun = _left_queue(latest, tail[tail.rfind(_tag(RunStarted)) :].splitlines()[1:])
-        return latest.worked_s + max(0.0, (last.time if now is None else now) - begun)
+        if latest.execution > 1:
+            start = _left_queue(latest, tail[tail.rfind(_tag(RunStarted)) :].splitlines()[1:])
+        return latest.worked_s + max(0.0, (last.time if now is None else now) - start)
 
-    def _first_left_queue(self, started: RunStarted) -> float:
-        """Return when the first execution left the queue, see `_left_queue`."""
+    def _beginning(self) -> tuple[RunStarted, float] | None:
+        """Return the first event, and when the first execution left the queue (`_left_queue`); None without events."""
         try:
             with open_file(self.events_file) as stream:
-                return _left_queue(started, islice(complete_lines(stream), 1, None))
-        except OSError:
-            return started.time
-
-    def _first_event(self) -> RunStarted | None:
-        try:
-            with open_file(self.events_file) as stream:
-                event = _decoded(next(complete_lines(stream), b""))
+                lines = complete_lines(stream)
+                event = _decoded(next(lines, b""))
+                return (event, _left_queue(event, lines)) if isinstance(event, RunStarted) else None
         except OSError:
             return None
-        return event if isinstance(event, RunStarted) else None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from engine.contract.catalogue import Measure, load_catalogue
 from engine.runs.folder import RunSummary
@@ -12,15 +12,28 @@ def _plain(value: float, digits: int) -> str:
     return f"{value:.{digits}f}"
 
 
-def find_measure(task: str, name: str) -> Measure | None:
-    """Return the metric of that id, of any task if `task` is ""; None if the catalogue doesn't have it."""
-    tasks = [entry for entry in load_catalogue().tasks if task in ("", entry.id)]
-    return next((measure for entry in tasks for measure in entry.metrics if measure.id == name), None)
+def find_measure(task: str, name: str, described: Sequence[Measure] = ()) -> Measure | None:
+    """Return the metric of that id, None if it is unknown.
+
+    Args:
+        task: Task whose metrics in the catalogue are searched, "" for any.
+        name: Id of the metric.
+        described: Metrics of the run, which precede those of the catalogue.
+    """
+    metrics = (*described, *(m for entry in load_catalogue().tasks if task in ("", entry.id) for m in entry.metrics))
+    return next((measure for measure in metrics if measure.id == name), None)
 
 
-def measure_words(task: str, name: str, value: float, write: Callable[[float, int], str] = _plain) -> str:
-    """Format a metric ("Top-1 accuracy 93.4 %"); `write` formats a number with that many decimals."""
-    measure = find_measure(task, name)
+def measure_words(
+    task: str,
+    name: str,
+    value: float,
+    write: Callable[[float, int], str] = _plain,
+    *,
+    described: Sequence[Measure] = (),
+) -> str:
+    """Format a metric of `find_measure` ("Top-1 accuracy 93.4 %"); `write` formats a number with that many decimals."""
+    measure = find_measure(task, name, described)
     title = measure.title if measure is not None else name
     percent = measure is not None and measure.percent
     return f"{title} {write(100 * value, 1)} %" if percent else f"{title} {write(value, 4)}"

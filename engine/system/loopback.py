@@ -47,20 +47,20 @@ def same_user_only() -> Iterator[None]:
     if sys.platform != "linux":
         yield
         return
-    before = _own_descriptors().keys()
+    before = _socket_descriptors().keys()
     yield
-    descriptors = {inode: fd for inode, fd in _own_descriptors().items() if inode not in before}
+    descriptors = {inode: fd for inode, fd in _socket_descriptors().items() if inode not in before}
     rows = _rows()
-    own = [row for row in rows if row.inode in descriptors]
+    opened = [row for row in rows if row.inode in descriptors]
     users = {(row.local, row.remote): row.uid for row in rows}
-    for row in own:
+    for row in opened:
         uid = users.get((row.remote, row.local), os.getuid())
         if row.state == _ESTABLISHED and uid != os.getuid():
             raise ForeignPeerError(
                 f"Another user of this machine (user id {uid}) has connected to the run. It stops, since that user could "
                 "read or change the training. Ask the machine's administrator."
             )
-    for row in own:
+    for row in opened:
         if row.state == _LISTENING:
             refuse_connections(descriptors[row.inode])
 
@@ -73,7 +73,7 @@ def refuse_connections(listener: int) -> None:
         duplicate.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
 
 
-def _own_descriptors() -> dict[int, int]:
+def _socket_descriptors() -> dict[int, int]:
     """Return this process's sockets, descriptors by inode."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
@@ -90,6 +90,6 @@ def _rows() -> list[_Row]:
     for file in (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6")):
         with suppress(OSError):
             for line in file.read_text().splitlines()[1:]:
-                words = line.split()
-                found.append(_Row(words[1], words[2], words[3], int(words[7]), int(words[9])))
+                columns = line.split()
+                found.append(_Row(columns[1], columns[2], columns[3], int(columns[7]), int(columns[9])))
     return found

@@ -149,7 +149,7 @@ class RunData:
     def find_measure(self, name: str) -> Measure | None:
         """Return the description of a metric: the run's own, else the catalogue's; None if neither has it."""
         described = self.plan.metrics if self.plan is not None else ()
-        return next((measure for measure in described if measure.id == name), None) or find_measure(self.task, name)
+        return find_measure(self.task, name, described)
 
     def seconds(self, event: AnyEvent) -> float:
         """Return the run's time at `event`, the newest one."""

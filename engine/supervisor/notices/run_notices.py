@@ -35,7 +35,7 @@ from engine.contract.events import (
 )
 from engine.contract.job import Job
 from engine.runs.folder import RunFolder
-from engine.runs.metrics import find_measure
+from engine.runs.metrics import measure_words
 from engine.runs.notes import read_notes
 from engine.runs.notices import SENDER, Notice, NoticeKind, NoticeSent, NoticeSettings, load_notices
 from engine.supervisor.notices import desktop
@@ -159,13 +159,9 @@ class Notices:
 
     def _result(self, event: RunFinished) -> str:
         """Return the best metrics and the duration as text."""
-        described = {measure.id: measure for measure in self._metrics}
-        values = []
-        for name, value in event.best.items():
-            measure = described.get(name) or find_measure(self._job.task, name)
-            title = measure.title if measure is not None else name
-            is_percent = measure is not None and measure.percent
-            values.append(f"{title} {100 * value:.1f} %" if is_percent else f"{title} {value:.4f}")
+        values = [
+            measure_words(self._job.task, name, value, described=self._metrics) for name, value in event.best.items()
+        ]
         epoch = f" (epoch {event.best_epoch} of {self._job.training.epochs})" if event.best_epoch is not None else ""
         best = f"{', '.join(values)}{epoch}; " if values else ""
         return f"{best}{duration(event.seconds)} in total."
