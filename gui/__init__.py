@@ -1,1 +1,1 @@
-"""The window. It never imports torch."""
+"""Qt window of Footplate; it never imports torch."""

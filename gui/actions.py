@@ -1,4 +1,4 @@
-"""Commands of the window: one action each, whose text, icon, keys and state its buttons and menus share."""
+"""Actions of the window. All buttons and menus of an action share its text, icon, keys and state."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PAGES = (tr("Train"), tr("Monitor"), tr("Runs"))
 TRAIN, MONITOR, RUNS = range(len(PAGES))
 
 HERE = Qt.ShortcutContext.WidgetShortcut
-"""Keys work while the action's own widget has the focus."""
+"""Shortcut context: keys work while the action's widget has the focus."""
 WITHIN = Qt.ShortcutContext.WidgetWithChildrenShortcut
-"""Keys work while anything within the action's widget has the focus."""
+"""Shortcut context: keys work while the action's widget or a widget within it has the focus."""
 
 chosen_keys: dict[str, tuple[str, ...]] = {}
 """Keys that the user assigned, by action id; they apply to actions that are created later, too."""
@@ -29,7 +29,7 @@ _Button = TypeVar("_Button", bound=QAbstractButton)
 
 
 class Action(QAction):
-    """Command with an id (`objectName`), a tip without its keys, and a reason while it is disabled."""
+    """Qt action with an id (`objectName`), a tip to which its keys are appended, and a reason if it is disabled."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Action(QAction):
         return not self.disabled_reason
 
     def set_appearance(self, text: str, tip: str, icon: str = "", color: str = "text") -> None:
-        """Change the title, the tip and the icon, such as those of Pause to Resume."""
+        """Change the title, tip and icon, for example from Pause to Resume."""
         self.tip = tip
         if icon and text != self.text():
             self.setIcon(icons.icon(icon, color))
@@ -85,7 +85,7 @@ class Action(QAction):
 
     @property
     def title(self) -> str:
-        """Text without the mark of its menu letter."""
+        """Text without the "&" that marks its menu letter."""
         return self.text().replace("&&", "\0").replace("&", "").replace("\0", "&")
 
     @property
@@ -94,12 +94,12 @@ class Action(QAction):
         return tuple(key.toString() for key in self.shortcuts())
 
     def set_keys(self, keys: Sequence[str]) -> None:
-        """Assign keys, the first of which menus and tool tips show."""
+        """Assign keys; menus and tool tips show only the first."""
         self.setShortcuts([QKeySequence(key) for key in keys])
         self._update_tool_tip()
 
     def allow(self, disabled_reason: str = "") -> None:
-        """Enable the action, or disable it for a reason."""
+        """Enable the action, or disable it if a reason is given."""
         self.disabled_reason = disabled_reason
         self._update_tool_tip()
         self.setEnabled(self._always_enabled or not disabled_reason)
@@ -114,7 +114,7 @@ class Action(QAction):
 
 
 def with_key(text: str, name: str) -> str:
-    """Append the current first key of the action with that id, as in "Runs (Ctrl+3)"."""
+    """Append the first key of the action called `name` to a text, as in "Runs (Ctrl+3)"."""
     keys = chosen_keys.get(name, _standard_keys.get(name, ()))
     return f"{text} ({QKeySequence(keys[0]).toString(QKeySequence.SequenceFormat.NativeText)})" if keys else text
 
@@ -149,17 +149,17 @@ def bind(button: _Button, action: Action, name: str = "", *, offered: bool = Fal
 
 
 def back_action(page: QWidget, name: str, tip: str = tr("Back to the previous page")) -> Action:
-    """Return the action that leads back from a page without a tab."""
+    """Create the Back action of a page without a tab."""
     return Action(page, name, tr("← Back"), tip, "Esc", context=WITHIN)
 
 
 class Command:
-    """Declaration of a command of the window, an attribute of `Actions` whose name is the id."""
+    """Declaration of an action as a class attribute of `Actions`; the attribute's name is the action's id."""
 
     def __init__(
         self, title: str, tip: str, *keys: str, menu: str = "", needs_pages: bool = False, **rest: Any
     ) -> None:
-        """Declare a command.
+        """Declare an action.
 
         Args:
             title: Text of menus and buttons; "&" marks the letter that selects it in a menu.
@@ -180,12 +180,12 @@ class Command:
         return actions.by_name[self.name]
 
     def create(self, window: QWidget) -> Action:
-        """Return the action of a window."""
+        """Create the declared action for `window`."""
         return Action(window, self.name, *self._arguments, **self._rest)
 
 
 class Actions(QObject):
-    """Commands of the window. Actions of one table or page are created there; `all` returns them too."""
+    """Actions of the window. Tables and pages create their local actions; `all` includes those."""
 
     new_job = Command(tr("New job"), tr("Clears the form but keeps the devices"), "Ctrl+N", menu="file 1")
     browse = Command(tr("Choose the dataset folder…"), tr("Opens a folder dialog"), "Ctrl+O", menu="file 2")
@@ -309,12 +309,12 @@ class Actions(QObject):
 
     @property
     def page(self) -> int:
-        """Index in `PAGES` of the tab that is selected."""
+        """Index of the selected tab in `PAGES`."""
         return next(number for number, page in enumerate(self.pages) if page.isChecked())
 
     @property
     def needing_pages(self) -> list[Action]:
-        """Actions that need the pages."""
+        """Actions that stay disabled until the pages are created."""
         return [self.by_name[command.name] for command in self._declared() if command.needs_pages]
 
     def menu_groups(self, menu: str) -> list[list[Action]]:

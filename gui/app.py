@@ -1,4 +1,4 @@
-"""Process of the window: checks the display, then opens the window."""
+"""Entry point of the window's process, which checks the display and opens the window."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ X_LIBRARIES = (
     "libxcb-xkb.so.1",
     "libxkbcommon-x11.so.0",
 )
-"""Libraries of Qt's xcb plugin that a minimal Debian or Ubuntu lacks."""
+"""Libraries that Qt's xcb plugin needs and a minimal Debian or Ubuntu lacks."""
 
 
 def why_no_window() -> str | None:
-    """Return why no window can be opened, None if it can.
+    """Return the reason that no window can be opened; None if one can.
 
     Checked beforehand, because Qt calls abort() if its platform plugin can't be loaded.
     """
@@ -64,7 +64,7 @@ def _can_load(library: str) -> bool:
 
 
 def _x_server_responds() -> bool:
-    """Return True if the X server in DISPLAY accepts connections; that of an old session doesn't."""
+    """Return True if the X server in DISPLAY accepts connections. DISPLAY may be left over from an old session."""
     xcb = ctypes.CDLL("libxcb.so.1")
     xcb.xcb_connect.restype = ctypes.c_void_p
     connection = ctypes.c_void_p(xcb.xcb_connect(None, None))
@@ -74,7 +74,7 @@ def _x_server_responds() -> bool:
 
 
 def main(path: str = "") -> int:
-    """Open the window, or bring an open one to the front; return the exit code, 2 without a display.
+    """Open the window, or bring an open one to the front. Return the exit code: 2 without a display.
 
     Args:
         path: Dataset folder or job file to open; "" for none.

@@ -17,7 +17,7 @@ from gui.status_bar import StatusBar
 
 @dataclass(frozen=True)
 class AppContext:
-    """Parts that exist before the first paint, and what the window offers to them."""
+    """Parts of the window that exist before its first paint, and functions of the window that they call."""
 
     window: QMainWindow
     settings: Settings

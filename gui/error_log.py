@@ -30,7 +30,7 @@ def log_file() -> Path:
 
 
 class _Notifier(QObject):
-    """Signal that calls a function on the GUI thread."""
+    """Object with a signal that calls a function on the GUI thread."""
 
     message = Signal(str)
 
@@ -45,7 +45,10 @@ class _Notifier(QObject):
 
 
 def install(show: Callable[[str], None]) -> None:
-    """Log Qt's warnings and the uncaught exceptions of all threads; `show` is called for exceptions, on this thread."""
+    """Log Qt's warnings and the uncaught exceptions of all threads.
+
+    After an exception, `show` is called with a message on the thread that called `install`.
+    """
     notifier = _Notifier(show)
 
     def on_exception(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
@@ -73,7 +76,7 @@ def record(error: BaseException) -> str:
 
 @lru_cache(maxsize=1)
 def open_log() -> str:
-    """Open the log file once, or use standard error if it can't be written; return its path.
+    """Open the log file unless it is open, and return its path. Fall back to standard error if it can't be written.
 
     Logging is imported here, because its import would delay the window.
     """

@@ -1,4 +1,4 @@
-"""Garbage collection and signals of the process, on the GUI thread's event loop."""
+"""Garbage collection and handling of process signals on the event loop of the GUI thread."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from PySide6.QtCore import QObject, QSocketNotifier, QTimer, Signal
 
 _EVERY_MS = 1000
 _FULL_EVERY = 60
-"""Collections of young objects per full one, which takes a tenth of a second with a day of history."""
+"""Collections of young objects per full collection, which takes 0.1 s with a day of history."""
 
 
 class GarbageCollector(QObject):
-    """Timer that collects on its own thread until it is closed."""
+    """Timer that collects garbage on the thread that created it, in place of Python's automatic collection."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -25,7 +25,7 @@ class GarbageCollector(QObject):
         gc.disable()
 
     def collect(self) -> None:
-        """Collect young objects, and all objects now and then."""
+        """Collect young objects; every `_FULL_EVERY` calls, collect all objects."""
         self._count += 1
         gc.collect(2 if self._count % _FULL_EVERY == 0 else 1)
 
@@ -36,10 +36,10 @@ class GarbageCollector(QObject):
 
 
 class Interruptions(QObject):
-    """Converter of SIGINT and SIGTERM to a Qt signal, because Python handles signals only while it runs Python code.
+    """Conversion of SIGINT and SIGTERM to a Qt signal. Python handles signals only while it runs Python code.
 
     Signals:
-        interrupted(): The process was asked to exit.
+        interrupted(): The process received a request to exit.
     """
 
     interrupted = Signal()

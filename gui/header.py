@@ -45,7 +45,7 @@ class Header(QWidget):
         self._pages[number].trigger()
 
     def show_running(self, running: int, queued: int) -> None:
-        """Show the number of running runs and of those that wait for devices, as a button that shows the queue."""
+        """Show the numbers of running and queued runs on the button that opens the queue."""
         counts = ((running, "running"), (queued, "queued"))
         text = ", ".join(f"{count} {state}" for count, state in counts if count)
         self.running.setText(text)

@@ -1,4 +1,4 @@
-"""User's guide: pages of `resources/docs` with a search and links."""
+"""Window with the user's guide: pages from `resources/docs`, with search and links."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def folder() -> Path:
 
 @cache
 def pages() -> dict[str, str]:
-    """Return the titles of the pages by file name, the contents first, in their order."""
+    """Return the titles of the pages by file name, in the order of the contents page, which is first."""
     contents = folder().joinpath(CONTENTS).read_text(encoding="utf-8")
     names = dict.fromkeys([CONTENTS, *_LINK.findall(contents)])
     return {name: _text(name).partition("\n")[0].removeprefix("# ") for name in names}
@@ -77,7 +77,7 @@ def _text(name: str) -> str:
 
 
 class HelpWindow(QDialog):
-    """Non-modal window; Escape closes it."""
+    """Non-modal window with the user's guide; Escape closes it."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent, Qt.WindowType.Window)
@@ -142,7 +142,7 @@ class HelpWindow(QDialog):
     # The pages
 
     def _list_pages(self, counts: dict[str, int]) -> None:
-        """List pages with their numbers of matches."""
+        """List the pages that have matches, with their numbers of matches."""
         self.list.blockSignals(True)
         self.list.clear()
         for name, count in counts.items():
@@ -169,7 +169,7 @@ class HelpWindow(QDialog):
         self._highlight()
 
     def recolor(self) -> None:
-        """Show the page again with the colors of the theme, at the same position."""
+        """Reload the page with the colors of the theme, at the same scroll position."""
         at = self.browser.verticalScrollBar().value()
         self.browser.reload()
         self.browser.verticalScrollBar().setValue(at)
@@ -195,7 +195,7 @@ class HelpWindow(QDialog):
             self._go_to(matches(self.browser.document(), text)[0])
 
     def _step(self, by: int) -> None:
-        """Go to the next (`by` 1) or previous (-1) match, on another page if this one has no more."""
+        """Go to the next (`by` 1) or previous (-1) match. Continue on another page after the last match of this one."""
         text = self.search.text().strip()
         names = [self.list.item(row).data(_FILE) for row in range(self.list.count())]
         if not text or not names:
@@ -210,7 +210,7 @@ class HelpWindow(QDialog):
         self._go_to(rest[0] if by > 0 else rest[-1])
 
     def _go_to(self, match: QTextCursor) -> None:
-        """Move the cursor behind a match and scroll its surroundings into view."""
+        """Place the cursor after a match and scroll the match into view with some context."""
         self.browser.setTextCursor(match)
         top = self.browser.cursorRect(match).top()
         if not 0 < top < self.browser.viewport().height() - 60:
@@ -267,7 +267,7 @@ class Browser(QTextBrowser):
         self.document().documentLayout().documentSizeChanged.emit(self.document().size())
 
     def loadResource(self, type: int, name: QUrl | str, /) -> object:
-        """Convert pages to HTML, and scale images down smoothly to the width of a line."""
+        """Load a page as HTML, or an image scaled down smoothly to the width of a line."""
         loaded = super().loadResource(type, name)
         if type == QTextDocument.ResourceType.HtmlResource.value and isinstance(loaded, QByteArray):
             self.document().setDefaultStyleSheet(self._style_sheet())

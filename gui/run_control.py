@@ -1,4 +1,4 @@
-"""Start, pause, resume and stop of runs, and their state in the status bar."""
+"""Commands that start, pause, resume and stop runs, and the state of the run in the status bar."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class RunControl(QObject):
         workspace.run.changes_requested.connect(self._prefill_changed)
 
     def show_status(self) -> None:
-        """Show the state of the run on screen in the status bar and the title, or whether the job is ready."""
+        """Show the state of the run on screen in status bar and title; without a run, show if the job is ready."""
         self._context.window.setWindowTitle(self._window_title())
         if self._launcher.busy:
             return
@@ -84,7 +84,7 @@ class RunControl(QObject):
         return self._session.run.run_id if self._session.run is not None else ""
 
     def _title(self) -> str:
-        """Return the title of the run on screen, its id until the run list contains it."""
+        """Return the title of the run on screen; its id until the run list contains it."""
         return next((run_title(run) for run in self._runs if run.run_id == self._run_id), self._run_id)
 
     def _on_runs_read(self, read: RunsRead) -> None:
@@ -106,7 +106,7 @@ class RunControl(QObject):
             self._workspace.open_run(run)
 
     def _train(self, job: Job) -> None:
-        """Start a run of `job`, after a question if an active run was started with the same one."""
+        """Start a run of `job`. Ask the user first if an active run was started with the same job."""
         if any(_is_same(job, self._jobs.get(run_id)) for run_id in self._active_runs()):
             box = QMessageBox(
                 QMessageBox.Icon.Question,
@@ -141,7 +141,7 @@ class RunControl(QObject):
             launcher.resume(run, changes)
 
     def _free_launcher(self) -> Launcher | None:
-        """Return the launcher and show that a run is being prepared; None while it prepares another run."""
+        """Return the launcher and show that it prepares a run; None while it prepares another run."""
         if self._launcher.busy:
             return None
         self._panel.form.set_starting(True)
@@ -171,7 +171,7 @@ class RunControl(QObject):
             self._session.pause()
 
     def _stop_run(self, run_id: str) -> None:
-        """Stop a run that isn't necessarily the one on screen."""
+        """Stop a run, which need not be the one on screen."""
         in_background(
             lambda: ask_to_stop(run_id),
             self,
@@ -188,7 +188,7 @@ class RunControl(QObject):
         self._panel.begin_prefill(prefill)
 
     def _prefill_changed(self, run: RunFolder, changes: Mapping[str, Any], further: bool) -> None:
-        """Put the job of a run that has ended into the form, with changes that the run page suggests."""
+        """Put the job of a run that has ended into the form, with the changes that the run page suggests."""
         in_background(
             lambda: to_follow(run.summary(), changes, further=further),
             self,

@@ -82,14 +82,14 @@ class SidePages(QObject):
                 self._panel.set_field(name, value)
 
     def _show_dataset(self, example: int) -> None:
-        """Show large examples from `example` on, as the augmentation of the job makes them."""
+        """Show large, augmented training examples, starting with the one at index `example`."""
         page = self._workspace.dataset
         page.show_augmented(self._form.field_value("augmentation") != "none")
         self._show(page, TRAIN)
         page.choose(example)
 
     def _show_labels(self) -> None:
-        """Show the dataset with its labels before the first training; the keyboard stays where it is."""
+        """Show the dataset with its labels before the first training, without moving the keyboard focus."""
         page = self._workspace.dataset
         page.show_report(self._form.report)
         page.show_augmented(False)
@@ -134,7 +134,7 @@ class SidePages(QObject):
         return True
 
     def _show(self, page: QWidget, tab: int) -> None:
-        """Show `page` with the tab that it belongs to selected."""
+        """Show `page` and select the tab that it belongs to."""
         if self._stack.currentWidget() is page:
             return
         self._add(page)
@@ -144,6 +144,6 @@ class SidePages(QObject):
         self._stack.setCurrentWidget(page)
 
     def _close(self, opened_by: QWidget) -> None:
-        """Return to the tab that the page was opened from, with the keyboard on the widget that opened it."""
+        """Return to the tab from which the page was opened, with the keyboard focus on the widget that opened it."""
         self._context.actions.pages[self._opened_from].trigger()
         opened_by.setFocus()

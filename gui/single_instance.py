@@ -19,11 +19,11 @@ TIMEOUT_S = 5.0
 MAX_BYTES = 64 << 10
 _POLL_S = 0.05
 _TOKENS = ("XDG_ACTIVATION_TOKEN", "DESKTOP_STARTUP_ID")
-"""Variables with the desktop's permission to take the focus."""
+"""Environment variables with which the desktop permits a window to take the focus."""
 
 
 class OpenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request to bring the window to the front, and to open the folder or job file at `path` if it isn't empty."""
+    """Request to bring the window to the front and, unless `path` is "", to open that folder or job file."""
 
     path: str = ""
     activation_token: str = ""
@@ -33,16 +33,16 @@ _REQUEST = msgspec.json.Decoder(OpenRequest)
 
 
 def this_start(path: str) -> OpenRequest:
-    """Return the request of this process, with an absolute path."""
+    """Return the request that this process would send, with an absolute path."""
     token = next(filter(None, map(os.environ.get, _TOKENS)), "")
     return OpenRequest(os.path.abspath(path) if path else "", token)
 
 
 def socket_path() -> Path:
-    """Return the socket of the window for this home and display.
+    """Return the path of the window's socket for this home and display.
 
     Raises:
-        PermissionError: There is no folder that only the user can access.
+        PermissionError: No folder is accessible to the user alone.
     """
     display = os.environ.get("WAYLAND_DISPLAY") or os.environ.get("DISPLAY", "")
     digest = hashlib.sha256(f"{paths.home().resolve()}\0{display}".encode()).hexdigest()[:16]
@@ -50,12 +50,12 @@ def socket_path() -> Path:
 
 
 class SingleInstance(QObject):
-    """Lock of the window's process, and its server for later starts.
+    """Lock that only one window can hold, and a server for requests from later starts.
 
-    The file lock decides; the next window removes the socket of a killed one.
+    Only the file lock counts; the next window removes the socket that a killed window left behind.
 
     Signals:
-        requested(OpenRequest): A later start has a request.
+        requested(OpenRequest): A A later start sent a request.
     """
 
     requested = Signal(object)
@@ -71,7 +71,7 @@ class SingleInstance(QObject):
 
         Raises:
             TimeoutError: The open window doesn't respond.
-            OSError: There is no private folder, or files in it can't be locked.
+            OSError: No private folder exists, or files in it can't be locked.
         """
         self._socket = socket_path()
         deadline = time.monotonic() + timeout_s
@@ -84,7 +84,7 @@ class SingleInstance(QObject):
         return False
 
     def listen(self) -> None:
-        """Accept requests of later starts, in the process that has the lock."""
+        """Accept requests from later starts; only the process that has the lock may call this."""
         if self._lock is None:
             return
         QLocalServer.removeServer(str(self._socket))

@@ -25,11 +25,11 @@ _RESUME = tr("Resumes the run from its last checkpoint")
 _STOP = tr("Ends the run after the current step and saves its state")
 _LEAVE = tr("Removes the run from the queue")
 _NAME_WIDTH = 220
-"""Maximum pixels of a run's name; the tool tip shows all of it."""
+"""Maximum width of a run's name in pixels; the tool tip shows the complete name."""
 
 
 class StatusBar(QWidget):
-    """State of the run on screen, which also updates the actions that pause, resume and stop it.
+    """Status bar with the state of the run on screen. It also updates the actions that control the run.
 
     A click on the bar, or Enter on the run's name, shows the run.
 
@@ -83,7 +83,7 @@ class StatusBar(QWidget):
         self.show_idle(tr("Starting…"))
 
     def show_idle(self, text: str) -> None:
-        """Show a text that begins with a state, without a run."""
+        """Show a text while there is no run; the text begins with a state."""
         self._set_status(text)
         self._set_name("")
         self.progress.hide()
@@ -118,7 +118,7 @@ class StatusBar(QWidget):
         self._actions.stop.allow(run.why_no_stop)
 
     def show_others(self, runs: Sequence[RunSummary]) -> None:
-        """Show the other active run, or how many there are."""
+        """Show the other active run, or the number of other active runs."""
         self._others = tuple(runs)
         if len(runs) == 1:
             self.others.show_text(f"{run_title(runs[0])} · {runs[0].state}", tr("Shows this run"))
@@ -127,7 +127,7 @@ class StatusBar(QWidget):
             self.others.show_text(f"{len(runs)} other active runs" if runs else "", tip)
 
     def set_suffix(self, text: str) -> None:
-        """Append `text` to every status; "" ends it."""
+        """Append `text` to every status; "" appends nothing."""
         self._suffix = text
         self._set_status(self._text)
 
@@ -156,10 +156,10 @@ class StatusBar(QWidget):
 
 
 class _Link(QToolButton):
-    """Button that looks like text, hidden without any; Enter presses it, too."""
+    """Button that looks like text and is hidden while its text is empty. Enter presses it, too."""
 
     def __init__(self, name: str) -> None:
-        """Create a link; `name` is its accessible name while it is empty."""
+        """Create a link; `name` is its accessible name while it has no text."""
         super().__init__()
         self._empty_name = name
         self.setObjectName("flat")

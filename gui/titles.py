@@ -81,7 +81,7 @@ EMPTY = {
     "stochastic_depth": "model default",
     "ignore_value": "as found in the folder",
 }
-"""Meaning of an empty field, if it isn't "automatic"."""
+"""Titles of empty fields that don't mean "automatic"."""
 
 MOST_UNREAD = 3
 _DOING = {
@@ -97,7 +97,7 @@ _DOING = {
 
 
 def short_title(title: str) -> str:
-    """Return a metric's title within a sentence, as in "top-1" or "mean IoU"; abbreviations keep their capitals."""
+    """Return the title of a metric for use within a sentence, as in "top-1". Abbreviations keep their capitals."""
     first = title.partition(" ")[0]
     written = title[:1].lower() + title[1:] if first[1:].islower() else title
     return written.replace(" accuracy", "")
@@ -109,7 +109,7 @@ def short_measure(task: str, name: str, value: float) -> str:
 
 
 def changes_words(changes: Mapping[str, object]) -> str:
-    """Return changed fields of a job, as in "augmentation light, oversample rare classes on"."""
+    """List the changed fields of a job, as in "augmentation light, oversample rare classes on"."""
     labels = ((FIELDS[name].label if name in FIELDS else name, value) for name, value in changes.items())
     on = {True: "on", False: "off"}
     return ", ".join(
@@ -118,7 +118,7 @@ def changes_words(changes: Mapping[str, object]) -> str:
 
 
 def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None) -> str:
-    """Return devices as in "2 CPU workers", "2 × NVIDIA H200", "2 GPUs" (if a name is unknown) or "CPU on ws1"."""
+    """Describe devices, as in "2 CPU workers", "2 × NVIDIA H200", "2 GPUs" (if a name is unknown) or "CPU on ws1"."""
     machines = group_by_host(devices)
     return ", ".join(
         f"{_devices_words(tuple(own), None)} on {host.replace(SLURM, 'node ')}"
@@ -129,7 +129,7 @@ def devices_words(devices: tuple[str, ...], names: dict[str, str] | None = None)
 
 
 def _devices_words(devices: tuple[str, ...], names: dict[str, str] | None) -> str:
-    """Return the devices of one machine."""
+    """Describe the devices of one machine."""
     workers = devices.count(CPU)
     if workers:
         return "CPU" if workers == 1 else f"{workers} CPU workers"
@@ -163,7 +163,7 @@ def device_title(device: str) -> str:
 
 @cache
 def strategy_title(strategy: str) -> str:
-    """Return the title in the catalogue, or that of the automatic choice."""
+    """Return the title of a strategy in the catalogue; for the automatic choice, its title."""
     if strategy == AUTO_STRATEGY:
         return tr("Automatic")
     entry = load_catalogue().strategy(strategy)
@@ -177,13 +177,13 @@ def recommended_strategy_title(*mesh: MeshDimension) -> str:
 
 @cache
 def model_title(model: str) -> str:
-    """Return the title in the catalogue, or the name of a model file."""
+    """Return the title of a model in the catalogue, or the name of a model file."""
     entry = load_catalogue().model(model)
     return entry.title if entry is not None else Path(model).name
 
 
 def run_title(run: RunSummary) -> str:
-    """Return the run's name, or the dataset's name with the end of the run's id."""
+    """Return the name of a run; if it has none, the dataset's name with the end of the run's id."""
     return run.name or f"{shortened(Path(run.dataset).name)} · {run.run_id[-4:]}"
 
 
@@ -196,7 +196,7 @@ def title_of(run: RunFolder) -> str:
 
 
 def doing(run: RunSummary) -> str:
-    """Return the last activity of an unfinished run, as in "training, epoch 3 of 5, step 345"."""
+    """Describe the last activity of an unfinished run, as in "training, epoch 3 of 5, step 345"."""
     parts = [_DOING.get(run.phase, "starting")]
     if run.epoch is not None and run.step is not None:
         parts += [f"epoch {run.epoch} of {run.epochs}", f"step {localised(run.step)}"]
@@ -204,7 +204,7 @@ def doing(run: RunSummary) -> str:
 
 
 def unread_words(unread: Mapping[str, str]) -> str:
-    """Return a line for each unreadable run with the reason, at most `MOST_UNREAD`."""
+    """Return a line with the reason for each unreadable run, at most `MOST_UNREAD` lines."""
     lines = [
         tr("{run_id} can't be read: {why}.").format(run_id=run_id, why=why)
         for run_id, why in list(unread.items())[:MOST_UNREAD]
@@ -230,5 +230,5 @@ def gpu_names(titles: Sequence[str]) -> str:
 
 
 def option_fields(job: Job) -> dict[str, Field]:
-    """Return the options of the job's task, model and strategy by name; plug-ins must be installed."""
+    """Return the options of the job's task, model and strategy by name. Plug-ins must be loaded before."""
     return {field.name: field for field in load_catalogue().options_of(job.task, job.model.name, job.resolved_strategy)}

@@ -9,6 +9,6 @@ from PySide6.QtCore import QCoreApplication
 def tr(text: str) -> str:
     """Return the text in the language of the installed translator, or the text itself.
 
-    Tables of modules and classes are translated at import, so install the translator before the pages are imported.
+    Tables at module and class level are translated at import, so install the translator before importing pages.
     """
     return QCoreApplication.translate("", text)

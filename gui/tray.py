@@ -1,4 +1,4 @@
-"""Icon in the system tray with progress, alerts and a way back to the closed window."""
+"""Icon in the system tray, which shows progress and alerts and reopens the closed window."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SETTING, _EXPLAINED = "close_to_tray", "tray_explained"
 _STILL_HERE = tr("Footplate is still running")
 _EXPLANATION = tr("Click to reopen the window; Quit in its menu exits. Runs continue either way.")
 _SIDE = 64
-"""Pixels of the icon's side."""
+"""Side length of the icon in pixels."""
 
 
 class Tray(QObject):
@@ -61,7 +61,7 @@ class Tray(QObject):
 
     @property
     def keeps_window(self) -> bool:
-        """Return True if Footplate stays in the tray when its window closes, except at the end of the user's session."""
+        """Return True if closing the window leaves Footplate in the tray; False at the end of the desktop session."""
         app = QApplication.instance()
         is_session_ending = isinstance(app, QApplication) and app.isSavingSession()
         return self.icon.isVisible() and not is_session_ending

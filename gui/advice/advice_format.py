@@ -31,7 +31,7 @@ MEMORY_BY = {
     "none": "",
 }
 _NAMES = 8
-"""Maximum number of names listed for one reason."""
+"""Maximum number of candidates listed for one reason."""
 
 
 def number(value: float) -> str:
@@ -40,7 +40,7 @@ def number(value: float) -> str:
 
 
 def speed(of: Candidate) -> str:
-    """Return the speed and half of its interval, as in "1,234 ± 20"."""
+    """Return the speed with half the width of its confidence interval, as in "1,234 ± 20"."""
     if of.images_per_second is None:
         return NOT_KNOWN
     if of.low is None or of.high is None:
@@ -49,7 +49,7 @@ def speed(of: Candidate) -> str:
 
 
 def speed_help(of: Candidate) -> str:
-    """Return the interval, as in "Between 1,214 and 1,254 images/s, from 40 steps"."""
+    """Describe the confidence interval of the speed, as in "Between 1,214 and 1,254 images/s, from 40 steps"."""
     if of.low is None or of.high is None:
         return ""
     return tr("Between {low} and {high} images/s, from {timed_steps}").format(
@@ -58,7 +58,7 @@ def speed_help(of: Candidate) -> str:
 
 
 def memory(of: Candidate) -> str:
-    """Return the memory use, as in "12.3 of 79.2 GiB"; with "≈" if it is estimated."""
+    """Return the memory use, as in "12.3 of 79.2 GiB"; estimates start with "≈"."""
     if of.memory_bytes is not None:
         return size_of(of.memory_bytes, of.limit_bytes)
     return f"≈ {size_of(of.estimated_bytes, of.limit_bytes)}" if of.estimated_bytes is not None else NOT_KNOWN
@@ -76,7 +76,7 @@ def whole_job(of: Candidate) -> str:
 
 
 def whole_job_help(of: Candidate) -> str:
-    """Return the parts of the job's duration.
+    """Describe the parts that the duration of the job consists of.
 
     For example "20 s to start, then 5 epochs of 1,200 steps of 12.3 ms and 3 s of validation. Measured: step. Estimated:
     start."
@@ -111,12 +111,12 @@ def name(of: Candidate) -> str:
 
 
 def note(of: Candidate) -> str:
-    """Return the reason or the state of a candidate."""
+    """Return the reason that the advisor gave for a candidate, or the title of its state."""
     return of.why or STATES[of.state]
 
 
 def changes(of: Candidate) -> str:
-    """Return the changes of the job, as in "strategy DistributedDataParallel, devices 2 GPUs"."""
+    """Return the settings that a candidate changes in the job, as in "strategy DistributedDataParallel, devices 2 GPUs"."""
     words: dict[str, object] = {}
     for field, value in of.changes.items():
         if isinstance(value, tuple):
@@ -151,7 +151,7 @@ def progress(message: AdviceProgress) -> str:
 
 
 def how(of: Advice) -> Iterator[str]:
-    """Yield sentences about the measurement."""
+    """Yield sentences about how the candidates were measured."""
     equal = len(of.equally_fast)
     if of.fits and of.ended_by == "settled" and equal > 1:
         yield tr("The first {equal} are about equally fast.").format(equal=equal)
@@ -165,7 +165,7 @@ def how(of: Advice) -> Iterator[str]:
 
 
 def left_out(reason: LeftOut) -> str:
-    """Return the number, the reason and the names of candidates that were left out."""
+    """Describe a group of candidates that were left out: reason, number and names."""
     more = len(reason.names) - _NAMES
     names = "; ".join([*reason.names[:_NAMES], *([f"and {localised(more)} more"] if more > 0 else [])])
     return f"{counted(len(reason.names), 'way')}: {reason.why}\n{names}"

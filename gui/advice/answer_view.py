@@ -24,7 +24,7 @@ NO_PREDICTION = tr("The saved result has no multi-machine prediction. Measure ag
 
 
 class AnswerView(QWidget):
-    """Sentence, table and details of one `Advice`."""
+    """View of one `Advice`: summary sentence, table of candidates and details."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class AnswerView(QWidget):
 
 
 class _Section(QWidget):
-    """Title above sentences; hidden without any."""
+    """Title above a list of sentences; hidden while the list is empty."""
 
     def __init__(self, title: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Page of the advisor: trials, answer, and the row to use."""
+"""Page of the advisor, which tries candidates, shows its answer and applies the selected row to the job."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOTHING_YET = tr(
 
 
 class AdvicePage(FinderPage):
-    """Finder of the strategy, devices and settings."""
+    """Finder page for strategy, devices and settings."""
 
     varied = frozenset({"strategy", "devices", "accumulation"}) | {
         name for name, field in FIELDS.items() if field.group == "parallel"
@@ -61,7 +61,7 @@ class AdvicePage(FinderPage):
         return self._order
 
     def covers(self, job: Job) -> bool:
-        """Return True for the job that was tried, and for jobs that follow the advice."""
+        """Return True if `job` is the job that was tried, or that job with a candidate's changes."""
         if self._tried is None:
             return False
         same = WITHOUT_EFFECT - {"epochs"}
@@ -108,7 +108,7 @@ class AdvicePage(FinderPage):
         return row if row is not None and row.images_per_second is not None else None
 
     def values(self) -> dict[str, Any]:
-        """Return the chosen row's value for every field that any row sets, so that it can replace another row."""
+        """Return the chosen row's values for all fields that any row sets, so that they undo an earlier choice."""
         row = self.chosen()
         if row is None or self._tried is None:
             return {}
@@ -133,7 +133,7 @@ class AdvicePage(FinderPage):
         super()._ask()
 
     def _ask_with_options(self) -> None:
-        """Ask with changed options; only a different time needs new trials."""
+        """Request advice with the changed options; measure again only if the time limit changed."""
         before = self._order.seconds if self._order is not None else None
         self._ask(again=before is not None and self.options.time.currentData() != before)
 
@@ -179,7 +179,7 @@ GIGABIT = 1e9
 
 
 class AdviceOptions(QWidget):
-    """Line of fields with a button that asks again with them.
+    """Row of option fields with a button that requests advice with them.
 
     Signals:
         changed(): A field changed.

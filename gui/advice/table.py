@@ -70,14 +70,14 @@ COLUMNS: tuple[_Column, ...] = (
 )
 NAME, SPEED, ENERGY, NOTE = 0, 1, 5, 6
 MARKS = {"trying": ("resume", "accent"), "too_large": ("warning", "warning"), "failed": ("error", "error")}
-"""Icons of states; other states have none."""
+"""Icons of candidate states; other states have no icon."""
 _MAX_ROWS = 14
 _NAME_FRACTION = 0.4
 """Maximum fraction of the table's width for the names."""
 
 
 class AdviceModel(ColumnModel):
-    """Model with a row for each candidate in the order of the answer; the advised one is bold with a star."""
+    """Model with a row per candidate, in the order of the answer. The advised one is bold and has a star."""
 
     columns = COLUMNS
 
@@ -129,7 +129,7 @@ class AdviceModel(ColumnModel):
 
 
 class AdviceTable(QTableView):
-    """Table of candidates with a bar below each speed, as high as its rows."""
+    """Table of candidates with a bar below each speed. It is as high as its rows, without scrolling."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ class AdviceTable(QTableView):
         self.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
 
     def show_candidates(self, candidates: Sequence[Candidate], advised: bool = False) -> None:
-        """Show candidates and keep the selection; by default, select the first."""
+        """Show candidates; keep the selection, or select the first row if nothing was selected."""
         chosen = self.chosen()
         self.model_.show_candidates(candidates, advised)
         self.setColumnHidden(ENERGY, all(each.joules_per_thousand_images is None for each in candidates))

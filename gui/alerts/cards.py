@@ -61,7 +61,7 @@ class AlertCard(QFrame):
 
 
 class AlertCards(QWidget):
-    """A card per active alert, or a line without any."""
+    """A List with a card per active alert, or a line that says that there are none."""
 
     def __init__(self, alerts: Alerts) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ def _label(name: str) -> QLabel:
 
 
 class AlertBanner(Banner):
-    """Banner with the first unacknowledged alert and their number; the page itself reports silent hosts.
+    """Banner with the first unacknowledged alert and the number of all. Silent hosts are left to the page.
 
     Signals:
         show_requested(): the user wants to see all alerts.

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QApplication, QSystemTrayIcon
 
 
 class Channel(QObject):
-    """Way to show notifications on the desktop.
+    """Base class of the channels that show notifications on the desktop.
 
     Signals:
         pressed(): the user pressed a notification sent through this channel.
@@ -23,7 +23,7 @@ class Channel(QObject):
 
 
 class TrayChannel(Channel):
-    """Channel through an icon in the system tray, shown from the first notification on."""
+    """Channel through an icon in the system tray, which appears with the first notification."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)

@@ -1,4 +1,4 @@
-"""Evaluation of alert rules on one snapshot of a GPU. Stateless except for `EventTracker`."""
+"""Evaluation of alert rules on one snapshot of a GPU. Only `EventTracker` has state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from gui.translation import tr
 class Finding:
     """Condition found by a rule.
 
-    Within the margin of the threshold it isn't `full`: it sustains an alert but starts none.
+    A value within the margin below the threshold gives a finding that isn't `full`: it keeps an active alert alive but
+    starts none.
     """
 
     text: str
@@ -38,7 +39,7 @@ def _lost(gpu: Gpu) -> Finding:
 
 
 def find(rule: Rule, gpu: Gpu, run: str | None) -> Finding | None:
-    """Return the rule's finding on `gpu`, None without one; `run` is the name of the run that holds it.
+    """Evaluate a rule on `gpu`; `run` is the name of the run that uses the GPU. Return None without a finding.
 
     Unknown values and the last values of a lost or sleeping GPU give no finding.
     """
@@ -80,9 +81,9 @@ def _sentence(text: str, rule: Rule) -> str:
 
 
 class EventTracker:
-    """Tracker of the events of one GPU, which reports new ones.
+    """Detector of new events on one GPU.
 
-    Xids and a GPU that can't replace a faulty row are reported when first seen; memory errors only if they rise.
+    Xid errors and a failed row remapping are reported when first seen, memory errors only when their count rises.
     """
 
     def __init__(self) -> None:

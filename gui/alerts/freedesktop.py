@@ -14,13 +14,13 @@ from gui.translation import tr
 SERVICE = "org.freedesktop.Notifications"
 PATH = "/org/freedesktop/Notifications"
 PATIENCE_MS = 3000
-"""Timeout of the desktop's answer."""
+"""Timeout in milliseconds for a reply from the desktop."""
 _PRESSED = "default"
-"""The specification's name for a press on the notification itself."""
+"""Name that the specification gives to a press on the notification itself."""
 
 
 class FreedesktopChannel(Channel):
-    """Channel through the notification service that owns its name on `bus`."""
+    """Channel through the notification service that is registered on `bus`."""
 
     def __init__(self, bus: QDBusConnection, parent: QObject | None = None, *, patience_ms: int = PATIENCE_MS) -> None:
         super().__init__(parent)

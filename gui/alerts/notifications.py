@@ -1,4 +1,4 @@
-"""Desktop notifications of alerts, through the notification service (Linux) or else the system tray."""
+"""Desktop notifications about alerts, through the notification service on Linux or else the system tray."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from gui.alerts.watcher import Alert, Alerts
 from gui.translation import tr
 
 TOGETHER_MS = 1000
-"""Alerts within this time of each other (eight hot GPUs, say) are combined into one notification."""
+"""Alerts that follow each other within this time, such as eight hot GPUs, share one notification."""
 AT_MOST_EVERY_MS = 20_000
-"""The shortest time between notifications; alerts raised meanwhile are combined into the next."""
+"""Minimum time between notifications. Alerts that are raised meanwhile are combined into the next one."""
 LINES = 4
 NOWHERE = tr("This desktop has no notification service and no system tray; alerts appear only in the window.")
 SENT = tr("Sent. If nothing appears, check whether the desktop is set to “do not disturb”.")
 
 
 def find_channel(parent: QObject) -> Channel | None:
-    """Return the best channel to this desktop, None without one."""
+    """Return the best notification channel that this desktop offers; None if it offers none."""
     if has_session_bus():
         # D-Bus takes time to load, which most openings of the window never need.
         from PySide6.QtDBus import QDBusConnection
@@ -38,7 +38,9 @@ def find_channel(parent: QObject) -> Channel | None:
 
 
 class DesktopNotices(QObject):
-    """Sender of the alerts whose rules ask for notifications, combined and at a limited rate.
+    """Sender of desktop notifications about the alerts whose rules request them.
+
+    It combines alerts and limits the rate.
 
     Signals:
         pressed(): the user pressed a notification and wants to see the alerts.
@@ -55,7 +57,7 @@ class DesktopNotices(QObject):
         together_ms: int = TOGETHER_MS,
         at_most_every_ms: int = AT_MOST_EVERY_MS,
     ) -> None:
-        """Create a sender; `find` returns the channel when the first notification is due."""
+        """Create a sender, which calls `find` for a channel when the first notification is due."""
         super().__init__(parent)
         self._alerts = alerts
         self._find = find
@@ -104,7 +106,7 @@ class DesktopNotices(QObject):
 
 
 def in_words(alerts: list[Alert]) -> tuple[str, str]:
-    """Return a notification's title and its text, with a line for each of the first alerts."""
+    """Return the title and the text of a notification about `alerts`. The text has a line for each of the first ones."""
     if len(alerts) == 1:
         return f"{alerts[0].title}: {alerts[0].what}", alerts[0].text
     lines = [alert.sentence for alert in alerts[:LINES]]

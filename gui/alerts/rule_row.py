@@ -20,7 +20,7 @@ from gui.widgets.layouts import hbox, vbox
 from gui.widgets.tab_order import order_tabs
 
 _MINUTES_FROM_S = 300.0
-"""Default duration above which a rule is edited in minutes."""
+"""Default duration in seconds from which a rule's duration is edited in minutes."""
 _EDITOR_WIDTH = 240
 
 
@@ -28,7 +28,7 @@ class RuleRow(QWidget):
     """Row of one rule.
 
     Signals:
-        edited(Rule): the user has changed the rule, without problems.
+        edited(Rule): The user has changed the rule, and the new rule is valid.
     """
 
     edited = Signal(object)
@@ -56,7 +56,7 @@ class RuleRow(QWidget):
         self._show()
 
     def show_rule(self, rule: Rule) -> None:
-        """Show `rule` unless it is shown already, so that text being typed stays."""
+        """Show `rule`. Do nothing if it is on screen, so that unfinished input stays."""
         if rule != self._rule:
             self._rule = rule
             self._show()
@@ -96,7 +96,7 @@ class RuleRow(QWidget):
 
 
 class RuleEditors(QWidget):
-    """Editors of a rule's fields. Typed text counts once it is entered or left, if it is valid.
+    """Editors of a rule's fields. Valid text takes effect on Enter or when its field loses the focus.
 
     Signals:
         edited(Rule): the user has changed the rule.
@@ -186,7 +186,7 @@ class RuleEditors(QWidget):
         self._grid.addWidget(self._problems[field], row, 1, 1, 2)
 
     def _written(self) -> Rule:
-        """Return the rule in the fields, valid or not."""
+        """Return the rule that the fields describe, even if it is invalid."""
         chosen = tuple(key for key, box in self._boxes.items() if box.isChecked())
         return msgspec.structs.replace(
             self._rule,
@@ -213,7 +213,7 @@ class RuleEditors(QWidget):
             self.edited.emit(self._written())
 
     def _show_devices(self) -> None:
-        """Show a check box per device, also for missing ones that the rule names."""
+        """Show a check box per device, including missing devices that the rule covers."""
         if "devices" not in self._problems:
             return
         named = self._rule.devices or ()
@@ -245,5 +245,5 @@ class RuleEditors(QWidget):
 
 
 def _number(value: float | str | None) -> float | None:
-    """Return the value of a `FloatEditor`, NaN for a text."""
+    """Return the value of a `FloatEditor`; NaN if its text isn't a number."""
     return math.nan if isinstance(value, str) else value

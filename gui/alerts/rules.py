@@ -28,10 +28,10 @@ LONGEST_S = 86_400.0
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Alert rule of the user.
+    """User's rule for one kind of alert.
 
     Attributes:
-        threshold: Limit in the unit of the kind's `Threshold`; None for the GPU's own limit or kinds without one.
+        threshold: Limit in the unit of the kind's `Threshold`; None for the limit of the GPU, and for kinds without a limit.
         for_s: Seconds that the condition must last.
         devices: Keys of the covered devices (a GPU's UUID, or "host/UUID"), None for all.
     """
@@ -54,7 +54,7 @@ class Threshold:
     Attributes:
         read: Returns the value of a GPU in `unit`.
         margin: Distance that the value must move back to end an alert, so that it doesn't flicker.
-        device_limit: Returns the GPU's own limit, None without such a limit.
+        device_limit: Returns the limit that the GPU itself reports; None if it reports none.
         device_limit_name: Name of that limit.
     """
 
@@ -86,7 +86,7 @@ class Kind:
 
 
 def memory_full_percent(gpu: Gpu) -> float | None:
-    """Return the used memory with the driver's reserve in percent, None if unknown."""
+    """Return the used memory, including the driver's reserve, in percent; None if unknown."""
     if gpu.memory_used_bytes is None or not gpu.memory_total_bytes:
         return None
     return 100 * (gpu.memory_used_bytes + (gpu.memory_reserved_bytes or 0)) / gpu.memory_total_bytes
@@ -172,13 +172,13 @@ KINDS: dict[KindId, Kind] = {
         ),
     )
 }  # fmt: skip
-"""All kinds of alerts, in the order of their display."""
+"""All kinds of alerts in display order."""
 
 DEFAULTS: dict[KindId, Rule] = {id_: kind.default for id_, kind in KINDS.items()}
 
 
 def problems(rule: Rule) -> tuple[Problem, ...]:
-    """Return the problems of a rule, by its fields `threshold`, `for_s` and `devices`."""
+    """Validate a rule; each problem names the field `threshold`, `for_s` or `devices`."""
     found = []
     threshold = KINDS[rule.kind].threshold
     if threshold is not None and (rule.threshold is not None or threshold.device_limit is None):
@@ -210,7 +210,7 @@ def length(seconds: float) -> str:
 
 
 def summary(rule: Rule) -> str:
-    """Describe a rule: "at or above 90 °C for 10 s"."""
+    """Describe a rule, as in "at or above 90 °C for 10 s"."""
     kind = KINDS[rule.kind]
     parts = []
     if kind.threshold is not None:
@@ -230,13 +230,13 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RuleStore:
-    """File of the rules in `folder`, by default Footplate's home."""
+    """Store of the rules in a file in `folder`, by default Footplate's home."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.path = (folder or paths.home()) / "alerts.json"
 
     def load(self) -> tuple[dict[KindId, Rule], str]:
-        """Read the rules, or the defaults, and return them with a message about a damaged file, "" for none.
+        """Return the stored rules, or the defaults, with an error message if the file is damaged ("" if not).
 
         A damaged file is renamed to `alerts.json.damaged`, so that nothing in it is lost.
         """
@@ -258,7 +258,7 @@ class RuleStore:
         return rules, ""
 
     def save(self, rules: dict[KindId, Rule]) -> str:
-        """Write the rules, all or nothing; return an error message, "" for success."""
+        """Save the rules atomically; return an error message, or "" for success."""
         text = msgspec.json.format(msgspec.json.encode(_File(tuple(rules[kind] for kind in KINDS))))
         temporary = self.path.with_name(self.path.name + ".part")
         try:

@@ -1,4 +1,4 @@
-"""Summary and test of the notifications about runs, which the runs' supervisors send even without a window."""
+"""Summary and test of the notifications about runs. Supervisors send those, even while no window is open."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def sample(settings: NoticeSettings) -> Notice:
 
 
 class NotificationTest(JsonLinesProcess):
-    """Delivery of one notification as a supervisor would do it. Its result is a NoticeSent."""
+    """Child process that delivers one notification as a supervisor would. Its result is a NoticeSent."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         decode = msgspec.json.Decoder(NoticeSent).decode
@@ -56,9 +56,9 @@ class RunNotifications(QWidget):
     """Summary of the notification settings, and the result of a test.
 
     Attributes:
-        settings: Button that leads to the settings, to be placed by the owner.
-        test: Button that sends a test notification, to be placed by the owner.
-        trial: The test's process.
+        settings: Button that opens the settings; the parent places it in its layout.
+        test: Button that sends a test notification; the parent places it in its layout.
+        trial: Process that delivers the test notification.
     """
 
     def __init__(self) -> None:
@@ -90,11 +90,11 @@ class RunNotifications(QWidget):
         return "\n".join(filter(None, (self._result.text(), self._failed.text())))
 
     def close_work(self) -> None:
-        """End a running test, at the end of the window."""
+        """End a running test because the window closes."""
         self.trial.close()
 
     def _load(self) -> NoticeSettings:
-        """Read the settings, which may have been changed anywhere, and summarize them."""
+        """Read the settings again, because other programs may have changed them, and show a summary."""
         settings, problems = load_notices()
         self._problems.show_problems(tuple(problems))
         self.summary.setText(describe_settings(settings))
@@ -119,7 +119,7 @@ class RunNotifications(QWidget):
 
 
 def describe_settings(settings: NoticeSettings) -> str:
-    """Return sentences about the events that notify, and the channels."""
+    """Describe the events that cause notifications, and the channels that deliver them."""
     events = [kind.title for name, kind in KINDS.items() if getattr(settings, name)]
     channels = [*(["on the desktop"] if settings.desktop else []), *(["by a command"] if settings.command else [])]
     if not events or not channels:

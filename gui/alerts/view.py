@@ -36,14 +36,14 @@ from gui.widgets.labels import ElidedLabel, heading_label, muted_label
 from gui.widgets.layouts import hbox, scroll_panel, vbox
 
 SIDE_BY_SIDE = 980
-"""Least width for the rules next to the alerts."""
+"""Minimum width at which the rules are next to the alerts instead of below them."""
 
 
 class AlertsView(QWidget):
     """View that shows `alerts` and lets the user acknowledge them and change the rules.
 
     Signals:
-        settings_requested(str): the user wants to change the setting of this key.
+        settings_requested(str): the user wants to change the setting with this key.
     """
 
     settings_requested = Signal(str)
@@ -83,7 +83,7 @@ class AlertsView(QWidget):
             self._share_room()
 
     def _share_room(self) -> None:
-        """Divide the room: equal columns side by side; below each other, the table takes the rest."""
+        """Divide the space: side by side, both columns are equally wide; stacked, the table gets the remaining height."""
         wide = self._halves.direction() == QBoxLayout.Direction.LeftToRight
         table = not self.table.isHidden()
         for index, stretch in enumerate((wide or table, wide, not wide and not table)):
@@ -161,13 +161,13 @@ class _Column:
     title: str
     text: Callable[[Alert], str]
     widest: str
-    """Longest text to make room for."""
+    """Longest text that the column must fit."""
     number: bool = False
     help: str = ""
 
 
 def _lasted(alert: Alert) -> str:
-    """Return "3:12 min", "active", or "–" for an event without duration."""
+    """Return the duration of an alert, as in "3:12 min"; "active" if it hasn't ended, "–" for an event."""
     if alert.ended is None:
         return "active"
     return "–" if KINDS[alert.kind].event else duration(max(0.0, alert.ended - alert.since))
@@ -192,7 +192,7 @@ class HistoryModel(ColumnModel):
         self._alerts: tuple[Alert, ...] = ()
 
     def show_alerts(self, alerts: tuple[Alert, ...]) -> None:
-        """Show `alerts`, newest first. Remaining rows keep their selection."""
+        """Show `alerts`, newest first. Rows that remain stay selected."""
         numbers = {alert.number for alert in alerts}
         for row in reversed(range(len(self._alerts))):
             if self._alerts[row].number not in numbers:

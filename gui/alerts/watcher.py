@@ -20,16 +20,16 @@ from gui.translation import tr
 CALM_S = 10.0
 """Seconds without a finding after which an alert ends, so that it doesn't flicker."""
 GAP_S = 60.0
-"""Gap between snapshots (a suspended laptop, a changed clock) after which conditions count as new."""
+"""Gap between snapshots, such as during suspension, after which a condition must last its full time again."""
 _CONCERN_RUNS: set[KindId] = {"temperature", "memory_temperature", "throttled", "memory", "xid", "memory_errors"}
-"""Kinds of alerts that a job on the device is warned of; a lost GPU is an error of its own."""
+"""Kinds of alerts that become warnings of a job on the device. A lost GPU is reported as an error elsewhere."""
 CAPACITY = 200
 """Capacity of the alert history."""
 
 
 @dataclass(frozen=True)
 class Alert:
-    """Alert about a device, or about a host if `device` is "".
+    """Alert about a device, or about a complete host if `device` is "".
 
     Attributes:
         since: Start, in seconds since the epoch by the host's clock.
@@ -51,7 +51,7 @@ class Alert:
 
     @property
     def what(self) -> str:
-        """Kind such as "Temperature", or "Xid error, 3 times"."""
+        """Title of the kind, with the number of repeated events, as in "Xid error, 3 times"."""
         return KINDS[self.kind].title + (f", {self.times} times" if self.times > 1 else "")
 
     @property
@@ -71,7 +71,7 @@ class _Subject:
 
 @dataclass
 class _Watch:
-    """State of one rule on one subject: when the condition began, and when it was last gone."""
+    """State of one rule for one subject: when the condition began, and when it was last absent."""
 
     since: float | None = None
     calm: float | None = None
@@ -92,8 +92,8 @@ class Alerts(QObject):
         cleared(Alert): an alert has ended.
         changed(): `active_alerts`, `history` or `devices` has changed.
         rules_changed(): `rules` has changed.
-        message(str): an error of the rules' file; "" once it is solved.
-        test_requested(object): the user wants to see a notification; the function receives the result in words.
+        message(str): an error in the file of the rules; "" once it is solved.
+        test_requested(object): the user requests a test notification; the argument is called with a message about the result.
     """
 
     raised = Signal(object)
@@ -106,7 +106,7 @@ class Alerts(QObject):
     def __init__(
         self, parent: QObject | None = None, *, folder: Path | None = None, clock: Callable[[], float] = time.time
     ) -> None:
-        """Load the rules from `folder`, by default Footplate's home; `clock` returns the current time."""
+        """Load the rules from `folder`, by default Footplate's home; `clock` returns seconds since the epoch."""
         super().__init__(parent)
         self._store = RuleStore(folder)
         self._clock = clock
@@ -139,9 +139,9 @@ class Alerts(QObject):
 
     @property
     def device_warnings(self) -> dict[str, tuple[Problem, ...]]:
-        """Active alerts that concern the next run on a device, as problems of the job, by device.
+        """Active alerts that concern the next run on a device, as problems of a job, by device id.
 
-        Memory that a run of this window's machine fills counts as free for the next one, which waits for that run.
+        Full memory is left out if a run on this machine fills it, because the next run would wait for that run.
         """
         warnings: dict[str, tuple[Problem, ...]] = {}
         for alert in self.active_alerts:
@@ -152,7 +152,7 @@ class Alerts(QObject):
 
     @property
     def history(self) -> tuple[Alert, ...]:
-        """Last alerts, active ones included, newest first."""
+        """Most recent alerts, newest first, including active ones."""
         return tuple(reversed(self._alerts.values()))
 
     @property
@@ -160,7 +160,7 @@ class Alerts(QObject):
         return self._rules
 
     def set_rule(self, rule: Rule) -> None:
-        """Replace the rule of that kind with a valid one, and save it."""
+        """Set the rule for its kind of alert and save it; `rule` must be valid."""
         before = self._rules[rule.kind]
         if rule == before:
             return
@@ -205,7 +205,7 @@ class Alerts(QObject):
                 self._step(key, found.get(key), now)
 
     def set_connection_error(self, host: str, message: str) -> None:
-        """Note an error of the connection to `host`, "" once it is solved."""
+        """Record an error of the connection to `host`; "" marks it as solved."""
         if message:
             self._connection_errors[host] = message
         elif self._connection_errors.pop(host, None):
@@ -321,7 +321,7 @@ class Alerts(QObject):
         self.changed.emit()
 
     def _update_text(self, number: int, subject: _Subject, finding: Finding) -> None:
-        """Update the reason why a host is silent; an alert about a GPU keeps its first text."""
+        """Update the text of an alert about a silent host. Alerts about GPUs keep their first text."""
         alert = self._alerts[number]
         if subject.source != "device" and alert.text != finding.text:
             self._alerts[number] = replace(alert, text=finding.text)

@@ -1,1 +1,1 @@
-"""The commands of the whole window: its menus, the palette, the shortcuts, and what each command opens."""
+"""Menus, command palette and shortcuts of the window, and the dialogs that its commands open."""

@@ -38,7 +38,7 @@ class Package(NamedTuple):
 
 
 def packages(root: str = "footplate") -> list[Package]:
-    """Return the installed dependencies of `root`, itself first, then by name."""
+    """Return `root`, followed by its installed dependencies sorted by name."""
     found: dict[str, Package] = {}
     waiting = [root]
     while waiting:
@@ -58,7 +58,7 @@ def packages(root: str = "footplate") -> list[Package]:
 
 
 def licence(dist: Distribution) -> str:
-    """Return the license by SPDX expression, license field or classifiers; "" if there is none."""
+    """Return the license name from the SPDX expression, license field or classifiers; "" if all are missing."""
     given = dist.metadata.json
     short = str(given.get("license", "")).removeprefix("UNKNOWN")  # what old setuptools writes for none
     if expression := given.get("license_expression", ""):
@@ -70,7 +70,7 @@ def licence(dist: Distribution) -> str:
 
 
 def licence_text(name: str) -> str:
-    """Return the license files of a package, or a sentence if it ships none."""
+    """Return the text of a package's license files, or a sentence that it ships none."""
     dist = distribution(name)
     files = [
         file for file in dist.files or () if _LICENCE_FILE.search(file.name) and file.suffix not in (".py", ".pyc")

@@ -36,7 +36,7 @@ _TEXT_STEP = 10
 
 
 class Commands(QObject):
-    """Connects actions with their handlers; `complete` enables those that need the pages."""
+    """Connects actions with their handlers. Those that need the pages work once `complete` is called."""
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context.window)
@@ -118,7 +118,7 @@ class Commands(QObject):
         self._palette.offer(self._entries())
 
     def show_preferences(self, key: str = "") -> None:
-        """Open the settings, at the one with that key if one is given."""
+        """Open the settings; if `key` is given, go to the setting with that key."""
         from gui.preferences.dialog import PreferencesDialog
 
         self._settings_dialog = self._settings_dialog or PreferencesDialog(self.preferences, self._window)
@@ -271,7 +271,7 @@ def _show_dialog(dialog: QDialog) -> None:
 
 
 class Recent(NamedTuple):
-    """Entry of a menu of recent things."""
+    """Entry in a menu of recent datasets, jobs or runs."""
 
     title: str
     tip: str
@@ -279,7 +279,7 @@ class Recent(NamedTuple):
 
 
 class Menus:
-    """Menus of the menu bar; the owner fills `datasets` and `runs` whenever they open."""
+    """Menus of the menu bar. The creator fills `datasets` and `runs` whenever they open."""
 
     def __init__(self, window: QMainWindow, acts: Actions) -> None:
         self._window = window
@@ -334,7 +334,7 @@ def _add_groups(menu: QMenu, groups: Sequence[Sequence[QAction]]) -> None:
 
 
 def fill(menu: QMenu, recent: Iterable[Recent], empty: str, forget: Callable[[], object] | None = None) -> None:
-    """Fill a menu of recent things; show the text `empty` if there are none."""
+    """Fill a menu with recent entries; show the text `empty` if there are none."""
     menu.clear()
     entries: Sequence[Recent] = list(recent)
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Jobs as files, recent datasets, and runs in folders anywhere on disk."""
+"""Commands for job files, recent datasets, and run folders anywhere on disk."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class JobFiles(QObject):
         self._update_actions()
 
     def clear(self) -> None:
-        """Show a new job, which keeps only the devices."""
+        """Reset the form to a new job; keep only the selected devices."""
         self._panel.show_new(Job())
         self._panel.form.validate()
         self._context.show_form()
@@ -55,7 +55,7 @@ class JobFiles(QObject):
         self._panel.form.focus_field("dataset")
 
     def open_job(self, path: str) -> None:
-        """Put the job of a file into the form, or show why it can't be used."""
+        """Put the job from a file into the form, or show why it can't be used."""
         in_background(lambda: load_job(Path(path)), self, self._on_job_read, reraise)
 
     def save_job(self, path: Path) -> None:
@@ -72,7 +72,7 @@ class JobFiles(QObject):
             self._context.show_message(tr("Saved the job as {path}.").format(path=path))
 
     def copy_torchrun(self) -> None:
-        """Copy the torchrun command of each machine."""
+        """Copy the torchrun command for each machine to the clipboard."""
         job = self._panel.form.job
         if job is not None:
             in_background(lambda: torchrun_lines(job), self, self._copy_lines, reraise)
@@ -126,7 +126,7 @@ _KEY = "recent_datasets"
 
 
 class RecentDatasets:
-    """Saved list of dataset folders that could be read, newest first."""
+    """Saved list of recently read dataset folders, newest first."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -1,4 +1,4 @@
-"""Keys of the commands: the user's choices over the defaults."""
+"""Keys of the commands, as the user changed them from the defaults."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Keymap(QObject):
         return sorted(self._acts.all(), key=lambda action: (action.title.lower(), action.objectName()))
 
     def holder(self, action: Action, keys: str) -> Action | None:
-        """Return another command that reacts to these keys with the same focus; None if there is none."""
+        """Return another command that would react to these keys with the same focus; None if there is none."""
         sequence = QKeySequence(keys)
         return next(
             (
@@ -47,14 +47,14 @@ class Keymap(QObject):
         )
 
     def assign(self, action: Action, keys: str) -> Action | None:
-        """Assign keys ("" for none); if another command has them, return it and change nothing."""
+        """Assign keys ("" for none). If another command has them, return that command and change nothing."""
         other = self.holder(action, keys) if keys else None
         if other is None:
             self._set(action, (keys,) if keys else ())
         return other
 
     def reset(self, action: Action) -> Action | None:
-        """Restore the default keys; if another command has one of them, return it and change nothing."""
+        """Restore the default keys. If another command has one of them, return that command and change nothing."""
         others = [self.holder(action, keys) for keys in action.standard_keys]
         other = next(filter(None, others), None)
         if other is None:
@@ -76,7 +76,7 @@ class Keymap(QObject):
 
 
 def overlap(one: Action, other: Action) -> bool:
-    """Return True if the keys of both work with the same focus."""
+    """Return True if there is a focus with which the keys of both actions work."""
     first, second = one.parent(), other.parent()
     assert isinstance(first, QWidget)
     assert isinstance(second, QWidget)

@@ -1,4 +1,4 @@
-"""Command palette that finds commands, settings, GPUs, datasets, runs and models by words."""
+"""Command palette, which finds commands, settings, GPUs, datasets, runs and models by words."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from gui.widgets.layouts import vbox
 MOST_SHOWN = 100
 """Maximum number of listed entries."""
 KINDS = (tr("Command"), tr("Setting"), "GPU", tr("Dataset"), tr("Run"), tr("Model"))
-"""Kinds of entries, in the order of equally good matches."""
+"""Kinds of entries; equally good matches are listed in this order."""
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
 _KIND_WIDTH, _PADDING = 84, 10
 
 
 @dataclass(slots=True)
 class Entry:
-    """Entry of the palette. `detail` is its second line, and `why` the reason while it is disabled."""
+    """Entry of the palette. `detail` is its second line; `why` is the reason if it is disabled."""
 
     kind: str
     title: str
@@ -57,8 +57,8 @@ class Entry:
 def find(entries: Sequence[Entry], text: str) -> list[Entry]:
     """Return the entries that contain all words of `text`, best first.
 
-    Matches at the start of the title rank before those at the start of a word of it, within it, and elsewhere; then enabled
-    entries before disabled ones, then by kind and the given order.
+    Matches rank by position: start of the title, start of a word in the title, within the title, elsewhere. Equal ones
+    rank by state (enabled first), kind and the given order.
     """
     words = [(f" {word}", word) for word in text.lower().split()]
     if not words:
@@ -91,7 +91,7 @@ class EntryModel(QAbstractListModel):
         self.shown: list[Entry] = []
 
     def offer(self, entries: Sequence[Entry]) -> None:
-        """Search these entries from now on."""
+        """Replace the entries that are searched."""
         self._all = entries
         self.search("")
 
@@ -157,7 +157,7 @@ class _Row(QStyledItemDelegate):
 
 
 class Palette(QDialog):
-    """Popup over the top of the window."""
+    """Popup at the top of the window with a search field and the matching entries."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent, Qt.WindowType.Popup)
@@ -192,7 +192,7 @@ class Palette(QDialog):
         self.field.setFocus()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Move the selection by keys while the search field keeps the focus."""
+        """Let keys move the selection while the search field keeps the focus."""
         if watched is not self.field or not isinstance(event, QKeyEvent) or event.type() != QEvent.Type.KeyPress:
             return super().eventFilter(watched, event)
         page = max(1, self.list.viewport().height() // max(1, self.list.sizeHintForRow(0)))
@@ -235,7 +235,7 @@ class Palette(QDialog):
 
 
 def of_actions(actions: Iterable[Action], window: QWidget) -> Iterator[Entry]:
-    """Yield the window's commands, and those of the page on screen."""
+    """Yield entries for the commands of the window and of the page on screen."""
     for action in actions:
         place = action.parent()
         if place is window or (isinstance(place, QWidget) and place.isVisible()):
@@ -256,7 +256,7 @@ def of_settings(show: Callable[[str], object]) -> Iterator[Entry]:
 
 
 def of_models(catalogue: Catalogue, choose: Callable[[str, str], object]) -> Iterator[Entry]:
-    """Yield the models; `choose` takes a task and a model."""
+    """Yield an entry per model, which calls `choose` with the task and the model."""
     tasks = {task.id: task.title for task in catalogue.tasks}
     for model in catalogue.models:
         task = tasks.get(model.task, model.task)
@@ -277,7 +277,7 @@ def of_datasets(folders: Sequence[str], choose: Callable[[str], object]) -> Iter
 
 
 def of_gpus(titles: dict[str, str], show: Callable[[str], object]) -> Iterator[Entry]:
-    """Yield GPUs, whose titles are given by their keys in the history."""
+    """Yield an entry per GPU, which calls `show` with its key; `titles` maps keys to titles."""
     for key, title in titles.items():
         yield Entry("GPU", title, partial(show, key), tr("Shows it in the Monitor"))
 

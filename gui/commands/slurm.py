@@ -35,17 +35,17 @@ _TEXTS = {
     "time": (tr("&Time limit"), "partition default, e.g. 8:00:00"),
     "host": (tr("SLURM's &host (ssh)"), "this machine"),
 }
-"""Title of each text field, and the meaning of an empty one."""
+"""Title of each text field, and the meaning if it is empty."""
 _NUMBERS = {
     "nodes": ("&Nodes", 1, 1000, ""),
     "gpus_per_node": (tr("&GPUs per node"), 0, 64, "none (CPU worker)"),
     "cpus_per_task": (tr("&CPUs per node"), 0, 4096, "site default"),
 }
-"""Title, minimum and maximum of each number, and the meaning of the minimum."""
+"""Title, minimum and maximum of each number field, and the meaning of the minimum."""
 
 
 class SlurmDialog(QDialog):
-    """Non-modal dialog with the options, which it remembers, and the script made from them.
+    """Non-modal dialog with the SLURM options, which it saves, and the script that results from them.
 
     Signals:
         submitted(RunFolder): SLURM accepted this run.
@@ -123,7 +123,7 @@ class SlurmDialog(QDialog):
         self.setup.setPlainText("\n".join(saved.setup))
 
     def _write(self) -> None:
-        """Write the script from the options, unless the user edited it."""
+        """Show the script that results from the options, unless the user edited the script."""
         job = self._job()
         if not self.script.document().isModified() and job is not None:
             self.script.setPlainText(self.options().script(job.name or Path(job.model.name).stem))

@@ -1,1 +1,1 @@
-"""Comparison of runs."""
+"""Page that compares runs."""

@@ -22,7 +22,7 @@ from gui.titles import run_title
 Over = Literal["step", "epoch", "time"]
 
 GAP_S = 10.0
-"""Longest gap between two samples, in seconds, that counts as running; samples are one second apart."""
+"""Gap between two samples in seconds above which the run counts as paused; samples are one second apart."""
 
 _JOULES_PER_WH = 3600.0
 
@@ -32,7 +32,7 @@ class ComparedRun:
     """Compared run.
 
     Attributes:
-        series: Index among the compared runs, which decides the color.
+        series: Index among the compared runs, which determines the color.
         summary: Summary of the run.
         job: Its job, None if the file is unreadable.
         data: Its logged data.
@@ -45,7 +45,7 @@ class ComparedRun:
 
     @property
     def number(self) -> str:
-        """Short label where the name does not fit."""
+        """Short label for places where the name does not fit."""
         return str(self.series + 1)
 
     @property
@@ -53,7 +53,7 @@ class ComparedRun:
         return f"{self.number} · {run_title(self.summary)}"
 
     def x(self, values_of: Steps | Validations, over: Over) -> Floats:
-        """Return the x values: steps, epochs (with fractions) or seconds; empty if unknown."""
+        """Return the x values of logged figures: steps, fractional epochs or seconds; empty if unknown."""
         if over == "time":
             return values_of.seconds.values
         if over == "step":
@@ -64,7 +64,7 @@ class ComparedRun:
         )
 
     def best(self, measure: str) -> tuple[float, int] | None:
-        """Return the best value of a metric and its epoch, None without validations."""
+        """Return the best value of a metric and its epoch; None without validations."""
         column = self.data.validations.measures.get(measure)
         if column is None or not np.isfinite(column.values).any():
             return None
@@ -75,7 +75,7 @@ class ComparedRun:
 
     @property
     def images_per_second(self) -> float | None:
-        """Median speed; the first value includes warm-up and counts only if it is the only one."""
+        """Median speed. The first value includes warm-up, so it is used only if there is no other."""
         rates = self.data.steps.images_per_second.values
         rates = rates[1:] if len(rates) > 1 else rates
         rates = rates[np.isfinite(rates)]
@@ -85,7 +85,7 @@ class ComparedRun:
     def energy_wh(self) -> float | None:
         """Energy of the devices while they were sampled, in watt-hours; None if no device reports power.
 
-        Trapezoidal integral of power without gaps longer than `GAP_S`.
+        Trapezoidal integral of power; gaps longer than `GAP_S` are left out.
         """
         parts = [_joules(each.seconds.values, each.power_w.values) for each in self.data.devices.values()]
         known = [part for part in parts if part is not None]
@@ -103,10 +103,10 @@ def _joules(seconds: Floats, power_w: Floats) -> float | None:
 
 
 class LogLoader(QObject):
-    """Loader of runs, one after another on a thread; a new start ends the previous one.
+    """Loader that reads runs one after another on a thread. A new start cancels the previous one.
 
     Signals:
-        read(ComparedRun): a completely loaded run.
+        read(ComparedRun): a run has been loaded completely.
         unread(str, str): id of an unreadable run and the reason, "" if it was deleted.
         complete(): all runs have been loaded.
     """
@@ -168,7 +168,7 @@ class LogLoader(QObject):
 
 
 def read_run(series: int, run: RunFolder, is_stopped: threading.Event) -> ComparedRun | None:
-    """Load `run`, None if it does not exist; stop early once `is_stopped` is set. Raises OSError and others."""
+    """Load a run until `is_stopped` is set; return None if the run doesn't exist. Raises OSError and others."""
     try:
         summary = run.summary()
     except FileNotFoundError:

@@ -52,7 +52,7 @@ def rows(runs: Sequence[ComparedRun]) -> list[Row]:
 
 
 def results(runs: Sequence[ComparedRun]) -> list[Row]:
-    """Return state and figures, with the best of each row if several runs are comparable."""
+    """Return rows for state and figures. The best run of a row is marked if several are comparable."""
     is_completed = [run.summary.state == "completed" for run in runs]
     seconds = [run.summary.seconds for run in runs]
     energy = [run.energy_wh for run in runs]
@@ -91,7 +91,7 @@ def results(runs: Sequence[ComparedRun]) -> list[Row]:
 
 
 def differences(runs: Sequence[ComparedRun]) -> list[Row]:
-    """Return the fields of the jobs, except names, that differ."""
+    """Return a row for each field, except the name, in which the jobs differ."""
     jobs = [run.job.with_fields(strategy=run.job.resolved_strategy) if run.job is not None else None for run in runs]
     found = []
     for name, field in FIELDS.items():
@@ -104,7 +104,7 @@ def differences(runs: Sequence[ComparedRun]) -> list[Row]:
 
 
 def _differing_options(jobs: Sequence[Job | None]) -> list[Row]:
-    """Return the options that differ; an option of another model, task or strategy is a dash."""
+    """Return a row for each option that differs. A run whose model, task or strategy lacks the option has a dash."""
     fields = [option_fields(job) if job is not None else {} for job in jobs]
     values = [
         {name: field.default for name, field in known.items()} | (job.options if job is not None else {})
@@ -131,7 +131,7 @@ def measure_title(runs: Sequence[ComparedRun], name: str) -> str:
 
 
 def format_field(run: ComparedRun, name: str) -> str:
-    """Format the field of the run's job as in the form."""
+    """Format a field of the run's job as the form shows it."""
     if run.job is None:
         return NOT_KNOWN
     value: Any = run.job.value(name)
@@ -187,7 +187,7 @@ def _figure_row(
     among: Sequence[bool] | None = None,
     help_text: str = "",
 ) -> Row:
-    """Return a row of figures; the best of the runs in `among` are marked."""
+    """Return a row of figures in which the best runs out of `among` are marked."""
     counted = {
         series: value for series, value in enumerate(values) if value is not None and (among is None or among[series])
     }

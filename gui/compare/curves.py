@@ -29,9 +29,9 @@ _MIN_HEIGHT = 170
 
 
 class CompareCurves(QWidget):
-    """Plot per quantity with a line per run, named by the run's number.
+    """Plots of the compared runs: one per quantity, with a line per run that is labelled with its number.
 
-    Training figures are smoothed; lines of the ninth run and later are dashed.
+    Training figures are smoothed. Lines are dashed from the ninth run on.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -60,7 +60,7 @@ class CompareCurves(QWidget):
 
     @property
     def in_order(self) -> list[LinePlot]:
-        """The visible plots: losses, then accuracies, then the others."""
+        """Visible plots: losses, then accuracies, then the others."""
         order = ["loss", f"{_VALIDATION}loss", "accuracy"]
         order += [key for key in self.plots if key.startswith(_VALIDATION) and key not in order]
         order += ["images_per_second", "learning_rate"]
@@ -72,7 +72,7 @@ class CompareCurves(QWidget):
         self.show_runs(self._runs)
 
     def set_smoothing(self, weight: float) -> None:
-        """Set the weight of the moving average of training figures, 0 for none."""
+        """Set the weight of the moving average that smooths training figures; 0 switches it off."""
         self._weight = weight
         for plot in self.plots.values():
             plot.set_smoothing(weight)
@@ -104,7 +104,7 @@ class CompareCurves(QWidget):
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Show the names of the runs above the curves while an image is made."""
+        """Show the names of the runs above the curves while the context is active, for an exported image."""
         self._names.show_spans(span for run in self._runs for span in _name_spans(run))
         self._names.show()
         self._layout.activate()

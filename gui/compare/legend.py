@@ -23,7 +23,7 @@ _MAX_ROWS = 3
 
 
 class Legend(QWidget):
-    """Check box per run with the color of its line.
+    """Legend with a check box per run in the color of its line.
 
     Signals:
         changed(): `shown` has changed.
@@ -57,7 +57,7 @@ class Legend(QWidget):
         self._fit_height()
 
     def add_run(self, run: ComparedRun) -> None:
-        """Add a run, checked; a known one keeps its state."""
+        """Add a checked box for a run; a run that is listed keeps its state."""
         if run.series in self.boxes:
             return
         box = self.boxes[run.series] = QCheckBox(_shorten(run.title))
@@ -79,7 +79,7 @@ class Legend(QWidget):
         self._fit_height()
 
     def _fit_height(self) -> None:
-        """Set the height to fit the boxes, up to a few rows; more of them scroll."""
+        """Fit the height to the boxes; more than a few rows scroll."""
         line = next((box.sizeHint().height() for box in self.boxes.values()), 0)
         needed = self._flow.heightForWidth(max(1, self._scroll.viewport().width()))
         self._scroll.setFixedHeight(max(self.all.sizeHint().height(), min(needed, _MAX_ROWS * (line + 2))))

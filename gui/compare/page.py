@@ -1,4 +1,4 @@
-"""Page of compared runs: overlaid curves, and a table of their results and job differences."""
+"""Page that compares runs: overlaid curves, and a table of their results and job differences."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from gui.widgets.tab_order import order_tabs
 _EMPTY = tr("Nothing to compare yet.\n\nOn the Runs page, select two or more runs and press Compare.")
 _REFRESH_MS = 5000
 _PAUSE_FACTOR = 20
-"""Pause between two reads of active runs, as a multiple of the time of one."""
+"""Pause between two reads of active runs, as a multiple of the time that one takes."""
 _PADDING = 6
 _MAX_COLUMN_WIDTH = 260
 """Largest initial width of a column, in pixels."""
 
 
 class ComparePage(QWidget):
-    """Comparison of any number of runs. Active runs are read again every few seconds while the page is visible.
+    """Comparison of any number of runs. While the page is visible, active runs are reloaded every few seconds.
 
     Signals:
         closed(): back to the previous page.
-        message(str, str): outcome of saving; "info" or "warning".
+        message(str, str): result of saving a file, with the severity "info" or "warning".
         loaded(): all runs have been read.
     """
 
@@ -80,7 +80,7 @@ class ComparePage(QWidget):
         self._show_state()
 
     def show_runs(self, run_ids: Sequence[str]) -> None:
-        """Compare these runs in this order."""
+        """Compare the runs with these ids, in this order."""
         self.clear()
         root = paths.runs_folder()
         self._requested = {series: RunFolder(root / run_id) for series, run_id in enumerate(dict.fromkeys(run_ids))}
@@ -90,7 +90,7 @@ class ComparePage(QWidget):
 
     @property
     def run_ids(self) -> list[str]:
-        """Ids of the compared runs, including those that are being read."""
+        """Ids of the compared runs, including those that are still being read."""
         return [run.run_id for run in self._requested.values()]
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
@@ -265,7 +265,7 @@ class ComparePage(QWidget):
         self._write(path, table, tr("The curves were saved to"))
 
     def save_table(self, path: Path) -> None:
-        """Write the table as displayed, but with numbers in file format."""
+        """Write the displayed table as CSV, with unformatted numbers."""
         runs = self._ordered()
         with as_in_files():
             table = RowsTable(runs, tuple(rows(runs)))
@@ -297,7 +297,7 @@ _OVER: tuple[tuple[str, Over], ...] = ((tr("Steps"), "step"), (tr("Epochs"), "ep
 
 
 class CompareControls(CurveControls):
-    """Controls of the curves. The page places `show_all` and `save`.
+    """Controls of the curves. The page places the buttons `show_all` and `save`.
 
     Attributes:
         acts: Actions that save curves, table and image.

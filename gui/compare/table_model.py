@@ -1,4 +1,4 @@
-"""Table of the compared runs, and its CSV files."""
+"""Model of the table of compared runs, and the tables written as CSV files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _shape(runs: Sequence[ComparedRun], table: Sequence[Row]) -> tuple[list[str]
 
 
 class CompareModel(QAbstractTableModel):
-    """Comparison table with the best value of a row in bold behind a star."""
+    """Model of the comparison table. The best value of a row is bold, with a star in front."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -37,7 +37,7 @@ class CompareModel(QAbstractTableModel):
         self._bold.setBold(True)
 
     def show_runs(self, runs: Sequence[ComparedRun]) -> None:
-        """Show `runs`; with unchanged runs and rows, selection and scroll position stay."""
+        """Show `runs`. If runs and rows are the same as before, selection and scroll position stay."""
         new_rows = rows(runs)
         if _shape(runs, new_rows) == _shape(self.runs, self.rows):
             self.runs, self.rows = runs, new_rows
@@ -110,7 +110,7 @@ _DIGITS = 9
 
 @dataclass(frozen=True)
 class CurvesTable:
-    """Curves of the runs: a row per logged step and per validation, at full rate.
+    """CSV table of the curves: a row for every logged step and every validation of each run.
 
     Unknown values are empty; `epoch` is a fraction that starts at 0.
     """
@@ -136,7 +136,7 @@ class CurvesTable:
 
 @dataclass(frozen=True)
 class RowsTable:
-    """Comparison table: a row per figure or field, a column per run."""
+    """CSV table of the comparison: a row per figure or field, a column per run."""
 
     runs: tuple[ComparedRun, ...]
     rows: tuple[Row, ...]

@@ -1,1 +1,1 @@
-"""Cut of a model into pipeline stages."""
+"""Page on which users cut a model into pipeline stages."""

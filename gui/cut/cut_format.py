@@ -1,4 +1,4 @@
-"""Texts of a cut: figures, stages and balance."""
+"""Texts about a cut: figures, stages and balance."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def format_fraction(stage: Stage) -> str:
 
 
 def sent_bytes(stages: Sequence[Stage], number: int) -> int:
-    """Return the bytes of a microbatch that stage `number` sends to another device."""
+    """Return the bytes per microbatch that stage `number` sends to another device."""
     is_local = number + 1 >= len(stages) or stages[number].group_rank == stages[number + 1].group_rank
     return 0 if is_local else stages[number].sent_bytes
 
 
 def format_transfer(stages: Sequence[Stage], number: int) -> str:
-    """Format the sent data, such as "3.1 MiB" or "stays"; a dash for the last stage."""
+    """Format the amount of sent data, as in "3.1 MiB"; "stays" on the same device, a dash for the last stage."""
     if number + 1 >= len(stages):
         return NOT_KNOWN
     return size(sent_bytes(stages, number)) if sent_bytes(stages, number) else "stays"
 
 
 def format_modules(stage: Stage) -> str:
-    """Return the modules of a stage, such as "conv1 to layer2.0"."""
+    """Return the range of modules in a stage, as in "conv1 to layer2.0"."""
     if stage.first_module == stage.last_module:
         return stage.first_module
     return f"{stage.first_module or 'the input'} to {stage.last_module or 'the output'}"
@@ -65,15 +65,15 @@ def describe_stage(number: int, stages: Sequence[Stage], cut: Cut, title: str) -
 
 
 def describe_cut(cut: Cut, stages: Sequence[Stage], titles: Sequence[str]) -> str:
-    """Describe the complete diagram."""
+    """Describe the complete diagram in words, for screen readers."""
     sentences = [describe_stage(number, stages, cut, titles[stage.group_rank]) for number, stage in enumerate(stages)]
     return " ".join([describe_balance(cut, stages), *sentences])
 
 
 def describe_balance(cut: Cut, stages: Sequence[Stage]) -> str:
-    """Describe how far the slowest rank is from an even division.
+    """Describe how much slower the slowest rank is than with an even division.
 
-    The time of a rank is the sum of its stages, which determines the time of a step per microbatch.
+    The time of a rank is the sum over its stages. The slowest rank determines the time per microbatch.
     """
     seconds = [0.0] * len(cut.devices)
     for stage in stages:
@@ -87,5 +87,5 @@ def describe_balance(cut: Cut, stages: Sequence[Stage]) -> str:
 
 
 def describe_origin(cut: Cut) -> str:
-    """Return who chose the cuts."""
+    """Describe who chose the cuts: the user or Footplate."""
     return tr("Automatic, from measurements") if cut.chosen else tr("Moved by hand")

@@ -1,4 +1,4 @@
-"""Diagram of a cut: the model as a bar in stages, whose width is time."""
+"""Diagram of a cut: a bar divided into stages whose widths show their times."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ TICK, LINE_PAD, MARGIN = 7, 5, 10
 
 
 class CutDiagram(QWidget):
-    """Stages, possible split points as ticks, and cuts as handles.
+    """Diagram with stages, ticks at the possible split points, and a handle at each cut.
 
     Signals:
         cut_moved(object): the Cut after the user moved a handle.
         automatic_requested(): Home was pressed.
 
     Attributes:
-        cut: The displayed Cut, None without one.
-        handles: Handles from the left; none if `read_only`.
+        cut: Displayed Cut; None if there is none.
+        handles: Handles from left to right; empty if `read_only`.
     """
 
     cut_moved = Signal(object)
@@ -78,7 +78,7 @@ class CutDiagram(QWidget):
         return QSize(280, self.sizeHint().height())
 
     def step(self, number: int, by: int) -> None:
-        """Move cut `number` by so many split points, limited by its neighbors."""
+        """Move cut `number` by up to `by` split points; its neighbors limit the move."""
         if self.cut is None:
             return
         free = reachable(self.cut, number)
@@ -198,9 +198,9 @@ class CutDiagram(QWidget):
             painter.setFont(font)
 
     def _stage_lines(self, cut: Cut, number: int, stage: Stage) -> list[tuple[tuple[str, ...], bool]]:
-        """Return the lines of a stage: texts from long to short, and boldness. The first text that fits is drawn.
+        """Return the lines of a stage: alternative texts, longest first, and boldness. The first that fits is drawn.
 
-        Tool tip and table have all texts.
+        The tool tip and the table show the complete texts.
         """
         fraction, needed = cut_format.format_fraction(stage), size(stage.memory_bytes)
         count = cut_format.format_count(stage.parameters)
@@ -224,7 +224,7 @@ class CutDiagram(QWidget):
             painter.drawLine(QPointF(x, top), QPointF(x, top + (TICK if is_reachable else TICK - 3)))
 
     def _draw_transfers(self, painter: QPainter) -> None:
-        """Draw the data sent at each cut below it, in up to two lines; the table has all."""
+        """Draw the amount of data sent at each cut below it, in at most two rows. Texts that don't fit are left out."""
         scheme = theme.colors()
         metrics = painter.fontMetrics()
         painter.setPen(QColor(scheme.text))
@@ -279,11 +279,11 @@ class Spot(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """Stages along the bar.
+    """Layout of the bar.
 
     Attributes:
-        stages: The stages from the left.
-        edges: Their edges, one more than stages, from 0 to 1.
+        stages: Stages from left to right.
+        edges: Positions of their edges from 0 to 1, one more than stages.
         spots: Possible positions of cuts.
         seconds: Time of all stages for one microbatch.
     """
@@ -295,7 +295,7 @@ class Bar(NamedTuple):
 
 
 def lay_out(cut: Cut) -> Bar:
-    """Lay out `cut`. Raises ValueError as `stages` does.
+    """Compute the layout of the bar for `cut`. Raises ValueError for impossible cuts.
 
     A stage is as wide as its time; its segments are as wide as their compute time.
     """
@@ -327,7 +327,7 @@ WIDTH, GRIP_HEIGHT = 18, 22
 
 
 class Handle(QWidget):
-    """Handle over the bar at a cut.
+    """Handle on the bar that moves a cut.
 
     Signals:
         stepped(int): move to the next split point, 1 right or -1 left.

@@ -34,7 +34,7 @@ MEASURED_BY = (
     "ema_decay", "image_size", "precision", "freeze_epochs", "activation_checkpointing", "replicas",
     "pipeline_schedule", "microbatches", "stages_per_device",
 )  # fmt: skip
-"""The fields on which the measured figures depend."""
+"""Fields of a job that affect the measured figures."""
 STALE = Problem(
     "cuts",
     tr("The job has changed since it was measured; these figures and cuts may be out of date."),
@@ -50,15 +50,15 @@ OTHER_CUTS = Problem(
 
 
 class CutPage(QWidget):
-    """Page of the job's cut, measured on request.
+    """Page that shows how the job's model is cut; it measures the model on request.
 
     Signals:
-        closed(): back to the previous page.
-        used(object): cuts to train with, () for automatic ones.
+        closed(): return to the previous page.
+        used(object): train with these cuts; () means automatic cuts.
         job_requested(): the current job should be measured; the owner calls `show_job`.
 
     Attributes:
-        cut: The Cut on screen, None without one.
+        cut: Cut on screen; None if there is none.
     """
 
     closed = Signal()
@@ -114,7 +114,7 @@ class CutPage(QWidget):
             self._measure(job)
 
     def set_job(self, job: Job | None) -> None:
-        """Set the job in the form, which may differ from the measured one."""
+        """Store the job in the form, and show if it differs from the measured one."""
         self._job = job
         is_stale = self.cut is not None and self._is_stale()
         self.notice.show_problems((STALE,) if is_stale else ())
@@ -237,7 +237,7 @@ class CutPage(QWidget):
         return any(self._job.value(name) != self._measured.value(name) for name in MEASURED_BY)
 
     def _with_job_cuts(self, cut: Cut, job: Job) -> Cut:
-        """Return `cut` with the job's cuts if they are possible, else with the automatic ones."""
+        """Return `cut` with the cuts of `job` if they are possible; otherwise with automatic ones."""
         if job.parallel.cuts:
             with_cuts = msgspec.structs.replace(cut, cuts=job.parallel.cuts, chosen=False)
             try:
@@ -253,7 +253,7 @@ _LINE_LIMIT_BYTES = 16 << 20
 
 
 class Planner(JsonLinesProcess):
-    """Measurement of one job's model at a time.
+    """Child process that measures the model of one job at a time.
 
     Its progress is a Progress and its result a Cut.
     """

@@ -104,7 +104,7 @@ class CutView(QWidget):
 
 
 class _Row(NamedTuple):
-    """Stage `number` of the cut."""
+    """Row of the table for stage `number` of the cut."""
 
     number: int
     cut_stages: tuple[Stage, ...]
@@ -156,7 +156,7 @@ MODULES = 2
 
 
 class StageTable(ColumnModel):
-    """Item model with a row per stage."""
+    """Item model of the table, with a row per stage."""
 
     columns = COLUMNS
 

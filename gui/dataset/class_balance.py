@@ -1,4 +1,4 @@
-"""Bar chart of class counts, training above validation."""
+"""Bar chart of class counts: training split above validation split."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EDGE = 4
 
 
 class ClassBalance(QWidget):
-    """Bar chart with a row for each class, in its color in the examples if it has one.
+    """Bar chart with a row per class, in the color that the class has in the examples.
 
     The longest bar of each split has the full width, so that splits of different sizes are comparable.
     """

@@ -24,17 +24,17 @@ def samples(report: DatasetReport, count: int) -> str:
 
 
 def _kind(report: DatasetReport) -> AnnotationKind:
-    """Return the report's kind of annotations; a kind that only a plug-in has is titled by its id."""
+    """Return the kind of annotations in a report. An unknown kind from a plug-in uses its id as the title."""
     return load_catalogue().annotation_kinds.get(report.kind) or AnnotationKind(report.kind, "")
 
 
 def element(report: DatasetReport) -> str:
-    """Return the noun for the parts of a sample that have classes, capitalized."""
+    """Return the capitalized noun for the parts of a sample that have classes, such as "Images" or "Boxes"."""
     return capitalized(_kind(report).element)
 
 
 def summary(report: DatasetReport) -> str:
-    """Return the size, as in "5 classes, 3,670 images"; tasks without classes omit them."""
+    """Return the size of a dataset, as in "5 classes, 3,670 images"; only the latter without classes."""
     counted = samples(report, sum(split.images for split in report.splits))
     if not report.classes:
         return counted[:1].upper() + counted[1:]
@@ -67,7 +67,7 @@ def describe(report: DatasetReport) -> str:
 
 
 def recognized_by(report: DatasetReport) -> str:
-    """Return what the format was recognized by, "" if that is not known."""
+    """Return the evidence by which the format was recognized; "" if unknown."""
     return tr("Recognized by: {evidence}.").format(evidence="; ".join(report.evidence)) if report.evidence else ""
 
 
@@ -84,14 +84,14 @@ def _format_and_kind(report: DatasetReport) -> str:
 
 
 def question(report: DatasetReport) -> str:
-    """Return the heading over the readings of a folder that was not recognized."""
+    """Return the heading above the possible readings of a folder that was not recognized."""
     if len(report.readings) > 1:
         return tr("This folder can be read in {readings_count} ways.").format(readings_count=len(report.readings))
     return tr("Is this the right way to read the folder?")
 
 
 def evidence(reading: Reading) -> str:
-    """Return what speaks for a reading and against it, a sentence a line."""
+    """Return the evidence for and against a reading, one sentence per line."""
     lines = [f"{words}: {'; '.join(seen)}." for words, seen in _sides(reading) if seen]
     return "\n".join(lines)
 
@@ -101,7 +101,7 @@ def _sides(reading: Reading) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def choice_of(reading: Reading, report: DatasetReport) -> Choice:
-    """Return the choice that reads the folder in this way, titled as in the report's problems."""
+    """Return the choice that applies a reading, with the same title as in the report's problems."""
     for problem in report.problems:
         for choice in problem.choices:
             if _chooses(choice, reading):
@@ -114,7 +114,7 @@ def choice_of(reading: Reading, report: DatasetReport) -> Choice:
 
 
 def without_readings(problems: Iterable[Problem], report: DatasetReport | None) -> tuple[Problem, ...]:
-    """Return the problems without the choices that the readings of the report offer with images."""
+    """Return the problems without those choices that the readings of the report offer."""
     readings = report.readings if report is not None else ()
     return tuple(
         msgspec.structs.replace(
@@ -140,7 +140,7 @@ def sizes(told: ImageSizes) -> str:
 
 
 def objects(split: SplitReport) -> str:
-    """Return the number and the sizes of annotations in a split; "" if unknown."""
+    """Describe the number and the sizes of the annotations in a split; "" if unknown."""
     if not split.objects:
         return ""
     text = f"{split.name}: {localised(sum(split.objects.values()))} marked"
@@ -151,7 +151,7 @@ def objects(split: SplitReport) -> str:
 
 
 def mask_values(report: DatasetReport) -> str:
-    """List the most frequent values in the masks with their classes, one a line; "" for datasets without masks."""
+    """List the most frequent mask values and their classes, one per line; "" for datasets without masks."""
     values = report.mask_values
     frequent = sorted(values, key=lambda each: -each.share)[:VALUES_SHOWN]
     lines = [
@@ -178,7 +178,7 @@ def unreadable(report: DatasetReport) -> str:
 
 
 def of_class(split: SplitReport, name: str) -> str:
-    """Return a count, as in "1,204", "31.2 % of the pixels, in 60 images" or "412 marked, in 60 images"."""
+    """Return how often a class occurs in a split, as in "1,204", "31.2 % of the pixels, in 60 images" or "412 marked, in 60 images"."""
     count = localised(split.counts.get(name, 0))
     if name in split.objects:
         return f"{localised(split.objects[name])} marked, in {count} images"

@@ -22,14 +22,16 @@ from gui.translation import tr
 
 _PAD = 4
 _STRIP_MARGIN = 14
-"""Pixels of a strip's scroll bar and frame."""
+"""Height of a strip's scroll bar and frame in pixels."""
 
 
 class ExampleList(QListWidget):
-    """Scrolling strip of examples, or a wall that scales them to its size. Images are decoded when they become visible.
+    """List of examples, either a scrolling strip or a wall that scales the images to its size.
+
+    Images are decoded when they become visible.
 
     Signals:
-        opened(int): the user clicked the example at that index in a strip, or pressed Enter.
+        opened(int): the user clicked the example at this index in a strip, or pressed Enter on it.
 
     Attributes:
         examples: Examples on screen.
@@ -42,8 +44,8 @@ class ExampleList(QListWidget):
 
         Args:
             side: Side of an image in a strip, and the smallest side on a wall, in pixels of the screen.
-            strip: Whether the images form one line.
-            captions: Whether the classes are shown below the images.
+            strip: Arrange the images in one row instead of a wall.
+            captions: Show the classes below the images.
             parent: Parent widget.
         """
         super().__init__(parent)
@@ -68,7 +70,7 @@ class ExampleList(QListWidget):
             self.itemClicked.connect(lambda item: self.opened.emit(self.row(item)))
 
     def show_examples(self, examples: Sequence[Example], given: Mapping[int, PreviewImage] | None = None) -> None:
-        """Show `examples` from the folder, or the rendered images `given` by sample; missing ones stay empty."""
+        """Show `examples`: the images in the folder or, if `given`, rendered ones by sample. Missing ones stay empty."""
         row = self.currentRow() if tuple(examples) == self.examples else -1
         self.examples = tuple(examples)
         self._given = None if given is None else dict(given)
@@ -81,7 +83,7 @@ class ExampleList(QListWidget):
         self.setCurrentRow(row)  # the one that was looked at, in another way
 
     def give(self, image: PreviewImage) -> None:
-        """Show another rendered training image."""
+        """Show a training image whose rendering has finished."""
         if self._given is None:
             return
         self._given[image.sample] = image

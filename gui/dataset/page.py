@@ -1,4 +1,4 @@
-"""Page of a dataset: large examples, class balance and problems, or ways to read a folder that is unclear."""
+"""Page of a dataset: large examples, class balance and problems, or the possible readings of an unclear folder."""
 
 from __future__ import annotations
 
@@ -30,22 +30,24 @@ from gui.widgets.layouts import hbox, scroll_panel, vbox
 
 EMPTY = tr("No dataset to show yet.\n\nChoose a folder in the form to see its images and classes here.")
 SIDE = 144
-"""Minimum side of an example in pixels."""
+"""Minimum side length of an example in pixels."""
 _NARROW = 450
-"""Pixels at a text size of 100 % below which examples and facts don't fit next to each other."""
+"""Width in pixels, at a text size of 100 %, below which the facts are placed below the examples."""
 _SIZES = [400, 210]
 ALL = tr("All classes")
 RENDERED_BY = (
     "dataset", "task", "model", "model_file_sha256", "encoder", "image_size", "progressive_from", "augmentation",
     "transforms", "mirror", "seed", "epochs", "val_fraction", "ignore_value",
 )  # fmt: skip
-"""Fields that the rendering of training images depends on."""
+"""Fields of a job that affect how training images are rendered."""
 _EDITING_MS = 400
-"""Pause in editing after which images are rendered again."""
+"""Milliseconds without an edit after which images are rendered again."""
 
 
 class DatasetPage(QWidget):
-    """Page of the form's dataset. While it is visible, a child process renders images exactly as the job trains on them.
+    """Page about the dataset in the form.
+
+    While it is visible, a child process renders images exactly as the job would train on them.
 
     Signals:
         closed(): The user left the page.
@@ -107,7 +109,7 @@ class DatasetPage(QWidget):
         self.show_report(None)
 
     def show_report(self, report: DatasetReport | None) -> None:
-        """Show what was found, or the readings of an unclear folder; the selected class stays if the folder has it."""
+        """Show the report of a folder, or the possible readings of an unclear one. Keep the selected class if it exists."""
         if report is not self._given:
             self.notice.say("")
         self._given = report
@@ -141,7 +143,7 @@ class DatasetPage(QWidget):
         self._show_examples()
 
     def show_notice(self, text: str) -> None:
-        """Show a notice above the examples, until the user leaves the page or the report changes."""
+        """Show a notice above the examples until the user leaves the page or the report changes."""
         self.notice.say(text, "info")
 
     def close_work(self) -> None:
@@ -149,7 +151,7 @@ class DatasetPage(QWidget):
         self.renderer.close()
 
     def set_job(self, job: Job | None) -> None:
-        """Take the job that images are rendered for; None if it is invalid."""
+        """Set the job for which images are rendered; None if it is invalid."""
         if _rendered_by(job) != _rendered_by(self._job):
             self._job = job
             self._drop_rendered()
@@ -162,7 +164,7 @@ class DatasetPage(QWidget):
         self.shown_as.setCurrentIndex(1 if augmented and self.shown_as.count() > 1 else 0)
 
     def choose(self, index: int) -> None:
-        """Go to the example at `index` of the report, or to the first reading of an unclear folder."""
+        """Go to the example at `index` in the report, or to the first reading of an unclear folder."""
         if self.question.readings.buttons:
             self.question.readings.buttons[0].setFocus()
             return
@@ -337,9 +339,9 @@ _LINE_LIMIT_BYTES = 8 << 20
 
 
 class Renderer(JsonLinesProcess):
-    """Rendering of one job's images at a time.
+    """Child process that renders the images of one job at a time.
 
-    Its progress is a PreviewImage and its result tells if images may be mirrored.
+    Its progress is a PreviewImage; its result is True if images may be mirrored.
     """
 
     def __init__(self, parent: QObject | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Ways to read a folder whose evidence conflicts, each with images and a button that chooses it."""
+"""Possible readings of a folder with conflicting evidence, each with images and a button that chooses it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_EXAMPLES = tr("No image can be shown for this.")
 
 
 class ReadingChoices(QWidget):
-    """List of the readings of a report. Hidden if it has none.
+    """List of the readings in a report; hidden if it has none.
 
     Signals:
         chosen(Choice): The user pressed the button of a reading.
@@ -81,7 +81,7 @@ class ReadingChoices(QWidget):
 
 
 class FolderQuestion(QWidget):
-    """Problems of a folder that is unclear, and the ways to read it.
+    """Problems of an unclear folder, and its possible readings.
 
     Signals:
         chosen(Choice): The user chose how to read the folder, or another remedy.
@@ -90,7 +90,7 @@ class FolderQuestion(QWidget):
     chosen = Signal(object)
 
     def __init__(self, side: int) -> None:
-        """Create an empty question; images have `side` pixels."""
+        """Create an empty view; `side` is the side length of its images in pixels."""
         super().__init__()
         self.problems = ProblemLabel()
         self.readings = ReadingChoices(side)

@@ -1,1 +1,1 @@
-"""The finders of a batch size and of a learning rate."""
+"""Pages that find a batch size and a learning rate."""

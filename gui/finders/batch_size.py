@@ -1,4 +1,4 @@
-"""Page of the batch-size finder: memory and speed of the sizes that were tried."""
+"""Page of the batch-size finder, with the memory use and speed of the sizes that were tried."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ADAPTIVE = ("adam", "adamw", "nadam", "radam", "rmsprop", "adagrad")
 
 
 class BatchPage(FinderPage):
-    """Finder of a batch size."""
+    """Finder page for the batch size."""
 
     def __init__(self, child: FinderChild | None = None) -> None:
         super().__init__("batch_size", tr("Finding the batch size"), EMPTY, child)
@@ -107,7 +107,7 @@ class BatchPage(FinderPage):
 
 
 def scaled_rate(optimizer: str, rate: float, before: int, size: int) -> str:
-    """Return a sentence about the usual scaling of the learning rate from batch size `before` to `size`."""
+    """Describe how the learning rate usually scales from batch size `before` to `size`."""
     if size == before:
         return ""
     root = optimizer in ADAPTIVE

@@ -1,4 +1,4 @@
-"""Page of the learning-rate finder: losses over a rising learning rate."""
+"""Page of the learning-rate finder, with the losses over a rising learning rate."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ EMPTY = tr(
     "the loss falls fastest. Nothing is saved."
 )
 STEP = 0.05
-"""Step of the arrow keys, in decades."""
+"""Distance that an arrow key moves the rate, in decades."""
 HEADROOM = 1.3
-"""The loss axis ends at this multiple of the first smoothed loss; above it, training diverges."""
+"""Upper end of the loss axis as a multiple of the first smoothed loss; training diverges above it."""
 
 MARKS = {"suggestion": tr("Safe (minimum ÷ 10)"), "steepest": tr("Steepest"), "valley": tr("Valley")}
 
 
 class RatePlot(ThemedPlot):
-    """Losses of a `RateFound` with a line at the chosen rate, which a click or the arrow keys move.
+    """Plot of the losses in a `RateFound`. A click or the arrow keys move the line at the chosen rate.
 
     Signals:
         chosen(float): The user chose this rate.
@@ -61,7 +61,7 @@ class RatePlot(ThemedPlot):
         self.recolor()
 
     def choose(self, rate: float) -> None:
-        """Choose the nearest rate within the curve."""
+        """Choose the rate on the curve that is nearest to `rate`."""
         if self._found is None or not self._found.points:
             return
         points = self._found.points
@@ -103,7 +103,7 @@ class RatePlot(ThemedPlot):
 
 
 class RatePage(FinderPage):
-    """Finder of a learning rate."""
+    """Finder page for the learning rate."""
 
     def __init__(self, child: FinderChild | None = None) -> None:
         super().__init__("learning_rate", tr("Finding the learning rate"), EMPTY, child)

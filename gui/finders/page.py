@@ -29,23 +29,23 @@ WITHOUT_EFFECT = frozenset(
     | {name for name, field in FIELDS.items() if field.group in ("checkpoints", "faults") and name != "resume_from"}
     | {name for name in FIELDS if name.startswith("warmup")}
 )
-"""Fields that don't affect a trial."""
+"""Fields of a job that don't affect a trial."""
 NOTHING_CHOSEN = tr("Choose a value")
 
 EMPTY, TRYING, FAULT, FOUND = range(4)
 
 
 class FinderChild(JsonLinesProcess):
-    """Child process that tries one job at a time (``python -m engine.advisor``), with a Progress as its progress."""
+    """Child process (``python -m engine.advisor``) that tries one job at a time. Its progress is a Progress."""
 
     def __init__(self, parent: QObject | None = None, *, advises: bool = False) -> None:
-        """Prepare the advisor, which takes an AdviceOrder, or a finder, which takes a FinderOrder."""
+        """Prepare the advisor for an AdviceOrder if `advises`, or a finder for a FinderOrder."""
         module = "engine.advisor.advice" if advises else "engine.advisor"
         decode = ADVISING.decode if advises else FINDING.decode
         super().__init__(module, tr("Trying the job"), decode, parent, cleans_up=True)
 
     def start(self, order: FinderOrder | AdviceOrder) -> None:
-        """Try the job of `order` on its devices."""
+        """Try the job in `order` on its devices."""
         self.run(stdin=msgspec.json.encode(order), first=Progress(0.0, tr("Starting")))
 
 
@@ -54,7 +54,7 @@ class FinderPage(QWidget):
 
     Signals:
         closed(): Return to the previous page.
-        used(dict): Set these values, by field.
+        used(dict): Put these values into the form, by field.
         wanted(): Try the current job; the owner calls `show_job`.
         refused(tuple): Problems that prevent a trial.
     """
@@ -64,7 +64,7 @@ class FinderPage(QWidget):
     wanted = Signal()
     refused = Signal(object)
     varied = frozenset[str]()
-    """Fields whose values the trials replace, so that their problems don't matter."""
+    """Fields that the trials vary, so that problems of their values don't matter."""
     stale = Problem(
         "", tr("The job has changed since this trial; the result may be out of date."), tr("Try again."), "warning"
     )
@@ -75,7 +75,7 @@ class FinderPage(QWidget):
         self.child = child or FinderChild(self)
         self.target = target
         self.found: Any = None
-        """Result on screen; None without one."""
+        """Result on screen; None if there is none."""
         self._job: Job | None = None
         self._tried: Job | None = None
         self.leave = back_action(self, f"leave_{self.target}")
@@ -99,7 +99,7 @@ class FinderPage(QWidget):
         self.child.close()
 
     def show_job(self, job: Job | None, problems: Sequence[Problem]) -> None:
-        """Show the result for `job`, after a trial if there is none.
+        """Show the result for `job`; run a trial first if there is none.
 
         Args:
             job: Job in the form; None if it is invalid.
@@ -118,7 +118,7 @@ class FinderPage(QWidget):
             self._try(job)
 
     def set_job(self, job: Job | None) -> None:
-        """Take the job in the form, and mark the result as stale if the job changed."""
+        """Store the job in the form, and mark the result as outdated if the job changed."""
         self._job = job
         self.notice.show_problems((self.stale,) if self.found is not None and self._stale else ())
 
@@ -239,7 +239,7 @@ class FinderPage(QWidget):
         self.closed.emit()
 
     def end(self) -> None:
-        """End the trial, when the user presses the Cancel button."""
+        """End the trial. The Cancel button calls this."""
         self._close()
 
     def _close(self) -> None:
