@@ -1,4 +1,4 @@
-"""Data pipeline from the files of a dataset folder to batches on the device.
+"""Data pipeline, from the files in a dataset folder to batches on the device.
 
-`formats` and `inspection` never import torch, so that the form inspects a folder without delay.
+`formats` and `inspection` never import torch, so that the form can inspect a folder without waiting for the import.
 """

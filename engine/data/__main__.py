@@ -1,7 +1,8 @@
 """``python -m engine.data FOLDER``: print `INSPECTION` lines, progress first and the report last.
 
-Ends quietly on an interrupt, when the reader is gone, and with its parent. On Linux a child process inspects the
-folder, so that a file that crashes its decoder can be named.
+The process exits without an error message on an interrupt, when nobody reads its output any more, and when its parent
+process exits. On Linux a child process inspects the folder. If a file crashes its decoder, the parent can then name the
+file.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ from engine.system.regular_files import LAST_OPENED
 
 PROGRESS_INTERVAL_S = 0.1
 _WATCHED_SIGNALS = (signal.SIGINT, signal.SIGCHLD) if sys.platform == "linux" else ()
-"""Signals that the watcher waits for; they stay blocked, or one that arrives between fork and wait would be lost."""
+"""Signals that the parent of the inspecting child waits for.
+
+They stay blocked, since a signal that arrives between `fork` and the wait would be lost otherwise.
+"""
 
 
 def main() -> int:
@@ -52,9 +56,10 @@ def main() -> int:
 
 
 def _inspect_in_child(arguments: argparse.Namespace) -> int:
-    """Inspect the folder in a child process.
+    """Inspect the folder in a child process, and return the exit code.
 
-    If a signal kills it, a second child inspects one file at a time: the last opened file is the cause.
+    If a signal kills the child, a second child inspects one file at a time, and the last file that it opened is
+    reported as the cause.
     """
     parent = os.getpid()
     for threads in (None, 1):
@@ -74,7 +79,7 @@ def _inspect_in_child(arguments: argparse.Namespace) -> int:
 
 
 def _exit_code(pid: int) -> int:
-    """Wait for the child and return its exit code. Raises KeyboardInterrupt."""
+    """Wait for the child and return its exit code. Raises KeyboardInterrupt if the user interrupts the wait."""
     while signal.sigwait(_WATCHED_SIGNALS) != signal.SIGINT:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
@@ -123,12 +128,12 @@ def _print(message: InspectionProgress | Done[DatasetReport]) -> None:
 
 
 def _exit_now(code: int) -> NoReturn:
-    """Exit at once, without waiting for decoding threads or flushing into a closed pipe."""
+    """Exit immediately, without waiting for decoding threads and without flushing into a closed pipe."""
     os._exit(code)
 
 
 def _die_with_parent() -> None:
-    """Let the kernel kill this process with its parent on Linux; elsewhere the closed pipe ends it."""
+    """Ask the Linux kernel to kill this process when its parent exits; on other systems the closed pipe ends it."""
     if sys.platform == "linux":
         linux.signal_at_parents_death(signal.SIGKILL)
 

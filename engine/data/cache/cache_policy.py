@@ -1,4 +1,4 @@
-"""Choice of the store for a split's decoded images."""
+"""Choice between memory and disk for caching the decoded images of a split."""
 
 from __future__ import annotations
 
@@ -13,22 +13,27 @@ from engine.data.datasets.images import ImageSet
 from engine.data.decoding.images import VERSION
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""Memory that a worker uses by default, but at most an eighth of the free memory; half of it on request."""
+"""Memory that a worker uses for its cache by default, limited to an eighth of the free memory.
+
+If the user requests the memory cache, a worker may use half of the free memory.
+"""
 
 OnChosen = Callable[[str, str], None]
-"""Receives the choice ("disk", "memory", "file" or "off") and the reason, as a sentence."""
+"""Callback with the chosen cache ("disk", "memory", "file" or "off") and the reason, as a sentence."""
 
 
 def open_store(
     images: ImageSet, size: int, channels: int, mode: str, on_chosen: OnChosen, *, stretched: bool = False
 ) -> Store | None:
-    """Open the cache of a split's images as `mode` requests ("auto", "memory", "disk" or "off"); None for no cache.
+    """Open a cache for a split's images in the requested `mode`: "auto", "memory", "disk" or "off".
 
-    `stretched` images come from `ImageSet.load_stretched`, others from `ImageSet.load`.
+    Returns None if nothing is cached. With `stretched`, the cache holds the results of `ImageSet.load_stretched`,
+    otherwise those of `ImageSet.load`.
 
-    Auto caches the images of a folder on disk, which serves later runs and all workers, and is as fast as memory once
-    read; memory is used if the disk refuses and they fit. Images that only need resizing never go to disk.
-    `on_chosen` is called at once, and again if the disk fails later.
+    "auto" caches the images of a folder on disk: later runs and all workers can use them, and reading them is as fast
+    as memory after the first time. If the disk can't be used, images are cached in memory if they fit. Images that only
+    need resizing are never cached on disk. `on_chosen` is called immediately, and a second time if the disk fails
+    later.
     """
     mapped = None if stretched else images.mapped_file(size, channels)
     if mapped is not None:

@@ -1,8 +1,8 @@
 """Folder of the disk cache: its sets of decoded images, its size limit, and the eviction of old sets.
 
-A set is a folder with `about.json`, `index` and `pixels` (see `cached_images`). Users of a set hold a shared lock on
-its index, so that nobody removes it; the folder's lock is held while a set is opened, extended or removed.
-Torch-free.
+A set is a folder with the files `about.json`, `index` and `pixels` (see `cached_images`). A process that uses a set
+holds a shared lock on its index, so that no other process removes the set. A lock on the cache folder is held while a
+set is opened, extended or removed. Torch-free.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ INDEX, PIXELS, ABOUT = "index", "pixels", "about.json"
 
 
 class CacheRefused(Exception):  # noqa: N818 - not an error of the program
-    """The disk cache is unusable; the text is the reason, as half a sentence."""
+    """Error: the disk cache can't be used. Its text is the reason, without a capital letter and a period."""
 
 
 class CacheInfo(msgspec.Struct, frozen=True):
-    """Description of a set: images of the folder `dataset`, uint8 [channels, size, size] each."""
+    """Description of a cached set: the images of the folder `dataset`, each uint8 [channels, size, size]."""
 
     dataset: str
     size: int
@@ -39,7 +39,11 @@ class CacheInfo(msgspec.Struct, frozen=True):
 
 
 class CachedSet(msgspec.Struct, frozen=True):
-    """A set on disk. `reserved_bytes` is its size when full; `used_at` is in seconds since 1970."""
+    """Set of decoded images on disk.
+
+    `reserved_bytes` is the size that the set has when it is full, and `used_at` the time of its last use in seconds
+    since 1970.
+    """
 
     folder: Path
     about: CacheInfo
@@ -49,13 +53,13 @@ class CachedSet(msgspec.Struct, frozen=True):
 
 
 def root() -> Path:
-    """Return the folder of the sets."""
+    """Return the folder that holds the cached sets."""
     return images_folder()
 
 
 @contextmanager
 def folder_lock() -> Iterator[Path]:
-    """Create the folder if missing and hold its lock. Raises CacheRefused if that fails."""
+    """Create the cache folder if it is missing and hold its lock. Raises CacheRefused if that fails."""
     if sys.platform == "win32":
         raise CacheRefused("this system lacks the file locks that it needs")
     folder = root()
@@ -74,13 +78,13 @@ def folder_lock() -> Iterator[Path]:
 
 
 def mark_in_use(index: int) -> None:
-    """Mark the set with this open index as in use until the descriptor is closed."""
+    """Mark a set as in use until `index`, the descriptor of its open index file, is closed."""
     fcntl.flock(index, fcntl.LOCK_SH)
 
 
 @contextmanager
 def range_lock(descriptor: int, start: int, length: int) -> Iterator[None]:
-    """Hold an exclusive lock on a range of bytes of an open file."""
+    """Hold an exclusive lock on `length` bytes of an open file."""
     fcntl.lockf(descriptor, fcntl.LOCK_EX, length, start)
     try:
         yield
@@ -89,7 +93,7 @@ def range_lock(descriptor: int, start: int, length: int) -> Iterator[None]:
 
 
 def list_sets() -> list[CachedSet]:
-    """Return all sets, the least recently used first."""
+    """Return all sets, least recently used first."""
     sets = []
     for about in root().glob(f"*/{ABOUT}"):
         try:
@@ -103,7 +107,7 @@ def list_sets() -> list[CachedSet]:
 
 
 def remove(folder: Path) -> bool:
-    """Remove a set and return True unless it is in use; the caller holds the folder's lock."""
+    """Remove a set and return True, or return False if the set is in use. The caller holds the cache folder's lock."""
     with _lock_unused(folder) as unused:
         if unused and (folder / INDEX).exists():
             shutil.rmtree(folder)
@@ -111,7 +115,7 @@ def remove(folder: Path) -> bool:
 
 
 def limit_bytes() -> int:
-    """Return the size limit of all sets. Raises CacheRefused if LIMIT_VARIABLE is not a number."""
+    """Return the size limit for all sets together. Raises CacheRefused if LIMIT_VARIABLE is not a number."""
     try:
         return cache_limit.limit_bytes()
     except ValueError as error:
@@ -119,16 +123,17 @@ def limit_bytes() -> int:
 
 
 def set_limit(limit: int) -> None:
-    """Save `limit` bytes as the limit, and evict unused sets down to it."""
+    """Save the size limit in bytes, and evict unused sets until the cache is smaller."""
     with folder_lock():
         limit_file().write_text(f"{limit}\n")
         make_room(0)
 
 
 def make_room(needed: int) -> None:
-    """Evict the least recently used sets until `needed` more bytes fit under the limit and on the disk.
+    """Evict the least recently used sets until `needed` more bytes fit below the limit and on the disk.
 
-    The caller holds the folder's lock. Raises CacheRefused, without evicting anything, if that is not enough.
+    The caller holds the cache folder's lock. Raises CacheRefused, and evicts nothing, if evicting all unused sets would
+    not free enough.
     """
     known = list_sets()
     limit = limit_bytes()
@@ -157,20 +162,20 @@ def make_room(needed: int) -> None:
 
 
 def clear() -> tuple[int, int]:
-    """Remove all unused sets. Return the numbers of removed and of remaining sets."""
+    """Remove all unused sets, and return the number of removed sets and of those that remain."""
     with folder_lock():
         removed = [remove(each.folder) for each in list_sets()]
     return sum(removed), len(removed) - sum(removed)
 
 
 def _reserve_bytes(disk_bytes: int) -> int:
-    """Return the disk space to leave free: 2 GiB, or a twentieth of a small disk."""
+    """Return the disk space that the cache must leave free: 2 GiB, or a twentieth of a small disk."""
     return min(2 * GIB, disk_bytes // 20)
 
 
 @contextmanager
 def _lock_unused(folder: Path) -> Iterator[bool]:
-    """Yield True and hold a lock on a set if it is unused."""
+    """Yield True while holding the lock of a set if no process uses it, otherwise False."""
     try:
         index = os.open(folder / INDEX, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -188,5 +193,5 @@ def _lock_unused(folder: Path) -> Iterator[bool]:
 
 
 def format_bytes(count: int) -> str:
-    """Return a size as text."""
+    """Return a number of bytes as text for users."""
     return f"{count / GIB:,.1f} GiB" if count >= GIB else f"{count / 2**20:,.0f} MiB"

@@ -1,9 +1,9 @@
-"""Disk cache of a dataset's decoded images at one size, shared by runs and by the workers of a run.
+"""Disk cache for a dataset's decoded images at one size, shared by several runs and by the workers of a run.
 
-`pixels` is a file of rows, uint8 [channels, size, size] each, that readers map; `index` has a record for each row: the
-image, the state of its file, and a checksum. Rows are assigned under a lock. A row is written once, by the first
-process that decodes its image, pixels before record. If record, file and checksum disagree, after a crash, a concurrent
-run or a change of the file, the image is decoded again into another row. Torch-free.
+`pixels` is a memory-mapped file of rows, each uint8 [channels, size, size]. `index` has one record for each row with
+the image's path, the state of its file, and a checksum. Rows are assigned under a lock. The first process that decodes
+an image writes its row once, first the pixels and then the record. After a crash, a concurrent run or a change of the
+image file, record, file and checksum may disagree; the image is then decoded again into another row. Torch-free.
 """
 
 from __future__ import annotations
@@ -41,22 +41,23 @@ from engine.data.decoding.idx import Bytes
 from engine.data.splits import Labels, printable
 
 RECORD = np.dtype([("path", "<u8"), ("file_bytes", "<i8"), ("mtime_ns", "<i8"), ("checksum", "<u4"), ("aspect", "<f4")])
-"""Record of a row.
+"""Record of a row in the index.
 
-`path` is a hash of the path below the dataset's folder; `file_bytes` is 0 until the row is written; `aspect` is the
-width over height of the original image.
+`path` is a hash of the image's path relative to the dataset folder. `file_bytes` is 0 until the row is written.
+`aspect` is the width divided by the height of the original image.
 """
 
 _POSITIVE = (1 << 63) - 1
 
 
 class CachedImages(Store):
-    """Disk cache of the images `files`, all below `folder`; thread-safe except for `close`.
+    """Disk cache for the images `files`, all below `folder`; thread-safe except for `close`.
 
-    `companions` are second files that also determine the cached images; `kind` separates other uses of the same files.
-    `on_failure(reason)` is called once when nothing more can be written; stored images stay readable.
+    `companions` are second files, such as masks, that the cached images also depend on. `kind` separates caches that
+    use the same files in different ways. `on_failure(reason)` is called once when the cache can't write any more;
+    cached images stay readable.
 
-    Raises CacheRefused if there is no room, or no folder to write to.
+    Raises CacheRefused if there is no space or no folder to write to.
     """
 
     def __init__(
@@ -103,13 +104,13 @@ class CachedImages(Store):
             undo.pop_all()
 
     def close(self) -> None:
-        """Allow others to remove the set."""
+        """Close the files of the set, so that other processes may remove it."""
         del self._index, self._pixels  # their maps keep the files open, and so the lock
         for descriptor in (self._index_file, self._pixels_file):
             os.close(descriptor)
 
     def find(self, sample: int) -> bool:
-        """Return True if the sample's image is stored completely and its file has not changed."""
+        """Return True if the cache holds the sample's complete image and the image file has not changed since."""
         try:
             state = self._state_of(sample)
         except OSError:
@@ -123,7 +124,7 @@ class CachedImages(Store):
         return False
 
     def put(self, sample: int, pixels: Bytes, aspect: float) -> bool:
-        """Store an image that `find` has not found, uint8 [C, s, s]. Return False if that failed."""
+        """Store an image, uint8 [C, s, s], for which `find` returned False. Return False if writing failed."""
         state = self._states.pop(sample, None)
         if state is None or self._has_failed:
             return False
@@ -147,12 +148,12 @@ class CachedImages(Store):
         return float(self._index[self._rows[sample]]["aspect"])
 
     def gather(self, samples: Labels, out: Bytes) -> None:
-        """Copy images that `find` or `put` reported as stored to `out`, uint8 [n, C, s, s]."""
+        """Copy images to `out`, uint8 [n, C, s, s]; `find` or `put` must have returned True for them."""
         rows = self._rows[samples]
         np.take(self._pixels, rows, axis=0, out=out, mode="clip")
 
     def _state_of(self, sample: int) -> tuple[int, int]:
-        """Return size and modification time of an image's file, combined with its companion's."""
+        """Return the size and modification time of an image file, combined with those of its companion."""
         info = os.stat(self._files[sample])
         if not self._companions:
             return info.st_size, info.st_mtime_ns
@@ -170,7 +171,7 @@ class CachedImages(Store):
         return zlib.crc32(pixels.data, zlib.crc32(b"%d %d %d %a" % (self._paths[sample], *state, float(aspect))))
 
     def _assign_another_row(self, sample: int) -> None:
-        """Assign another row to a sample with an invalid one: a row that another process added for it, or a new one."""
+        """Replace the invalid row of a sample: by one that another process has added for it, or by a new one."""
         with self._extending:
             try:
                 with folder_lock():
@@ -192,7 +193,10 @@ class CachedImages(Store):
                 self._rows[sample] = row
 
     def _extend(self, known: int, new: npt.NDArray[np.uint64]) -> None:
-        """Append rows for the paths `new` to the `known` ones; the folder's lock is held."""
+        """Append rows for the hashed paths `new` after the first `known` rows.
+
+        The caller holds the cache folder's lock.
+        """
         records = np.zeros(len(new), RECORD)
         records["path"] = new
         # Pixels first: no record may refer to a missing row.
@@ -212,7 +216,7 @@ class CachedImages(Store):
 
 
 def filled_rows(folder: Path) -> int:
-    """Return the number of images in the set in `folder`."""
+    """Return the number of images that the set in `folder` holds."""
     return int(np.count_nonzero(_records(folder / INDEX)["file_bytes"]))
 
 
@@ -225,7 +229,7 @@ def _hashes(files: Sequence[str], folder: str) -> npt.NDArray[np.uint64]:
 
 
 def _records(index: Path) -> npt.NDArray[np.void]:
-    """Return all records except an incomplete one at the end, after a crash."""
+    """Return all records of an index file, without an incomplete last one that a crash may leave."""
     try:
         return np.fromfile(index, RECORD)
     except FileNotFoundError:
@@ -238,12 +242,12 @@ def _map_file(descriptor: int, kind: np.dtype[Any], shape: tuple[int, ...]) -> n
 
 
 def _count_distinct(values: npt.NDArray[np.uint64]) -> int:
-    """Return the number of distinct values; for a million, in a tenth of np.unique's time."""
+    """Return the number of distinct values, for a million of them in a tenth of the time of np.unique."""
     return int(np.count_nonzero(np.diff(np.sort(values)))) + bool(len(values))
 
 
 def _assign(known: npt.NDArray[np.uint64], requested: npt.NDArray[np.uint64]) -> tuple[Labels, npt.NDArray[np.uint64]]:
-    """Return the latest row of each `requested` path, and the paths that get a new row, in order."""
+    """Return the latest row of each `requested` path, and the paths that need a new row, in order."""
     order = np.argsort(known, kind="stable")
     position = np.searchsorted(known[order], requested, side="right") - 1
     found = position >= 0
@@ -261,6 +265,9 @@ def _open(path: Path, undo: ExitStack) -> int:
 
 
 def _write(descriptor: int, content: bytes | memoryview, offset: int) -> None:
-    """Write to a file. A full disk raises OSError; with a map, it would kill the process with a signal."""
+    """Write `content` to a file at `offset`.
+
+    On a full disk this raises OSError, whereas writing to a memory map would kill the process with a signal.
+    """
     if os.pwrite(descriptor, content, offset) != len(content):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,4 +1,4 @@
-"""Stores of a split's decoded images between epochs. Torch-free."""
+"""Stores that keep a split's decoded images from epoch to epoch. Torch-free."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from engine.data.splits import Labels
 
 
 class Store(ABC):
-    """Decoded images by their index in the split, uint8 [C, s, s] each; thread-safe except for `close`."""
+    """Decoded images, each uint8 [C, s, s], by their index in the split; thread-safe except for `close`."""
 
     complete = False
-    """True if all images are stored from the start."""
+    """True if the store holds all images from the start."""
 
     @abstractmethod
     def find(self, sample: int) -> bool:
-        """Return True if the image is stored. Must be called before `put`."""
+        """Return True if the image is stored. Callers must call this before `put`."""
 
     @abstractmethod
     def put(self, sample: int, pixels: Bytes, aspect: float) -> bool:
-        """Store an image that was not found, and its width over height. Return False if that failed."""
+        """Store an image for which `find` returned False, with its `aspect` (width over height).
+
+        Return False if that failed.
+        """
 
     def aspect(self, sample: int) -> float:
-        """Return the width over height of an image that `find` has found."""
+        """Return the width over height of an image for which `find` returned True."""
         return 1.0
 
     @abstractmethod
@@ -37,7 +40,10 @@ class Store(ABC):
 
 
 class Mapped(Store):
-    """Images in one mapped file of uint8 [rows, C, s, s], with the row of each (None if image i is row i)."""
+    """Store in one memory-mapped file, uint8 [rows, C, s, s].
+
+    The row of each image is given, or None if image i is in row i.
+    """
 
     complete = True
 
@@ -56,7 +62,7 @@ class Mapped(Store):
 
 
 class InMemory(Store):
-    """Images in this process's memory."""
+    """Store in the memory of this process."""
 
     def __init__(self, count: int, size: int, channels: int) -> None:
         # The system commits memory on the first write, not here.

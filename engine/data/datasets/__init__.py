@@ -1,1 +1,1 @@
-"""Splits of a recognized dataset as samples for a loader."""
+"""Splits of a recognized dataset, as samples that a loader reads."""

@@ -1,4 +1,4 @@
-"""Images with boxes or outlined objects, as tensors."""
+"""Images with boxes or outlined objects, and their targets as tensors."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from engine.data.splits import Labels
 from engine.data.transforms.device_transforms import Placement
 
 PADDING = -1
-"""Class of rows of targets that have no box."""
+"""Class number of padding rows in targets, which hold no box."""
 MIN_LEFT = 0.25
-"""Smallest fraction of a box's area that an augmentation must leave; smaller remains are dropped.
+"""Smallest fraction of a box's area that must remain visible after an augmentation; otherwise the box is dropped.
 
-Ultralytics drops boxes below a tenth (`box_candidates`), after mosaics that cut most boxes.
+Ultralytics (`box_candidates`) drops boxes of which less than a tenth remains, after mosaics that cut most boxes.
 """
 
 
 class BoxedImages(LetterboxedImages):
-    """Images with boxes.
+    """Split of images with boxes.
 
-    `targets_of` returns rows of x1, y1, x2, y2 in fractions of the square, the class, and 1 for ignored boxes: float32
-    [n, m, 6] for n images with at most m boxes. Rows of the class PADDING have no box.
+    `targets_of` returns float32 [n, m, 6] for n images with at most m boxes. Each row holds x1, y1, x2 and y2 in
+    fractions of the square, the class, and 1 for ignored boxes or 0. Rows of class PADDING hold no box.
     """
 
     kind = "whole"
@@ -60,9 +60,9 @@ class BoxedImages(LetterboxedImages):
         return self._rows, self._bounds, self._sizes
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
-        """Return boxes in pixels of the square of `size` after the augmentation, float32 [n, tiles * M, 6].
+        """Return the boxes after the augmentation, in pixels of the square of `size`, as float32 [n, tiles * M, 6].
 
-        Boxes are cut at the edges of the image; those with too little left become padding.
+        Boxes are cut at the edges of the image. Boxes of which too little remains become padding.
         """
         if placement is None:
             rows[..., :4] *= size
@@ -80,7 +80,7 @@ class BoxedImages(LetterboxedImages):
         return rows.unflatten(0, (-1, placement.tiles)).flatten(1, 2)
 
     def class_counts(self, classes: int) -> Sequence[float]:
-        """Return the number of boxes of each class without ignored ones."""
+        """Return the number of boxes of each class; ignored boxes are not counted."""
         return torch.bincount(self._counted, minlength=classes).tolist()
 
     def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
@@ -93,11 +93,11 @@ class BoxedImages(LetterboxedImages):
 
 
 class InstanceImages(LetterboxedImages):
-    """Images with outlined objects.
+    """Split of images with outlined objects.
 
-    Two planes follow the channels: the number of the object at each pixel, 0 for background, and its class, NO_CLASS
-    for background. Objects of the class NO_CLASS are ignored. The targets of a batch are these planes, int64 [n, 2,
-    size, size]; numbers of objects that a crop removed are missing.
+    Two planes follow the color channels. The first holds the number of the object at each pixel, 0 for background. The
+    second holds the object's class, NO_CLASS for background and for ignored objects. The targets of a batch are these
+    two planes, int64 [n, 2, size, size]. Object numbers are not consecutive if a crop removed some objects.
     """
 
     planes = 2
@@ -110,7 +110,7 @@ class InstanceImages(LetterboxedImages):
         self._sources = split.sources
 
     def drop_remnants(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
-        """Remove objects from the planes if an augmentation left too few of their pixels, as for boxes."""
+        """Remove objects of which an augmentation left too few pixels; the limit is that for boxes."""
         grown = torch.linalg.det(placement.maps()[0]).abs() / before[0, 0].numel()
         counts = [_pixels_of_each(numbers) for numbers in (before[:, 0], planes[:, 0])]
         is_lost = counts[1] < MIN_LEFT * grown[:, None] * counts[0]
@@ -120,7 +120,7 @@ class InstanceImages(LetterboxedImages):
         )
 
     def class_counts(self, classes: int) -> Sequence[float]:
-        """Return the number of readable objects of each class without ignored ones."""
+        """Return the number of readable objects of each class; ignored objects are not counted."""
         counts = np.zeros(classes, np.int64)
         for source in self._sources:
             counts += np.bincount(source.labels(), minlength=classes)
@@ -138,14 +138,14 @@ def _areas(edges: Tensor) -> Tensor:
 
 
 def _pixels_of_each(numbers: Tensor) -> Tensor:
-    """Return the number of pixels of each number in uint8 [n, h, w], float32 [n, 256]."""
+    """Count the pixels of each object number in uint8 [n, h, w]; returns float32 [n, 256]."""
     indices = numbers.flatten(1).long()
     counts = torch.zeros((len(numbers), MAX_INSTANCES + 1), device=numbers.device)
     return counts.scatter_add_(1, indices, torch.ones_like(indices, dtype=torch.float32))
 
 
 def _rows(split: BoxSplit) -> npt.NDArray[np.float32]:
-    """Return the targets of all boxes, float32 [k, 6], see `BoxedImages`."""
+    """Return the target rows of all boxes of a split, float32 [k, 6]; see `BoxedImages` for the columns."""
     images = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
     height, width = split.sizes[images].T.astype(np.float64)
     longer = np.maximum(height, width)

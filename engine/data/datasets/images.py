@@ -1,4 +1,4 @@
-"""Images of a split as uint8 tensors of the requested size."""
+"""Images of a split, as uint8 tensors of the requested size."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from engine.data.transforms.device_transforms import Placement
 
 
 class UnreadableImage(Exception):  # noqa: N818 - it describes the image
-    """An image cannot be decoded. `path` is fit to print; `reason` in plain words."""
+    """Error: an image can't be decoded. `path` is printable, and `reason` is meant for users."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -50,7 +50,7 @@ class UnreadableImage(Exception):  # noqa: N818 - it describes the image
 
 
 class DatasetError(Exception):
-    """A folder cannot be trained on; `problems` say why."""
+    """Error: no model can be trained on a folder. `problems` explain why."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -61,57 +61,60 @@ class ImageSet(ABC):
     """Split of images.
 
     Attributes:
-        targets: [N, ...], a row for each image, such as classes, int64 [N]; missing if rows have different lengths.
+        targets: [N, ...], one row for each image, such as its class, int64 [N]; not set if rows have different lengths.
         mirror: True if a mirrored image has the same meaning.
     """
 
     targets: Tensor
     mirror: bool
     folder = ""
-    """Folder of the dataset if the images are files in it."""
+    """Folder of the dataset if the images are files in it, else ""."""
     files: Sequence[str] = ()
     """Path of each image if it is a file."""
     companions: Sequence[str] = ()
-    """Path of a second file of each image, such as its mask; empty if there are none."""
+    """Path of a second file for each image, such as its mask; empty if there are no second files."""
     kind = ""
-    """Fingerprint of all settings that change the decoded image."""
+    """Fingerprint of all settings that influence the decoded images."""
     framing: Framing = "crop"
     """How an image becomes a square."""
     bands: Bands | None = None
-    """How the bands of its images become channels, None if no image has bands."""
+    """Rule that maps the bands of the images to channels; None if no image has bands."""
     planes = 0
-    """Number of planes behind the channels with targets for each pixel; they are augmented with the image."""
+    """Number of planes with per-pixel targets that follow the channels; an augmentation moves them like the image."""
     outside: tuple[int, ...] = ()
-    """Value of each plane outside of the image."""
+    """Value that each plane has outside of the image."""
     extends_edges = False
-    """True to repeat an image's outermost pixels around it instead of black."""
+    """True to fill the area around an image with its outermost pixels instead of black."""
     can_stretch = False
-    """True if `load_stretched` is available."""
+    """True if the class implements `load_stretched`."""
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def path(self, index: int) -> str:
-        """Return the image's name in messages."""
+        """Return the name of the image for messages."""
         return printable(os.path.relpath(self.files[index], self.folder))
 
     @abstractmethod
     def load(self, index: int, size: int, channels: int) -> Tensor:
         """Return an image as uint8 [channels + planes, size, size].
 
-        Raises UnreadableImage, or DatasetError if all images are gone.
+        Raises UnreadableImage, or DatasetError if the dataset folder has disappeared.
         """
 
     def load_stretched(self, index: int, size: int, channels: int) -> tuple[Tensor, float]:
-        """Load a whole image, stretched to uint8 [channels, size, size], and return it with its width over height.
+        """Load an image, stretch all of it to uint8 [channels, size, size], and return it with its width over height.
 
-        Raises UnreadableImage; DatasetError if the dataset's folder is gone.
+        Raises UnreadableImage, or DatasetError if the dataset folder has disappeared.
         """
         raise NotImplementedError
 
     @contextmanager
     def _errors_of(self, index: int) -> Iterator[None]:
-        """Raise what reading and decoding an image raises as UnreadableImage, or as DatasetError if all are gone."""
+        """Convert an exception raised while an image is read or decoded to UnreadableImage.
+
+        Raises DatasetError instead if the dataset folder has disappeared.
+        """
         try:
             yield
         except Exception as error:  # a broken file may raise nearly anything in a decoder
@@ -120,11 +123,11 @@ class ImageSet(ABC):
             raise UnreadableImage(self.path(index), describe_failure(error)) from error
 
     def targets_of(self, samples: Labels) -> Tensor:
-        """Return the rows of `targets` of some images [n], copied to CPU memory for the device."""
+        """Return the rows of `targets` for the images `samples` [n], copied to CPU memory for the device."""
         return torch.from_numpy(self.targets.numpy()[samples])  # NumPy leaves torch's thread pool to the step
 
     def identity(self) -> Iterator[bytes | memoryview]:
-        """Yield bytes that identify this split by its images' names, order and targets, to be hashed."""
+        """Yield bytes, to be hashed, that identify this split by the names, the order and the targets of its images."""
         yield f"{len(self)} {self.kind} {self.bands}".encode()
         for files in (self.files, self.companions):
             root = stable_root(files[0], self.folder) if len(files) else self.folder
@@ -136,19 +139,20 @@ class ImageSet(ABC):
             yield np.ascontiguousarray(numbers).data
 
     def _target_arrays(self) -> Iterable[npt.NDArray[Any]]:
-        """Return all numbers that targets are made of."""
+        """Return all arrays that make up the targets."""
         return (self.targets.numpy(),)
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
         """Return the targets of a batch on its device, in new memory, without synchronizing with a GPU.
 
-        Here planes are classes: int64 [n, size, size], or [n, planes, size, size] for several.
+        This default implementation returns planes of classes: int64 [n, size, size] for one plane, or [n, planes, size,
+        size] for several.
 
         Args:
-            rows: Rows of `targets_of`, [n * tiles, ...]; may be overwritten.
-            planes: Planes after the augmentation, uint8 [n, planes, size, size]; None if there are none.
-            placement: Position of the loaded images in the model's; None if unchanged.
-            size: Side of the model's images.
+            rows: Rows returned by `targets_of`, [n * tiles, ...]; they may be overwritten.
+            planes: Planes after the augmentation, uint8 [n, planes, size, size]; None if the split has no planes.
+            placement: Position of the loaded images in the model's input; None if the images were not moved.
+            size: Side of the model's input images, in pixels.
         """
         if planes is None:
             return rows
@@ -157,7 +161,7 @@ class ImageSet(ABC):
     def drop_remnants(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
         """Remove objects from `planes`, uint8 [n, planes, size, size], if an augmentation left too little of them.
 
-        `before` are the planes as loaded.
+        `before` holds the planes before the augmentation.
         """
         return planes
 
@@ -166,19 +170,22 @@ class ImageSet(ABC):
         return torch.bincount(self.targets, minlength=classes).tolist()
 
     def load_many(self, indices: Labels, size: int, channels: int) -> Bytes | None:
-        """Return several images, uint8 [n, channels, size, size], of a dataset without unreadable images."""
+        """Return several images, uint8 [n, channels, size, size]; None unless the dataset can load many at once.
+
+        Only datasets without unreadable images implement this.
+        """
         return None
 
     def mapped_file(self, size: int, channels: int) -> tuple[Bytes, Labels | None] | None:
-        """Return a mapped file with all images in the requested size; None if there is none.
+        """Return a memory-mapped file with all images in the requested size; None if there is no such file.
 
-        It is uint8 [rows, channels, size, size], with the row of each image, or None if image i is row i.
+        It is uint8 [rows, channels, size, size]. The row of each image comes with it, or None if image i is in row i.
         """
         return None
 
 
 class FileImages(ImageSet):
-    """Images as files, decoded when asked for."""
+    """Split of image files that are decoded on demand."""
 
     mirror = True
     can_stretch = True
@@ -199,7 +206,7 @@ class FileImages(ImageSet):
 
 
 class LabeledImages(FileImages):
-    """`targets` are float32 [N, C], 1 for each label that an image has."""
+    """Split of images with any number of labels each; `targets` are float32 [N, C], 1 for each label of an image."""
 
     def __init__(self, split: LabelSplit, folder: str) -> None:
         self.targets = torch.from_numpy(split.labels).float()
@@ -213,7 +220,7 @@ class LabeledImages(FileImages):
 
 
 class LetterboxedImages(ImageSet):
-    """Images as files, completely within a square."""
+    """Split of image files that are letterboxed: each image is completely visible within a square."""
 
     mirror = True
     framing: Framing = "whole"
@@ -225,11 +232,14 @@ class LetterboxedImages(ImageSet):
 
     @abstractmethod
     def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
-        """Return `image`, uint8 [C, size, size], with its planes; `sides` are the file's height and width."""
+        """Return `image`, uint8 [C, size, size], followed by its planes.
+
+        `sides` are the height and width of the file's image.
+        """
 
 
 class MaskedImages(LetterboxedImages):
-    """Images with a mask each; a plane after the channels holds each pixel's class."""
+    """Split of images with one mask each; a plane after the channels holds the class of each pixel."""
 
     planes = 1
     outside = (NO_CLASS,)
@@ -242,17 +252,17 @@ class MaskedImages(LetterboxedImages):
         self._code = code
 
     def with_code(self, code: MaskCode) -> Self:
-        """Return the same images and masks with another meaning of the values."""
+        """Return the same images and masks with another mapping of mask values to classes."""
         other = copy.copy(self)
         other.kind, other._code = repr(code), code
         return other
 
     def class_plane(self, index: int) -> Bytes:
-        """Return the class of each pixel of a mask, [h, w]. Raises Unfit, or what a decoder raises."""
+        """Return the class of each pixel of a mask, [h, w]. Raises Unfit, and any exception of the decoder."""
         return class_plane(read_values(read_image(self.companions[index])), self._code)
 
     def class_counts(self, classes: int) -> Sequence[float]:
-        """Return the pixels of each class in a sample of the masks, evenly spread."""
+        """Return the number of pixels of each class in an evenly spread sample of the masks."""
         counts = np.zeros(NO_CLASS + 1, np.int64)
         for number in spread_evenly(len(self), SAMPLED_MASKS):
             try:
@@ -270,7 +280,7 @@ class MaskedImages(LetterboxedImages):
 
 
 def is_missing(folder: str) -> bool:
-    """Return True if a folder is missing, or empty because its disk was removed."""
+    """Return True if a folder is missing, or if it is empty because its disk was removed."""
     try:
         with os.scandir(folder) as entries:
             return next(entries, None) is None
@@ -279,7 +289,7 @@ def is_missing(folder: str) -> bool:
 
 
 def folder_lost(folder: str) -> DatasetError:
-    """Return the error for a dataset whose folder is gone."""
+    """Return the error for a dataset whose folder has disappeared."""
     message = (
         f"The dataset's folder {printable(folder)} no longer exists: it was renamed or deleted, or its disk is gone."
     )
@@ -287,7 +297,7 @@ def folder_lost(folder: str) -> DatasetError:
 
 
 class IdxImages(ImageSet):
-    """Images in one idx file; mirrored digits are different characters, so they are never mirrored."""
+    """Split of images in one idx file; they are never mirrored, since mirrored digits are different characters."""
 
     mirror = False
 

@@ -1,4 +1,4 @@
-"""A dataset opened for training, whatever its format."""
+"""Opening of a dataset of any format for training."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from engine.system.regular_files import UnusableFile
 
 @dataclass(frozen=True)
 class Splits:
-    """Dataset opened for training.
+    """Dataset that is open for training.
 
-    `channels` is 1 for gray and 3 for color images. `statistics` are those of the images if they have other channels,
-    which no pretrained model has seen. `test` is None if there is no test split, and `val` if its samples serve for
-    both.
+    `channels` is 1 for gray and 3 for color images. `statistics` are the mean and standard deviation of the images if
+    they have another number of channels, for which no pretrained model exists. `test` is None if there is no test
+    split, and the same object as `val` if the dataset has one split for both purposes.
     """
 
     classes: tuple[str, ...]
@@ -47,7 +47,7 @@ class Splits:
     test: ImageSet | SampleSet | None = None
 
     def with_each(self, change: Callable[[Any], ImageSet | SampleSet], **changes: Any) -> Splits:
-        """Return the splits after `change` of each, and with other `changes`."""
+        """Return the dataset with `change` applied to each split, and with the attributes in `changes` replaced."""
         val = change(self.val)
         test = val if self.test is self.val else None if self.test is None else change(self.test)
         return replace(self, train=change(self.train), val=val, test=test, **changes)
@@ -62,9 +62,9 @@ def open_splits(
     format: str = "",
     fold: str = "",
 ) -> Splits:
-    """Open the dataset in `folder`, whose annotations are of one of `kinds`.
+    """Open the dataset in `folder`, which must have annotations of one of `kinds`.
 
-    `format` and `fold` are those of a job. Raises DatasetError with everything that is wrong.
+    `format` and `fold` are the values from a job. Raises DatasetError with all problems that were found.
     """
     folder = os.path.expanduser(folder)
     found = recognize(folder, val_fraction=val_fraction, seed=seed, kinds=kinds, format=format)
@@ -74,7 +74,7 @@ def open_splits(
 
 
 def open_recognized(found: RecognizedDataset, folder: str) -> Splits:
-    """Open a recognized dataset. Raises DatasetError with all errors."""
+    """Open a recognized dataset. Raises DatasetError with all problems that were found."""
     problems = errors(found.problems)
     if problems or found.train is None or found.val is None:
         raise DatasetError(problems)
@@ -86,7 +86,7 @@ def open_recognized(found: RecognizedDataset, folder: str) -> Splits:
 
 
 def _of_bands(splits: Splits, folder: str) -> Splits:
-    """Return the splits with the bands of their images for channels, as they are if no image has bands."""
+    """Convert the bands of the images to channels; return the splits unchanged if no image has bands."""
     if not isinstance(splits.train, ImageSet):
         return splits
     files = splits.train.files or getattr(splits.test or splits.val, "files", ())
@@ -105,7 +105,7 @@ def _of_bands(splits: Splits, folder: str) -> Splits:
 
 
 def open_images(found: RecognizedDataset, make: Callable[[Any], ImageSet]) -> Splits:
-    """Open a dataset of files; `make` makes the images of each split."""
+    """Open a dataset of image files; `make` creates the image set of each split."""
     train: Any = found.train
     val: Any = found.val
     test: Any = found.test
@@ -149,10 +149,10 @@ OPENERS: dict[type, Callable[[RecognizedDataset, str], Splits]] = {
 
 
 def with_fold(found: RecognizedDataset, folder: str, fold: str, seed: int) -> RecognizedDataset:
-    """Return a dataset with one fold of the training images for validation: "2/5" is the second of five.
+    """Return a dataset that validates on one fold of its training images: "2/5" is the second of five folds.
 
-    Each image is in one fold, and classes are spread evenly over them. A validation split that was drawn from the
-    training images belongs to these; a validation split of the folder is not used.
+    Each image is in exactly one fold, and each class is spread evenly over the folds. A validation split that was drawn
+    from the training images is divided with them; a validation split that the folder contains is not used.
     """
     fold_number = parse_fold(fold)
     train: Any = found.train

@@ -1,4 +1,4 @@
-"""Samples other than images of one size: point clouds, or samples of a user's own class."""
+"""Samples that are not images of one size, such as point clouds or samples of a user-defined class."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ if TYPE_CHECKING:
     from engine.data.transforms.device_transforms import Statistics
 
 Sample = tuple[Tensor, Tensor]
-"""Input of the model and its target."""
+"""Model input and target of one sample."""
 
 
 class SampleSet(ABC):
-    """Split of samples, each an input and a target; all inputs have one shape and type, and so have all targets.
+    """Split of samples, each an input and a target.
 
-    Random draws for a sample should depend on the job's seed, the epoch and the number of the sample only, so that a
-    resumed run sees the same samples; for validation they should not depend on the epoch, so that metrics are
-    comparable.
+    All inputs of a split have the same shape and type, and so do all targets.
+
+    Random draws for a sample should depend only on the job's seed, the epoch and the number of the sample, so that a
+    resumed run sees the same samples. For validation they should not depend on the epoch either, so that metrics of
+    different epochs are comparable.
     """
 
     folder = ""
-    """Folder of the dataset if the samples are files in it."""
+    """Folder of the dataset if the samples are files in it, else ""."""
     streams = RandomStreams(0)
-    """Random streams of the run, set by the loader."""
+    """Random streams of the run; the loader sets them."""
     features: tuple[str, ...] = ()
-    """Names of the inputs beyond those that all such samples have."""
+    """Names of optional inputs, in addition to those that all samples of this kind have."""
     label_values: tuple[int, ...] = ()
-    """Label of each class in the files; empty if they have none."""
+    """Label that the files use for each class; empty if the files have no labels."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -42,29 +44,29 @@ class SampleSet(ABC):
 
     @abstractmethod
     def path(self, index: int) -> str:
-        """Return the sample's name in messages."""
+        """Return the name of the sample for messages."""
 
     @abstractmethod
     def load(self, index: int, epoch: int) -> Sample:
-        """Return the sample on the CPU as it is in `epoch`; several threads call it at once.
+        """Return the sample for the given epoch, on the CPU. Several threads call this concurrently.
 
-        Raises UnreadableImage for an unusable sample, and DatasetError if all are gone.
+        Raises UnreadableImage for an unusable sample, and DatasetError if all samples have disappeared.
         """
 
     def with_features(self, features: tuple[str, ...]) -> SampleSet:
-        """Return the same samples with these features, out of those that they have."""
+        """Return the same samples with only these optional features, which must be available."""
         return self
 
     def for_evaluation(self, statistics: Statistics) -> SampleSet:
-        """Return these samples as a validation sees them, normalized by the `statistics` of the training."""
+        """Return these samples for validation, normalized with the `statistics` of the training samples."""
         return self
 
     def identity(self) -> Iterator[bytes | memoryview]:
-        """Yield bytes that identify this split by its samples' names in order, for comparison between ranks."""
+        """Yield bytes that identify this split by the names of its samples in order; ranks compare them."""
         yield "\0".join(self.path(index) for index in range(len(self))).encode(errors="backslashreplace")
 
     def class_counts(self, classes: int) -> Sequence[float]:
-        """Return the frequency of each class, by default among integer targets, which loads every sample."""
+        """Return the frequency of each class. The default counts integer targets, for which it loads every sample."""
         counts = torch.zeros(classes, dtype=torch.int64)
         for index in range(len(self)):
             try:

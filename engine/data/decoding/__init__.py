@@ -1,1 +1,1 @@
-"""From the bytes of files to arrays. All but `images` is torch-free."""
+"""Decoding of files to arrays. All modules except `images` are torch-free."""

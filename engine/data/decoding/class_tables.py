@@ -1,4 +1,4 @@
-"""Files that name the classes of masks by values or colors, in all usual forms. Torch-free."""
+"""Files that list the names of mask classes with their values or colors, in all common forms. Torch-free."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.system.regular_files import UnusableFile
 
 _MAX_LINES = 100_000
 _MAX_BYTES = 1 << 20
-"""Larger tables and objects of these names hold annotations, not names of classes."""
+"""Size above which a file of a matching name is not read: it then holds annotations rather than names of classes."""
 _DEFINITION = "esri_model_definition.emd"
 _LISTS = ("classes.txt", "class_names.txt", "labels.txt", "codes.txt")
 _COLOR_LISTS = ("label_colors.txt", "labelmap.txt")
@@ -42,9 +42,9 @@ Entry = tuple[str, int, bool]
 
 @dataclass(frozen=True)
 class ClassTable:
-    """Names of classes, and the value of each in masks: a color 0xRRGGBB if `colors`, else a number.
+    """Names of classes with the value of each in masks: a color 0xRRGGBB if `colors` is True, else a number.
 
-    `listed` is True if the file lists nothing but names, which are then numbered from 0.
+    `listed` is True if the file lists only names. They are numbered from 0 then.
     """
 
     path: str
@@ -59,7 +59,7 @@ class ClassTable:
 
 
 def find_tables(folder: str) -> list[ClassTable]:
-    """Read all tables of classes in `folder`. Raises UnusableFile."""
+    """Read all class tables in `folder`. Raises UnusableFile."""
     found = [_of_definition(folder)]
     found += [_of_texts(os.path.join(folder, name)) for name in (*_LISTS, *_COLOR_LISTS)]
     found += [_of_sheet(path) for name in _SHEETS if _is_small(path := os.path.join(folder, name))]
@@ -68,7 +68,7 @@ def find_tables(folder: str) -> list[ClassTable]:
 
 
 def arcgis_classes(folder: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
-    """Return the values and names in the definition that ArcGIS exports with its chips, None if there is none."""
+    """Return the class values and names that ArcGIS exports with image chips; None if `folder` has no such file."""
     try:
         path = os.path.join(folder, _DEFINITION)
         with refuse_unusable(path):
@@ -95,7 +95,7 @@ def _of_definition(folder: str) -> ClassTable | None:
 
 
 def _of_texts(path: str) -> ClassTable | None:
-    """Read lines of names, of "value name", of "r g b name", of "name r g b", or of CVAT's "name:r,g,b:…"."""
+    """Read a text file with lines such as "name", "value name", "r g b name", "name r g b" or CVAT's "name:r,g,b:…"."""
     lines = _lines(path)
     colors = [row for line in lines if (row := _color_line(line)) is not None]
     if os.path.basename(path) in _COLOR_LISTS:
@@ -123,7 +123,7 @@ def _color_line(line: str) -> Row | None:
 
 
 def _of_sheet(path: str) -> ClassTable | None:
-    """Read a CSV table of names with values or colors, with or without a header."""
+    """Read a CSV table that lists names with values or colors, with or without a header."""
     lines = _lines(path)
     if len(lines) < 2:
         return None
@@ -142,7 +142,10 @@ def _of_sheet(path: str) -> ClassTable | None:
 
 
 def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]], Entry | None] | None:
-    """Return a reader of the rows below a header, None if `head` isn't one. `row` is the first row below it."""
+    """Return a function that reads the rows below the header `head`; None if `head` isn't a header.
+
+    `row` is the first row below it.
+    """
     bands = [next((head.index(name) for name in names if name in head), -1) for names in
              (("r", "red"), ("g", "green"), ("b", "blue"))]  # fmt: skip
     name_at = next(
@@ -169,7 +172,10 @@ def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]
 
 
 def _by_cells(row: Sequence[str]) -> Entry | None:
-    """Read a row without a header: one name, and one value or three channels; a number before four is an id."""
+    """Read a row of a table without a header: one name, and one value or three color channels.
+
+    In a row with four numbers the first one is an id.
+    """
     names = [cell for cell in row if cell and not cell.isdecimal()]
     numbers = [int(cell) for cell in row if cell.isdecimal()]
     if len(names) != 1 or len(numbers) not in (1, 3, 4):
@@ -208,7 +214,10 @@ def _of_object(path: str) -> ClassTable | None:
 
 
 def _of_entries(path: str, entries: Sequence[Entry]) -> ClassTable | None:
-    """Return a table of at least two entries that are all colors, or all numbers, each once."""
+    """Return a class table, or None unless there are at least two entries with different values.
+
+    The values must be all colors or all numbers.
+    """
     rows = [(name, value) for name, value, _ in entries]
     kinds = {is_color for *_, is_color in entries}
     return _table(path, rows, colors=kinds.pop()) if len(rows) >= 2 and len(kinds) == 1 and _are_unique(rows) else None
@@ -230,7 +239,7 @@ def _entry(name: Any, value: Any) -> Entry | None:
 
 
 def _color(value: Any) -> int | None:
-    """Return [r, g, b] or "#rrggbb" as 0xRRGGBB, None for anything else."""
+    """Convert [r, g, b] or "#rrggbb" to 0xRRGGBB; None for anything else."""
     if isinstance(value, str):
         match = _HEX.fullmatch(value.strip())
         return int(match[1], 16) if match else None
@@ -254,7 +263,7 @@ def _table(path: str, rows: Sequence[Row], *, colors: bool = False) -> ClassTabl
 
 
 def _unique(names: Sequence[str]) -> tuple[str, ...]:
-    """Return `names`, with a number after those that occur several times."""
+    """Return `names` with a number appended to names that occur several times."""
     counts = Counter(names)
     numbers: Counter[str] = Counter()
     found = []
@@ -265,7 +274,7 @@ def _unique(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_small(path: str) -> bool:
-    """Return True if there is a file of at most `_MAX_BYTES`."""
+    """Return True if the file exists and has at most `_MAX_BYTES`."""
     try:
         return os.path.getsize(path) <= _MAX_BYTES
     except OSError:
@@ -273,7 +282,7 @@ def _is_small(path: str) -> bool:
 
 
 def _lines(path: str) -> list[str]:
-    """Return a file's lines without empty ones and comments; an empty list if it is missing."""
+    """Return the lines of a file without empty lines and comments; an empty list if the file is missing."""
     try:
         text = read_text(path)
     except OSError:

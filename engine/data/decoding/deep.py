@@ -1,6 +1,6 @@
-"""Values of image files that Pillow reduces to 8 bits or can't read. Torch-free.
+"""Reading of image files whose values Pillow reduces to 8 bits or can't read. Torch-free.
 
-These are PNG, PNM and JPEG 2000 of more than 8 bits, and NumPy arrays.
+These are PNG, PNM and JPEG 2000 files with more than 8 bits, and NumPy arrays.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ NUMPY = b"\x93NUMPY"
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JP2 = (b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51")
 _SIZE_OF_JP2 = b"\xff\x4f\xff\x51"
-"""The markers that begin a JPEG 2000 codestream, SOC and SIZ (ITU-T T.800, annex A)."""
+"""Markers SOC and SIZ at the beginning of a JPEG 2000 codestream (ITU-T T.800, annex A)."""
 _PNM = (b"P2", b"P3", b"P5", b"P6")
 _PNG_BANDS = {0: 1, 2: 3, 4: 2, 6: 4}
-"""Bands by a PNG's color type."""
+"""Number of bands for each color type of PNG."""
 _PNG_ALPHAS = (4, 6)
-"""Color types whose last band is opacity."""
+"""PNG color types whose last band is opacity."""
 _HEAD_BYTES = 4096
 OF_COMPLEX = "its values are complex numbers; save their magnitude and phase as bands instead"
 _MAX_CHANNELS = 4
 
 
 class Facts(NamedTuple):
-    """Size, number of bands and kind of numbers of an image, from its header.
+    """Size, number of bands and number type of an image, from its header.
 
-    `largest` is the value that stands for white, None if the kind of numbers doesn't tell. `has_alpha` is True if the
-    last band is an opacity by the header.
+    `largest` is the value of white; None if it can't be derived from the number type. `has_alpha` is True if the header
+    declares the last band as opacity.
     """
 
     height: int
@@ -48,19 +48,19 @@ class Facts(NamedTuple):
 
     @property
     def is_deep(self) -> bool:
-        """True if the values don't fit 8 bits."""
+        """True if the values don't fit into 8 bits."""
         return self.kind not in (np.uint8, np.bool_)
 
 
 def is_array(content: bytes) -> bool:
-    """Return True for the content, or the first bytes, of a NumPy file."""
+    """Return True if `content`, which may be only the first bytes, belongs to a NumPy file."""
     return content.startswith(NUMPY)
 
 
 def facts_of(stream: IO[bytes]) -> Facts | None:
-    """Return the facts of a NumPy array or of another image of more than 8 bits, None for any other file.
+    """Return the facts of a NumPy array or an image with more than 8 bits; None for any other file.
 
-    Leaves `stream` at its beginning. Raises Unfit for an array that is no image.
+    `stream` is rewound. Raises Unfit for an array that can't be an image.
     """
     head = stream.read(_HEAD_BYTES)
     stream.seek(0)
@@ -77,7 +77,7 @@ def facts_of(stream: IO[bytes]) -> Facts | None:
 
 
 def read_deep(content: bytes, facts: Facts) -> Values:
-    """Return the values [h, w, bands] of an image with these facts. Raises Unfit, or what a decoder raises."""
+    """Return the values [h, w, bands] of an image with these facts. Raises Unfit, or any exception of a decoder."""
     if facts.height * facts.width > MAX_PIXELS or facts.height * facts.width * facts.bands > MAX_VALUES:
         raise Unfit(f"it is too large ({facts.width:,} x {facts.height:,} pixels)")
     if is_array(content):
@@ -108,7 +108,7 @@ def _jp2_facts(head: bytes) -> Facts | None:
 
 
 def _pnm_facts(head: bytes) -> Facts | None:
-    """Return the facts of a PGM or PPM of more than 8 bits."""
+    """Return the facts of a PGM or PPM file if it has more than 8 bits, else None."""
     header = pnm_header(head)
     if header is None:
         return None
@@ -119,7 +119,7 @@ def _pnm_facts(head: bytes) -> Facts | None:
 
 
 def pnm_header(head: bytes) -> tuple[list[int], int] | None:
-    """Return the three numbers of a PNM's header and where its values begin, None for a broken header."""
+    """Return the three numbers in a PNM header and the position where the values begin; None for a broken header."""
     numbers: list[int] = []
     at = 2
     while len(numbers) < 3 and at < len(head):
@@ -156,7 +156,7 @@ def _read_pnm(content: bytes, facts: Facts) -> Values:
 
 
 def array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return the shape and the type of a NumPy file's array. Raises Unfit for one without numbers."""
+    """Return shape and number type of the array in a NumPy file. Raises Unfit if it holds anything but numbers."""
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     read = readers.get(np.lib.format.read_magic(stream))
     if read is None:
@@ -172,7 +172,7 @@ def array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def array_facts(stream: IO[bytes]) -> Facts:
-    """Return the facts of a NumPy array, and leave `stream` where its values begin. Raises Unfit for no image."""
+    """Return the facts of a NumPy array, and leave `stream` at its first value. Raises Unfit if it is no image."""
     shape, kind = array_header(stream)
     height, width, bands = _sides(shape)
     largest = int(np.iinfo(kind).max) if kind in (np.uint8, np.uint16) else None
@@ -180,7 +180,7 @@ def array_facts(stream: IO[bytes]) -> Facts:
 
 
 def _sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return height, width and channels of an array [h, w], [h, w, c] or [c, h, w]. Raises Unfit for any other."""
+    """Return height, width and channels of an array [h, w], [h, w, c] or [c, h, w]. Raises Unfit for other shapes."""
     described = " x ".join(map(str, shape)) or "a single number"
     if len(shape) == 2 and all(shape):
         return shape[0], shape[1], 1
@@ -210,7 +210,7 @@ def _read_array(content: bytes) -> Values:
 
 
 def image_of(values: Values) -> Image.Image:
-    """Return values [h, w, bands] as an image that holds all of them. Raises Unfit if Pillow has no such image."""
+    """Convert values [h, w, bands] to an image that holds all of them. Raises Unfit if Pillow has no suitable mode."""
     values = values[:, :, 0] if values.shape[2] == 1 else values
     if values.dtype != np.uint8 and values.ndim == 3:
         raise Unfit(f"its values are {described(values.dtype)}, which no color image of 8 bits can hold")
@@ -227,26 +227,29 @@ def image_of(values: Values) -> Image.Image:
 
 
 MODES = ("L", "LA", "RGB", "RGBA")
-"""Modes of 8-bit images by their number of bands, from one on."""
+"""Pillow's modes for 8-bit images with one, two, three and four bands."""
 
 
 def mode_of(facts: Facts) -> str:
-    """Return the mode of the image that `image_of` makes; of a color image that it refuses that of one of 8 bits."""
+    """Return Pillow's mode for the image that `image_of` creates.
+
+    For color images that `image_of` refuses, it is the mode of the same image with 8 bits.
+    """
     if facts.bands == 1 and facts.is_deep:
         return "F" if facts.kind.kind == "f" else "I"
     return MODES[min(facts.bands, len(MODES)) - 1]
 
 
 def described(kind: np.dtype[Any]) -> str:
-    """Return the words for a kind of numbers, as in "16-bit numbers"."""
+    """Describe a number type for users, for example "16-bit numbers"."""
     bits = 8 * kind.itemsize
     return f"{bits}-bit floating-point numbers" if kind.kind == "f" else f"{bits}-bit numbers"
 
 
 def to_levels(values: Values, largest: int | None) -> npt.NDArray[np.uint8]:
-    """Return deep values [h, w, bands] as 8-bit levels where their scale is known without the dataset.
+    """Convert values with more than 8 bits, [h, w, bands], to 8-bit levels if their scale is known without the dataset.
 
-    Raises Unfit where it isn't: a model of 8-bit images would be given a guess.
+    Raises Unfit if the scale is unknown, rather than give a model of 8-bit images guessed levels.
     """
     convert = "Convert it to 8 bits with the same range for all images."
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
@@ -268,5 +271,8 @@ def to_levels(values: Values, largest: int | None) -> npt.NDArray[np.uint8]:
 
 
 NARROW = 16
-"""Values that take no more than this fraction of their range are of a narrower bit depth than their file: 12 bits in
-16, or 4 bits in 8."""
+"""Divisor of a file's value range; an image whose values stay below the quotient has a narrower bit depth than its
+file.
+
+Examples are 12-bit values in 16 bits, or 4-bit values in 8 bits.
+"""

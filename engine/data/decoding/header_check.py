@@ -1,4 +1,4 @@
-"""Check by the first and last bytes of a file whether an image is complete, a hundred times as fast as decoding."""
+"""Check whether an image file is complete by its first and last bytes, a hundred times as fast as decoding."""
 
 from __future__ import annotations
 
@@ -15,21 +15,29 @@ from engine.data.decoding.limits import MAX_PIXELS, Unfit
 HEAD_BYTES = 4096
 END_BYTES = 12
 MAX_SEGMENTS = 1000
-"""Largest number of segments before the image of a JPEG; hostile files have more."""
+"""Largest number of segments before the pixels of a JPEG; hostile files have more."""
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Flags that don't wait for a FIFO, which then has no end and fails like other irregular files."""
+"""Flags that open a file without waiting.
+
+A FIFO then has no end, and fails the check like other irregular files.
+"""
 
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""Markers of the segment that tells a JPEG's height and width (ITU-T T.81, table B.1); those three mean other
-things."""
+"""Markers of the segment with the height and width of a JPEG (ITU-T T.81, table B.1).
+
+The three excluded markers have other meanings.
+"""
 
 
 _SIZE_OF_BMFF = re.compile(rb"ispe")
-"""The type of the box of an image's size: behind it 4 bytes of version and flags, width and height."""
+"""Type of the box with the image size; 4 bytes of version and flags, the width and the height follow it."""
 
 
 class _Kind(NamedTuple):
-    """How files of a format begin and end; `pixels(head, descriptor)` is width x height, 0 of a file that isn't full."""
+    """First and last bytes of the files of a format.
+
+    `pixels(head, descriptor)` returns width x height, or 0 for an incomplete file.
+    """
 
     begin: bytes
     end: bytes
@@ -39,10 +47,10 @@ class _Kind(NamedTuple):
 
 
 def seems_complete(path: str) -> bool:
-    """Return True for an image that begins and ends as a full one does, and is not too large.
+    """Return True if a file begins and ends like a complete image, and is not too large.
 
-    False says nothing yet: whether such a file can be read shows when it is decoded. That goes for all formats that
-    don't tell their end, such as TGA and BMP.
+    False only means unknown: decoding shows whether such a file can be read. It is returned for all files in formats
+    that do not mark their end, such as TGA and BMP.
     """
     try:
         descriptor = os.open(path, _READ)
@@ -95,7 +103,10 @@ def _jp2_pixels(head: bytes, _: int) -> int:
 
 
 def _bmff_pixels(head: bytes, descriptor: int) -> int:
-    """Return the pixels of the largest image of an AVIF or HEIF whose boxes fill it (ISO/IEC 14496-12, section 4.2)."""
+    """Return the number of pixels of the largest image in an AVIF or HEIF file if its boxes fill the file.
+
+    Source: ISO/IEC 14496-12, section 4.2.
+    """
     length, at = os.fstat(descriptor).st_size, 0
     types: list[bytes] = []
     while at < length and len(types) < MAX_SEGMENTS:
@@ -115,7 +126,7 @@ def _bmff_pixels(head: bytes, descriptor: int) -> int:
 
 
 def _pnm_pixels(head: bytes, descriptor: int) -> int:
-    """Return the pixels of a PGM or PPM of bytes that has all of them."""
+    """Return the number of pixels of a PGM or PPM file with one byte per value if the file is complete."""
     header = pnm_header(head)
     if header is None:
         return 0
@@ -125,7 +136,7 @@ def _pnm_pixels(head: bytes, descriptor: int) -> int:
 
 
 def _array_pixels(head: bytes, descriptor: int) -> int:
-    """Return the pixels of a NumPy array that has all of its values."""
+    """Return the number of pixels of a NumPy array if the file holds all of its values."""
     stream = BytesIO(head)
     facts = array_facts(stream)
     needed = facts.height * facts.width * facts.bands * facts.kind.itemsize

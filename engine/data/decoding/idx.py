@@ -1,4 +1,7 @@
-"""MNIST's idx files, as described on yann.lecun.com/exdb/mnist: a big-endian header, then bytes. Torch-free."""
+"""Reading of idx files, MNIST's format: a big-endian header, then bytes. Torch-free.
+
+Source: yann.lecun.com/exdb/mnist.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +25,16 @@ _NAME = re.compile(
 )
 _PIECE_BYTES = 1 << 20
 MAX_UNZIPPED_BYTES = 1 << 29
-"""Limit of gzipped files; others are mapped and take no memory."""
+"""Largest size of gzipped idx files after decompression; other files are memory-mapped and take no memory."""
 _PLACES = ("", "raw", "MNIST/raw", "FashionMNIST/raw")
 
 
 class IdxError(ValueError):
-    """An idx file cannot be used; the text says why, without the file's name."""
+    """Error: an idx file can't be used. The text gives the reason, without the name of the file."""
 
 
 class IdxFiles(msgspec.Struct, frozen=True):
-    """The paths of the idx files found, None for a missing one."""
+    """Paths of the idx files in a folder; None for a missing file."""
 
     train_images: str | None = None
     train_labels: str | None = None
@@ -40,9 +43,9 @@ class IdxFiles(msgspec.Struct, frozen=True):
 
 
 def find_idx(folder: str) -> IdxFiles | None:
-    """Return the idx files in `folder` or in torchvision's subfolder, None if there are none.
+    """Return the idx files in `folder` or in the subfolder that torchvision creates; None if there are none.
 
-    Of a file and its gzipped copy, the file is used.
+    If a file exists both plain and gzipped, the plain one is used.
     """
     for parent in _PLACES:
         found: dict[str, str] = {}

@@ -15,5 +15,5 @@ EXTENSIONS = frozenset(
 
 
 def is_image(name: str) -> bool:
-    """Return True if `name` has the ending of an image."""
+    """Return True if `name` has the extension of an image file."""
     return name[name.rfind(".") :].lower() in EXTENSIONS

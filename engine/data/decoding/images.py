@@ -1,4 +1,4 @@
-"""From an image file's content to uint8 pixels of the size asked for."""
+"""Decoding of image files to uint8 pixels of a requested size."""
 
 from __future__ import annotations
 
@@ -22,26 +22,28 @@ from engine.data.decoding.tiff import Bands
 from engine.data.decoding.view import boxed, extend_edges
 
 VERSION = 3
-"""Raised by any change that makes other pixels come out, so that none kept from before are taken for them."""
+"""Version of the decoding; raise it with any change of the resulting pixels, so that older caches are not used."""
 
 REDUCING_GAP = 3
-"""A large JPEG is decoded at a half, a quarter or an eighth of its scale where that still holds so many times the
-size asked for. From this gap up, Pillow's documentation of `Image.resize` finds the result nearly indistinguishable
-from that of the whole image; measured on photographs, a gap of 2 differs by 2.3 levels of 255 on average, 3 by
-1.6."""
+"""Least ratio of a reduced JPEG to the requested size: a large JPEG is decoded at 1/2, 1/4 or 1/8 of its scale.
+
+From this value up, Pillow's documentation of `Image.resize` calls the result nearly indistinguishable from one of the
+full image. Measured on photographs, a ratio of 2 differs by 2.3 of 255 levels on average, and a ratio of 3 by 1.6.
+"""
 
 SCRATCH_BYTES = 16 << 20
-"""Memory that a thread reuses for decoding; larger images get memory of their own."""
+"""Memory that each thread reuses for decoding; memory for larger images is allocated separately."""
 
 _APP1, _START_OF_SCAN = 0xE1, 0xDA
-"""Markers of JPEG's segments: that of Exif and XMP, and the last before the pixels."""
+"""Markers of JPEG segments: the one with Exif or XMP metadata, and the last one before the pixels."""
 
 
 def decode(content: bytes, size: int, channels: int, bands: Bands | None = None) -> Bytes:
     """Decode an image, turn it upright, and return its center square as uint8 [channels, size, size], without alpha.
 
-    If `bands` are given, they become the channels of TIFFs. Releases the GIL for nearly all of the time, and leaves
-    torch's intra-op threads alone. Raises Unfit, or nearly anything that a decoder may raise for a broken file.
+    `bands`, if given, maps the bands of TIFFs to channels. The GIL is released for nearly all of the time, and torch's
+    intra-op threads are not used. Raises Unfit, and nearly any other exception, since decoders may raise anything for a
+    broken file.
     """
     return _decode(content, size, channels, bands, _fit)[0]
 
@@ -49,9 +51,7 @@ def decode(content: bytes, size: int, channels: int, bands: Bands | None = None)
 def decode_stretched(content: bytes, size: int, channels: int, bands: Bands | None = None) -> tuple[Bytes, float]:
     """Decode an image, turn it upright, and stretch all of it to uint8 [channels, size, size].
 
-    Return that and the original's width over height.
-
-    `bands`, and what is raised, are as for `decode`.
+    Returns these pixels and the width over height of the original image. `bands` and exceptions are those of `decode`.
     """
     return _decode(content, size, channels, bands, _stretch)
 
@@ -74,16 +74,17 @@ def _decode(
 def decode_letterboxed(
     content: bytes, channels: int, size: int, bands: Bands | None = None
 ) -> tuple[Bytes, tuple[int, int]]:
-    """Decode an image upright and letterboxed: uint8 [channels, size, size], and its height and width.
+    """Decode an image, turn it upright, and letterbox it to uint8 [channels, size, size].
 
-    It is centered as large as it fits, on black (`boxed`). `bands` and errors are as for `decode`.
+    Returns the result with the height and width of the image. The image is as large as fits and centered on black (see
+    `boxed`). `bands` and exceptions are those of `decode`.
     """
     pixels = decode_pixels(content, channels, bands)
     return letterbox(pixels, size), pixels.shape[:2]
 
 
 def letterbox(pixels: Bytes, size: int) -> Bytes:
-    """Fit an image uint8 [h, w, C] into a square, uint8 [C, size, size], centered on black (`boxed`)."""
+    """Letterbox an image uint8 [h, w, C] into a black square, uint8 [C, size, size]; see `boxed` for its position."""
     height, width, channels = pixels.shape
     image = torch.from_numpy(pixels).permute(2, 0, 1)[None]
     top, left, tall, wide = boxed(height, width, size)
@@ -95,7 +96,10 @@ def letterbox(pixels: Bytes, size: int) -> Bytes:
 
 
 def frame(pixels: Bytes, size: int, framing: Framing) -> Bytes:
-    """Return an image uint8 [h, w, C] as a square, uint8 [C, size, size], by the rule `framing`."""
+    """Convert an image uint8 [h, w, C] to a square, uint8 [C, size, size], by cropping, letterboxing or stretching.
+
+    `framing` chooses between these.
+    """
     if framing == "crop":
         return _fit(pixels, size)
     image = letterbox(pixels, size)
@@ -103,9 +107,9 @@ def frame(pixels: Bytes, size: int, framing: Framing) -> Bytes:
 
 
 def fit(image: Tensor, size: int) -> Tensor:
-    """uint8 [N,C,h,w] to [N,C,size,size]: the short side is resized (bilinear, antialiased), the middle is cut out.
+    """Resize the short side of uint8 [N, C, h, w] (bilinear, antialiased), and crop the center to [N, C, size, size].
 
-    The result may be a view: copying it here would wake torch's threads, of which the training has need.
+    The result may be a view: a copy would start torch's threads, which the training needs.
     """
     height, width = image.shape[-2:]
     if (height, width) != (size, size):
@@ -135,10 +139,10 @@ def _decode_jpeg(
 
 
 def jpeg_pixels(content: bytes, size: int, channels: int) -> Bytes | None:
-    """Return a JPEG as uint8 [h, w, channels], to be resized to `size`; valid until this thread decodes the next.
+    """Decode a JPEG with libjpeg-turbo to uint8 [h, w, channels], large enough to be resized to `size`.
 
-    Decoded by libjpeg-turbo. Returns None for CMYK and for files that it rejects or warns about, which Pillow then
-    decodes.
+    The result is valid until this thread decodes its next image. Returns None for CMYK, and for files that the library
+    rejects or warns about; Pillow decodes these.
     """
     try:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(content)
@@ -163,9 +167,9 @@ _of_thread = threading.local()
 
 
 def _scratch(count: int) -> Bytes | None:
-    """Return memory for `count` bytes that is valid until the thread's next image.
+    """Return memory for `count` bytes that this thread may use until its next image; None if `count` is too large.
 
-    Allocating it anew takes a third of the decoding time.
+    Allocating memory for each image would take a third of the decoding time.
     """
     if count > SCRATCH_BYTES:
         return None
@@ -176,7 +180,10 @@ def _scratch(count: int) -> Bytes | None:
 
 
 def _orientation(content: bytes) -> int:
-    """Return the orientation of a JPEG from EXIF or XMP. Pillow is slow, so it is used only if there may be one."""
+    """Return the orientation of a JPEG from its Exif or XMP data.
+
+    Pillow, which is slow, reads it only if the file may have an orientation.
+    """
     offset = 2
     while content[offset : offset + 1] == b"\xff" and content[offset + 1] != _APP1:
         if content[offset + 1] == _START_OF_SCAN:
@@ -193,7 +200,7 @@ def _fit(pixels: Bytes, size: int) -> Bytes:
 
 
 def _stretch(pixels: Bytes, size: int) -> Bytes:
-    """Resize all of uint8 [h, w, C] or [h, w] to [C, size, size], whatever its shape."""
+    """Stretch uint8 [h, w, C] or [h, w] of any shape to [C, size, size]."""
     image = _channels_first(pixels)
     if image.shape[-2:] != (size, size):
         image = functional.interpolate(image, (size, size), mode="bilinear", antialias=True)

@@ -1,4 +1,4 @@
-"""The values of a sample of masks: how often each occurs, and the kinds of images that hold them. Torch-free."""
+"""Values in a sample of masks: the frequency of each, and the kinds of images that hold them. Torch-free."""
 
 from __future__ import annotations
 
@@ -24,21 +24,27 @@ from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.splits import printable, spread_evenly
 
 SAMPLED_MASKS = 400
-"""Masks that are opened to learn their values, evenly spread. Training names a value that only other masks hold."""
+"""Number of masks, evenly spread, that are opened to learn their values.
+
+If only other masks hold a value, training reports it.
+"""
 MAX_VALUES = 4096
-"""Values of one mask that are counted, its most frequent ones."""
+"""Number of values that are counted in one mask: the most frequent ones."""
 ENOUGH_PHOTOS = 16
-"""Images that are read before a folder of photos is given up."""
+"""Number of images that are read before a folder of photos is recognized and no further image is read."""
 MANY = 50
-"""With more values in most of the masks, these may be photos or depth images."""
+"""Number of values in most of the masks above which these may be photos or depth images."""
 _ODD_PALETTES = 0.1
-"""If more than this share of the masks have another palette, the colors count."""
+"""Share of masks with a different palette above which colors are used instead of palette indices."""
 _SMOOTH = 0.85
-"""Least share of neighboring pixels that are equal in a mask."""
+"""Smallest share of equal neighboring pixels in an image that counts as a mask."""
 
 
 class MaskSample(NamedTuple):
-    """One mask of the sample; `distinct` is its number of values, and `flat` is False if its values vary smoothly."""
+    """Mask in the sample.
+
+    `distinct` is the number of its different values, and `flat` is False if its values vary smoothly.
+    """
 
     mode: Mode
     values: Values
@@ -52,7 +58,7 @@ class MaskSample(NamedTuple):
 
 
 class Levels(NamedTuple):
-    """The values of several masks in one space of numbers: pixels of each, and the masks that hold it."""
+    """Values that occur in several masks, the number of pixels of each, and the number of masks that hold it."""
 
     values: Values
     pixels: Values
@@ -65,7 +71,7 @@ class Levels(NamedTuple):
 
 @dataclass
 class Survey:
-    """A sample of masks. `failure` is the first one that cannot be read, with the reason."""
+    """Sample of masks. `failure` names the first mask that can't be read, with the reason."""
 
     masks: list[MaskSample] = field(default_factory=list)
     failure: str = ""
@@ -79,7 +85,7 @@ class Survey:
 
     @property
     def colors(self) -> Values:
-        """The colors of the masks in color."""
+        """Colors that occur in the color masks."""
         return merge_counts([(mask.values, mask.pixels) for mask in self.of("color")])[0]
 
     def is_colored(self) -> bool:
@@ -87,7 +93,7 @@ class Survey:
         return not are_gray(self.colors, JPEG_SPREAD if self.lossy else 0)
 
     def palette(self) -> dict[int, int] | None:
-        """Return the color of each used index, None if that differs in more than a few masks."""
+        """Return the color of each used palette index; None if more than a few masks have other colors."""
         of_masks = [_used_colors(mask) for mask in self.of("palette")]
         colors: dict[int, Counter[int]] = {}
         for used in of_masks:
@@ -98,7 +104,7 @@ class Survey:
         return found if odd <= _ODD_PALETTES * len(of_masks) else None
 
     def levels(self) -> Levels:
-        """Return gray levels, those of gray masks in color, and indices of palettes."""
+        """Count the values of all masks as gray levels, also of gray masks stored in color, or as palette indices."""
         return Levels(
             *merge_counts(
                 [(mask.values >> 8 & 0xFF if mask.mode == "color" else mask.values, mask.pixels) for mask in self.masks]
@@ -106,7 +112,7 @@ class Survey:
         )
 
     def as_colors(self) -> Levels:
-        """Return the values of all masks as colors."""
+        """Count the values of all masks as colors."""
         return Levels(*merge_counts([(_as_colors(mask), mask.pixels) for mask in self.masks]))
 
     def has_smooth_values(self) -> bool:
@@ -115,7 +121,7 @@ class Survey:
         return 2 * len(many) > len(self.masks)
 
     def no_data(self) -> tuple[int, ...]:
-        """Return the levels that all masks holding them declare as missing."""
+        """Return the levels that are declared as missing data by all masks that hold them."""
         declared = {mask.no_data for mask in self.masks if mask.no_data is not None}
         return tuple(
             sorted(
@@ -125,7 +131,7 @@ class Survey:
 
 
 def survey_masks(paths: Sequence[str]) -> Survey:
-    """Read a sample of the masks at `paths`; those that cannot be read are passed over."""
+    """Read a sample of the masks at `paths`; masks that can't be read are skipped."""
     survey = Survey()
     for index in spread_evenly(len(paths), SAMPLED_MASKS):
         if len(survey.masks) == ENOUGH_PHOTOS and survey.has_smooth_values():
@@ -158,7 +164,7 @@ def _flatness(values: Values) -> float:
 
 
 def _used_colors(mask: MaskSample) -> dict[int, int]:
-    """Return the color of each index in a mask with a palette, of those that its palette has."""
+    """Return the color of each index that occurs in a mask with a palette, except indices beyond the palette."""
     assert mask.palette is not None
     used = mask.values[mask.values < len(mask.palette)]
     return dict(zip(used.tolist(), mask.palette[used].tolist(), strict=True))

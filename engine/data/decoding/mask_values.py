@@ -1,4 +1,4 @@
-"""The pixels of one mask, and the class of each. Torch-free."""
+"""Reading of a mask's pixel values, and their conversion to classes. Torch-free."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ from engine.data.splits import MaskCode
 from engine.system.regular_files import open_regular
 
 NO_CLASS = 255
-"""The value of pixels of no class in a plane of classes. The loss and the measures leave them out, as is customary
-since PASCAL VOC."""
+"""Value of pixels without a class in a plane of classes; loss and metrics ignore them, as is usual since PASCAL VOC."""
 GRAY = 0x010101
-"""The color 0xRRGGBB of a gray level, divided by the level."""
+"""Factor that converts a gray level to its color 0xRRGGBB."""
 WHITE = 0xFFFFFF
 NOT_A_NUMBER = -(1 << 31)
-"""The value of NaN, and of numbers too large for a class, in masks of floating-point numbers."""
+"""Value that replaces NaN and numbers too large for a class in floating-point masks."""
 JPEG_SPREAD = 24
-"""Largest difference between the channels of a gray pixel in a color image that JPEG has changed."""
+"""Largest difference between the color channels of a gray pixel in a JPEG, which changes colors."""
 ARRAY_SIGN = b"\x93NUMPY"
 
 _AT_ONCE = 1 << 20
-"""Pixels that are looked up together, of many bytes each."""
+"""Number of pixels whose values are looked up together, since each needs many bytes of memory."""
 _SHORT = (np.uint8, np.uint16)
-"""Types of numbers whose values all fit into a table."""
+"""Number types for which a lookup table of all values is small enough."""
 _GDAL_NO_DATA = 42113
 _LOSSY_FORMATS = frozenset({"JPEG", "MPO", "AVIF"})
 
@@ -44,11 +43,11 @@ Mode = Literal["gray", "palette", "color"]
 
 @dataclass(frozen=True, eq=False)
 class MaskValues:
-    """The values [h, w] of a mask's pixels, and the kind of image that they come from.
+    """Values [h, w] of a mask's pixels, and the kind of image that they come from.
 
-    A gray mask holds its levels, a mask with a palette its indices, and a color mask 0xRRGGBB. `palette` holds the
-    color 0xRRGGBB of each index. `no_data` is the level that the file declares as missing. `lossy` is True if the
-    file's compression changes levels, and `transparent` if some pixels are.
+    A gray mask holds levels, a mask with a palette holds indices, and a color mask holds 0xRRGGBB. `palette` has the
+    color 0xRRGGBB of each index. `no_data` is the level that the file declares as missing data. `lossy` is True if the
+    compression of the file changes levels, and `transparent` if some pixels are transparent.
     """
 
     values: Values
@@ -60,9 +59,9 @@ class MaskValues:
 
 
 def read_values(content: bytes) -> MaskValues:
-    """Decode a mask, from an image or from a NumPy array (.npy).
+    """Decode a mask from an image or from a NumPy array (.npy).
 
-    Raises Unfit, or what Pillow, tifffile or NumPy raises.
+    Raises Unfit, and any exception of Pillow, tifffile or NumPy.
     """
     if content.startswith(ARRAY_SIGN):
         return _of_array(content)
@@ -79,7 +78,7 @@ def read_values(content: bytes) -> MaskValues:
 
 
 def mask_size(path: str) -> tuple[int, int]:
-    """Return a mask's width and height from its header. Raises what `open_image` raises."""
+    """Return the width and height of a mask from its header. Raises the exceptions of `open_image`."""
     with open_regular(path) as stream:
         is_array = stream.read(len(ARRAY_SIGN)) == ARRAY_SIGN
         if is_array:
@@ -123,7 +122,10 @@ def _of_array(content: bytes) -> MaskValues:
 
 
 def _without_ones(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return an array of a mask as [h, w], or as uint8 [h, w, 3] for colors. Raises Unfit for other shapes."""
+    """Remove dimensions of size 1 from a mask's array; returns [h, w], or uint8 [h, w, 3] for colors.
+
+    Raises Unfit for other shapes.
+    """
     found = array
     while found.ndim > 2 and 1 in (found.shape[0], found.shape[-1]):
         found = found[0] if found.shape[0] == 1 else found[..., 0]
@@ -134,7 +136,7 @@ def _without_ones(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _of_levels(levels: npt.NDArray[Any], no_data: float | None = None, *, lossy: bool = False) -> MaskValues:
-    """Return gray levels, or bands, of any type of numbers as a mask. Raises Unfit for fractions."""
+    """Convert gray levels or bands of any number type to mask values. Raises Unfit for fractions."""
     if levels.ndim == 3:
         if levels.shape[2] == 3 and levels.dtype == np.uint8:
             return MaskValues(colors_of(levels), "color", lossy=lossy)
@@ -151,7 +153,7 @@ def _of_levels(levels: npt.NDArray[Any], no_data: float | None = None, *, lossy:
 
 
 def _to_integers(levels: npt.NDArray[np.floating[Any]]) -> Values:
-    """Return floating-point levels as whole numbers. Raises Unfit if they have fractions."""
+    """Convert floating-point levels to whole numbers. Raises Unfit if they have fractions."""
     missing = ~(np.abs(levels) < -NOT_A_NUMBER)
     known = np.where(missing, 0, levels)
     fractions = known != np.rint(known)
@@ -164,7 +166,7 @@ def _to_integers(levels: npt.NDArray[np.floating[Any]]) -> Values:
 
 
 def colors_of(pixels: npt.NDArray[Any]) -> Values:
-    """Return the colors 0xRRGGBB of uint8 [..., 3 or more]."""
+    """Convert uint8 [..., 3 or more] to colors 0xRRGGBB."""
     colors: Values = pixels[..., 0].astype(np.int32)
     for band in (1, 2):
         colors <<= 8
@@ -179,10 +181,7 @@ def are_gray(colors: Values, spread: int = 0) -> bool:
 
 
 def aligned(mask: MaskValues, code: MaskCode) -> Values:
-    """Return a mask's values in the numbers of `code`: as levels, as indices of its palette, or as colors.
-
-    Raises Unfit if the mask has colors and `code` has none, or if its palette has other colors.
-    """
+    """Convert a mask's values to the kind that `code` uses: gray levels, palette indices, or colors."""
     if code.colors:
         if mask.mode == "palette":
             return _through_palette(mask)
@@ -206,7 +205,7 @@ def _through_palette(mask: MaskValues) -> Values:
 
 
 def _in_palette_of(mask: MaskValues, code: MaskCode) -> Values:
-    """Return the indices that the mask's colors have in the palette of the other masks."""
+    """Convert the mask's colors to indices in the palette that the other masks share."""
     expected = {value: color for value, color in zip(code.values, code.palette, strict=True) if color >= 0}
     used = values_in(mask).tolist()
     assert mask.palette is not None
@@ -224,15 +223,18 @@ def _in_palette_of(mask: MaskValues, code: MaskCode) -> Values:
 
 
 def class_plane(mask: MaskValues, code: MaskCode) -> Bytes:
-    """Return the class of each pixel as uint8 [h, w], `NO_CLASS` for pixels of none.
+    """Return the class of each pixel as uint8 [h, w], `NO_CLASS` for pixels without a class.
 
-    Raises Unfit for a value that has no meaning.
+    Raises Unfit for a value that stands for no class.
     """
     return classes_of_values(aligned(mask, code), code)
 
 
 def classes_of_values(values: Values, code: MaskCode) -> Bytes:
-    """Return the class of each of the `values` [h, w] in the numbers of `code`. Raises Unfit as `class_plane` does."""
+    """Return the class of each value in [h, w], which `aligned` has converted for `code`.
+
+    Raises Unfit like `class_plane`.
+    """
     known = np.array([*code.values, *code.ignored], np.int64)
     if code.nearest:
         values = _nearest(values, known)
@@ -258,7 +260,7 @@ def classes_of_values(values: Values, code: MaskCode) -> Bytes:
 
 
 def _nearest(values: Values, known: Values) -> Values:
-    """Return the one of `known` that is nearest to each of `values`."""
+    """Replace each of `values` by the nearest of the `known` values."""
     levels = np.sort(known)
     middles = (levels[1:] + levels[:-1]) / 2
     return levels[np.searchsorted(middles, values)]
@@ -286,7 +288,7 @@ def count_values(values: Values) -> tuple[Values, Values]:
 
 
 def merge_counts(counts: list[tuple[Values, Values]]) -> tuple[Values, Values, Values]:
-    """Return the values of several masks, the pixels of each, and the number of masks that hold it."""
+    """Merge the counts of several masks: return the values, the number of pixels of each, and of masks that hold it."""
     present = np.concatenate([np.zeros(0, np.int64), *(values for values, _ in counts)])
     pixels = np.concatenate([np.zeros(0, np.int64), *(of_each for _, of_each in counts)])
     values, rows = np.unique(present, return_inverse=True)
@@ -296,6 +298,6 @@ def merge_counts(counts: list[tuple[Values, Values]]) -> tuple[Values, Values, V
 
 
 def _blocks_of(values: Values) -> Iterator[slice]:
-    """Yield slices of the rows of [h, w] that hold about `_AT_ONCE` pixels each."""
+    """Yield slices of the rows of `values` [h, w], each with about `_AT_ONCE` pixels."""
     height = max(1, _AT_ONCE // max(values.shape[1], 1))
     return (slice(top, top + height) for top in range(0, len(values), height))

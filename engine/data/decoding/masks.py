@@ -1,4 +1,7 @@
-"""Meaning of the values in masks: classes and their names, learned from a sample and from tables. Torch-free."""
+"""Mapping of mask values to classes and their names, learned from a sample of masks and from class tables.
+
+Torch-free.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +52,14 @@ _VOC = (
     "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog",
     "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 )  # fmt: skip
-"""PASCAL VOC's classes by their value (its development kit, section 3.2)."""
+"""Classes of PASCAL VOC, in the order of their values (development kit, section 3.2)."""
 
 
 def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, ignored: int | None = None) -> Meaning:
-    """Learn the meaning of the values in `masks`, from tables in `folder` or in one of `folders`, else from the values.
+    """Learn which class each value in `masks` stands for.
 
-    The value `ignored` is of no class, whatever a table says.
+    Class tables in `folder` or in one of `folders` are used if they fit, else the values alone. The value `ignored` has
+    no class, whatever a table says.
     """
     survey = survey_masks(masks)
     if not survey.masks:
@@ -69,7 +73,7 @@ def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, 
 
 
 def names_by_value(folder: str) -> Meaning | None:
-    """Return the names of values in a table in `folder`, None if it has no such table."""
+    """Return the classes that a table in `folder` names by value; None if there is no such table."""
     for table in find_tables(folder):
         if len(table.names) > MAX_CLASSES:
             return too_many(table)
@@ -79,7 +83,7 @@ def names_by_value(folder: str) -> Meaning | None:
 
 
 class _Reader:
-    """Decides how the masks of a survey are read: as levels, as indices of a palette, or as colors."""
+    """Decision how the masks of a survey are read: as levels, as palette indices, or as colors."""
 
     def __init__(self, survey: Survey, tables: Sequence[ClassTable], masks: Sequence[str], ignored: int | None) -> None:
         self._survey = survey
@@ -100,7 +104,7 @@ class _Reader:
         return self._in_levels({})
 
     def _with_palette(self) -> Meaning:
-        """Read indices if the masks agree on the colors of the used ones, else the colors."""
+        """Read palette indices if the masks use the same colors for them, else read colors."""
         palette = self._survey.palette()
         if palette is None:
             note = dataset_warning(
@@ -147,7 +151,10 @@ class _Reader:
         return _with(found, (), [*notes, *self._notes_on_tables()], palette)
 
     def _voc(self, present: Levels, palette: dict[int, int]) -> Meaning | None:
-        """Return PASCAL VOC's classes if its palette or its folder's name is found, and its last value and 255."""
+        """Return PASCAL VOC's classes if the masks seem to be VOC's, else None.
+
+        The palette or the folder name must be that of VOC, and VOC's last value and 255 must occur.
+        """
         numbers = tuple(range(len(_VOC)))
         in_folder = os.path.basename(os.path.dirname(self._masks[0])).lower() == "segmentationclass"
         has_palette = bool(palette) and all(palette.get(number, color) == color for number, color in _voc_colors())
@@ -172,7 +179,7 @@ class _Reader:
         return _with(unnamed, (), [*notes, *self._notes_on_tables()])
 
     def _check_gray(self, colors: Levels) -> str:
-        """Return why gray masks cannot be read as colors, "" if they can."""
+        """Return why gray masks can't be read as colors, or "" if they can."""
         if not len(colors.values):
             return "The masks have no other value."
         if int(colors.values.max()) > WHITE or int(colors.values.min()) < 0:
@@ -189,7 +196,7 @@ class _Reader:
         )
 
     def _notes_on_tables(self) -> list[Problem]:
-        """Return a warning about tables that do not fit the masks."""
+        """Return a warning about class tables that do not fit the masks."""
         names = list(dict.fromkeys(table.file for table in self._tables))
         if not names:
             return []
@@ -201,7 +208,7 @@ class _Reader:
 
 
 def _in_gray_colors(meaning: Meaning) -> Meaning:
-    """Return a meaning of gray levels as one of colors."""
+    """Convert a meaning of gray levels to one of colors."""
     code = meaning.code
     if code is None:
         return meaning
@@ -212,7 +219,7 @@ def _in_gray_colors(meaning: Meaning) -> Meaning:
 def _with(
     meaning: Meaning, missing: Sequence[int], notes: Sequence[Problem], palette: dict[int, int] | None = None
 ) -> Meaning:
-    """Return `meaning` with values of missing data, with notes, and with the colors of a palette's indices."""
+    """Add values for missing data, warnings, and the colors of palette indices to a meaning."""
     code = meaning.code
     if code is None:
         return meaning
@@ -222,7 +229,7 @@ def _with(
 
 
 def _without(meaning: Meaning, ignored: int | None) -> Meaning:
-    """Return `meaning` without the class of the value `ignored`, whose pixels are then of no class."""
+    """Remove the class of the value `ignored` from a meaning; its pixels have no class then."""
     code = meaning.code
     if ignored is None or code is None:
         return meaning
@@ -235,7 +242,7 @@ def _without(meaning: Meaning, ignored: int | None) -> Meaning:
 
 
 def _notes_on_files(survey: Survey) -> list[Problem]:
-    """Return warnings about masks that are stored in different ways."""
+    """Return warnings about masks that are stored in different ways, such as some with and some without a palette."""
     found = []
     stored = {"in gray": survey.of("gray"), "with a palette": survey.of("palette"), "in color": survey.of("color")}
     if sum(map(bool, stored.values())) > 1:
@@ -256,7 +263,7 @@ def _notes_on_files(survey: Survey) -> list[Problem]:
 
 
 def _voc_colors() -> list[tuple[int, int]]:
-    """Return the index and color of each of PASCAL VOC's classes, by its development kit's `VOClabelcolormap`."""
+    """Return index and color of each class of PASCAL VOC, computed like `VOClabelcolormap` in its development kit."""
     found = []
     for index in range(len(_VOC)):
         bands = [0, 0, 0]

@@ -1,4 +1,4 @@
-"""Classes of masks by a table of their names. Torch-free."""
+"""Classes of masks by a table that names them. Torch-free."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from engine.data.decoding.unnamed_values import MAX_CLASSES, Meaning
 from engine.data.splits import MaskCode
 
 _STRAY_MASKS = 0.5
-"""If more than this share of the masks hold values that a table does not name, the table does not fit."""
+"""Share of masks with values that a table lacks above which the table does not fit."""
 _FEW = 8
-"""Largest number of values missing from a table that may be strays."""
+"""Largest number of values that a table may lack for them to count as strays."""
 
 
 def by_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -> Meaning | None:
-    """Return the meaning of gray levels or indices by a table; None if it names others."""
+    """Interpret gray levels or palette indices with a class table; returns None if the table lists other values."""
     values = _numbers(table, palette)
     if values is None:
         return None
@@ -42,7 +42,7 @@ def by_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -> M
 
 
 def by_colors(table: ClassTable, present: Levels, *, lossy: bool) -> Meaning | None:
-    """Return the meaning of colors by a table; None if it names others."""
+    """Interpret colors with a class table; returns None if the table lists other colors."""
     if not table.colors:
         return None
     if _cover(table.values, present):
@@ -57,7 +57,7 @@ def fits_colors(table: ClassTable, present: Levels) -> bool:
 
 
 def with_two_names(meaning: Meaning, tables: Sequence[ClassTable]) -> Meaning:
-    """Return two classes of noisy masks with the names of a table that has two."""
+    """Give the two classes of noisy masks the names from a table with exactly two names, if there is one."""
     assert meaning.code is not None
     for table in tables:
         values = _numbers(table, {})
@@ -77,7 +77,7 @@ def void_beside(values: Sequence[int]) -> tuple[int, ...]:
 
 
 def _numbers(table: ClassTable, palette: dict[int, int]) -> tuple[int, ...] | None:
-    """Return a table's gray levels or indices of a palette, None if it names colors without such."""
+    """Return the gray levels or palette indices that a table lists; None if it lists colors that are neither."""
     if not table.colors:
         return table.values
     if palette:
@@ -90,7 +90,7 @@ def _numbers(table: ClassTable, palette: dict[int, int]) -> tuple[int, ...] | No
 
 
 def _cover(values: Sequence[int], present: Levels) -> bool:
-    """Return True if most masks hold only `values`, and at least one of these occurs."""
+    """Return True if most masks hold no values but `values`, and at least one of them occurs."""
     rest = present.without(*values)
     if len(rest.values) == len(present.values):
         return False
@@ -99,13 +99,13 @@ def _cover(values: Sequence[int], present: Levels) -> bool:
 
 
 def _names_most(values: Sequence[int], present: Levels) -> bool:
-    """Return True if `values` are those of most pixels, and at least two of them occur."""
+    """Return True if most pixels have one of `values`, and at least two of these occur."""
     named = np.isin(present.values, values)
     return int(named.sum()) >= 2 and 2 * int(present.pixels[named].sum()) > int(present.pixels.sum())
 
 
 def _strange(table: ClassTable, rest: Levels, word: str, form: str) -> Meaning:
-    """Return that most masks hold values that a table lacks."""
+    """Return the failure that most masks hold values which a table lacks."""
     value = int(rest.values[rest.pixels.argmax()])
     return Meaning(
         failure=f"{table.file} names {len(table.names)} classes, but most masks also hold others, such as the {word}"

@@ -11,25 +11,26 @@ from engine.data.decoding.reading import read_image
 from engine.data.splits import spread_evenly
 
 SAMPLED_MASKS = 20
-"""Masks that are opened, evenly spread."""
+"""Number of masks, evenly spread, that are opened."""
 MANY = 8
-"""Smallest number of values in a mask that may number objects; scans with fewer organs look the same."""
+"""Number of values from which on a mask may number objects; medical scans with fewer organs look the same."""
 MAX_PIXELS = 1 << 25
-"""Pixels of the largest mask that is inspected: searching for pieces takes forty bytes for each."""
+"""Largest mask, in pixels, that is inspected: the search for connected pieces takes forty bytes for each pixel."""
 MAX_SCATTERED = 64
-"""Area of the rectangles around all values, in areas of the mask, above which values are noise.
+"""Limit on the total area of the rectangles around all values, in areas of the mask, above which values are noise.
 
-Counting their pieces would take minutes.
+Counting the pieces of noise would take minutes.
 """
 NEARLY_ALL = 0.9
-"""Share that allows for overlapped objects, which are visible in two pieces."""
+"""Share of values that must be in one piece; others may be objects that are partly hidden and visible in two pieces."""
 
 
 def count_numbered_objects(masks: Sequence[str]) -> int:
-    """Return the number of objects in the fullest of some masks; 0 if their values don't seem to number objects.
+    """Return the largest number of objects in one of some masks; 0 if their values don't seem to number objects.
 
-    They do if nearly every value but 0 is in one piece, unlike classes, and the values differ from mask to mask. They
-    also count from 1 on without gaps, or are higher than those of classes may be.
+    Values seem to number objects if nearly every value except 0 forms one connected piece, as classes do not, and if
+    the values differ from mask to mask. They must also count from 1 without gaps, or be higher than class numbers may
+    be.
     """
     values, pieces, counts, gapless = 0, 0, [], 0
     beyond = False
@@ -57,7 +58,7 @@ def count_numbered_objects(masks: Sequence[str]) -> int:
 
 
 def _count_pieces(plane: Values, values: Values) -> int:
-    """Return the number of connected areas that some values of a mask form."""
+    """Count the connected areas that the `values` of a mask form."""
     from scipy.ndimage import find_objects, label
 
     order = np.searchsorted(values, plane) + 1

@@ -1,4 +1,7 @@
-"""The images that Pillow can't open without help: NumPy arrays, HEIF, and TIFFs that only tifffile decodes. Torch-free."""
+"""Opening of images that Pillow can't open alone: NumPy arrays, HEIF, and TIFFs that only tifffile decodes.
+
+Torch-free.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ from engine.data.decoding.tiff_pages import is_tiff, read_tiff, tiff_facts
 
 INSTALL_HEIF = "pip install 'footplate[heif]'"
 _HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1")
-"""Brands of files that may hold HEVC images (ISO/IEC 23008-12, annex B), or images of any coding."""
+"""Brands of HEIF files with HEVC images (ISO/IEC 23008-12, annex B) or with images of any coding."""
 _AVIF = (b"avif", b"avis")
 
 
 def open_header(stream: IO[bytes]) -> Image.Image:
-    """Open the image in `stream`, and read its header. Raises Unfit, or what Pillow raises."""
+    """Open the image in `stream` and read its header. Raises Unfit, and any exception of Pillow."""
     head = stream.read(64)
     stream.seek(0)
     if is_array(head):
@@ -42,7 +45,7 @@ def _is_avif(head: bytes) -> bool:
 
 @cache
 def can_read_heif() -> bool:
-    """Return True if pillow-heif is installed, from then on as a part of Pillow."""
+    """Return True if pillow-heif is installed, after registering it with Pillow."""
     try:
         from pillow_heif import register_heif_opener
     except ImportError:
@@ -52,7 +55,7 @@ def can_read_heif() -> bool:
 
 
 class ArrayImage(ImageFile.ImageFile):
-    """An image whose values Pillow can't decode, but can hold; `load` raises Unfit for others."""
+    """Image that another library decodes and Pillow holds; `load` raises Unfit if Pillow has no mode for it."""
 
     format = "array"
     format_description = "Array of values"

@@ -1,4 +1,4 @@
-"""The orientation that Exif gives an image, and what turns pixels and boxes with it. Torch-free."""
+"""Exif orientation of an image, and the rotation of pixels and boxes to match it. Torch-free."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from engine.data.splits import spread_evenly
 
 TAG = 0x0112
 QUARTER = (5, 6, 7, 8)
-"""Values of the tag that swap width and height."""
+"""Values of the orientation tag that swap width and height."""
 SAMPLED = 512
-"""Images whose orientation is read first, evenly spread; that of the others only if one of these is turned."""
+"""Number of images, evenly spread, whose orientation is read first; if none of them is rotated, no other is read."""
 THREADS = 4
 
 _Kind = TypeVar("_Kind", bound=np.generic)
@@ -36,13 +36,13 @@ _UPRIGHT: dict[int, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
 
 
 def upright(planes: npt.NDArray[_Kind], orientation: int) -> npt.NDArray[_Kind]:
-    """Return planes [..., h, w] as they are when the image is turned upright, as a view."""
+    """Return a view of planes [..., h, w] that is rotated upright."""
     rotation = _UPRIGHT.get(orientation)
     return planes if rotation is None else rotation(planes)
 
 
 def upright_edges(edges: Edges, orientation: int, height: float, width: float) -> Edges:
-    """Return boxes [n, 4] of left, top, right and bottom in an image of that size, once it is turned upright."""
+    """Convert boxes [n, 4] (left, top, right, bottom) in an image of the given size to those in the upright image."""
     left, top, right, bottom = edges.T
     if orientation in (2, 3, 7, 8):
         left, right = width - right, width - left
@@ -53,7 +53,7 @@ def upright_edges(edges: Edges, orientation: int, height: float, width: float) -
 
 
 class Rotation(NamedTuple):
-    """The orientation of a turned image, and its height and width when it is upright."""
+    """Exif orientation of a rotated image, and its height and width when it is upright."""
 
     orientation: int
     height: int
@@ -61,7 +61,7 @@ class Rotation(NamedTuple):
 
     @property
     def raw(self) -> tuple[int, int]:
-        """Height and width of the pixels as the file holds them."""
+        """Height and width of the pixels as stored in the file."""
         return (self.width, self.height) if self.orientation in QUARTER else (self.height, self.width)
 
     @property
@@ -71,7 +71,7 @@ class Rotation(NamedTuple):
 
 
 def rotation_of(image: Image.Image) -> Rotation | None:
-    """Return how an opened image is turned, None for one that isn't."""
+    """Return the rotation of an opened image; None if it is not rotated."""
     if image.format == "PNG" and "exif" not in image.info:
         return None  # Pillow would decode all of it to look for it at its end
     orientation = image.getexif().get(TAG, 1)
@@ -82,7 +82,7 @@ def rotation_of(image: Image.Image) -> Rotation | None:
 
 
 def read_rotation(path: str) -> Rotation | None:
-    """Return how the image at `path` is turned, None for one that isn't, or that can't be read."""
+    """Return the rotation of the image at `path`; None if it is not rotated or can't be read."""
     try:
         with open_to_show(path) as image:
             return rotation_of(image)
@@ -91,7 +91,7 @@ def read_rotation(path: str) -> Rotation | None:
 
 
 def rotations_of(paths: Sequence[str]) -> dict[int, Rotation]:
-    """Return how images are turned, by their index; without those that aren't."""
+    """Return the rotations of the rotated images, by index."""
     sampled = spread_evenly(len(paths), SAMPLED)
     with ThreadPoolExecutor(THREADS, "turns") as pool:
         found = dict(zip(sampled, pool.map(lambda index: read_rotation(paths[index]), sampled), strict=True))
@@ -102,10 +102,10 @@ def rotations_of(paths: Sequence[str]) -> dict[int, Rotation]:
 
 
 def rotated_with(planes: npt.NDArray[_Kind], path: str, sides: tuple[int, int]) -> npt.NDArray[_Kind]:
-    """Return planes [..., h, w] that were drawn on the unturned pixels of the image at `path`, turned with it.
+    """Rotate planes [..., h, w] if they were drawn on the stored pixels of the rotated image at `path`.
 
-    `sides` are its height and width when it is upright. Only a size that is the unturned one proves that; other planes
-    are returned as they are.
+    `sides` are the height and width of the upright image. Planes are rotated only if they have the size of the stored
+    pixels and not that of the upright image; others are returned unchanged.
     """
     if planes.shape[-2:] == sides:
         return planes

@@ -1,4 +1,4 @@
-"""Outlines of things in images: polygons and run lengths, as COCO keeps them, and the pixels within. Torch-free."""
+"""Outlines of objects: polygons and run lengths as in COCO, and the pixels inside. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ Mask = npt.NDArray[np.bool_]
 
 
 MAX_CROSSINGS = 1 << 22
-"""Times that a polygon may cross the rows of its image: outlines that people draw do so some thousand times."""
+"""Limit on how often a polygon may cross the pixel rows of its image; outlines drawn by people do so some thousand
+times.
+"""
 _MAX_BITS = 40
 
 
 class OutlineError(ValueError):
-    """An outline cannot be used; the text says why."""
+    """Error: an outline can't be used. The text says why."""
 
 
 class Window(NamedTuple):
-    """A part of an image, and which of its pixels belong to a thing."""
+    """Rectangle of an image, with a mask of the pixels in it that belong to an object."""
 
     top: int
     left: int
@@ -35,15 +37,15 @@ class Window(NamedTuple):
 
     @property
     def part(self) -> tuple[slice, slice]:
-        """The rows and columns of the image that it is."""
+        """Rows and columns of the image that the window covers."""
         height, width = self.pixels.shape
         return slice(self.top, self.top + height), slice(self.left, self.left + width)
 
 
 class _Runs(msgspec.Struct):
-    """COCO's RLE: run lengths of pixels outside and inside the object, column by column, starting outside.
+    """COCO's run-length encoding: lengths of runs outside and inside the object, column by column, starting outside.
 
-    `counts` holds numbers or packed text; `size` is height and width.
+    `counts` holds numbers or packed text, and `size` the height and width.
     """
 
     size: tuple[int, int]
@@ -55,9 +57,9 @@ _DECODER = msgspec.json.Decoder(list[list[float]] | _Runs)
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """Pixels within any of `polygons`, float64 [k, 2] of x and y, or those of `runs`.
+    """Outline of an object: the pixels inside any of `polygons`, float64 [k, 2] of x and y, or inside `runs`.
 
-    `size` is the image's height and width.
+    `size` is the height and width of the image.
     """
 
     polygons: tuple[Points, ...] = ()
@@ -65,7 +67,7 @@ class Outline:
     size: tuple[int, int] = (0, 0)
 
     def edges(self) -> tuple[float, float, float, float]:
-        """Left, top, right and bottom of the outline; NaN if it is empty."""
+        """Left, top, right and bottom edge of the outline; NaN if it is empty."""
         if self.runs is None:
             points = np.concatenate(self.polygons)
             (left, top), (right, bottom) = points.min(0).tolist(), points.max(0).tolist()
@@ -77,10 +79,10 @@ class Outline:
         return window.left, window.top, window.left + width, window.top + height
 
     def window(self, height: int, width: int) -> Window | None:
-        """Return the smallest window of an image of that size with all pixels of the object; None if it has none.
+        """Return the smallest window with all pixels of the object; None if it has no pixels.
 
-        A pixel is inside a polygon if its center is, by the even-odd rule. Raises OutlineError for run lengths of
-        another image size.
+        `height` and `width` are those of the image. A pixel is inside a polygon if its center is, by the even-odd rule.
+        Raises OutlineError if the run lengths belong to another image size.
         """
         if self.runs is None:
             windows = [found for each in self.polygons if (found := fill(each, height, width)) is not None]
@@ -93,7 +95,7 @@ class Outline:
 
 
 def read_outline(content: msgspec.Raw | bytes) -> Outline:
-    """Return an outline from COCO's `segmentation` as JSON. Raises OutlineError if it is invalid."""
+    """Parse the JSON of COCO's `segmentation`. Raises OutlineError if it is invalid."""
     try:
         found = _DECODER.decode(content)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -140,7 +142,7 @@ def fill(polygon: Points, height: int, width: int) -> Window | None:
 
 
 def cut_out(inside: Mask) -> Window | None:
-    """Return the smallest window of an image, bool [h, w], with all its pixels; None if there are none."""
+    """Return the smallest window with all True pixels of `inside`, bool [h, w]; None if there are none."""
     rows, columns = (np.flatnonzero(inside.any(axis)) for axis in (1, 0))
     if not len(rows):
         return None
@@ -163,10 +165,11 @@ def _joined(windows: Iterable[Window]) -> Window | None:
 
 
 def _unpacked(text: str) -> list[int]:
-    """Return run lengths from COCO's text.
+    """Unpack run lengths from COCO's text.
 
-    A character has six bits, from "0" on: five bits of the number, lowest first, and one that is set if more follow.
-    From the third number on, the difference to the one before the last is stored (cocoapi, `rleFrString` in maskApi.c).
+    Each character holds six bits, counted from "0": five bits of the number, lowest first, and one bit that is set if
+    more follow. From the third number on, the difference to the number before the last is stored (cocoapi,
+    `rleFrString` in maskApi.c).
     """
     counts: list[int] = []
     value = shift = 0

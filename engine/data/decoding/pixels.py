@@ -1,4 +1,4 @@
-"""From an image file's content to uint8 pixels in its own size, as every model sees them. Torch-free."""
+"""Decoding of image files to uint8 pixels in their original size, as all models receive them. Torch-free."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from engine.data.decoding.transparency import background_of, flattened, opaque
 
 
 def decode_pixels(content: bytes, channels: int, bands: Bands | None = None) -> Bytes:
-    """Return an image upright in its own size, uint8 [h, w, channels], without transparency.
+    """Decode an image to its original size, upright and without transparency, as uint8 [h, w, channels].
 
-    `bands` become the channels of all images that have bands. Raises Unfit, or nearly anything that a decoder may raise
-    for a broken file.
+    `bands`, if given, maps the bands of multi-band images to channels. Raises Unfit, and nearly any other exception,
+    since decoders may raise anything for a broken file.
     """
     levels = read_bands(content, bands) if bands is not None else None
     if levels is not None:
@@ -38,7 +38,7 @@ def decode_pixels(content: bytes, channels: int, bands: Bands | None = None) -> 
 
 
 def read_to_show(path: str) -> Image.Image:
-    """Return the image at `path` for people, upright and without transparency. Raises what a decoder raises."""
+    """Open the image at `path` for display, upright and without transparency. Raises any exception of the decoder."""
     with open_to_show(path) as image:
         return opaque(ImageOps.exif_transpose(image))
 
@@ -51,7 +51,7 @@ def _of_8_bits(image: Image.Image) -> Image.Image:
 
 
 def _of_deep(content: bytes, facts: Facts) -> Bytes:
-    """Return the levels [h, w, 1 or 3] of an image of more than 8 bits with a known scale."""
+    """Return the 8-bit levels [h, w, 1 or 3] of an image with more than 8 bits whose scale is known."""
     values, _ = read_values(content, facts)
     count = values.shape[2]
     alpha = None

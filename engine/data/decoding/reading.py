@@ -1,7 +1,7 @@
 """Safe opening of dataset files, and checks of images without torch: color, size, and reasons for failures.
 
-Datasets may come from anyone. Files are therefore opened only by `read_image`, `read_text` and `open_image`, or by
-`open_regular`, which these use; and parsed only within `refuse_unusable`.
+Datasets may come from anyone. Files are therefore opened only with `read_image`, `read_text`, `open_image` or
+`open_regular`, which the others use, and parsed only inside `refuse_unusable`.
 """
 
 from __future__ import annotations
@@ -29,30 +29,27 @@ from engine.data.splits import printable, spread_evenly
 from engine.system.regular_files import UnusableFile, open_regular, read_regular
 
 MAX_IMAGE_BYTES = 2 << 30
-"""Limit of image files: enough for the largest decoded image with six bands of 16 bits."""
+"""Largest image file in bytes: enough for the largest image that is decoded, with six bands of 16 bits."""
 MAX_TEXT_BYTES = 16 << 20
-"""Limit of text files about one image or with names of classes."""
+"""Largest text file, in bytes, about one image or with names of classes."""
 MAX_TABLE_BYTES = 512 << 20
-"""Limit of text files about all images: ten million lines of fifty characters."""
+"""Largest text file, in bytes, about all images: ten million lines of fifty characters."""
 
 HEADERS = 512
-"""Images of a split that are opened to tell grey from colour; where a million are grey, opening all takes a minute."""
+"""Number of images of a split that are opened to distinguish gray from color; opening a million would take a minute."""
 
 GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
 
 
 def silence_pillow() -> None:
-    """Keep Pillow's warnings about metadata and large images off the terminal, for the process.
-
-    `warnings.catch_warnings` is not safe with threads.
-    """
+    """Turn off Pillow's warnings about metadata and large images for this process."""
     warnings.filterwarnings("ignore", module=r"PIL\.")
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
     logging.getLogger("PIL").setLevel(logging.CRITICAL)
 
 
 def read_image(path: str) -> bytes:
-    """Return the content of an image file. Raises UnusableFile and OSError."""
+    """Return the content of an image file. Raises UnusableFile or OSError."""
     return read_regular(path, MAX_IMAGE_BYTES)
 
 
@@ -67,16 +64,17 @@ _BYTE_ORDER_MARKS = (
 
 
 def read_text(path: str | os.PathLike[str], at_most: int = MAX_TEXT_BYTES) -> str:
-    """Return a text file's content, decoded as by `decode_text`. Raises UnusableFile and OSError."""
+    """Return the content of a text file, decoded with `decode_text`. Raises UnusableFile or OSError."""
     with refuse_unusable(path):
         allow_for_text(path)
         return decode_text(read_regular(path, at_most))
 
 
 def decode_text(content: bytes) -> str:
-    """Return text without its byte order mark.
+    """Decode text and remove its byte order mark.
 
-    A mark selects UTF-8, UTF-16 or UTF-32. Other text is read as UTF-8, with undecodable bytes as surrogate escapes.
+    A byte order mark selects UTF-8, UTF-16 or UTF-32. Text without a mark is read as UTF-8, with undecodable bytes as
+    surrogate escapes.
     """
     for mark, encoding, errors in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
@@ -85,10 +83,11 @@ def decode_text(content: bytes) -> str:
 
 
 def read_xml(path: str) -> ElementTree.Element:
-    """Return the root of an XML file, its tags without namespaces.
+    """Return the root element of an XML file, with namespaces removed from the tags.
 
-    A byte order mark counts more than the declared encoding, and a file whose declaration can be read as ASCII is not
-    of UTF-16, whatever it declares. Raises UnusableFile, OSError, and Unfit for invalid XML or an unknown encoding.
+    A byte order mark takes precedence over the declared encoding. If the declaration is readable as ASCII, the file is
+    not read as UTF-16, whatever it declares. Raises UnusableFile, OSError, and Unfit for invalid XML or an unknown
+    encoding.
     """
     with refuse_unusable(path):
         allow_for_text(path)
@@ -111,9 +110,9 @@ _UNKNOWN_TO_EXPAT = frozenset(
 
 
 def _in_encoding_of_expat(content: bytes) -> bytes | str:
-    """Return XML decoded if expat would misread it or refuse it, else as it is, without blanks around it.
+    """Decode XML that expat would misread or refuse; return other XML unchanged except for surrounding blanks.
 
-    Expat reads neither encodings of several bytes per letter nor files that declare another encoding than they have.
+    Expat reads no encodings with several bytes per letter, and no files whose declared encoding is wrong.
     """
     for mark, encoding, _ in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
@@ -131,7 +130,7 @@ def _in_encoding_of_expat(content: bytes) -> bytes | str:
 
 
 def read_number(word: str, line: int) -> float:
-    """Return the number in a word of a text file. Raises Unfit if it is not a number."""
+    """Convert a word in `line` of a text file to a number. Raises Unfit if it is not a number."""
     number = finite(word)
     if number is None:
         raise Unfit(f"line {line} contains {printable(word)[:40]}, which is not a number")
@@ -139,7 +138,7 @@ def read_number(word: str, line: int) -> float:
 
 
 def finite(word: str) -> float | None:
-    """Return the number in a word; None for text and infinite numbers."""
+    """Convert a word to a finite number; None for text and infinite numbers."""
     try:
         number = float(word)
     except ValueError:
@@ -149,7 +148,7 @@ def finite(word: str) -> float | None:
 
 @contextmanager
 def refuse_unusable(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise UnusableFile for exceptions that a malicious or oversized file at `path` causes in the block."""
+    """Convert exceptions that a malicious or oversized file at `path` causes inside the block to UnusableFile."""
     try:
         yield
     except MemoryError:
@@ -163,14 +162,14 @@ def refuse_unusable(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def open_image(path: str) -> Iterator[Image.Image]:
-    """Open the image at `path` and read its header. Raises UnusableFile, Unfit, and what Pillow raises."""
+    """Open the image at `path` and read its header. Raises UnusableFile, Unfit, and any exception of Pillow."""
     with open_regular(path) as stream, open_header(stream) as image:
         check_kind(image)
         yield image
 
 
 def decode_header(content: bytes) -> Image.Image:
-    """Return the image in `content` after reading its header. Raises Unfit, or what Pillow raises."""
+    """Open the image in `content` and read its header. Raises Unfit, and any exception of Pillow."""
     if not content:
         raise Unfit("it is empty")
     image = open_header(BytesIO(content))
@@ -192,7 +191,7 @@ def check_size(image: Image.Image) -> None:
 
 
 def is_gray(image: Image.Image) -> bool:
-    """Return True if an opened image is gray by its header and palette."""
+    """Return True if an opened image is gray according to its header and palette."""
     if image.mode == "P" and image.palette is not None:
         levels = np.frombuffer(bytes(image.palette.palette), np.uint8)
         bands = len(image.palette.mode)
@@ -235,9 +234,9 @@ def describe_failure(error: BaseException) -> str:
 
 
 def folder_channels(*splits: Sequence[str]) -> int:
-    """Return 1 if all images that can be opened are gray, else 3.
+    """Return the number of channels: 1 if all images that can be opened are gray, else 3.
 
-    Stops at the first color image. At most `HEADERS` images of each split are opened, evenly spread.
+    Stops at the first color image. At most `HEADERS` images of each split, evenly spread, are opened.
     """
     silence_pillow()
     channels: int | None = None

@@ -1,8 +1,8 @@
-"""Images that are not for people: other numbers of bands than 1 and 3, or other values than 8 bits. Torch-free.
+"""Images that are not meant for display: with other than 1 or 3 bands, or with more than 8 bits. Torch-free.
 
-Satellites, microscopes and depth cameras make them, as TIFF, PNG, PNM, JPEG 2000 and NumPy arrays. Their bands become
-the channels of an image, of 8 bits each as all others: the range of a band's values over the dataset is stretched to
-0..255, so that what is dark in one file stays dark.
+Satellites, microscopes and depth cameras produce them as TIFF, PNG, PNM, JPEG 2000 and NumPy arrays. Their bands are
+converted to 8-bit channels: the range of each band's values over the dataset is stretched to 0..255, so that a value
+has the same brightness in all files.
 """
 
 from __future__ import annotations
@@ -32,25 +32,27 @@ from engine.system.regular_files import UnusableFile, open_regular
 
 ENDINGS = (".tif", ".tiff")
 HEADERS = 64
-"""Files whose headers are read to learn how many bands there are, evenly spread."""
+"""Number of files, evenly spread, whose headers are read to learn the number of bands."""
 SAMPLED = 32
-"""Files that are decoded for the range of each band, evenly spread."""
+"""Number of files, evenly spread, that are decoded to learn the range of each band."""
 PIXELS_OF_EACH = 4096
 CUT_PERCENT = 0.5
-"""At each end so much of a band's values are taken for outliers, such as glints and clouds. Programs that show maps
-cut 2 % for people to see more (QGIS's cumulative cut); a model is left most of that."""
+"""Percentage of a band's values at each end of its range that count as outliers, such as glints and clouds.
+
+Programs that display maps cut 2 % to show more contrast (QGIS's cumulative cut); a model should see nearly all values.
+"""
 DEVIATIONS = 3.0
-"""Standard deviations around the mean that are displayed, if only statistics are known."""
+"""Standard deviations around the mean that are displayed if only the statistics of a band are known."""
 _DEFINITION, _ACCUMULATED = "esri_model_definition.emd", "esri_accumulated_stats.json"
-"""Files that ArcGIS writes next to exported chips."""
+"""Files that ArcGIS writes next to exported image chips."""
 
 
 @dataclass(frozen=True)
 class Bands:
     """Conversion of the bands of a dataset's images into channels.
 
-    Values of band i from `low[i]` to `high[i]` become 0..255. `mean` and `std` are those of the channels, scaled to 0..1. A
-    file's "no data" value is ignored.
+    Values of band i from `low[i]` to `high[i]` are mapped to 0..255. `mean` and `std` are the statistics of the
+    channels, scaled to 0..1. Pixels with a file's value for missing data do not count.
     """
 
     low: tuple[float, ...]
@@ -65,7 +67,7 @@ class Bands:
 
 @dataclass(frozen=True)
 class LearnedBands:
-    """The bands of a dataset, from `sampled` of its files; `kind` describes their values."""
+    """Bands of a dataset, learned from `sampled` of its files; `kind` describes the type of their values."""
 
     bands: Bands
     kind: str
@@ -74,16 +76,16 @@ class LearnedBands:
 
 
 def learn_bands(folder: str, files: Sequence[str]) -> Bands | None:
-    """Return how those of `files`, in the dataset's `folder`, become images that have bands; None if none has.
+    """Learn how to convert the multi-band images among `files` to channels; None if no image has bands.
 
-    Read from ArcGIS's statistics of the bands, else from some of the files.
+    The ranges come from ArcGIS's statistics in `folder`, the dataset folder, or else from a sample of the files.
     """
     learned = learn_from(folder, files)
     return None if learned is None else learned.bands
 
 
 def learn_from(folder: str, files: Sequence[str]) -> LearnedBands | None:
-    """Return the ranges of the bands with the source that they were learned from."""
+    """Learn the ranges of the bands and describe their source; returns None if no image has bands."""
     headers = [files[row] for row in spread_evenly(len(files), HEADERS)]
     counts = {path: count for path in headers if (count := _special_bands(path)) is not None}
     if not counts:
@@ -106,9 +108,9 @@ def learn_from(folder: str, files: Sequence[str]) -> LearnedBands | None:
 
 
 def facts_in(stream: IO[bytes]) -> Facts | None:
-    """Return the facts of a TIFF, a NumPy array or another image of more than 8 bits; None of one for Pillow.
+    """Return the facts of a TIFF, a NumPy array or an image with more than 8 bits; None for an image that Pillow reads.
 
-    Leaves `stream` at its beginning. Raises Unfit, or what tifffile raises.
+    `stream` is rewound. Raises Unfit, and any exception of tifffile.
     """
     head = stream.read(4)
     stream.seek(0)
@@ -123,9 +125,9 @@ def read_values(content: bytes, facts: Facts) -> tuple[Values, float | None]:
 
 
 def read_bands(content: bytes, bands: Bands) -> Bytes | None:
-    """Return the image in `content` as uint8 [h, w, bands], None for an image for people.
+    """Decode a multi-band image to uint8 [h, w, bands]; None for an ordinary image.
 
-    Raises Unfit, or what a decoder raises.
+    Raises Unfit, and any exception of a decoder.
     """
     facts = facts_in(BytesIO(content))
     if facts is None or not is_special(facts):
@@ -142,26 +144,26 @@ def read_bands(content: bytes, bands: Bands) -> Bytes | None:
 
 
 def opacity(values: Values) -> Bytes:
-    """Return a band of opacities as uint8: whole numbers by their range, fractions from 0 to 1."""
+    """Convert a band of opacities to uint8: whole numbers are scaled from their type's range, fractions from 0..1."""
     maximum = np.iinfo(values.dtype).max if values.dtype.kind in "ui" else 1
     return np.rint(np.clip(values.astype(np.float32), 0, maximum) * (255 / maximum)).astype(np.uint8)
 
 
 def channels_with(bands: Bands, channels: int | None) -> int:
-    """Return the channels of a dataset with these bands, whose ordinary images have `channels`."""
+    """Return the number of channels of a dataset with these bands whose ordinary images have `channels` channels."""
     return channels or 1 if bands.count == 1 else bands.count
 
 
 def read_levels(content: bytes) -> tuple[Values, float | None]:
-    """Return the values of a TIFF [h, w, bands] as stored, and the value for missing data.
+    """Return the values of a TIFF as stored, [h, w, bands], and the value for missing data.
 
-    Raises Unfit, or what tifffile raises.
+    Raises Unfit, and any exception of tifffile.
     """
     return read_tiff(BytesIO(content))
 
 
 def stretched(values: Values, bands: Bands, no_data: float | None = None) -> Bytes:
-    """Return `values` [h, w, bands] as uint8; NaN and `no_data` become 0."""
+    """Stretch `values` [h, w, bands] to uint8; NaN and `no_data` become 0."""
     if values.dtype == np.uint8 and bands.low == (0.0,) * bands.count and bands.high == (255.0,) * bands.count:
         return values if no_data is None else np.where(values == no_data, np.uint8(0), values)
     low, high = (np.array(each, np.float32) for each in (bands.low, bands.high))
@@ -173,10 +175,10 @@ def stretched(values: Values, bands: Bands, no_data: float | None = None) -> Byt
 
 @contextmanager
 def open_to_show(path: str) -> Iterator[Image.Image]:
-    """Open the image at `path` for display, as Pillow does, by reading its header only.
+    """Open the image at `path` for display like Pillow, by reading only its header.
 
-    The first three bands, or the first, are displayed, each stretched to its own range. Raises UnusableFile and what Pillow
-    raises; its `load` may raise Unfit, or what tifffile raises.
+    The first three bands, or the first one, are displayed, each stretched to its range. Raises UnusableFile and any
+    exception of Pillow; `load` of the returned image may raise Unfit or any exception of tifffile.
     """
     if _special_bands(path) is not None:
         with open_regular(path) as stream, _DisplayedBands(stream) as image:
@@ -187,7 +189,7 @@ def open_to_show(path: str) -> Iterator[Image.Image]:
 
 
 class _DisplayedBands(ImageFile.ImageFile):
-    """An image of bands, decoded when its pixels are asked for."""
+    """Multi-band image for display, decoded when its pixels are needed."""
 
     format = "bands"
     format_description = "Image of bands"
@@ -201,7 +203,7 @@ class _DisplayedBands(ImageFile.ImageFile):
         self._mode, self._size = "RGB", (facts.width, facts.height)
 
     def load(self) -> Any:
-        """Decode the values, and stretch those of the first bands."""
+        """Decode the values, and stretch the displayed bands."""
         if not self._is_decoded:
             assert self.fp is not None
             self.fp.seek(0)
@@ -215,7 +217,7 @@ class _DisplayedBands(ImageFile.ImageFile):
 
 
 def _special_bands(path: str) -> int | None:
-    """Return the number of bands of a file that needs stretching; None for ordinary and unreadable images."""
+    """Return the number of bands of a file whose values must be stretched; None for ordinary and unreadable images."""
     try:
         with open_regular(path) as stream:
             facts = facts_in(stream)
@@ -225,12 +227,12 @@ def _special_bands(path: str) -> int | None:
 
 
 def is_special(facts: Facts) -> bool:
-    """Return True for an image of bands, False for one for people."""
+    """Return True for an image whose bands must be converted, False for an ordinary image."""
     return facts.is_deep or facts.bands not in (1, 3)
 
 
 def _some_values(path: str) -> Values | None:
-    """Return some pixels with data [bands, n] of a file; None if it can't be read."""
+    """Return a sample of a file's pixels, [bands, n], without missing data; None if the file can't be read."""
     try:
         content = read_image(path)
         facts = facts_in(BytesIO(content))
@@ -242,25 +244,28 @@ def _some_values(path: str) -> Values | None:
 
 
 def _some(values: Values) -> Values:
-    """Return about `PIXELS_OF_EACH` pixels of `values` [h, w, bands], as [bands, n]."""
+    """Return about `PIXELS_OF_EACH` pixels of `values` [h, w, bands], evenly spread, as [bands, n]."""
     flat = values.reshape(-1, values.shape[2]).T
     return flat[:, :: max(1, flat.shape[1] // PIXELS_OF_EACH)]
 
 
 def _without(values: Values, no_data: float | None) -> Values:
-    """Return the pixels of `values` [bands, n] without NaN and `no_data` in any band."""
+    """Remove pixels of `values` [bands, n] that are NaN or `no_data` in any band."""
     has_data = np.isfinite(values).all(0)
     return values[:, has_data if no_data is None else has_data & (values != no_data).all(0)]
 
 
 def is_opacity(values: Values) -> bool:
-    """Return True if the last of the bands [bands, n] is mostly 0 or the maximum, as opacity is."""
+    """Return True if the last band of [bands, n] is mostly 0 or the maximum, which is typical of opacity."""
     maximum = np.iinfo(values.dtype).max if values.dtype.kind == "u" else 1
     return bool(np.isin(values[-1], (0, maximum)).mean() > 0.5) if values.size else False
 
 
 def _by_values(read: Sequence[Values], is_8_bit: bool) -> Bands:
-    """Return the ranges of bands by pixels [bands, n] of several files; bands of 8 bits (`is_8_bit`) keep their range."""
+    """Return the ranges of the bands, given pixels [bands, n] of several files.
+
+    Bands with 8 bits (`is_8_bit`) keep their full range.
+    """
     values = np.concatenate([each.astype(np.float64) for each in read], 1)
     if not values.shape[1]:
         values = np.zeros((len(values), 1))
@@ -271,7 +276,7 @@ def _by_values(read: Sequence[Values], is_8_bit: bool) -> Bands:
 
 
 def _by_statistics(statistics: npt.NDArray[np.float64], kind: np.dtype[Any], is_8_bit: bool) -> Bands:
-    """Return the ranges of bands by their minimum, maximum, mean and standard deviation."""
+    """Return the ranges of the bands, given minimum, maximum, mean and standard deviation of each, [bands, 4]."""
     minimum, maximum, mean, std = statistics.T
     low, high = np.maximum(minimum, mean - DEVIATIONS * std), np.minimum(maximum, mean + DEVIATIONS * std)
     low, high = _range(low, high, kind, is_8_bit)
@@ -281,7 +286,7 @@ def _by_statistics(statistics: npt.NDArray[np.float64], kind: np.dtype[Any], is_
 def _range(
     low: npt.NDArray[np.float64], high: npt.NDArray[np.float64], kind: np.dtype[Any], is_8_bit: bool
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the displayed range of each band; a constant band has the range of its `kind` of numbers."""
+    """Return the displayed range of each band; for a constant band, it is the range of its number type."""
     if is_8_bit:
         return np.zeros_like(low), np.full_like(high, 255)
     flat = high <= low
@@ -297,7 +302,10 @@ def _bands(*each: npt.NDArray[np.float64]) -> Bands:
 
 
 def _read_statistics(folder: str, file: str) -> npt.NDArray[np.float64] | None:
-    """Return ArcGIS's minimum, maximum, mean and standard deviation per band, [bands, 4]; None without its file."""
+    """Read minimum, maximum, mean and standard deviation of each band, [bands, 4], from ArcGIS's file.
+
+    Returns None if there is no such file.
+    """
     for parent in dict.fromkeys((folder, os.path.dirname(os.path.dirname(file)))):
         for name, read in ((_DEFINITION, _statistics_of_definition), (_ACCUMULATED, _accumulated_statistics)):
             try:
@@ -319,7 +327,10 @@ def _statistics_of_definition(content: Any) -> npt.NDArray[np.float64]:
 
 
 def _accumulated_statistics(content: Any) -> npt.NDArray[np.float64]:
-    """Return the statistics that ArcGIS saves during an export: mean (M1) and sum of squared deviations (M2)."""
+    """Convert the sums that ArcGIS saves during an export to statistics.
+
+    The sums are the mean (M1) and the sum of squared deviations (M2).
+    """
     rows = [
         [band["Min"], band["Max"], band["M1"], (band["M2"] / band["Num"]) ** 0.5] for band in content["BandStatsState"]
     ]

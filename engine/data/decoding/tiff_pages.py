@@ -1,4 +1,4 @@
-"""The image in a TIFF by tifffile, with all of its bits and bands. Torch-free."""
+"""Reading of TIFF images with tifffile, with all of their bits and bands. Torch-free."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from tifffile import TiffFile, TiffPage, TiffPageSeries, TiffTag
 
 MAX_BANDS = 512
-"""More are taken for something else, such as the pages of a document or the frames of a film."""
+"""Limit on the number of bands; more are taken for pages of a document or frames of a film."""
 
 _SIGNS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _STACKS = ("shaped", "imagej", "ome")
-"""Kinds of TIFF, as tifffile calls them, that say themselves that their pages belong to one array."""
+"""TIFF kinds, in tifffile's words, that declare their pages to be one array."""
 _PILLOWS = (3, 5, 6)
-"""Colors by a palette, as CMYK, and as YCbCr (TIFF 6.0, PhotometricInterpretation), which Pillow converts."""
+"""Photometric interpretations that Pillow converts: palette, CMYK and YCbCr (TIFF 6.0)."""
 _ALPHAS = (1, 2)
-"""Kinds of extra samples for opacity: with premultiplied colors, and with others."""
+"""Kinds of extra samples that are opacity: with and without premultiplied colors."""
 
 
 def is_tiff(content: bytes) -> bool:
@@ -31,9 +31,9 @@ def is_tiff(content: bytes) -> bool:
 
 
 def image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
-    """Return the image of a file, its first page or a stack, and the order of its axes.
+    """Return the image in a file, which is its first page or a stack of pages, and the order of its axes.
 
-    Raises Unfit for too many pages: tifffile would read all of them, and overlapping ones take hours.
+    Raises Unfit for too many pages: tifffile would read all of them, and overlapping pages would take hours.
     """
     page = file.pages.first
     if len(file.pages) > MAX_BANDS:
@@ -47,7 +47,7 @@ def image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
 def tiff_facts(source: Any) -> Facts | None:
     """Return the facts of the image in a TIFF; None for colors that Pillow converts.
 
-    Raises Unfit, or the errors of tifffile.
+    Raises Unfit, and any exception of tifffile.
     """
     from tifffile import TiffFile
 
@@ -66,7 +66,7 @@ def tiff_facts(source: Any) -> Facts | None:
 
 
 def alpha_of(page: TiffPage) -> int | None:
-    """Return the kind of the opacity that is the last band of a page, 1 or 2 as TIFF numbers them; None for none."""
+    """Return the kind of opacity in the last band of a page, 1 or 2 as defined by TIFF; None if it is no opacity."""
     extra = tuple(map(int, page.extrasamples or ()))
     return extra[-1] if len(extra) == 1 and extra[0] in _ALPHAS and page.samplesperpixel in (2, 4) else None
 
@@ -101,7 +101,10 @@ def read_tiff(source: Any) -> tuple[Values, float | None]:
 
 
 def as_number(tag: TiffTag | None) -> float | None:
-    """Return the value for missing data that GDAL writes as text; None for text and NaN, which is always missing."""
+    """Parse the value for missing data that GDAL writes as text.
+
+    Returns None for text, and for NaN, which always counts as missing.
+    """
     try:
         value = float(str(tag.value)) if tag is not None else float("nan")
     except ValueError:
@@ -110,5 +113,5 @@ def as_number(tag: TiffTag | None) -> float | None:
 
 
 def silence_tifffile() -> None:
-    """Keep tifffile's warnings about unusual tags off the terminal."""
+    """Turn off tifffile's warnings about unusual tags."""
     logging.getLogger("tifffile").setLevel(logging.CRITICAL)

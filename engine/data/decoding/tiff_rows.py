@@ -1,4 +1,4 @@
-"""Rows of a TIFF that is larger than memory, and its georeference. Torch-free."""
+"""Reading of a TIFF larger than memory, row by row, and of its georeference. Torch-free."""
 
 from __future__ import annotations
 
@@ -25,24 +25,27 @@ if TYPE_CHECKING:
     from tifffile import TiffPage
 
 GEO_TAGS = (33550, 33922, 34264, 34735, 34736, 34737, 50844)
-"""ModelPixelScale, ModelTiepoint, ModelTransformation, GeoKeyDirectory, GeoDoubleParams, GeoAsciiParams (OGC GeoTIFF
-1.1, annex F), and the rational polynomial coefficients (RPCCoefficientTag)."""
+"""Tags of a georeference: those of OGC GeoTIFF 1.1, annex F, and the rational polynomial coefficients.
+
+In order: ModelPixelScale, ModelTiepoint, ModelTransformation, GeoKeyDirectory, GeoDoubleParams, GeoAsciiParams and
+RPCCoefficientTag.
+"""
 NO_DATA_TAG = 42113
-"""GDAL_NODATA."""
+"""Tag GDAL_NODATA with the value for missing data."""
 _JPEGS = (6, 7, 34892, 33007)
-"""Compressions whose segments need the page's tables (as in tifffile's `TiffPage.segments`)."""
+"""Compressions whose segments need tables of the page to be decoded (see tifffile's `TiffPage.segments`)."""
 _PLAIN = (0, 1, 2)
-"""Photometric interpretations whose values are the levels: grey, of either sense, and RGB."""
+"""Photometric interpretations whose values are levels: white-is-zero gray, black-is-zero gray, and RGB."""
 _YCBCR = 6
 PREMULTIPLIED = 1
 """Kind of opacity with premultiplied colors (TIFF 6.0, ExtraSamples)."""
 SAMPLED_ROWS = 64
-"""Evenly spread rows that determine the background of a transparent image."""
+"""Number of evenly spread rows that determine the background of a transparent image."""
 MAX_SEGMENT_BYTES = 1 << 29
-"""A file is read by rows where none of its tiles or strips is larger, once decoded."""
+"""Largest decoded tile or strip, in bytes, of a file that is read row by row."""
 
 GeoTags = tuple[tuple[int, int, int, Any, bool], ...]
-"""As tifffile takes them for `extratags`: code, data type, count, value, whether in the first page alone."""
+"""Tags in the form of tifffile's `extratags`: code, data type, count, value, and True for the first page only."""
 
 
 class Georeference(NamedTuple):
@@ -74,7 +77,7 @@ def georeference(path: str) -> Georeference | None:
 class TiffRows:
     """Image in a TIFF whose rows are read on demand.
 
-    `bands` maps its bands to channels; without it, it is read as an ordinary image with `channels` channels.
+    `bands` maps its bands to channels. Without it, the file is read as an ordinary image with `channels` channels.
     """
 
     def __init__(self, stream: Any, channels: int, bands: Bands | None) -> None:
@@ -116,7 +119,7 @@ class TiffRows:
         return levels[:, :, :3] if levels.shape[2] >= 3 else np.repeat(levels[:, :, :1], self._channels, 2)
 
     def _levels(self, first: int, last: int) -> tuple[Bytes, Bytes | None]:
-        """Return the levels of these rows, and their opacity; None if they have none."""
+        """Return the levels of the rows from `first` to `last`, and their opacity or None."""
         values = self._values(first, last)
         alpha = opacity(values[:, :, -1]) if self._alpha is not None else None
         if self._bands is not None:
@@ -130,15 +133,15 @@ class TiffRows:
 
     @cached_property
     def _background(self) -> int | None:
-        """The background of all rows, by some of them: the image may not fit in memory."""
+        """Choose one background for all rows by a sample of rows, since the image may not fit in memory."""
         sampled = [self._levels(row, row + 1) for row in spread_evenly(self.sides[0], SAMPLED_ROWS)]
         levels, alphas = zip(*sampled, strict=True)
         return background_of(np.concatenate(levels), np.concatenate(alphas))
 
     def blank(self, first: int, last: int) -> npt.NDArray[np.bool_]:
-        """Return the pixels of these rows without data, bool [rows, width].
+        """Return which pixels of the rows hold no data, bool [rows, width].
 
-        All their bands are NaN or the value for missing data.
+        All bands of such a pixel are NaN or the value for missing data.
         """
         values = self._values(first, last)
         none = ~np.isfinite(values) if values.dtype.kind == "f" else np.zeros(values.shape, bool)
@@ -169,7 +172,10 @@ class TiffRows:
 
 @contextmanager
 def open_rows(path: str, channels: int, bands: Bands | None) -> Iterator[TiffRows]:
-    """Open a TIFF to read it by rows. Raises Unfit if that is impossible, and nearly anything for a damaged file."""
+    """Open a TIFF to read it row by row.
+
+    Raises Unfit if the file can't be read in this way, and nearly any other exception for a damaged file.
+    """
     with open_regular(path) as stream:
         yield TiffRows(stream, channels, bands)
 
@@ -179,7 +185,7 @@ def _order(file: Any, page: Any) -> np.dtype[Any]:
 
 
 def _decoded(page: Any, first: int, last: int) -> Values:
-    """Return rows of a page [rows, width, samples] from its tiles or strips."""
+    """Decode rows of a page from its tiles or strips, [rows, width, samples]."""
     width, samples = page.imagewidth, page.samplesperpixel
     tall, wide = (page.tilelength, page.tilewidth) if page.is_tiled else (page.rowsperstrip, width)
     planes = samples if page.planarconfig == 2 and samples > 1 else 1

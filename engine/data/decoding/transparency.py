@@ -1,4 +1,7 @@
-"""Transparent images on a white background, or on a black one if their visible pixels are nearly white. Torch-free."""
+"""Removal of transparency: images get a white background, or a black one if their visible pixels are nearly white.
+
+Torch-free.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ WHITE, BLACK = 255, 0
 
 
 def background_of(levels: Bytes, alpha: Bytes) -> int | None:
-    """Return the background for levels [..., c] of this alpha [...]; None if the alpha is the same everywhere.
+    """Choose the background for levels [..., c] with opacity `alpha` [...]; None if the opacity is the same everywhere.
 
-    Such an alpha shows nothing, and would only take contrast away, or all: the colors are used as they are.
+    A constant opacity marks nothing and would only reduce the contrast, so the colors are used unchanged.
     """
     if alpha.min(initial=255) == alpha.max(initial=0):
         return None
@@ -24,7 +27,7 @@ def background_of(levels: Bytes, alpha: Bytes) -> int | None:
 
 
 def flattened(levels: Bytes, alpha: Bytes, background: int | None) -> Bytes:
-    """Return levels [..., c] of this alpha [...] on `background`; as they are if that is None."""
+    """Blend levels [..., c] with `background` by their opacity `alpha` [...]; return them unchanged if it is None."""
     if background is None:
         return levels
     weight = alpha[..., None].astype(np.uint16)
@@ -32,7 +35,7 @@ def flattened(levels: Bytes, alpha: Bytes, background: int | None) -> Bytes:
 
 
 def opaque(image: Image.Image) -> Image.Image:
-    """Return an 8-bit image without its transparency: itself if it has none, else gray or RGB."""
+    """Remove the transparency of an 8-bit image: return it unchanged if it has none, else as gray or RGB."""
     if not image.has_transparency_data or image.mode.startswith("I"):
         return image
     pixels = np.asarray(image.convert("RGBA"))

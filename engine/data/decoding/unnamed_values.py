@@ -1,4 +1,4 @@
-"""Classes of masks by the values alone, where no table names them. Torch-free."""
+"""Classes of masks by their values alone, if no table names them. Torch-free."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from engine.data.splits import MaskCode, dataset_warning
 
 MAX_CLASSES = NO_CLASS
 _FILLED = 5
-"""Values are taken for class numbers if at least one in so many numbers, from 0 to the largest, occurs."""
+"""Values are taken for class numbers if at least one in this many numbers, from 0 to the largest, occurs."""
 _FEW = 12
 """Values up to this one are taken for class numbers, however few occur."""
 _SMALL = 33
 """Largest class number of Cityscapes. If no number is larger, 255 means no class, however many are missing."""
 _NEAR = 32
-"""Levels so near to black or white are taken for it, in masks that were saved as JPEG or smoothed."""
+"""Largest distance from black or white of levels that are taken for it, in masks saved as JPEG or smoothed."""
 _MIDDLE = 5
-"""Levels between black and white in smoothed masks, at least."""
+"""Smallest number of levels between black and white in smoothed masks."""
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """Classes of a folder's masks and their values; `failure` is the reason if these are unknown."""
+    """Classes of a folder's masks and their values; `failure` says why they are unknown."""
 
     classes: tuple[str, ...] = ()
     code: MaskCode | None = None
@@ -34,10 +34,10 @@ class Meaning:
 
 
 def by_level(present: Levels, survey: Survey) -> Meaning:
-    """Return the classes of gray levels or indices.
+    """Return the classes for gray levels or palette indices.
 
-    Two values are a background and a foreground. Several are class numbers, with 255 for no class, unless most numbers
-    are missing: then each value is a class of its own.
+    Two values are a background and a foreground. More values are class numbers, with 255 for pixels without a class,
+    unless most numbers are missing. In that case each value is a class.
     """
     values: list[int] = present.values.tolist()
     if len(values) <= 2 and values[0] == 0 and values[-1] != 1:
@@ -63,7 +63,7 @@ def by_level(present: Levels, survey: Survey) -> Meaning:
 
 
 def _numbered(values: list[int], survey: Survey, *, has_void: bool) -> Meaning:
-    """Return a class for each number from 0 on; 255 is of no class."""
+    """Return one class for each number from 0 up; 255 marks pixels without a class."""
     if values[-1] >= MAX_CLASSES:
         return Meaning(failure=f"The masks contain value {values[-1]:,}; class numbers go up to {MAX_CLASSES - 1}.")
     if has_void and values == [0, 1] and _differ_in_white(survey):
@@ -77,13 +77,13 @@ def _numbered(values: list[int], survey: Survey, *, has_void: bool) -> Meaning:
 
 
 def _differ_in_white(survey: Survey) -> bool:
-    """Return True if some masks use 1 and others 255, but none both."""
+    """Return True if some masks mark the foreground with 1 and others with 255, and no mask has both values."""
     held = [({1, 255} & set(mask.values.tolist()), len(mask.values)) for mask in survey.masks if mask.mode != "color"]
     return all(each != {1, 255} for each, _ in held) and ({255}, 2) in held and ({1}, 2) in held
 
 
 def _apart(values: list[int], present: Levels) -> Meaning:
-    """Return a class for each value that occurs."""
+    """Return one class for each value that occurs, or a failure if there are too many or too few values."""
     if values[-1] > NO_CLASS and np.median(np.diff(values)) == 1:  # objects, or class and object in one number
         return Meaning(failure=f"The masks contain value {values[-1]:,}; class numbers go up to {MAX_CLASSES - 1}.")
     if len(values) > MANY:
@@ -110,7 +110,7 @@ def _extent(present: Levels) -> str:
 
 
 def _two_levels(present: Levels, *, lossy: bool) -> tuple[int, int] | None:
-    """Return the two levels that noise or smoothing surrounds, None if the masks have others or no noise."""
+    """Return the two levels around which noise or smoothing has spread the values; None for other masks."""
     if len(present.values) <= 2 or present.values[0] < 0 or present.values[-1] > 255:
         return None
     pixels = np.bincount(present.values, present.pixels, 256)
@@ -129,7 +129,7 @@ def _two_levels(present: Levels, *, lossy: bool) -> tuple[int, int] | None:
 
 
 def by_color(present: Levels, survey: Survey) -> Meaning:
-    """Return a class for each color."""
+    """Return one class for each color."""
     count = len(present.values)
     lossy = survey.lossy and count > 8
     if lossy or count > MAX_CLASSES or survey.has_smooth_values():

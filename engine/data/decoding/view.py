@@ -1,4 +1,4 @@
-"""Position of an image in a square, such as a model's, and the way back. Torch-free."""
+"""Mapping between an image and a square that contains it, such as a model's input. Torch-free."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Boxes = npt.NDArray[np.float64]
 
 
 class View(NamedTuple):
-    """Scale and offset of an image in the square.
+    """Scale and offset of an image within a square.
 
-    The point (x, y) of the image, in pixels from its upper left corner, is at (x * scale_x + left, y * scale_y + top)
-    in the square.
+    The point (x, y) in the image, in pixels from its upper left corner, has the position (x * scale_x + left, y *
+    scale_y + top) in the square.
     """
 
     scale_y: float
@@ -27,9 +27,10 @@ class View(NamedTuple):
 
     @classmethod
     def of(cls, height: int, width: int, size: int, resized: int, framing: Framing) -> View:
-        """Return the view of an image in the middle `size` pixels of a square.
+        """Return the view of an image of the given height and width in a model's input of `size` pixels.
 
-        `framing` makes the square of `resized` pixels (`engine.data.decoding.images.frame`).
+        `framing` first makes a square of `resized` pixels (see `engine.data.decoding.images.frame`), whose center is
+        used.
         """
         if framing == "crop":
             scale = resized / min(height, width)
@@ -40,15 +41,8 @@ class View(NamedTuple):
         margin = (resized - size) // 2
         return cls(tall / height, wide / width, top - margin, left - margin)
 
-    def behind(self, top: int, left: int) -> View:
-        """Return the view of an image in the middle `size` pixels of a square.
-
-        `framing` makes the square of `resized` pixels (`engine.data.decoding.images.frame`).
-        """
-        return self._replace(top=self.top - top * self.scale_y, left=self.left - left * self.scale_x)
-
     def boxes(self, boxes: Boxes, height: int, width: int) -> Boxes:
-        """Map boxes [n, 4] (x1, y1, x2, y2) from the square to pixels of the image of that size, clipped to it."""
+        """Map boxes [n, 4] (x1, y1, x2, y2) from the square to pixels of an image of the given size, and clip them."""
         scales = np.array([self.scale_x, self.scale_y] * 2)
         moved = (boxes - np.array([self.left, self.top] * 2)) / scales
         return np.clip(moved, 0, [width, height] * 2)
@@ -63,16 +57,16 @@ class View(NamedTuple):
 
 
 def boxed(height: int, width: int, size: int) -> tuple[int, int, int, int]:
-    """Return top, left, height and width of an image in a square of `size`; its long side fills the square."""
+    """Return top, left, height and width of a letterboxed image; its longer side fills the square of `size`."""
     scale = size / max(height, width)
     tall, wide = max(1, round(height * scale)), max(1, round(width * scale))
     return (size - tall) // 2, (size - wide) // 2, tall, wide
 
 
 def box_plane(plane: Bytes, size: int, outside: int) -> Bytes:
-    """Letterbox a plane of classes, uint8 [h, w], like `letterbox`, with `outside` around it.
+    """Letterbox a plane of classes, uint8 [h, w], like `letterbox`, with the class `outside` around it.
 
-    Each pixel gets the class nearest to its center, as by Pillow's NEAREST.
+    Each pixel gets the class nearest to its center, as with Pillow's NEAREST.
     """
     height, width = plane.shape
     top, left, tall, wide = boxed(height, width, size)
@@ -84,9 +78,9 @@ def box_plane(plane: Bytes, size: int, outside: int) -> Bytes:
 
 
 def extend_edges(image: Bytes, sides: tuple[int, int]) -> Bytes:
-    """Return an image [c, size, size] whose outermost pixels continue to the edges of the square.
+    """Repeat the outermost pixels of a letterboxed image [c, size, size] up to the edges of the square.
 
-    `sides` are the height and width of the image.
+    `sides` are the height and width of the original image.
     """
     size = image.shape[-1]
     top, left, tall, wide = boxed(*sides, size)
