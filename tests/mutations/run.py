@@ -1,19 +1,24 @@
-"""Mutation tests: ``python tests/mutations/run.py [NAME ...]``.
+"""Mutation tests: ``python tests/mutations/run.py [PATCH …]``, by default all patches in `faults`.
 
-Each patch in `faults` puts a fault into a copy of the tree. The lines before its first "diff" explain it, and after
-"tests:" name tests that must fail with it and pass without. The exit code is 1 if no test fails with a fault, or if a
-patch doesn't apply.
+Each patch puts a fault into a copy of the source tree. The lines before its first "diff" explain it, and lines that begin with
+"tests:" name tests that must fail with it and pass without. For a patch without such lines, as for the functions that
+`draw.py` draws, the daily tests related to the changed files run: first the mirrored test files and those that mention the
+changed modules, then the mirrored folders, then, with ``--complete``, the complete daily suite.
+
+The exit code is 1 if no test fails with a fault, or if a patch doesn't apply.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -23,55 +28,111 @@ FAILED = 1
 """pytest's exit code where tests ran and some failed."""
 
 
-def verdict(fault: Path) -> str:
-    """Return "noticed", or the reason why not."""
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "patches", nargs="*", type=Path, help="patches or folders of patches; the names of faults do, too"
+    )
+    parser.add_argument(
+        "--complete", action="store_true", help="run the complete daily suite for faults not noticed before"
+    )
+    options = parser.parse_args()
+    faults = list(find_patches(options.patches or [FAULTS]))
     with tempfile.TemporaryDirectory(prefix="footplate-mutation-") as folder:
-        tree = copied(Path(folder))
-        applied = subprocess.run(["git", "apply", str(fault)], cwd=tree, capture_output=True, text=True, check=False)
-        if applied.returncode:
-            return f"does not fit any more: {applied.stderr.strip()}"
-        done = tested(tree, tests_of(fault), "-x")
-    if done.returncode == FAILED:
-        return "noticed"
-    return "NOT NOTICED" if done.returncode == 0 else f"pytest ended with {done.returncode}: {done.stdout[-500:]}"
+        tree = copy_tree(Path(folder))
+        declared = sorted({test for fault in faults for test in declared_tests(fault)})
+        if declared and (result := run_tests(tree, declared, "-m", "")).returncode:
+            print(f"The tests fail without any fault:\n{result.stdout[-5000:]}")
+            return 1
+        noticed = 0
+        for fault in faults:
+            start = time.monotonic()
+            verdict = judge(tree, fault, complete=options.complete)
+            noticed += verdict.startswith("noticed")
+            print(f"{fault.stem:40} {time.monotonic() - start:5.0f} s  {verdict}", flush=True)
+    print(f"{noticed} of {len(faults)} faults were noticed ({100 * noticed / len(faults):.0f} %).")
+    return 0 if noticed == len(faults) else 1
 
 
-def tests_of(fault: Path) -> list[str]:
+def find_patches(arguments: Iterable[Path]) -> Iterator[Path]:
+    for argument in arguments:
+        if argument.is_dir():
+            yield from sorted(argument.glob("*.patch"))
+        else:
+            yield argument if argument.is_file() else FAULTS / f"{argument}.patch"
+
+
+def declared_tests(fault: Path) -> list[str]:
     head = fault.read_text().partition("diff --git")[0]
     return [line.partition("tests:")[2].strip() for line in head.splitlines() if line.startswith("tests:")]
 
 
-def copied(tree: Path) -> Path:
+def judge(tree: Path, fault: Path, *, complete: bool) -> str:
+    """Return "noticed by" with the first failed test, or the reason why not; `tree` is left as it was."""
+    applied = subprocess.run(
+        ["git", "apply", str(fault.resolve())], cwd=tree, capture_output=True, text=True, check=False
+    )
+    if applied.returncode:
+        return f"doesn't apply: {applied.stderr.strip()}"
+    try:
+        if tests := declared_tests(fault):
+            groups = [["-m", "", *tests]]
+        else:
+            changed = [Path(name) for name in re.findall(r"^\+\+\+ b/(.+)$", fault.read_text(), re.MULTILINE)]
+            groups = [
+                sorted(group) for group in (nearby_tests(tree, changed), mirrored_folders(tree, changed)) if group
+            ]
+            groups += [["-n", "3"]] if complete else []
+        for group in groups:
+            result = run_tests(tree, group, "-x")
+            if result.returncode == FAILED:
+                return f"noticed by {first_failure(result.stdout)}"
+            if result.returncode:
+                return f"pytest exited with {result.returncode}: {result.stdout[-500:]}"
+        return "NOT NOTICED"
+    finally:
+        subprocess.run(["git", "apply", "-R", str(fault.resolve())], cwd=tree, check=True)
+
+
+def nearby_tests(tree: Path, changed: Iterable[Path]) -> set[str]:
+    """Find the test files that mention the modules in `changed`, or have their names."""
+    modules = [".".join(path.with_suffix("").parts) for path in changed]
+    stems = {f"test_{path.stem}.py" for path in changed}
+    mention = re.compile("|".join(rf"\b{re.escape(name)}\b|{importing(name)}" for name in modules))
+    tests = (tree / "tests").rglob("test_*.py")
+    return {str(test.relative_to(tree)) for test in tests if test.name in stems or mention.search(test.read_text())}
+
+
+def importing(module: str) -> str:
+    package, _, name = module.rpartition(".")
+    return rf"from {re.escape(package)} import [^\n]*\b{re.escape(name)}\b"
+
+
+def mirrored_folders(tree: Path, changed: Iterable[Path]) -> set[str]:
+    """Find the folders below `tests` that mirror the rooms of the changed files."""
+    rooms = {Path("tests", *path.parts[:2]) for path in changed}
+    return {str(room) for room in rooms if (tree / room).is_dir()}
+
+
+def copy_tree(folder: Path) -> Path:
     for name in SOURCES:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__", "mutations"))
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__", "mutations"))
         else:
-            shutil.copy(source, tree / name)
-    return tree
+            shutil.copy(source, folder / name)
+    return folder
 
 
-def tested(tree: Path, tests: Iterable[str], *options: str) -> subprocess.CompletedProcess[str]:
-    arguments = [sys.executable, "-m", "pytest", "-n", "0", "-m", "", "-q", *options, *tests]
+def run_tests(tree: Path, tests: Iterable[str], *options: str) -> subprocess.CompletedProcess[str]:
+    arguments = [sys.executable, "-m", "pytest", "-n", "0", "-q", *options, *tests]
     environment = os.environ | {"PYTHONPATH": str(tree)}
     return subprocess.run(arguments, cwd=tree, env=environment, capture_output=True, text=True, check=False)
 
 
-def main() -> int:
-    faults = [fault for fault in sorted(FAULTS.glob("*.patch")) if not sys.argv[1:] or fault.stem in sys.argv[1:]]
-    with tempfile.TemporaryDirectory(prefix="footplate-mutation-") as folder:
-        sound = tested(copied(Path(folder)), sorted({test for fault in faults for test in tests_of(fault)}))
-    if sound.returncode:
-        print(f"The tests fail without any fault:\n{sound.stdout[-5000:]}")
-        return 1
-    missed = 0
-    for fault in faults:
-        start = time.monotonic()
-        found = verdict(fault)
-        missed += found != "noticed"
-        print(f"{fault.stem:40} {time.monotonic() - start:5.0f} s  {found}", flush=True)
-    print(f"{len(faults) - missed} of {len(faults)} faults were noticed.")
-    return 1 if missed else 0
+def first_failure(output: str) -> str:
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+    return failed[1] if failed else "a test whose name pytest didn't print"
 
 
 if __name__ == "__main__":
