@@ -242,7 +242,7 @@ class MainWindow(QMainWindow):
         self.splitter.restoreState(state)  # also contains the sizes of hidden panels
 
     def _connect_workspace(self, workspace: Workspace) -> None:
-        workspace.devices.selection_changed.connect(lambda: self.form.set_devices(workspace.devices.selection()))
+        workspace.devices.selection_changed.connect(self._on_devices_selected)
         self.job_panel.devices_requested.connect(workspace.devices.set_selection)
         workspace.hosts.local.snapshot.connect(self._on_snapshot)
         for signal in (workspace.hosts.snapshot, workspace.hosts.error_changed, workspace.hosts.changed):
@@ -264,6 +264,12 @@ class MainWindow(QMainWindow):
         if self.workspace is not None:
             self.workspace.run.set_machine(snapshot)
             self.form.set_machine(snapshot)
+            self.form.set_device_warnings(self.workspace.device_warnings())
+
+    def _on_devices_selected(self) -> None:
+        if self.workspace is not None:
+            self.form.set_devices(self.workspace.devices.selection())
+            self.form.set_device_warnings(self.workspace.device_warnings())
 
     def _on_hosts_changed(self) -> None:
         if self.workspace is not None:
@@ -272,9 +278,8 @@ class MainWindow(QMainWindow):
 
     def _on_alerts_changed(self) -> None:
         if self.workspace is not None:
-            alerts = self.workspace.alerts
-            self.header.show_alerts(len(alerts.unseen))
-            self.form.set_device_warnings(alerts.device_warnings)
+            self.header.show_alerts(len(self.workspace.alerts.unseen))
+            self.form.set_device_warnings(self.workspace.device_warnings())
 
     def _inspect(self, job: Job | None) -> None:
         if job is not None and not self._is_closing:

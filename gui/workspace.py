@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QWidget
 
 from engine.contract.devices import Snapshot
+from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
 from gui.alerts.notifications import DesktopNotices
 from gui.alerts.watcher import Alerts
 from gui.cut.page import CutPage
 from gui.dataset.page import DatasetPage
 from gui.devices.panel import DevicesPanel
+from gui.devices.warnings import device_warnings
 from gui.monitor.page import MonitorPage
 from gui.run.page import RunPage
 from gui.runs.page import RunsPage
@@ -90,6 +92,13 @@ class Workspace(QObject):
         self.launcher.preload()
         self.run_list.start()
         self.runs.refresh_queue_and_orphans()
+
+    def device_warnings(self) -> Mapping[str, tuple[Problem, ...]]:
+        """Return the warnings about devices that the next run may use."""
+        alerts, machine = self.alerts.device_warnings, self.hosts.latest.get("")
+        if machine is None:
+            return alerts
+        return device_warnings(alerts, machine, self.intervals.holding(), self.devices.selection())
 
     def open_run(self, run: RunFolder) -> None:
         """Show a run on the Train page, and stop following another machine's."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from engine.checks.torch_support import Obstacle, TorchBuild, torch_obstacles
 from engine.contract.devices import Gpu, GpuProcess, Nvml, Snapshot, gpu_title, is_gpu
 from engine.contract.job import Job
-from engine.contract.problems import Problem
+from engine.contract.problems import Choice, Problem
 from engine.system.format import listed
 
 
@@ -53,6 +53,20 @@ def access_obstacles(
     yield from _divided(gpus)
     yield from _prohibited(gpus, machine)
     yield from _taken(gpus, machine, job)
+
+
+def other_gpu(devices: Sequence[str], gpu: Gpu, machine: Snapshot) -> tuple[Choice, ...]:
+    """Return the choice of an unused GPU in place of `gpu` among the `devices` of a job; empty without one."""
+    unused = (
+        other
+        for other in machine.gpus
+        if other.uuid not in devices and not other.lost and not other.mig_enabled and not other.processes
+    )
+    other = next((other for other in unused if other.cuda_index is not None or gpu.cuda_index is None), None)
+    if other is None:
+        return ()
+    changed = [other.uuid if device == gpu.uuid else device for device in devices]
+    return (Choice(f"Use {gpu_title(other)} instead", {"devices": ",".join(changed)}),)
 
 
 def mig_problems(job: Job) -> list[Problem]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from engine.checks.disk import Disk, RealDisk
+from engine.checks.gpu_checks import other_gpu
 from engine.checks.node_checks import host_problems
 from engine.checks.strategy_checks import strategy_problems
 from engine.checks.training_checks import augmentation_problems, image_size_problems, optimizer_problems, speed_problems
@@ -22,7 +23,7 @@ from engine.contract.catalogue import (
     load_catalogue,
 )
 from engine.contract.dataset import DatasetReport, parse_fold
-from engine.contract.devices import Snapshot, host_of, is_gpu
+from engine.contract.devices import Snapshot, gpu_title, host_of, is_gpu
 from engine.contract.idle_fields import without_effect
 from engine.contract.job import AUTO_STRATEGY, FIELDS, TIMM, Job
 from engine.contract.options import option_problems
@@ -277,7 +278,10 @@ def _devices(job: Job, strategy: StrategyEntry | None, machine: Snapshot | None)
                 yield Problem("devices", f"There is no GPU {uuid} on this machine.", why)
             elif known[uuid].lost:
                 yield Problem(
-                    "devices", f"{known[uuid].name} ({uuid}) has been lost.", "Choose another, or restart the machine."
+                    "devices",
+                    f"{gpu_title(known[uuid])} ({known[uuid].name}, {uuid}) has been lost.",
+                    "Choose another, or restart the machine.",
+                    choices=other_gpu(job.parallel.devices, known[uuid], machine),
                 )
     yield from host_problems(job, strategy)
     if strategy is not None:

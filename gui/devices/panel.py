@@ -1,27 +1,29 @@
-"""Left side of the window: live cards with check boxes for the devices of all machines."""
+"""Left side of the window: live rows with check boxes for the devices of all machines."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QWidget
+from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QToolButton, QWidget
 
 from engine.contract.devices import CPU, Gpu, Snapshot, device_key, host_of, is_gpu, local_device
-from gui.devices.cards import CpuCard, GpuCard
+from gui.devices.rows import CpuRow, DeviceRow, GpuRow
 from gui.sources.devices.device_format import card_order
 from gui.sources.devices.history import DeviceHistory
 from gui.style import theme
 from gui.translation import tr
+from gui.widgets.buttons import tool_button
 from gui.widgets.labels import heading_label, muted_label
-from gui.widgets.layouts import scroll_panel, vbox
+from gui.widgets.layouts import FlowLayout, scroll_panel, vbox
 
 _WIDEST = 390
-"""Largest width that the cards claim; beyond, as with texts of twice the size, they scroll sideways."""
+"""Largest width that the rows claim; beyond, as with texts of twice the size, they scroll sideways."""
 
 
 class DevicesPanel(QWidget):
-    """Cards of the devices by machine: this one first, then the hosts.
+    """Rows of the devices by machine: this one first, then the hosts.
 
     Until the user chooses, the first idle GPU of this machine is checked, or its CPU without one.
 
@@ -36,16 +38,15 @@ class DevicesPanel(QWidget):
         super().__init__(parent)
         self.history = history or DeviceHistory()
         self._chosen = self._all = False
-        heading = heading_label(tr("Devices"))
         inside = QWidget()
-        self._list = vbox(heading, 1, margins=(10, 10, 10, 10))
+        self._list = vbox(1, margins=(10, 10, 10, 10))
         inside.setLayout(self._list)
         self._machines: dict[str, MachineDevices] = {}
         self._here = self._add("")
         self._here.choose((CPU,))
         self._list.addStrut(260)
-        scroll = scroll_panel(inside, min_content_width=_WIDEST)
-        self.setLayout(vbox(scroll))
+        self._scroll = scroll_panel(inside, min_content_width=_WIDEST)
+        self.setLayout(vbox(self._scroll))
         self._announced = self.selection()
 
     def set_hosts(self, names: Sequence[str]) -> None:
@@ -60,7 +61,7 @@ class DevicesPanel(QWidget):
         self._announce()
 
     def selection(self) -> tuple[str, ...]:
-        """Return the checked devices by machine: GPUs in the order of the cards, then "cpu" once per worker.
+        """Return the checked devices by machine: GPUs in the order of the rows, then "cpu" once per worker.
 
         Devices of other machines have the machine's name in front.
         """
@@ -72,10 +73,14 @@ class DevicesPanel(QWidget):
         self._apply(devices)
 
     def choose_all(self) -> None:
-        """Check all GPUs of this machine once they are known, its CPU without one."""
+        """Check all usable GPUs of this machine once they are known, its CPU without one."""
         self._all = True
         if self._here.gpus:
             self._choose_all()
+
+    def free_gpus(self) -> tuple[str, ...]:
+        """Return the usable GPUs of this machine that no program uses."""
+        return self._here.free()
 
     def update_snapshot(self, snapshot: Snapshot, host: str = "") -> None:
         """Show a snapshot of `host` ("" for this machine) that the history already contains."""
@@ -102,19 +107,28 @@ class DevicesPanel(QWidget):
         if self._all and gpus:
             self._choose_all()
         if not self._chosen and gpus:
-            usable = [gpu for gpu in gpus if not gpu.lost and (gpu.cuda_index is not None or gpu.mig)] or gpus
-            idle = next((gpu for gpu in usable if not gpu.processes), usable[0])
-            self._apply((idle.uuid,))
+            self._apply((self._here.free() or self._here.usable())[:1])
             self._chosen = True
 
     def _choose_all(self) -> None:
         self._all, self._chosen = False, True
-        self._apply(self._here.gpus)
+        self._apply(self._here.usable())
 
     def _apply(self, devices: tuple[str, ...]) -> None:
         for machine in self._machines.values():
             machine.choose(devices)
         self._announce()
+        QTimer.singleShot(0, self, self._reveal)
+
+    def _reveal(self) -> None:
+        """Scroll to the first checked device."""
+        row = next(filter(None, (machine.first_checked() for machine in self._machines.values())), None)
+        if row is not None:
+            self._scroll.ensureWidgetVisible(row)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        QTimer.singleShot(0, self, self._reveal)
 
     def _chosen_by_user(self) -> None:
         self._chosen = True
@@ -131,7 +145,7 @@ _NO_GPU = tr("No NVIDIA GPU is installed in {where}; training runs on the CPU.")
 
 
 class MachineDevices(QWidget):
-    """Cards of the GPUs and the CPU of `host` ("" for this machine), below a message about its problems.
+    """Rows of the GPUs and the CPU of `host` ("" for this machine), below their number and a message about problems.
 
     While another machine sends nothing, its devices can only be unchecked.
 
@@ -145,50 +159,66 @@ class MachineDevices(QWidget):
         super().__init__()
         self.host = host
         self.gpus: tuple[str, ...] = ()
-        """UUIDs in the order of the cards."""
+        """UUIDs in the order of the rows."""
         self._history = history
-        self._cards: dict[str, GpuCard] = {}
+        self._rows: dict[str, GpuRow] = {}
+        self._gpus: list[Gpu] = []
         self._awaited: tuple[str, ...] = ()
         self._error = ""
         self._message = muted_label(
             tr("Connecting to {host} …").format(host=host) if host else tr("Looking for devices …"), word_wrap=True
         )
         self._message.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self._cpu = CpuCard(host)
+        self._cpu = CpuRow(host)
         if host:
             self._cpu.hide()
         self._cpu.toggled.connect(self._toggled)
-        self._list = vbox()
+        self._count = muted_label()
+        self._buttons = [
+            self._choice_button(tr("All"), tr("Selects all GPUs that can be used"), self.usable),
+            self._choice_button(tr("Free"), tr("Selects the GPUs that no program uses"), self.free),
+            self._choice_button(tr("None"), tr("Selects no device"), tuple),
+        ]
+        head = QWidget()
+        flow = FlowLayout(head, spacing=4, line_spacing=0)
+        for part in (heading_label(host or tr("Devices")), self._count, *self._buttons):
+            flow.addWidget(part)
+        self._list = vbox(head, self._message, self._cpu, spacing=4)
         self.setLayout(self._list)
-        if host:
-            heading = heading_label(host)
-            self._list.addWidget(heading)
-        self._list.addWidget(self._message)
-        self._list.addWidget(self._cpu)
+        self._show_count()
 
     def selection(self) -> tuple[str, ...]:
-        """Return the checked devices: GPUs in the order of the cards, then the CPU once per worker."""
-        gpus = tuple(uuid for uuid, card in self._cards.items() if card.check.isChecked())
+        """Return the checked devices: GPUs in the order of the rows, then the CPU once per worker."""
+        gpus = tuple(uuid for uuid, row in self._rows.items() if row.check.isChecked())
         workers = self._cpu.workers.value() if self._cpu.check.isChecked() else 0
         return tuple(device_key(self.host, device) for device in gpus + self._awaited + (CPU,) * workers)
+
+    def usable(self) -> tuple[str, ...]:
+        """Return the GPUs that can train; all if none is known to."""
+        gpus = [gpu for gpu in self._gpus if not gpu.lost and (gpu.cuda_index is not None or gpu.mig)]
+        return tuple(gpu.uuid for gpu in gpus or self._gpus)
+
+    def free(self) -> tuple[str, ...]:
+        """Return the usable GPUs that no program uses."""
+        used = {gpu.uuid for gpu in self._gpus if gpu.processes}
+        return tuple(uuid for uuid in self.usable() if uuid not in used)
+
+    def first_checked(self) -> DeviceRow | None:
+        """Return the row of the first checked device."""
+        return next((row for row in (*self._rows.values(), self._cpu) if row.check.isChecked()), None)
 
     def choose(self, devices: Sequence[str]) -> None:
         """Check this machine's devices among `devices` only; unknown GPUs once they appear."""
         local_devices = [local_device(device) for device in devices if host_of(device) == self.host]
         workers = local_devices.count(CPU)
-        changed = [self._cpu.check, self._cpu.workers, *(card.check for card in self._cards.values())]
-        for widget in changed:
-            widget.blockSignals(True)
-        self._cpu.check.setChecked(workers > 0)
         if workers:
-            self._cpu.workers.setMaximum(max(workers, self._cpu.workers.maximum()))
-            self._cpu.workers.setValue(workers)
-        self._cpu.workers.setEnabled(workers > 0)
-        for uuid, card in self._cards.items():
-            card.check.setChecked(uuid in local_devices)
-        for widget in changed:
-            widget.blockSignals(False)
-        self._awaited = tuple(uuid for uuid in dict.fromkeys(local_devices) if is_gpu(uuid) and uuid not in self._cards)
+            with QSignalBlocker(self._cpu.workers):
+                self._cpu.workers.setMaximum(max(workers, self._cpu.workers.maximum()))
+                self._cpu.workers.setValue(workers)
+        self._cpu.set_checked(workers > 0)
+        for uuid, row in self._rows.items():
+            row.set_checked(uuid in local_devices)
+        self._awaited = tuple(uuid for uuid in dict.fromkeys(local_devices) if is_gpu(uuid) and uuid not in self._rows)
         self._allow()
 
     def update_snapshot(self, snapshot: Snapshot) -> None:
@@ -198,7 +228,7 @@ class MachineDevices(QWidget):
         if gpus or known:
             self._arrange(gpus)
         for gpu in gpus:
-            self._cards[gpu.uuid].update_gpu(gpu, self._history, snapshot.time)
+            self._rows[gpu.uuid].update_gpu(gpu, self._history, snapshot.time)
         self._cpu.update_cpu(snapshot.cpu, self._history)
         self._cpu.show()
         message = snapshot.nvml.message
@@ -220,32 +250,33 @@ class MachineDevices(QWidget):
         self._allow()
 
     def _arrange(self, gpus: list[Gpu]) -> None:
-        """Create and remove cards to match `gpus`, in their order, above the CPU's."""
+        """Create and remove rows to match `gpus`, in their order, above the CPU's."""
+        self._gpus = gpus
         uuids = tuple(gpu.uuid for gpu in gpus)
         if uuids == self.gpus:
             return
         self.gpus = uuids
         theme.register_devices(device_key(self.host, uuid) for uuid in uuids)
-        for uuid in [uuid for uuid in self._cards if uuid not in uuids]:
-            self._cards.pop(uuid).deleteLater()
+        for uuid in [uuid for uuid in self._rows if uuid not in uuids]:
+            self._rows.pop(uuid).deleteLater()
         for gpu in gpus:
-            if gpu.uuid not in self._cards:
-                card = GpuCard(gpu, self.host)
-                card.check.setChecked(gpu.uuid in self._awaited)
-                card.toggled.connect(self._toggled)
-                self._cards[gpu.uuid] = card
-        self._cards = {uuid: self._cards[uuid] for uuid in uuids}
+            if gpu.uuid not in self._rows:
+                row = GpuRow(gpu, self.host)
+                row.set_checked(gpu.uuid in self._awaited)
+                row.toggled.connect(self._toggled)
+                self._rows[gpu.uuid] = row
+        self._rows = {uuid: self._rows[uuid] for uuid in uuids}
         first = self._list.indexOf(self._message) + 1
         previous = None
-        for index, card in enumerate(self._cards.values()):
-            self._list.removeWidget(card)
-            self._list.insertWidget(first + index, card)
+        for index, row in enumerate(self._rows.values()):
+            self._list.removeWidget(row)
+            self._list.insertWidget(first + index, row)
             if previous is not None:
-                QWidget.setTabOrder(previous, card.check)
-            previous = card.check
+                QWidget.setTabOrder(previous, row.check)
+            previous = row.check
         if previous is not None:
             QWidget.setTabOrder(previous, self._cpu.check)
-        self._awaited = tuple(uuid for uuid in self._awaited if uuid not in self._cards)
+        self._awaited = tuple(uuid for uuid in self._awaited if uuid not in self._rows)
 
     def _toggled(self) -> None:
         self._allow()
@@ -254,7 +285,27 @@ class MachineDevices(QWidget):
     def _allow(self) -> None:
         """Enable the check boxes while the machine is reachable."""
         away = bool(self.host and self._error)
-        for check in (self._cpu.check, *(card.check for card in self._cards.values())):
+        for check in (self._cpu.check, *(row.check for row in self._rows.values())):
             check.setEnabled(not away or check.isChecked())
         if self._cpu.check.isChecked():
             self._cpu.show()
+        self._show_count()
+
+    def _show_count(self) -> None:
+        """Show how many GPUs are checked; without GPUs there is nothing to choose."""
+        checked = sum(row.check.isChecked() for row in self._rows.values())
+        self._count.setText(tr("{checked} of {total} selected").format(checked=checked, total=len(self._rows)))
+        for widget in (self._count, *self._buttons):
+            widget.setVisible(bool(self._rows))
+        for button in self._buttons:
+            button.setEnabled(not (self.host and self._error))
+
+    def _choice_button(self, text: str, tip: str, devices: Callable[[], tuple[str, ...]]) -> QToolButton:
+        """Return a button that checks only `devices` of this machine."""
+
+        def choose() -> None:
+            self.choose([device_key(self.host, device) for device in devices()])
+            self.toggled.emit()
+
+        name = tr("{text} devices of {machine}").format(text=text, machine=self.host or tr("this machine"))
+        return tool_button(choose, text=text, style="link", name=name, tip=tip)

@@ -29,13 +29,10 @@ class Sparkline(QWidget):
         self._highest: float | None = None
         self._seconds_ago = _NOTHING
         self._values = _NOTHING
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
 
     def sizeHint(self) -> QSize:
-        return QSize(100, 30)
-
-    def minimumSizeHint(self) -> QSize:
-        return QSize(40, 30)
+        return QSize(theme.scaled(52), theme.scaled(30))
 
     def set_highest(self, highest: float | None) -> None:
         """Set the value at the upper edge; the lower is 0."""
@@ -96,39 +93,3 @@ class Sparkline(QWidget):
                 points = [QPointF(x[i], y[i]) for i in rows]
                 runs.append(points if len(points) > 1 else [points[0], points[0] + QPointF(1, 0)])
         return runs
-
-
-class CoreBars(QWidget):
-    """Current load of each core as a bar."""
-
-    def __init__(self, color: Callable[[], str], parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._color = color
-        self._loads: tuple[float, ...] = ()
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setAccessibleName(tr("CPU load per core"))
-
-    def sizeHint(self) -> QSize:
-        return QSize(100, 30)
-
-    def set_loads(self, loads: tuple[float, ...]) -> None:
-        """Show the loads in percent of a core."""
-        self._loads = loads
-        listed = ", ".join(f"{load:.0f}" for load in loads)
-        self.setAccessibleDescription(tr("Latest: {listed} percent").format(listed=listed))
-        self.setToolTip(tr("Load of each core now, in percent: {listed}").format(listed=listed))
-        self.update()
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        scheme = theme.colors()
-        height = self.height()
-        count = max(1, len(self._loads))
-        gap = 2.0 if self.width() / count > 5 else 0.0
-        step = (self.width() + gap) / count
-        for core, load in enumerate(self._loads):
-            left = round(core * step)
-            wide = max(1, round((core + 1) * step - gap) - left)
-            filled = round(height * min(100.0, max(0.0, load)) / 100)
-            painter.fillRect(left, 0, wide, height, QColor(scheme.grid))
-            painter.fillRect(left, height - filled, wide, filled, QColor(self._color()))

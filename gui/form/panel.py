@@ -78,7 +78,10 @@ class JobPanel(JobSignals):
         self.form.browse()
 
     def apply(self, choice: Choice) -> None:
-        """Set the fields of a choice, in the user's form if the prefilled one locks a field."""
+        """Set the fields of a choice, in the user's form if the prefilled one locks a field, or check its devices."""
+        if "devices" in choice.values:
+            self.devices_requested.emit(tuple(str(choice.values["devices"]).split(",")))
+            return
         for name in choice.values:
             self._unlock(name)
         self.form.apply(choice)

@@ -268,7 +268,10 @@ QDialogButtonBox { dialogbuttonbox-buttons-have-icons: 0; }
 QMainWindow, QWidget#window { background: $window; }
 QFrame#panel, QWidget#panel, QScrollArea#panel, QScrollArea#panel > QWidget > QWidget { background: $panel; }
 QFrame#card { background: $raised; border: 1px solid $border; border-radius: 6px; }
-QFrame#card QLabel { background: transparent; }
+QFrame#row, QFrame#checked-row { background: $panel; border: 1px solid $border; border-radius: 5px; }
+QFrame#row:hover { background: $raised; }
+QFrame#checked-row { background: $raised; border-color: $accent; }
+QFrame#card QLabel, QFrame#row QLabel, QFrame#checked-row QLabel { background: transparent; }
 QLabel#muted { color: $muted; }
 QLabel#heading { font-weight: 600; }
 QLabel#title { font-weight: 600; font-size: $title; }
@@ -330,6 +333,10 @@ QPushButton#primary {
 QPushButton#primary:focus { border: 2px solid $text; }
 QPushButton#primary:disabled { background: $raised; color: $muted; border: 2px solid $border; }
 QToolButton#flat, QToolButton#fold { background: transparent; border: 2px solid transparent; padding: 2px 4px; }
+QToolButton#link { background: transparent; border: 2px solid transparent; padding: 0; min-height: 0; color: $accent; }
+QToolButton#link:hover { background: $raised; }
+QToolButton#link:focus { border-color: $accent; }
+QToolButton#link:disabled { color: $muted; }
 QToolButton#fold { font-weight: 600; text-align: left; padding: 3px 0; margin: 0; }
 QToolButton#flat:hover, QToolButton#fold:hover { background: $raised; }
 QToolButton#flat:focus { border: 2px solid $accent; padding: 2px 4px; }

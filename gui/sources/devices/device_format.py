@@ -9,7 +9,6 @@ from functools import lru_cache
 from engine.contract.devices import Cpu, Gpu, GpuProcess
 from engine.gpus.quantities import ALARMING, PROGRAM_XIDS, THROTTLE_TEXTS, xid_words
 from gui.format import celsius, clock, counted, percent, size, size_of, watts
-from gui.titles import short_uuid
 from gui.translation import tr
 
 
@@ -24,10 +23,9 @@ def gpu_number_origin(gpu: Gpu) -> str:
     )
 
 
-def short_identity(gpu: Gpu) -> str:
-    """Return the start of the UUID and both numbers, such as "GPU-1a2b3c4d…  CUDA 0 · NVML 2"."""
-    cuda = "not in CUDA" if gpu.cuda_index is None else tr("CUDA {cuda_index}").format(cuda_index=gpu.cuda_index)
-    return f"{short_uuid(gpu.uuid)}  {cuda} · NVML {gpu.nvml_index}"
+def short_name(name: str) -> str:
+    """Return a device's name without its vendor."""
+    return name.removeprefix("NVIDIA ").removeprefix("AMD ").removeprefix("Intel(R) ")
 
 
 def card_order(gpu: Gpu) -> tuple[bool, int, int, int, int]:

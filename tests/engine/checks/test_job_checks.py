@@ -92,6 +92,12 @@ def test_lost_gpu_is_a_problem(good: Job) -> None:
     assert [problem.field for problem in found(good.with_fields(devices=(A,)), lost)] == ["devices"]
 
 
+def test_lost_gpu_offers_unused_gpu(good: Job) -> None:
+    gpus = Gpu(uuid=A, name="one", nvml_index=0, lost=True), Gpu(uuid="GPU-b", name="two", nvml_index=1)
+    (problem,) = found(good.with_fields(devices=(A,)), machine(*gpus))
+    assert [choice.values for choice in problem.choices] == [{"devices": "GPU-b"}]
+
+
 def test_unknown_machine_is_not_checked(good: Job) -> None:
     assert found(good.with_fields(devices=("GPU-cccc",)), None) == []
 

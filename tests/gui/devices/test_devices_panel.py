@@ -1,4 +1,4 @@
-"""Cards of the devices and their selection."""
+"""Rows of the devices and their selection."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from PySide6.QtWidgets import QCheckBox, QLabel, QSpinBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import CPU, Gpu, GpuProcess, Mig, Snapshot
-from gui.devices.cards import MemoryBar
 from gui.devices.panel import DevicesPanel
+from gui.devices.rows import DeviceRow
 from gui.devices.sparkline import Sparkline
 from gui.sources.devices import device_format
 from tests.gui.sources.devices.snapshots import UUIDS, gpu, held_by, snapshot
-from tests.support.widgets import ShowWidget
+from tests.support.widgets import ShowWidget, button
 
 
 def show(panel: DevicesPanel, snapshot: Snapshot, host: str = "") -> None:
@@ -41,6 +41,12 @@ def check(panel: DevicesPanel) -> FindBox:
     return find
 
 
+def row_of(check: QCheckBox) -> DeviceRow:
+    row = check.parentWidget()
+    assert isinstance(row, DeviceRow)
+    return row
+
+
 def panel_text(panel: QWidget) -> str:
     return "\n".join(label.text() for label in panel.findChildren(QLabel) if not label.isHidden())
 
@@ -56,20 +62,60 @@ def test_gpus_are_titled_and_ordered_by_cuda(panel: DevicesPanel, check: FindBox
     panel.set_selection(UUIDS[:2])
     assert panel.selection() == (UUIDS[1], UUIDS[0])
     assert UUIDS[1] in check("GPU 0").accessibleDescription()
-    assert "CUDA 0 · NVML 1" in panel_text(panel)
+    assert "CUDA calls it 0, NVML 1" in row_of(check("GPU 0")).toolTip()
 
 
 def test_gpu_unknown_to_cuda_has_nvml_index(panel: DevicesPanel, check: FindBox) -> None:
     show(panel, snapshot(gpu(0, cuda_index=None)))
     assert check("GPU 0").text() == "GPU 0"
-    assert "CUDA does not list it" in check("GPU 0").toolTip()
+    assert "CUDA does not list it" in row_of(check("GPU 0")).toolTip()
 
 
-def test_card_describes_gpu(panel: DevicesPanel) -> None:
+def test_row_describes_gpu(panel: DevicesPanel, check: FindBox) -> None:
     show(panel, snapshot(gpu(0, processes=held_by("anna", 12 << 30))))
-    text = panel_text(panel)
-    for value in ("87 %", "512 W", "61 °C", "41.0 of 141.0 GiB", "Busy: anna, 12.0 GiB", "GPU-0aaaaaaa…"):
-        assert value in text.replace("\u2007", "")
+    text, tip = panel_text(panel).replace("\u2007", ""), row_of(check("GPU 1")).toolTip()
+    for value in ("H200", "87 %", "61 °C", "Busy: anna, 12.0 GiB"):
+        assert value in text
+    assert "NVIDIA" not in text
+    for value in ("NVIDIA H200", "41.0 of 141.0 GiB", "Busy: anna, 12.0 GiB", UUIDS[0]):
+        assert value in tip
+
+
+def test_eight_rows_fit_in_small_window(show_widget: ShowWidget, qtbot: QtBot) -> None:
+    panel = show_widget(DevicesPanel(), 290, 690)
+    show(panel, snapshot(*(gpu(n) for n in range(8))))
+    rows = panel.findChildren(DeviceRow)
+    qtbot.waitUntil(lambda: all(row.visibleRegion().boundingRect().size() == row.size() for row in rows))
+    assert max(row.height() for row in rows) <= 64
+
+
+def test_chosen_row_is_scrolled_into_view(show_widget: ShowWidget, qtbot: QtBot) -> None:
+    panel = show_widget(DevicesPanel(), 290, 250)
+    show(panel, snapshot(*(gpu(n, processes=held_by("anna", 1 << 30) if n < 7 else ()) for n in range(8))))
+    assert panel.selection() == (UUIDS[7],)
+    row = next(row for row in panel.findChildren(DeviceRow) if row.check.isChecked())
+    qtbot.waitUntil(lambda: row.visibleRegion().boundingRect().height() == row.height())
+
+
+def test_click_on_row_toggles_device(panel: DevicesPanel, check: FindBox, qtbot: QtBot) -> None:
+    show(panel, snapshot(gpu(0), gpu(1)))
+    panel.set_selection(())
+    row = row_of(check("GPU 1"))
+    for expected in ((UUIDS[0],), ()):
+        qtbot.mouseClick(row, Qt.MouseButton.LeftButton, pos=row.rect().center())
+        assert panel.selection() == expected
+
+
+def test_buttons_choose_all_free_or_no_devices(panel: DevicesPanel, qtbot: QtBot) -> None:
+    show(panel, snapshot(gpu(0, processes=held_by("anna", 1 << 30)), gpu(1), gpu(2, cuda_index=None, lost=True)))
+    expected = {"All": (UUIDS[1], UUIDS[0]), "Free": (UUIDS[1],), "None": ()}
+    for name, devices in expected.items():
+        with qtbot.waitSignal(panel.selection_changed):
+            button(panel, name).click()
+        assert panel.selection() == devices
+        assert f"{len(devices)} of 3 selected" in panel_text(panel)
+    show(panel, snapshot(time=1_700_000_001.0))
+    assert "selected" not in panel_text(panel)
 
 
 @pytest.mark.parametrize(
@@ -85,39 +131,30 @@ def test_card_describes_gpu(panel: DevicesPanel) -> None:
         ([(None, 2), ("anna", 1), (None, 3)], "busy: 2 processes, 5.0 GiB; anna, 1.0 GiB"),
     ],
 )
-def test_card_names_other_users(held: list[tuple[str | None, int | None]] | None, received: str) -> None:
+def test_row_names_other_users(held: list[tuple[str | None, int | None]] | None, received: str) -> None:
     processes = held and tuple(GpuProcess(pid=7, user=user, memory_used_bytes=gib and gib << 30) for user, gib in held)
     assert device_format.busy(processes or None, me="me") == received  # type: ignore[arg-type]
 
 
-def test_card_graphs_describe_latest_value(panel: DevicesPanel) -> None:
+def test_row_graphs_describe_latest_value(panel: DevicesPanel) -> None:
     show(panel, snapshot(gpu(0)))
-    show(panel, snapshot(gpu(0, temperature_c=None), time=1_700_000_001.0))
+    show(panel, snapshot(gpu(0, utilization_percent=None), time=1_700_000_001.0))
     received = {graph.accessibleName(): graph.accessibleDescription() for graph in panel.findChildren(Sparkline)}
-    assert received["GPU 1 utilization"].startswith("Latest: 87 %")
-    assert received["GPU 1 power"].startswith("Latest: 512 W")
-    assert received["GPU 1 temperature"].startswith("Latest: – °C")
-    assert received["CPU load"].startswith("Latest: 37 %")
-    assert received["CPU memory"].startswith("Latest: 25 %")
+    assert received["GPU 1 utilization"].startswith("Latest: – %")
+    assert received["CPU utilization"].startswith("Latest: 37 %")
 
 
-def test_card_leaves_out_unreported_quantities(panel: DevicesPanel) -> None:
-    def visible_graphs() -> list[str]:
-        graphs = panel.findChildren(Sparkline)
-        return [graph.accessibleName() for graph in graphs if not graph.parentWidget().isHidden()]
-
+def test_row_leaves_out_unreported_quantities(panel: DevicesPanel, check: FindBox) -> None:
     show(panel, snapshot(gpu(0, utilization_percent=None, temperature_c=None, memory_used_bytes=None)))
-    assert sorted(visible_graphs()) == ["CPU load", "CPU memory", "GPU 1 power"]
-    of_gpu = next(bar for bar in panel.findChildren(MemoryBar) if "141.0 GiB" in panel_text(bar))
-    assert of_gpu.isHidden()
+    row = row_of(check("GPU 1"))
+    assert row.graph.isHidden()
+    assert (row.load.text(), row.temperature.text(), row.note.text()) == ("", "", "")
     show(panel, snapshot(gpu(0), time=1_700_000_001.0))
-    assert sorted(visible_graphs()) == sorted(
-        [*(f"GPU 1 {what}" for what in ("utilization", "memory", "power", "temperature")), "CPU load", "CPU memory"]
-    )
-    assert not of_gpu.isHidden()
+    assert not row.graph.isHidden()
+    assert row.note.text() == "41.0 of 141.0 GiB"
 
 
-def test_card_of_lost_gpu_is_disabled(panel: DevicesPanel, check: FindBox) -> None:
+def test_row_of_lost_gpu_is_disabled(panel: DevicesPanel, check: FindBox) -> None:
     show(panel, snapshot(gpu(0), gpu(1)))
     show(panel, snapshot(gpu(0), gpu(1, lost=True, lost_since=1_700_000_000.0)))
     assert "Lost since" in panel_text(panel)
@@ -126,7 +163,7 @@ def test_card_of_lost_gpu_is_disabled(panel: DevicesPanel, check: FindBox) -> No
     assert (graphs["GPU 0 utilization"], graphs["GPU 1 utilization"]) == (False, True)
 
 
-def test_card_of_gpu_lost_before_start(panel: DevicesPanel) -> None:
+def test_row_of_gpu_lost_before_start(panel: DevicesPanel) -> None:
     show(panel, snapshot(gpu(0), Gpu(uuid="GPU-lost-1", name="NVIDIA GPU", nvml_index=1, lost=True)))
     assert "⚠ Lost" in panel_text(panel)
     (box,) = (each for each in panel.findChildren(QCheckBox) if "GPU-lost-1" in each.accessibleDescription())
@@ -134,7 +171,7 @@ def test_card_of_gpu_lost_before_start(panel: DevicesPanel) -> None:
     assert "lost" in box.accessibleDescription()
 
 
-def test_card_warns_about_hot_or_sleeping_gpu(panel: DevicesPanel) -> None:
+def test_row_warns_about_hot_or_sleeping_gpu(panel: DevicesPanel) -> None:
     show(panel, snapshot(gpu(0, throttled=("thermal", "power_cap")), gpu(1, asleep=True)))
     assert "⚠ Limited by heat" in panel_text(panel)
     assert "power limit" not in panel_text(panel)
@@ -171,7 +208,7 @@ def test_cpu_counts_once_per_worker(panel: DevicesPanel, check: FindBox, qtbot: 
     with qtbot.waitSignal(panel.selection_changed):
         check("CPU").setChecked(False)
     assert panel.selection() == ()
-    assert not workers.isEnabled()
+    assert not workers.isVisible()
 
 
 def test_default_is_first_idle_gpu(panel: DevicesPanel) -> None:

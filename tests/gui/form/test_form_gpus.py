@@ -11,8 +11,9 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.devices import Snapshot
 from engine.contract.hosts import Host, put_host
-from engine.contract.problems import Problem
+from engine.contract.problems import Choice, Problem
 from gui.form.form import JobForm
+from gui.form.panel import JobPanel
 from tests.engine.checks.machines import PASCAL, driver, gpu, held_by, instance, machine
 from tests.support.nvml_stub import NvmlStub, gpu_profile
 from tests.support.torch_builds import torch_build
@@ -121,3 +122,9 @@ def test_alert_of_a_checked_device_is_a_warning(filled: JobForm, qtbot: QtBot) -
     qtbot.waitUntil(lambda: filled.steps.states["Devices"] == "attention")
     assert filled.problems.count(hot) == 1
     assert filled.train.isEnabled()
+
+
+def test_choice_of_devices_is_passed_to_devices_panel(job_panel: JobPanel, qtbot: QtBot) -> None:
+    with qtbot.waitSignal(job_panel.devices_requested) as requested:
+        job_panel.apply(Choice("Use GPU 2 instead", {"devices": "GPU-a,GPU-b"}))
+    assert requested.args == [("GPU-a", "GPU-b")]

@@ -1,0 +1,195 @@
+"""Rows of the devices: a check box for the job, the state, and the latest readings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent
+from PySide6.QtWidgets import QCheckBox, QFrame, QGridLayout, QLabel, QSpinBox, QWidget
+
+from engine.contract.devices import CPU, Cpu, Gpu, device_key, gpu_title
+from gui.devices.sparkline import Sparkline
+from gui.format import celsius, percent, size_of
+from gui.sources.devices import device_format
+from gui.sources.devices.device_format import joined, states
+from gui.sources.devices.history import DeviceHistory
+from gui.style import theme
+from gui.translation import tr
+from gui.widgets.buttons import styled
+from gui.widgets.labels import ElidedLabel, field_label
+from gui.widgets.layouts import hbox, vbox
+
+SPAN_S = 120.0
+"""Seconds shown by a row's small graph; the Monitor page shows more."""
+_MARGINS = (7, 2, 7, 4)
+
+
+class DeviceRow(QFrame):
+    """Row of one device, which toggles its check box wherever it is clicked.
+
+    Signals:
+        toggled(): the user has changed the check box.
+    """
+
+    toggled = Signal()
+
+    def __init__(self, key: str, title: str, graph_tip: str) -> None:
+        """Create a row for the device of `key`; `title` names it to screen readers."""
+        super().__init__()
+        self._key, self._title = key, title
+
+        def color() -> str:
+            return theme.device_color(key)
+
+        self.check = QCheckBox()
+        self.check.toggled.connect(self._on_toggled)
+        self.name = styled(ElidedLabel(), "muted")
+        self.note = styled(ElidedLabel(), "muted")
+        self.bar = _Bar(color)
+        self.graph = styled(Sparkline(SPAN_S, color), tip=graph_tip)
+        self.load, self.temperature = (QLabel(alignment=Qt.AlignmentFlag.AlignRight) for _ in range(2))
+        for figure in (self.load, self.temperature):
+            figure.setFont(theme.tabular(figure.font()))
+        self._grid = QGridLayout()
+        self._grid.setHorizontalSpacing(6)
+        self._grid.setVerticalSpacing(0)
+        self._grid.setColumnStretch(0, 1)
+        self._grid.addLayout(hbox(self.check, (self.name, 1), spacing=6), 0, 0)
+        self._grid.addWidget(self.note, 1, 0)
+        self._grid.addWidget(self.graph, 0, 1, 2, 1)
+        self._grid.addWidget(self.load, 0, 2)
+        self._grid.addWidget(self.temperature, 1, 2)
+        self._grid.addWidget(self.bar, 2, 0, 1, 3)
+        self.setLayout(vbox(self._grid, spacing=2, margins=_MARGINS))
+        self.set_checked(False)
+
+    def set_checked(self, is_checked: bool) -> None:
+        """Check or uncheck the device without `toggled`."""
+        with QSignalBlocker(self.check):
+            self.check.setChecked(is_checked)
+        self.setObjectName("checked-row" if is_checked else "row")
+        self.style().polish(self)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        """Toggle the check box, as a click on the box itself does."""
+        if event.button() == Qt.MouseButton.LeftButton and self.check.isEnabled():
+            self.check.click()
+
+    def show_readings(self, load: float | None, temperature: float | None, history: DeviceHistory) -> None:
+        """Show the latest load in percent and temperature, None if unknown, and the graph of the load."""
+        key = self._key
+        self.load.setText(percent(load, 3) if load is not None else "")
+        self.temperature.setText(celsius(temperature, 3) if temperature is not None else "")
+        has_graph = history.has_data(key, "utilization_percent")
+        self.graph.setVisible(has_graph)
+        if has_graph:
+            self.graph.set_highest(100.0)
+            self.graph.set_data(history.x(key), history.values(key, "utilization_percent"))
+            self.graph.set_words(tr("{title} utilization").format(title=self._title), percent(load))
+
+    def _on_toggled(self, is_checked: bool) -> None:
+        self.set_checked(is_checked)
+        self.toggled.emit()
+
+
+class GpuRow(DeviceRow):
+    """Row of one GPU: name, state or memory in use, utilization and temperature."""
+
+    def __init__(self, gpu: Gpu, host: str = "") -> None:
+        """Create the row of a GPU in `host`, "" for this machine."""
+        title = f"{host} {gpu_title(gpu)}".strip()
+        tip = tr("Utilization of the last two minutes: the fraction of time in which at least one kernel ran.")
+        super().__init__(device_key(host, gpu.uuid), title, tip)
+
+    def update_gpu(self, gpu: Gpu, history: DeviceHistory, now: float) -> None:
+        """Show the state of `gpu` at `now`, in seconds since the epoch."""
+        self.check.setText(gpu_title(gpu))
+        self.check.setAccessibleName(f"{self._title}, {gpu.name}")
+        self.check.setAccessibleDescription(device_format.describe_gpu(gpu))
+        self.name.setText(device_format.short_name(gpu.name))
+        self._show_note(gpu, now)
+        for widget in (self.name, self.bar, self.graph, self.load, self.temperature):
+            widget.setEnabled(not gpu.lost)
+        if self.isVisible() and self.visibleRegion().isEmpty():
+            return  # scrolled out of sight
+        self.bar.set_share(gpu.memory_used_bytes, gpu.memory_total_bytes)
+        awake = not gpu.asleep and not gpu.lost
+        self.show_readings(gpu.utilization_percent if awake else None, gpu.temperature_c if awake else None, history)
+
+    def _show_note(self, gpu: Gpu, now: float) -> None:
+        """Show a warning for someone about to use the GPU, else who uses it, else its memory."""
+        found = tuple(state for state in states(gpu, now) if state.alarming or gpu.asleep)
+        used = "" if gpu.lost else device_format.busy(gpu.processes, device_format.current_user())
+        memory = size_of(gpu.memory_used_bytes, gpu.memory_total_bytes) if gpu.memory_used_bytes is not None else ""
+        self.note.setText(joined(found) or used[:1].upper() + used[1:] or memory)
+        theme.set_kind(self.note, "warning" if found or used else "muted")
+        facts = (
+            gpu.name, memory, joined(found), used[:1].upper() + used[1:],
+            f"UUID {gpu.uuid}", device_format.gpu_number_origin(gpu), f"PCI {gpu.pci_bus_id or 'address unknown'}",
+        )  # fmt: skip
+        self.setToolTip("\n".join(filter(None, facts)))
+
+
+class CpuRow(DeviceRow):
+    """Row of a machine's processor, which counts as one or more devices.
+
+    Signals:
+        toggled(): the check box or the number of workers has changed.
+    """
+
+    def __init__(self, host: str = "") -> None:
+        """Create the row of the processor of `host`, "" for this machine."""
+        self._workers_row = QWidget()
+        super().__init__(device_key(host, CPU), f"{host} CPU".strip(), tr("Average load of all cores."))
+        self._is_remote = bool(host)
+        self.check.setText("CPU")
+        self.check.setAccessibleName(self._title)
+        self.workers = QSpinBox(minimum=1, maximum=2 * (os.cpu_count() or 1))
+        meaning = tr("Worker processes on the CPU; each counts as a device")
+        styled(self.workers, name=f"{self._title} workers", tip=meaning, description=meaning)
+        self.workers.valueChanged.connect(lambda _number: self.toggled.emit())
+        self._workers_row.setLayout(hbox(field_label("&Workers", self.workers), self.workers, 1))
+        layout = self.layout()
+        assert layout is not None
+        layout.addWidget(self._workers_row)
+
+    def set_checked(self, is_checked: bool) -> None:
+        super().set_checked(is_checked)
+        self._workers_row.setVisible(is_checked)
+
+    def update_cpu(self, cpu: Cpu, history: DeviceHistory) -> None:
+        cores = tr("{count} cores").format(count=len(cpu.core_load_percent))
+        loads = ", ".join(f"{load:.0f}" for load in cpu.core_load_percent)
+        memory = size_of(cpu.memory_used_bytes, cpu.memory_total_bytes)
+        self.check.setAccessibleDescription(device_format.describe_cpu(cpu))
+        self.name.setText(device_format.short_name(cpu.name))
+        self.note.setText(f"{memory} · {cores}")
+        self.setToolTip("\n".join((cpu.name, memory, tr("Load of each core: {loads} %").format(loads=loads))))
+        self.bar.set_share(cpu.memory_used_bytes, cpu.memory_total_bytes)
+        if self._is_remote:
+            self.workers.setMaximum(max(self.workers.value(), 2 * len(cpu.core_load_percent)))
+        self.show_readings(cpu.load_percent, cpu.temperature_c, history)
+
+
+class _Bar(QWidget):
+    """Bar of the memory in use."""
+
+    def __init__(self, color: Callable[[], str]) -> None:
+        super().__init__()
+        self._color = color
+        self._share = 0.0
+        self.setFixedHeight(4)
+
+    def set_share(self, used_bytes: int | None, total_bytes: int | None) -> None:
+        """Fill the bar; an unknown usage leaves it empty."""
+        self._share = min(1.0, used_bytes / total_bytes) if used_bytes is not None and total_bytes else 0.0
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        scheme = theme.colors()
+        painter.fillRect(self.rect(), QColor(scheme.border))
+        color = self._color() if self.isEnabled() else scheme.muted
+        painter.fillRect(0, 0, round(self.width() * self._share), self.height(), QColor(color))

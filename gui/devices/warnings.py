@@ -1,0 +1,55 @@
+"""Warnings about GPUs that a job is about to use, with the choice of another GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from engine.checks.gpu_checks import other_gpu
+from engine.contract.devices import Gpu, Snapshot, gpu_title
+from engine.contract.problems import Problem
+from gui.format import size_of
+from gui.sources.devices.device_format import states
+from gui.translation import tr
+
+_FULL = 0.97
+"""Fraction of used memory from which a GPU counts as full."""
+
+Warnings = dict[str, tuple[Problem, ...]]
+
+
+def device_warnings(
+    alerts: Mapping[str, tuple[Problem, ...]], machine: Snapshot, held: Mapping[str, str], devices: Sequence[str]
+) -> Warnings:
+    """Return the warnings of each device.
+
+    Args:
+        alerts: Problems of devices with active alerts, which replace the GPU's current states.
+        machine: Devices of this machine.
+        held: Runs that hold GPUs; their memory will be free for the next run, which waits for them.
+        devices: Devices of the job.
+    """
+    warnings: Warnings = dict(alerts)
+    for gpu in machine.gpus:
+        problems = warnings.get(gpu.uuid) or _current_problems(gpu, machine.time, is_held=gpu.uuid in held)
+        if problems and gpu.uuid in devices:
+            choices = other_gpu(devices, gpu, machine)
+            problems = (*problems[:-1], msgspec.structs.replace(problems[-1], choices=choices))
+        if problems:
+            warnings[gpu.uuid] = problems
+    return warnings
+
+
+def _current_problems(gpu: Gpu, now: float, *, is_held: bool) -> tuple[Problem, ...]:
+    """Return a warning if the GPU is full or in an alarming state. A lost GPU is an error of the job."""
+    if gpu.lost:
+        return ()
+    used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
+    texts = [state.text for state in states(gpu, now) if state.alarming]
+    if used is not None and total and used + (gpu.memory_reserved_bytes or 0) >= _FULL * total and not is_held:
+        texts.append(tr("{used} are in use").format(used=size_of(used, total)))
+    if not texts:
+        return ()
+    title, text = gpu_title(gpu), "; ".join(texts)
+    return (Problem("devices", f"{title}: {text}.", tr("Choose another GPU if one is free."), "warning"),)
