@@ -15,8 +15,8 @@ from gui.translation import tr
 class Finding:
     """Condition found by a rule.
 
-    A value within the margin below the threshold gives a finding that isn't `full`: it keeps an active alert alive but
-    starts none.
+    A `full` is False for a value that has crossed the threshold back by less than the margin: it keeps an active alert
+    alive but starts none.
     """
 
     text: str

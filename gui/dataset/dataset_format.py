@@ -29,7 +29,7 @@ def _kind(report: DatasetReport) -> AnnotationKind:
 
 
 def element(report: DatasetReport) -> str:
-    """Return the capitalized noun for the parts of a sample that have classes, such as "Images" or "Boxes"."""
+    """Return the capitalized noun for the parts of a sample that have classes, such as "Box" or "Object"."""
     return capitalized(_kind(report).element)
 
 

@@ -1,1 +1,1 @@
-"""The Monitor page."""
+"""Monitor page: GPUs of this machine and of other hosts."""

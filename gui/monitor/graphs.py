@@ -31,7 +31,7 @@ ACTIVITY = ("sm_active_percent", "tensor_active_percent")
 """Quantities that the sampler reports only on request."""
 MIN_HEIGHT = 120
 _HIGHEST = {"%": 100, "°C": 110}
-"""Upper edges of vertical axes by unit; others follow the data. Temperature limits are always visible."""
+"""Upper ends of the vertical axes by unit. Other axes follow the data; temperature limits are always visible."""
 _SETTING = "monitor_graphs"
 _NONE = "none"
 
@@ -39,10 +39,10 @@ _Widget = TypeVar("_Widget", bound=QWidget)
 
 
 class GraphsView(QWidget):
-    """Check boxes of the reported quantities, and a graph for each checked one.
+    """View with a check box per reported quantity, and a graph for each checked one.
 
     Signals:
-        chosen_changed(): other graphs are shown.
+        chosen_changed(): the user chose other graphs.
     """
 
     chosen_changed = Signal()
@@ -153,7 +153,7 @@ def _remembered(settings: Settings) -> frozenset[str]:
 
 
 def _write(quantity: Quantity) -> Callable[[float], str]:
-    """Return a function that formats a value in the quantity's unit as the desktop writes numbers."""
+    """Return a function that formats a value with the quantity's unit in the number format of the desktop."""
     return lambda value: measured(quantity, value / quantity.scale)
 
 
@@ -176,13 +176,13 @@ def _memory_thresholds(gpus: Sequence[Gpu]) -> list[Threshold]:
 
 
 def _common(limits: Iterable[float | None]) -> float | None:
-    """Return the limit that all reporting GPUs share, None if they differ."""
+    """Return the limit if all GPUs that report one have the same; None if they differ."""
     reported = {limit for limit in limits if limit is not None}
     return reported.pop() if len(reported) == 1 else None
 
 
 _THRESHOLDS = {"temperature_c": _core_thresholds, "memory_temperature_c": _memory_thresholds}
-"""Temperature limits in the graphs of these quantities."""
+"""Temperature limits to draw, by the quantity of the graph."""
 
 
 def _in_order(widgets: dict[str, _Widget]) -> list[_Widget]:

@@ -1,4 +1,4 @@
-"""Dialog to add and remove hosts, and messages about those that send no values."""
+"""Dialog to add and remove hosts, and messages about hosts that send no values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HINT = tr(
 
 
 class HostDialog(QDialog):
-    """List of the watched hosts except this machine, not modal."""
+    """Non-modal dialog with the list of watched hosts, without this machine."""
 
     def __init__(self, hosts: Hosts, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -114,7 +114,7 @@ class HostDialog(QDialog):
 
 
 def host_errors(latest: Mapping[str, Snapshot], errors: Mapping[str, str]) -> list[str]:
-    """Return a sentence per failing host: its connection's, its sampler's, or NVML's error.
+    """Return a sentence per failing host: the error of its connection, its sampler or NVML.
 
     Connecting hosts are left out.
     """

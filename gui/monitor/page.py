@@ -45,14 +45,14 @@ _ELSEWHERE = tr("The CPU is under Graphs. Use “Hosts …” to monitor other m
 
 
 class MonitorPage(QWidget):
-    """Page with the devices of all hosts over one time axis.
+    """Page with the devices of all hosts. All graphs share one time axis.
 
-    A hidden page does nothing; the sampler is asked for the readings on screen.
+    A A hidden page does nothing; the sampler measures only readings that are on screen.
 
     Signals:
         message(str, str): a text for the window's message line and its severity, "info" or "warning".
-        stop_run(str): the user wants to stop the run of this id.
-        settings_requested(str): the user wants to change the setting of this key.
+        stop_run(str): the user wants to stop the run with this id.
+        settings_requested(str): the user wants to change the setting with this key.
     """
 
     message = Signal(str, str)
@@ -94,7 +94,7 @@ class MonitorPage(QWidget):
 
     @property
     def request(self) -> SnapshotRequest:
-        """Request for expensive readings of visible views only."""
+        """Request to the samplers for the expensive readings that visible views need."""
         visible, view = self.isVisible(), self._stack.currentIndex()
         charted = view == GRAPHS and any(quantity in self.graphs.chosen for quantity in ACTIVITY)
         return SnapshotRequest(
@@ -109,21 +109,21 @@ class MonitorPage(QWidget):
         return self._stack.currentWidget()
 
     def show_view(self, view: int) -> None:
-        """Open the view at an index of `toolbar.VIEWS`."""
+        """Open the view at this index in `toolbar.VIEWS`."""
         self.bar.show_view(view)
 
     def show_gpu(self, key: str) -> None:
-        """Open the detail of the GPU of this key."""
+        """Open the details of the GPU with this key."""
         self.show_view(GPUS)
         self.gpus.open(key)
 
     def set_panel_visible(self, visible: bool) -> None:
-        """Note if the device cards, which show who uses each GPU, are visible next to this page."""
+        """Set if the device cards next to this page are visible; they need the processes on each GPU."""
         self._panel_visible = visible
         self._send_request()
 
     def close_work(self) -> None:
-        """End the background work of the views, at the end of the window."""
+        """End the background work of the views because the window closes."""
         alerts = self._stack.widget(ALERTS)
         if isinstance(alerts, AlertsView):
             alerts.runs.close_work()
@@ -154,7 +154,7 @@ class MonitorPage(QWidget):
         self._send_request()
 
     def _show_past(self) -> None:
-        """Say which time the graphs show while they don't follow the newest data."""
+        """Show the time range of the graphs while they don't follow the newest data."""
         low, high = (clock(at + self.group.origin) for at in self.group.range)
         text = "" if self.group.following else tr("Showing {low} – {high}").format(low=low, high=high)
         self.bar.show_past(text)
@@ -181,7 +181,7 @@ class MonitorPage(QWidget):
             source.connect(self.refresh)
 
     def _restore(self) -> None:
-        """Restore the choices of the last window."""
+        """Restore the choices from the last session."""
         self.bar.compact.setChecked(self._settings.flag("monitor_compact", False))
         self.bar.load.setChecked(self._settings.flag("monitor_by_load", False))
         titles = [title for title, _ in SPANS]
@@ -200,7 +200,7 @@ class MonitorPage(QWidget):
         self._send_request()
 
     def _put(self, view: int, widget: QWidget) -> None:
-        """Replace a placeholder with its view."""
+        """Replace the placeholder of a view with its widget."""
         current = self._stack.widget(view)
         self._stack.insertWidget(view, widget)
         if current is not None:
@@ -257,7 +257,7 @@ class MonitorPage(QWidget):
             self.group.set_extent(float(min(first for first, _ in ends)), float(max(last for _, last in ends)))
 
     def _why_empty(self) -> str:
-        """Return the text of the empty view; errors are in the banner above."""
+        """Return the text of an empty view. The banner above it shows errors."""
         here = self._hosts.latest.get("")
         if here is None:
             return _SEARCHING
@@ -270,7 +270,7 @@ class MonitorPage(QWidget):
 
 
 def _marks_of(run: RunInterval, origin: float) -> list[Mark]:
-    """Return marks for the start and the end of a run on its devices."""
+    """Return marks for the graphs at the start and the end of a run on its devices."""
     if run.state == "waiting":
         return []
     devices = frozenset(run.devices)
@@ -291,10 +291,10 @@ def _muted() -> str:
 
 
 class Saving(QObject):
-    """Dialogs and messages of the export.
+    """Export of readings and images: dialogs and messages.
 
     Signals:
-        message(str, str): the result, and "info" or "warning".
+        message(str, str): the result of an export, with the severity "info" or "warning".
     """
 
     message = Signal(str, str)

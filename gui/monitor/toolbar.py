@@ -80,13 +80,13 @@ class Bar(QWidget):
         self._offer(GPUS)
 
     def show_view(self, view: int) -> None:
-        """Choose a view as if its tab had been pressed."""
+        """Choose a view, as a press on its tab does."""
         if view == self.tabs.currentIndex():
             self.view_chosen.emit(view)  # the detail of a GPU may be before it
         self.tabs.setCurrentIndex(view)
 
     def show_following(self, following: bool) -> None:
-        """Note if the graphs follow the newest data."""
+        """Show if the graphs follow the newest data."""
         self.acts["newest"].allow(tr("The newest data is in view") if following else "")
 
     def show_past(self, text: str) -> None:

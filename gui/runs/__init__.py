@@ -1,1 +1,1 @@
-"""The list of runs, past and present, and what can be done with them."""
+"""List of past and active runs, their queue and details, and actions on them."""

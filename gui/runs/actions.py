@@ -1,4 +1,4 @@
-"""Actions on the selected runs, shared by buttons, menus and shortcuts, and their deletion."""
+"""Actions on the selected runs, which buttons, menus and shortcuts share, and the deletion of runs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class RunActions(QObject):
     """Actions on the selected runs and their context menu.
 
     Signals:
-        tag_changed(str, bool): the user added tags, separated by commas, to the selected runs, or removed one.
+        tag_changed(str, bool): the user added tags (separated by commas) to the selected runs (True), or removed one (False).
     """
 
     tag_changed = Signal(str, bool)
 
     def __init__(self, widget: QWidget, page: QWidget) -> None:
-        """Create the actions. Their keys need the focus of `widget`, that of Undo the focus within `page`."""
+        """Create the actions. Their keys work while `widget` has the focus; Undo works anywhere in `page`."""
         super().__init__(widget)
         self._widget = widget
         self.show = self._make("show_run", tr("&Show run"), tr("Opens the run on the Train page (Enter)"))
@@ -125,14 +125,14 @@ ACTIVE_STATES = ("starting", "waiting", "running")
 
 
 class DeletingBar(TrashBar):
-    """Banner that asks before runs go to the trash. Hidden until `ask`."""
+    """Banner that asks before it moves runs to the trash; hidden until `ask` is called."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(tr("Deleting runs"), parent)
         self._runs: list[RunSummary] = []
 
     def ask(self, runs: Sequence[RunSummary]) -> None:
-        """Ask whether to delete `runs`, except active ones."""
+        """Ask whether to delete `runs`; active runs are left out."""
         if self.is_busy or not runs:
             return
         self._runs = [run for run in runs if run.state not in ACTIVE_STATES]

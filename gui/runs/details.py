@@ -1,4 +1,4 @@
-"""Details of the selected run, and the user's notes on it."""
+"""Details of the selected run, and the user's notes about it."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from gui.widgets.labels import ElidedLabel, EmptyState, field_label
 from gui.widgets.layouts import FlowLayout, vbox
 
 _SAVE_DELAY_MS = 700
-"""Pause in typing after which notes are saved."""
+"""Milliseconds without typing after which notes are saved."""
 
 _MAX_WORD_LENGTH = 1000
-"""Longest word that is wrapped at word boundaries; with longer ones, that takes Qt seconds."""
+"""Longest word in characters with which text wraps at word boundaries. Qt takes seconds for longer words."""
 
 _MAX_CHECKPOINTS = 20
 """Number of checkpoints that are listed, newest first."""
@@ -52,7 +52,7 @@ _MAX_CHECKPOINTS = 20
 _BUTTON_WIDTH, _ROW_HEIGHT = 52, 24
 _CONTENTS = QHeaderView.ResizeMode.ResizeToContents
 _PATH = Qt.ItemDataRole.UserRole
-"""Role of the path of a row's checkpoint."""
+"""Item role of the path of a row's checkpoint."""
 
 _HINT = tr("Select a run to see its job, its checkpoints and your notes.")
 
@@ -62,14 +62,14 @@ class Details(QWidget):
 
     Signals:
         noted(RunSummary, dict): the user changed these `RunNotes` fields of the run.
-        fork_requested(str, Path): the user wants to fork the run of that id from that checkpoint.
+        fork_requested(str, Path): the user wants to fork the run with this id from this checkpoint.
     """
 
     noted = Signal(object, object)
     fork_requested = Signal(str, object)
 
     def __init__(self, actions: Sequence[Action], parent: QWidget | None = None) -> None:
-        """Create the view; a button shows each of `actions` while it is enabled."""
+        """Create the view with a button for each of `actions`, which is visible while its action is enabled."""
         super().__init__(parent)
         self._actions = actions
         self._fields: DetailFields | None = None
@@ -96,7 +96,7 @@ class Details(QWidget):
         self._lay_out()
 
     def show_runs(self, runs: Sequence[RunSummary]) -> None:
-        """Show the details of a single selected run, else a hint."""
+        """Show the details of `runs` if it is a single run; otherwise show a hint."""
         run = runs[0] if len(runs) == 1 else None
         before = self._run
         if before is not None and (run is None or run.run_id != before.run_id):
@@ -202,7 +202,7 @@ class Details(QWidget):
             self.facts.setItemWidget(item, 2, self._fork_button(item, checkpoint))
 
     def _fork_button(self, item: QTreeWidgetItem, checkpoint: Checkpoint) -> QToolButton:
-        """Return a button that forks from the item's checkpoint, as Enter in its row does."""
+        """Return a button that forks from a checkpoint. Enter in the row of the checkpoint does the same."""
         if checkpoint.weights_alone:
             tip = tr("Starts a new run from these weights only")
         else:
@@ -221,7 +221,7 @@ class Details(QWidget):
             self.fork_requested.emit(self._run.run_id, path)
 
     def _section(self, heading: str, lines: Lines) -> list[QTreeWidgetItem]:
-        """Append a heading with `lines` below, and return the items of the lines."""
+        """Append a heading with `lines` below; return the items of the lines."""
         top = QTreeWidgetItem(self.facts, [heading])
         top.setFirstColumnSpanned(True)
         font = top.font(0)
@@ -252,7 +252,7 @@ def _wrap_mode(text: str) -> QTextOption.WrapMode:
 
 
 def _state_text(run: RunSummary) -> str:
-    """Return such as "Failed after 3:12 min · best Top-1 80.0 % · started 2026-11-21 14:05", and the cause below."""
+    """Describe the state, as in "Failed after 3:12 min · best Top-1 80.0 % · started 2026-11-21 14:05", and the cause."""
     lasted = f"after {duration(run.seconds)}" if run.seconds is not None else ""
     if run.slurm and run.state in ACTIVE_STATES:
         first = f"{run.state.capitalize()} in SLURM, {run.slurm}"
@@ -275,7 +275,7 @@ class DetailFields:
 
     Attributes:
         changed: Fields of the job that differ from their defaults; None if the job is unreadable.
-        options: Options that are set, by label.
+        options: Task, model and strategy options that are set, by label.
     """
 
     run_id: str
@@ -305,7 +305,7 @@ Lines = list[tuple[str, str]]
 
 
 def job_lines(details: DetailFields) -> Lines:
-    """Return the labels and values of changed fields."""
+    """Return the labels and values of the fields that differ from their defaults."""
     if details.changed is None:
         return [("job.toml", "can't be read")]
     fields = [(FIELDS[name].label, _value(name, value)) for name, value in details.changed.items()]
@@ -313,7 +313,7 @@ def job_lines(details: DetailFields) -> Lines:
 
 
 def disk_lines(details: DetailFields) -> Lines:
-    """Return the size of the folder, after a line that reports missing checkpoints."""
+    """Return lines about disk usage: missing checkpoints, if any, and the size of the folder."""
     missing = [] if details.checkpoints else [(tr("Checkpoints"), "none yet")]
     return [*missing, (tr("Folder"), size(details.held.bytes))]
 

@@ -28,14 +28,14 @@ _PERIODS = (
     (tr("Last year"), 365.0),
 )
 _TYPING_MS = 120
-"""Pause in typing before the search is applied."""
+"""Milliseconds without typing after which the search is applied."""
 
 _MIN_CHARACTERS, _LIST_MARGIN = 9, 24
 """Characters of a choice that fit into a filter; pixels around the choices of its list."""
 
 
 class FilterBar(QWidget):
-    """Search field and filters; the page lays out the buttons `favourites` and `clear` elsewhere.
+    """Search field and filters. The page places the buttons `favourites` and `clear` elsewhere.
 
     Signals:
         changed(RunFilter): the user changed the filter.
@@ -86,7 +86,7 @@ class FilterBar(QWidget):
         )
 
     def set_runs(self, runs: Collection[RunSummary]) -> None:
-        """Offer the values that occur in `runs`, with their counts; the selection stays."""
+        """Offer the values that occur in `runs` with their counts; keep the selection."""
         states = Counter(run.state for run in runs).most_common()
         _set_choices(self.state, [(f"{state.capitalize()} ({localised(count)})", state) for state, count in states])
         _set_choices(self.model, _counted((run.model for run in runs), model_title))
@@ -146,12 +146,12 @@ def _combo(criterion: str) -> QComboBox:
 
 
 def _counted(values: Iterable[str], title: Callable[[str], str]) -> list[tuple[str, str]]:
-    """Return a title such as "ResNet-18 (3)" and the value of each choice, sorted."""
+    """Count `values`, and return each one with a title such as "ResNet-18 (3)", sorted."""
     return sorted((f"{title(value)} ({localised(count)})", value) for value, count in Counter(values).items())
 
 
 def _set_choices(combo: QComboBox, choices: list[tuple[str, str]]) -> None:
-    """Replace all entries but the first; keep the selection if it still exists."""
+    """Replace all entries except the first; keep the selected choice if it still exists."""
     if choices == [(combo.itemText(n), combo.itemData(n)) for n in range(1, combo.count())]:
         return
     selected = combo.currentData()

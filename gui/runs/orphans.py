@@ -21,10 +21,10 @@ from gui.widgets.buttons import tool_button
 from gui.widgets.layouts import hbox, vbox
 
 MIN_INTERVAL_S = 10.0
-"""Shortest time between two scans of the machine's processes; one takes about 20 ms on a thread."""
+"""Minimum seconds between two scans of the machine's processes; one scan takes about 20 ms on a thread."""
 
 _MAX_BANNERS = 3
-"""Number of orphans with a banner; one button ends all."""
+"""Maximum number of banners; one button ends all orphans."""
 
 
 def _orphans_with_titles() -> dict[Orphan, str]:
@@ -32,10 +32,10 @@ def _orphans_with_titles() -> dict[Orphan, str]:
 
 
 class Orphans(QWidget):
-    """Banners of orphaned workers with a button to end each, hidden if there are none.
+    """Banners about orphaned workers, each with a button to end them; hidden if there are none.
 
     Signals:
-        message(str): an error, or a note about orphans that were found while the page is hidden.
+        message(str): an error, or a note that orphans were found while the page is hidden.
     """
 
     message = Signal(str)
@@ -72,7 +72,7 @@ class Orphans(QWidget):
             self.reading.request()
 
     def set_machine(self, snapshot: Snapshot) -> None:
-        """Show the GPU memory that the orphans hold."""
+        """Show how much GPU memory the orphans use, according to a snapshot."""
         if not self._orphans or snapshot.foreign_pids:
             return
         memory: dict[int, list[tuple[str, int | None]]] = {}
@@ -85,11 +85,11 @@ class Orphans(QWidget):
             self._update()
 
     def close_work(self) -> None:
-        """Wait for the current scan, at the end of the window, but not for workers that are being ended."""
+        """Wait for the current scan because the window closes, but not for workers that are being ended."""
         self.reading.finish()
 
     def _text(self, orphan: Orphan) -> str:
-        """Return a sentence about an orphan, and one about the GPU memory that it holds."""
+        """Describe an orphan and the GPU memory that it uses."""
         held = " and ".join(
             name if used is None else f"{size(used)} of {name}" for name, used in self._memory.get(orphan.pid, [])
         )
@@ -115,7 +115,7 @@ class Orphans(QWidget):
             )
 
     def _end(self, orphans: list[Orphan]) -> None:
-        """End orphans on a thread each, since one that ignores SIGTERM takes a while."""
+        """End each orphan on a separate thread, because one that ignores SIGTERM takes a while."""
         for orphan in orphans:
             if orphan not in self._ending:
                 self._ending.add(orphan)
@@ -156,7 +156,7 @@ class Orphans(QWidget):
 
 
 class _OrphanBanner(Banner):
-    """Banner of one orphan."""
+    """Banner about one orphan."""
 
     def __init__(self, orphan: Orphan) -> None:
         end = QPushButton(tr("End"))
@@ -176,16 +176,16 @@ class _OrphanBanner(Banner):
 
 
 _MAX_INTERRUPTED = 2
-"""Number of interrupted runs with a banner, newest first; the list has all."""
+"""Maximum number of banners, for the newest interrupted runs; the list has all of them."""
 
 
 class InterruptedRuns(QWidget):
-    """Banners of the interrupted runs that were neither resumed nor dismissed, hidden if there are none.
+    """Banners about interrupted runs that were neither resumed nor dismissed; hidden if there are none.
 
     Signals:
-        resume(str): the user wants to resume the run of that id.
-        delete(str): the user wants to delete it.
-        dismissed(str): the user closed its banner.
+        resume(str): the user wants to resume the run with this id.
+        delete(str): the user wants to delete the run with this id.
+        dismissed(str): the user closed the banner of the run with this id.
         show_all(): the user wants to see all interrupted runs.
     """
 
@@ -206,11 +206,11 @@ class InterruptedRuns(QWidget):
 
     @property
     def count(self) -> int:
-        """Number of the runs, with and without a banner."""
+        """Number of undismissed interrupted runs, including those without a banner."""
         return len(self._runs)
 
     def show_runs(self, runs: Collection[RunSummary]) -> None:
-        """Show the undismissed interrupted runs among `runs`. A fork doesn't dismiss its source."""
+        """Show the interrupted runs in `runs` that were not dismissed. Forking a run doesn't dismiss it."""
         found = [run for run in runs if run.state == "interrupted" and not run.set_aside]
         found.sort(key=lambda run: run.started, reverse=True)
         if found != self._runs:

@@ -40,22 +40,22 @@ _EMPTY = tr(
 _NO_MATCH = tr("No runs match.\n\n“Show all” clears the search and the filters.")
 
 _WIDE = 1350
-"""Minimum width in pixels for details next to the list; below it, they are under the list."""
+"""Minimum width in pixels at which the details are next to the list instead of below it."""
 _SIZES = [690, 310]
-"""Initial proportions of the list and the details."""
+"""Initial sizes of the list and the details, relative to each other."""
 
 
 class RunsPage(QWidget):
-    """Page that searches, sorts, opens, names, pauses, resumes, forks and deletes runs.
+    """Page on which users search, sort, open, rename, pause, resume, fork and delete runs.
 
     Signals:
         run_chosen(RunFolder): the user opened a run.
-        compare_requested(list[str]): the user wants to compare the runs of these ids.
+        compare_requested(list[str]): the user wants to compare the runs with these ids.
         add_to_comparison_requested(list[str]): the user wants to add these runs to the comparison.
         searches_requested(): the user wants to see the searches.
         resume_requested(RunFolder): the user wants to resume a run unchanged.
         prefill_requested(Prefill): the user wants to resume or fork a run in the form.
-        message(str): an error, or a note about interrupted runs if the page is hidden at the first reading.
+        message(str): an error, or a note that the first read found interrupted runs while the page is hidden.
     """
 
     run_chosen = Signal(object)
@@ -67,7 +67,7 @@ class RunsPage(QWidget):
     message = Signal(str)
 
     def __init__(self, runs: RunList | None = None, parent: QWidget | None = None) -> None:
-        """Create the page; without a list of `runs`, it polls the runs folder itself."""
+        """Create the page; if `runs` is None, it polls the runs folder itself."""
         super().__init__(parent)
         styled(self, "panel")
         self.model = RunsModel(self)
@@ -108,7 +108,7 @@ class RunsPage(QWidget):
         self._top.addWidget(bind(QPushButton(), action))
 
     def close_work(self) -> None:
-        """Save the notes and end background work, at the end of the window."""
+        """Save the notes and end background work because the window closes."""
         self.details.save()
         self.run_list.close()
         self.queue.close_work()

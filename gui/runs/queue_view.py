@@ -1,4 +1,4 @@
-"""Queue of the runs that wait for their devices, with buttons to change it."""
+"""View of the runs that wait for their devices, with buttons to change their order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gui.widgets.layouts import FlowLayout, vbox
 from gui.widgets.row_model import Column, RowModel, RowTable
 
 POLL_MS = 1000
-"""Interval while the queue is on screen; otherwise it is read with the list of runs."""
+"""Milliseconds between reads while the queue is on screen. Otherwise it is read with the list of runs."""
 
 _VISIBLE_ROWS = 4
 _MAX_NAME_WIDTH, _PADDING = 170, 5
@@ -42,7 +42,7 @@ _RUN, _WAITS_FOR = 1, 3
 
 
 class QueueModel(RowModel[QueuePosition]):
-    """Model of the queued runs in their order."""
+    """Model with a row per queued run, in queue order."""
 
     columns = COLUMNS
 
@@ -58,7 +58,7 @@ class QueueModel(RowModel[QueuePosition]):
 
 
 class QueueTable(RowTable):
-    """Table of the queue, as high as a few of its rows."""
+    """Table of the queue, at most a few rows high."""
 
     def __init__(self, model: QueueModel) -> None:
         super().__init__(model, tr("Queued runs"), padding=_PADDING, leading=10)
@@ -78,12 +78,12 @@ class QueueTable(RowTable):
 
 
 class QueueView(QWidget):
-    """Table of the queue and its buttons, hidden while no run waits.
+    """Table of the queue with its buttons; hidden while no run is queued.
 
     Signals:
         run_chosen(RunFolder): the user opened a run.
         changed(): the user changed the queue.
-        message(str): an error, in words for the user.
+        message(str): an error message for the user.
     """
 
     run_chosen = Signal(object)
@@ -120,7 +120,7 @@ class QueueView(QWidget):
         self.hide()
 
     def refresh(self) -> None:
-        """Read the queue on a thread, once more if a reading is under way."""
+        """Read the queue on a thread. During a read, schedule another one after it."""
         self.reading.request()
 
     def current(self) -> QueuePosition | None:
@@ -129,7 +129,7 @@ class QueueView(QWidget):
         return self.model.rows[row] if 0 <= row < self.model.count() else None
 
     def close_work(self) -> None:
-        """Stop polling and wait for the current reading, at the end of the window."""
+        """Stop polling and wait for the current read because the window closes."""
         self._timer.stop()
         self.reading.finish()
 

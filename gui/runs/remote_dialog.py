@@ -1,4 +1,4 @@
-"""Dialog that chooses a run of another machine."""
+"""Dialog in which users choose a run on another machine."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from gui.widgets.layouts import hbox, vbox
 
 
 class RemoteRunsDialog(QDialog):
-    """Modeless dialog that lists the runs of a host.
+    """Non-modal dialog that lists the runs on a host.
 
     Signals:
-        chosen(str, str): the user opened the run of that host and id.
+        chosen(str, str): the user opened a run, given by host and id.
     """
 
     chosen = Signal(str, str)
@@ -53,7 +53,7 @@ class RemoteRunsDialog(QDialog):
         self._update_hosts()
 
     def refresh(self) -> None:
-        """Request the runs of the selected host over ssh."""
+        """Request the list of runs from the selected host over ssh."""
         name = self.host.currentText()
         self.list.clear()
         self._update_open()

@@ -93,7 +93,7 @@ def _best_key(run: RunSummary) -> float:
 
 
 def state_words(run: RunSummary) -> str:
-    """Return the state, such as "Completed" or "Waiting in SLURM"."""
+    """Return the title of a run's state, such as "Completed" or "Waiting in SLURM"."""
     return f"{run.state.capitalize()} in SLURM" if run.slurm and run.state in ACTIVE_STATES else run.state.capitalize()
 
 
@@ -120,7 +120,7 @@ class RunsModel(RowModel[RunSummary]):
     """Model of the runs that pass the filter.
 
     Signals:
-        renamed(str, str): the user gave the run of that id a new name, which is shown once it is on the disk.
+        renamed(str, str): the user renamed the run with this id. The model shows the name once it is stored.
     """
 
     renamed = Signal(str, str)
@@ -141,7 +141,7 @@ class RunsModel(RowModel[RunSummary]):
         return row.run_id
 
     def find(self, run_id: str) -> RunSummary | None:
-        """Return the run of an id, shown or not."""
+        """Return the run with an id, even if the filter hides it; None if it is unknown."""
         return self._all.get(run_id)
 
     def merge(self, runs: Iterable[RunSummary]) -> None:
@@ -205,7 +205,7 @@ _MIN_WIDTHS = {NAME: 130, MODEL: 96, STRATEGY: 96, DEVICES: 96}
 
 
 class RunsTable(RowTable):
-    """Table of the runs, whose names can be edited and whose rows can be dragged."""
+    """Table of the runs. Users can edit names and drag rows."""
 
     def __init__(self, model: RunsModel) -> None:
         super().__init__(model, tr("Runs"), leading=14)
@@ -234,7 +234,7 @@ class RunsTable(RowTable):
 
     @contextmanager
     def holding_position(self) -> Iterator[None]:
-        """Keep the row at the top of the view there while rows change; at the top of the list, show new rows."""
+        """Keep the topmost visible row in place while rows change; a list scrolled to its top shows new rows."""
         top = self.rowAt(0)
         run_id = self._model.rows[top].run_id if top > 0 else None
         yield
@@ -243,7 +243,7 @@ class RunsTable(RowTable):
             self.scrollTo(self._model.index(row, 0), QAbstractItemView.ScrollHint.PositionAtTop)
 
     def fit(self) -> None:
-        """Fit the columns to their content and to the table, until the user changes a width."""
+        """Fit the columns to their contents and to the table, unless the user has changed a width."""
         if self._has_user_widths or not self._model.rowCount():
             return
         header, last = self.horizontalHeader(), self._model.columnCount() - 1
@@ -264,7 +264,7 @@ class RunsTable(RowTable):
         self.fit()
 
     def focusInEvent(self, event: QFocusEvent) -> None:
-        """Select the current row on Tab; in a table of one row, arrow keys could never select it."""
+        """Select the current row on Tab, because arrow keys can't select the only row of a table."""
         super().focusInEvent(event)
         by_tab = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
         if by_tab and self.currentIndex().isValid() and not self.selectionModel().hasSelection():

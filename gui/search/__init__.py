@@ -1,1 +1,1 @@
-"""Searches over settings: asked for, followed as they go, and what came of them."""
+"""Page of searches over settings: the form of a new search, progress and results."""

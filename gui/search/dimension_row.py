@@ -1,4 +1,4 @@
-"""Rows of the search form: its settings, and each field that it varies with a range or values."""
+"""Rows of the search form: settings of the search, and each field that it varies over a range or values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gui.widgets.labels import ProblemLabel
 from gui.widgets.layouts import FlowLayout, hbox
 
 NONE = "none"
-"""Text of an optional field's empty value."""
+"""Text that represents the empty value of an optional field."""
 _SCALES = [
     ("range", tr("Range"), tr("All values are equally likely")),
     ("log", tr("Log scale"), tr("All powers of ten are equally likely")),
@@ -43,7 +43,7 @@ class DimensionRow(QWidget):
     removed = Signal()
 
     def __init__(self, name: str, field: Field, job_value: Any) -> None:
-        """Create a row for the field `name` of the space, with values around `job_value`."""
+        """Create a row for the field that the space calls `name`; suggest values around `job_value`."""
         super().__init__()
         self.name, self.field = name, field
         self.problem_label = ProblemLabel()
@@ -57,7 +57,7 @@ class DimensionRow(QWidget):
         self.set_value(_suggestion(field, job_value))
 
     def value(self) -> Any:
-        """Return the dimension as in a SPACE.toml; unreadable values are strings."""
+        """Return the dimension in the form of a SPACE.toml. Values that aren't valid stay strings."""
         if self.boxes:
             return [value for value, box in self.boxes.items() if box.isChecked()]
         if self._scale == "list":
@@ -70,7 +70,7 @@ class DimensionRow(QWidget):
         return ends
 
     def set_value(self, value: Any) -> None:
-        """Show a dimension of a SPACE.toml."""
+        """Show a dimension given in the form of a SPACE.toml."""
         if self.boxes:
             for choice, box in self.boxes.items():
                 box.setChecked(isinstance(value, list | tuple) and choice in value)
@@ -92,7 +92,7 @@ class DimensionRow(QWidget):
         return self.scale.value() if self.field.kind in ("int", "float") else "list"
 
     def _read(self, text: str) -> Any:
-        """Return a numeric field's value as a number if `text` is one, else the text."""
+        """Convert `text` to a number if the field is numeric; return it unchanged if that fails."""
         text = text.strip()
         if self.field.kind not in ("int", "float"):
             return text
@@ -165,7 +165,7 @@ class DimensionRow(QWidget):
 
 
 def _suggestion(field: Field, job_value: Any) -> Any:
-    """Return a dimension around the job's value of a field."""
+    """Suggest a dimension around the job's value for a field."""
     if field.kind == "bool":
         return [False, True]
     if field.kind in ("int", "float"):
@@ -243,7 +243,7 @@ OTHER_GOALS = [
 
 
 def make_rows() -> dict[str, FieldRow]:
-    """Return the rows by name, with their defaults."""
+    """Create the rows of the search's settings with their defaults, by name."""
     rows = {}
     for make in _ROWS:
         field, editor = make()

@@ -1,4 +1,4 @@
-"""Page of the searches: their list, one search, and the form of a new one."""
+"""Page of the searches: the list, the view of one search, and the form of a new one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SearchPage(QWidget):
     Signals:
         closed(): the user went back to the previous page.
         run_chosen(RunFolder): the user opened a run.
-        compare_requested(list[str]): the user wants to compare the runs of these ids.
+        compare_requested(list[str]): the user wants to compare the runs with these ids.
         train_requested(Job): the user wants to start an ordinary run.
         job_opened(Job): a SPACE.toml with a job was opened.
         message(str, str): a message for the user and its severity, "info" or "warning".
@@ -83,13 +83,13 @@ class SearchPage(QWidget):
         (self.first_button if self.stack.currentIndex() == NONE else self.list).setFocus()
 
     def show_search(self, name: str) -> None:
-        """Show one search, once it is read, and follow it."""
+        """Open a search. It is shown and followed after its first read."""
         self.view.clear()
         self.notice.hide()
         self.source.open(name)
 
     def close_work(self) -> None:
-        """End background work, at the end of the window; searches continue."""
+        """End background work because the window closes. Searches continue."""
         self.source.close()
         self.form.close_work()
 
@@ -153,7 +153,7 @@ class SearchPage(QWidget):
             self.view.table.setFocus()
 
     def _on_lost(self, reason: str) -> None:
-        """Show the list, since the opened search is unreadable."""
+        """Show the list because the opened search is unreadable."""
         self.show_list()
         self.notice.say(reason)
 
@@ -195,7 +195,7 @@ class SearchPage(QWidget):
         in_background(start, self, lambda folder: self.show_search(folder.name), partial(self._on_failed, "start"))
 
     def _drive(self, verb: str, function: Callable[[SearchFolder], object]) -> None:
-        """Call `function` with the shown search on a thread; `verb` names it in an error."""
+        """Call `function` with the search on screen, on a thread; error messages call the action `verb`."""
         if self.view.data is not None:
             folder = self.view.data.folder
             failed = partial(self._on_failed, verb)

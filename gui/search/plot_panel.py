@@ -1,4 +1,4 @@
-"""Panel of a search's plots in one to three columns."""
+"""Panel with the plots of a search in one to three columns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SearchPlots(QWidget):
     """Plots of a search, drawn one at a time between events so that the window stays responsive.
 
     Signals:
-        picked(int): the user clicked the point of the trial of that number.
+        picked(int): the user clicked the point of the trial with this number.
     """
 
     picked = Signal(int)
@@ -128,17 +128,17 @@ class SearchPlots(QWidget):
 
 _SHADES, _FAINTEST = 8, -0.1
 _GRID = 80
-"""Cells of the contour plot in each direction."""
+"""Number of cells of the contour plot in each direction."""
 _BANDS = 8
 _MIN_CONTOUR_TRIALS = 10
 _MIN_WEIGHT = 0.135
-"""Kernel weight at two standard deviations from a trial; the contour plot ends there."""
+"""Kernel weight at two standard deviations from a trial. The contour plot leaves out smaller weights."""
 _MAX_TICKS = 6
 _MAX_TICK_LENGTH = 14
 
 
 class ParallelCoordinates(TrialPlot):
-    """Line of each trial through its values of all fields to its result, stronger for better trials."""
+    """Parallel coordinates: a line per trial through its field values to its result, stronger for better trials."""
 
     title = tr("Parallel coordinates")
 
@@ -185,7 +185,7 @@ class ParallelCoordinates(TrialPlot):
         self.setYRange(-0.12, 1.12, padding=0)
 
     def _heights(self, data: SearchData) -> Floats:
-        """Return [trials, fields and goal] positions from 0 to 1."""
+        """Return positions on the axes from 0 to 1, with a row per trial and a column per field and for the goal."""
         low, high = axis_range(data.values[:, 0], data.search.goals[0])
         goal = np.clip((data.values[:, :1] - low) / (high - low), 0, 1)
         fields = [_fraction(axis, data.positions[:, index]) for index, axis in enumerate(data.axes)]
@@ -193,11 +193,11 @@ class ParallelCoordinates(TrialPlot):
 
 
 class TwoFields(TrialPlot):
-    """Trials by two selected fields; if both are numeric, with contours of the smoothed goal.
+    """Scatter plot of the trials over two selected fields, with contours of the smoothed goal if both are numeric.
 
     Attributes:
-        x: Choice of the horizontal field.
-        y: Choice of the vertical field.
+        x: Combo box that selects the horizontal field.
+        y: Combo box that selects the vertical field.
     """
 
     title = tr("Two fields")
@@ -246,7 +246,7 @@ class TwoFields(TrialPlot):
         return (x, y) if x is not None and y is not None else None
 
     def _draw_contours(self, x_axis: Axis, y_axis: Axis, x: Floats, y: Floats, ranks: Floats) -> None:
-        """Draw bands of the trials' average, weighted by a Gaussian of Scott's width (1992) for uniform points."""
+        """Draw bands of the average over trials, weighted with a Gaussian whose width follows Scott's rule (1992)."""
         width = 0.29 * len(x) ** (-1 / 6)
         cells = (np.arange(_GRID, dtype=np.float32) + 0.5) / _GRID
         near_x = np.exp(-0.5 * ((cells[:, None] - _fraction(x_axis, x)[None]) / width) ** 2)
@@ -279,7 +279,7 @@ def _fraction(axis: Axis, position: Floats | float) -> Floats:
 
 
 def _joined(heights: Floats) -> tuple[Floats, Floats]:
-    """Return [lines, axes] heights as one line with gaps."""
+    """Join lines with heights of shape [lines, axes] into one polyline with gaps; return its x and y."""
     lines, axes = heights.shape
     x = np.tile(np.append(np.arange(axes, dtype=np.float64), np.nan), lines)
     return x, np.column_stack([heights, np.full(lines, np.nan)]).ravel()

@@ -1,4 +1,4 @@
-"""Plots of a search by epoch and trial: curves, history, Pareto front and importance of fields."""
+"""Plots of a search: curves by epoch, history by trial, Pareto front and importance of fields."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ BEST_WIDTH, SELECTED_WIDTH, POINT_SIZE = 2.5, 1.5, 7
 _MIN_HEIGHT = 200
 _SHADES = 6
 _OUTLIERS = 5.0
-"""Values whose distance from the median is more than this multiple of the best one's are off the plot."""
+"""Values are left out if they are this many times as far from the median as the best value."""
 
 
 class TrialPlot(ThemedPlot):
     """Plot of trials. A subclass draws all of them in `draw_trials` and locates selected ones in `locate`.
 
-    Items are reused, since creating them is most of the cost of drawing.
+    Items are reused, because creating them takes most of the time of drawing.
 
     Signals:
-        picked(int): the user clicked the point of the trial of that number.
+        picked(int): the user clicked the point of the trial with this number.
 
     Attributes:
         title: Title above the plot.
@@ -83,7 +83,7 @@ class TrialPlot(ThemedPlot):
         self._highlight()
 
     def put(self, key: Any, create: Callable[[], Any]) -> Any:
-        """Show the item of a key above the items before it, create it if necessary, and return it."""
+        """Return the item with a key, created on first use, and show it above the items put before."""
         item = self.items.get(key)
         if item is None:
             item = self.items[key] = create()
@@ -94,7 +94,7 @@ class TrialPlot(ThemedPlot):
         return item
 
     def line(self, key: Any, x: Floats, y: Floats, color: QColor | str, width: float = 1) -> None:
-        """Draw a line with gaps at NaN."""
+        """Draw a line, identified by `key`, with gaps at NaN."""
         item = self.put(key, pg.PlotCurveItem)
         item.setData(x, y, pen=pg.mkPen(color, width=width), connect="finite", antialias=width > 1)
 
@@ -110,7 +110,7 @@ class TrialPlot(ThemedPlot):
         raise NotImplementedError
 
     def locate(self, data: SearchData, rows: list[int]) -> tuple[Floats, Floats, bool]:
-        """Return x and y of the trials at these indices, and True if they are lines instead of points."""
+        """Return x and y of the trials at the indices `rows`, and True if they are lines instead of points."""
         raise NotImplementedError
 
     def resizeEvent(self, event: object) -> None:
@@ -138,7 +138,7 @@ class TrialPlot(ThemedPlot):
     def points(self, x: Floats, y: Floats, data: SearchData) -> None:
         """Draw a clickable point for each trial, stronger for better ones, gray for pruned and failed ones.
 
-        Each color has an item of its own, since pyqtgraph draws an item of several colors point by point.
+        Each color has a separate item, because pyqtgraph draws an item with several colors point by point.
         """
         known = np.isfinite(x) & np.isfinite(y)
         early = np.array([row.state in ("pruned", "failed") for row in data.trials]) | np.isnan(goodness(data))
@@ -162,7 +162,7 @@ class TrialPlot(ThemedPlot):
 
 
 class TrialCurves(TrialPlot):
-    """First goal by epoch, with pruned trials in gray and the best trial emphasized."""
+    """Curves of the first goal by epoch, with pruned trials in gray and the best trial emphasized."""
 
     def draw_trials(self, data: SearchData) -> bool:
         colors, goal = theme.colors(), data.search.goals[0]
@@ -187,7 +187,7 @@ class TrialCurves(TrialPlot):
 
 
 class HistoryPlot(TrialPlot):
-    """Result of each trial, and the best result up to it."""
+    """Plot of each trial's result, and of the best result up to that trial."""
 
     def draw_trials(self, data: SearchData) -> bool:
         goal = data.search.goals[0]
@@ -214,7 +214,7 @@ class HistoryPlot(TrialPlot):
 
 
 class ParetoPlot(TrialPlot):
-    """Two goals against each other, with a line through the Pareto front."""
+    """Plot of one goal against another, with a line through the Pareto front."""
 
     def draw_trials(self, data: SearchData) -> bool:
         if len(data.search.goals) < 2:
@@ -238,7 +238,7 @@ class ParetoPlot(TrialPlot):
 
 
 class ImportancePlot(TrialPlot):
-    """Importance of each field for the result."""
+    """Bar chart of each field's importance for the result."""
 
     title = tr("Importance of fields")
     empty = tr("Available after four completed trials")
@@ -269,7 +269,7 @@ def goal_label(goal: Goal) -> str:
 
 
 def axis_range(values: Floats, goal: Goal) -> tuple[float, float]:
-    """Return the range of a goal's axis without outliers that are much worse than the median."""
+    """Return the range of a goal's axis; outliers much worse than the median are left out."""
     known = values[np.isfinite(values)]
     if not len(known):
         return 0.0, 1.0
@@ -283,7 +283,7 @@ def axis_range(values: Floats, goal: Goal) -> tuple[float, float]:
 
 
 def goodness(data: SearchData) -> Floats:
-    """Return [trials] results of the first goal, scaled to 0 for bad and 1 for the best; NaN without a result."""
+    """Return each trial's result for the first goal, scaled from 0 (bad) to 1 (best); NaN without a result."""
     if not len(data.values):
         return np.empty(0)
     low, high = axis_range(data.values[:, 0], data.search.goals[0])
@@ -292,7 +292,7 @@ def goodness(data: SearchData) -> Floats:
 
 
 def shade(goodness_value: float) -> QColor:
-    """Return the color of a `goodness`, fainter for worse values."""
+    """Return the color for a `goodness`; worse values are fainter."""
     colors = theme.colors()
     return blend(colors.accent, colors.panel, 0.2 + 0.8 * goodness_value)
 
@@ -303,7 +303,7 @@ def gray() -> QColor:
 
 
 def describe(data: SearchData) -> str:
-    """Return a description of the best trial for screen readers."""
+    """Describe the best trial for screen readers."""
     best, goal = data.best, data.search.goals[0]
     return (
         tr("Best: trial {number}, {title} {goal}").format(
@@ -319,11 +319,11 @@ def _numbers(data: SearchData) -> Floats:
 
 
 def _steps(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Return a step line that keeps each y until the next x."""
+    """Return the points of a step line that keeps each y until the next x."""
     return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]
 
 
 def _integer_spacing(count: int) -> tuple[float, float]:
-    """Return a tick spacing of integers for an axis from 0 to `count`."""
+    """Return major and minor tick spacings at integers, for an axis from 0 to `count`."""
     major = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10**5) if step * 8 >= count)
     return float(major), float(major)

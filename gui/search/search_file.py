@@ -1,6 +1,6 @@
-"""Values of a search as they are written in a SPACE.toml: reading, writing and validation.
+"""Reading, writing and validation of a search's values in the form of a SPACE.toml.
 
-All functions but `values_of` use the disk, so call them on a worker thread.
+All functions except `values_of` use the disk, so call them on a worker thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engine.system import paths
 
 
 def values_of(search: Search) -> dict[str, Any]:
-    """Return a search as plain values."""
+    """Return the plain values that a SPACE.toml would contain for a search."""
     space: dict[str, Any] = {}
     for name, dimension in search.space.items():
         if isinstance(dimension, Choices):
@@ -54,7 +54,7 @@ def values_of(search: Search) -> dict[str, Any]:
 
 
 def read_space(path: Path) -> tuple[dict[str, Any], Job | None, list[Problem]]:
-    """Return the values of a SPACE.toml, the job if it names one, and problems."""
+    """Read a SPACE.toml; return its values, the job that it names or None, and problems."""
     values, problem = read_toml(path, "space")
     if problem is not None:
         return {}, None, [problem]
@@ -77,19 +77,19 @@ def read_space(path: Path) -> tuple[dict[str, Any], Job | None, list[Problem]]:
 
 
 def write_space(path: Path, values: Mapping[str, Any], job: Job) -> None:
-    """Write a SPACE.toml with its job atomically. Raises OSError."""
+    """Write a SPACE.toml and its job file atomically. Raises OSError."""
     names = [name for name in changed_fields(job) if name != "devices"]
     paths.write_atomically(path, tomli_w.dumps({**values, "job": job_table(job, names)}).encode())
 
 
 @dataclass(frozen=True)
 class ValidationRequest:
-    """Content of the form.
+    """Content of the search form to validate on a worker thread.
 
     Attributes:
         values: Values of the search.
         job: Job that all trials share.
-        report: Report on the job's dataset, None if it isn't inspected yet.
+        report: Report on the job's dataset; None before its inspection.
         taken: Names of other searches; None to continue an existing search.
     """
 
@@ -99,7 +99,7 @@ class ValidationRequest:
     taken: Collection[str] | None
 
     def validate(self) -> tuple[Search | None, list[Problem]]:
-        """Return the search, None if there are errors, and all problems."""
+        """Return the search, or None if there are errors, with all problems."""
         catalogue, problems = load_catalogue(), []
         if self.taken is not None:
             devices = tuple(self.values["devices"])[: self.values["devices_per_trial"]]

@@ -45,7 +45,7 @@ _Validated = tuple[int, tuple[Search | None, list[Problem]]]
 
 
 class SearchForm(QWidget):
-    """Form of a new search of the window's job, or of another budget for an existing search.
+    """Form of a new search over settings of the window's job, or of another budget for an existing search.
 
     Signals:
         start_requested(Search): the user wants to start or continue the search.
@@ -103,11 +103,11 @@ class SearchForm(QWidget):
         """Set the window's job.
 
         Args:
-            job: Job, None if it has errors.
+            job: Job; None if it has errors.
             problems: Problems of the job.
             devices: Selected devices.
             names: Names of the GPUs.
-            report: Report on the job's dataset, None if it isn't inspected yet.
+            report: Report on the job's dataset; None before its inspection.
         """
         previous_task = self._job.task if self._job is not None else None
         self._devices, self._device_names, self._report = devices, dict(names), report
@@ -135,7 +135,7 @@ class SearchForm(QWidget):
         self._schedule_validation()
 
     def change(self, search: Search) -> None:
-        """Show the budget, devices, pruning and confirmation of an existing search, to continue it with changes."""
+        """Show budget, devices, pruning and confirmation of an existing search, so that users can change them."""
         self._existing = search
         self.set_values(values_of(search))
         self._lock_defining_fields()
@@ -159,7 +159,7 @@ class SearchForm(QWidget):
             self.vary(name, dimension)
 
     def vary(self, name: str, dimension: Any = None) -> None:
-        """Add a field to vary, over a `dimension` or over a suggestion."""
+        """Add a field to vary over `dimension`, by default over a suggestion."""
         field = self._field(name)
         if field is None or name in self.dimensions:
             return
@@ -175,7 +175,7 @@ class SearchForm(QWidget):
         self._schedule_validation()
 
     def values(self) -> dict[str, Any]:
-        """Return the values as in a SPACE.toml."""
+        """Return the values in the form of a SPACE.toml."""
         values = {name: row.value() for name, row in self.rows.items() if name not in _GOAL_ROWS}
         goals = [self.rows[name].value() for name in _GOAL_ROWS]
         values["goals"] = [goal for goal in goals if goal != NO_GOAL]
@@ -226,7 +226,7 @@ class SearchForm(QWidget):
         order_tabs(self, (*parts, *self.findChildren(QPushButton)))
 
     def _update_goals(self) -> None:
-        """Offer the metrics of the job's task and the other goals."""
+        """Offer the metrics of the job's task, and the other goals."""
         task = self._catalogue.task(self._job.task) if self._job is not None else None
         metrics = [(metric.id, metric.title, "") for metric in (task.metrics if task is not None else ())]
         for name, first in (("goal", []), ("against", [(NO_GOAL, tr("None (single goal)"), "")])):
@@ -238,7 +238,7 @@ class SearchForm(QWidget):
             editor.set_choices(choices)
 
     def _update_addable_fields(self) -> None:
-        """Offer the fields that have an effect in the job and aren't varied yet."""
+        """Offer the fields that affect the job and are not among the varied ones."""
         job = self._job or Job()
         idle = idle_by_entries({name: job.value(name) for name in FIELDS}, self._catalogue)
         names = [name for name in SEARCHABLE if name not in idle and FIELDS[name].kind in _KINDS]
@@ -279,7 +279,7 @@ class SearchForm(QWidget):
         self._schedule_validation()
 
     def _lock_defining_fields(self) -> None:
-        """Lock the fields that define the trials of an existing search; unlock them for a new one."""
+        """Disable the fields that define the trials while an existing search is changed; enable them for a new one."""
         is_new = self._existing is None
         for name in _LOCKED_ROWS:
             self.rows[name].lock("" if is_new else _LOCKED)
@@ -295,7 +295,7 @@ class SearchForm(QWidget):
         self._timer.start()
 
     def _next_validation(self) -> Callable[[], _Validated] | None:
-        """Return the validation of the current values, which uses the disk; None without a valid job."""
+        """Return a function that validates the current values on a worker thread; None without a valid job."""
         job = self._existing.job if self._existing is not None else self._job
         self._describe_trials(job)
         if job is None:
@@ -335,7 +335,7 @@ class SearchForm(QWidget):
             self._start()
 
     def _max_confirmations(self) -> int:
-        """Return how many runs confirm the best trials and the unchanged job at most."""
+        """Return the maximum number of runs that confirm the best trials and the unchanged job."""
         most = CONFIRMED + 1
         return int(self.rows["confirm"].value() or 0) * min(most, self.rows["trials"].value() or most)
 
@@ -365,7 +365,7 @@ class SearchForm(QWidget):
             self.start_requested.emit(self.search)
 
     def open_file(self, path: str) -> None:
-        """Show the search of a SPACE.toml, and emit its job."""
+        """Show the search in a SPACE.toml, and emit its job."""
         in_background(lambda: read_space(Path(path)), self, lambda read: self._on_opened(*read), reraise)
 
     def _on_opened(self, values: dict[str, Any], job: Job | None, problems: list[Problem]) -> None:
@@ -405,7 +405,7 @@ def _add_section(layout: QVBoxLayout, title: str, *widgets: QWidget) -> None:
 
 
 def _unused(name: str, taken: Collection[str]) -> str:
-    """Return `name`, with a number if it is taken."""
+    """Return `name`, with a number appended if it is taken."""
     number, unused = 1, name
     while unused in taken:
         number += 1

@@ -33,19 +33,19 @@ STATUS: dict[Status, str] = {
     "interrupted": tr("Interrupted"),
 }
 _MAX_FIELDS = 6
-"""Number of parameters of the best trial that are shown."""
+"""Maximum number of the best trial's parameters on screen."""
 
 
 class SearchView(QWidget):
     """View of one search.
 
     Signals:
-        run_chosen(str): the user opened the run of that id.
-        compare_requested(list[str]): the user wants to compare the runs of these ids.
+        run_chosen(str): the user opened the run with this id.
+        compare_requested(list[str]): the user wants to compare the runs with these ids.
         train_requested(Job): the user wants to train the best settings in full.
         pause_requested(): the user wants to pause the search.
-        continue_requested(): the user wants to continue it.
-        change_requested(): the user wants to change it.
+        continue_requested(): the user wants to continue the search.
+        change_requested(): the user wants to change the search.
     """
 
     run_chosen = Signal(str)
@@ -76,7 +76,7 @@ class SearchView(QWidget):
         self.table.sortByColumn(0, Qt.SortOrder.AscendingOrder)
 
     def show_data(self, data: SearchData) -> None:
-        """Show the current state of a search; trials stay selected."""
+        """Show the current state of a search; keep the selected trials."""
         self.data = data
         was_empty = not self.model.rowCount()
         self.model.show_data(data)
@@ -87,7 +87,7 @@ class SearchView(QWidget):
         self._update_actions()
 
     def clear(self) -> None:
-        """Prepare for another search."""
+        """Remove the data of the search before another one is shown."""
         self.data = None
         self.question.hide()
         self.table.clearSelection()
@@ -213,7 +213,7 @@ class SearchView(QWidget):
 
 
 def progress_text(status: Status, state: SearchState) -> str:
-    """Return such as "Running · 12 of 40 trials · 2 running, 5 pruned · 1:20:00 h, 2:10:00 h left"."""
+    """Describe the progress, as in "Running · 12 of 40 trials · 2 running, 5 pruned · 1:20:00 h, 2:10:00 h left"."""
     ended, total = state.originals_ended, state.originals_total
     trials = f"{localised(ended)} of {counted(total, 'trial')}" if total else counted(ended, "trial")
     counts = [
@@ -256,7 +256,7 @@ NUMBER, STATE = 0, 1
 
 
 class TrialsModel(RowModel[TrialRow]):
-    """Model of the trials; those that are best are bold with a star."""
+    """Model of the trials. The best ones are bold with a star."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -282,7 +282,7 @@ class TrialsModel(RowModel[TrialRow]):
         return self._best_data(row, column).get(role)
 
     def _best_data(self, row: TrialRow, column: int) -> dict[int, Any]:
-        """Return the data that highlights the best trials."""
+        """Return the item data that highlights the best trials."""
         state = self._data.state if self._data is not None else None
         if state is None or (row.number != state.best and row.number not in state.front):
             return {}
@@ -321,7 +321,7 @@ def _goal_column(index: int, goal: Goal) -> Column[TrialRow]:
 
 def _confirmed_column(goal: Goal) -> Column[TrialRow]:
     def tip(row: TrialRow) -> str:
-        """Return such as "93.1 % and 93.5 % with 2 other seeds; standard deviation 0.3 %", "" for less than two."""
+        """List results, as in "93.1 % and 93.5 % with 2 other seeds; standard deviation 0.3 %"; "" for fewer than two."""
         if len(row.confirmed) < 2:
             return ""
         values = listed(goal_words(goal, value) for value in row.confirmed)

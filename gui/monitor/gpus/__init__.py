@@ -1,1 +1,1 @@
-"""Views of the GPUs: tiles, compact rows, and one GPU in detail."""
+"""Views of the GPUs: tiles, compact rows, and details of one GPU."""

@@ -21,15 +21,18 @@ from gui.widgets.column_model import BAR, BAR_COLOR, PAD, Bars, Index
 from gui.widgets.row_model import Column, RowModel, RowTable
 
 SHORT = BAR_COLOR + 1
-"""Role of the text for a narrow column."""
+"""Item role of the text for a narrow column."""
 KEY = BAR_COLOR + 2
-"""Role of a GPU's key."""
+"""Item role of a GPU's key."""
 _LEADING = 6
 
 
 @dataclass(frozen=True)
 class GpuColumn(Column[WatchedGpu]):
-    """Column with a fraction of the table's `width`, a `short` text and the fraction of its bar (None: no bar)."""
+    """Column that takes the fraction `width` of the table.
+
+    It has a `short` text for narrow columns, and a bar of a fraction's length or None without a bar.
+    """
 
     width: float = 0.0
     short: Callable[[Gpu], str] = lambda _gpu: ""
@@ -57,7 +60,7 @@ def _value_text(quantity: str) -> Callable[[Gpu], str]:
 
 
 def _use(gpu: Gpu) -> str:
-    """Return the utilization, or the activity of the multiprocessors for MIG instances, which report none."""
+    """Return the utilization of a GPU. For MIG instances, which report none, return the multiprocessors' activity."""
     return _value_text("utilization_percent")(gpu) or _value_text("sm_active_percent")(gpu)
 
 
@@ -123,7 +126,7 @@ def _text_color(row: WatchedGpu, column: GpuColumn) -> str:
 
 
 class _RowDelegate(Bars):
-    """Delegate that shortens texts in narrow columns and marks each row with the device's color."""
+    """Delegate that uses the short texts in narrow columns and marks each row with the color of its device."""
 
     def initStyleOption(self, option: QStyleOptionViewItem, index: Index) -> None:
         super().initStyleOption(option, index)
@@ -140,7 +143,7 @@ class _RowDelegate(Bars):
 
 
 class CompactView(RowTable):
-    """Table of the GPUs that opens the detail of a row."""
+    """Table of the GPUs. A double click or Enter opens the details of a row."""
 
     def __init__(self) -> None:
         self.gpus = CompactModel()
@@ -167,5 +170,5 @@ class CompactView(RowTable):
             self._fit_rows()
 
     def _fit_rows(self) -> None:
-        """Make room for two lines of text in each row."""
+        """Fit the row height to two lines of text."""
         self.verticalHeader().setDefaultSectionSize(2 * self.fontMetrics().height() + _LEADING)

@@ -1,4 +1,4 @@
-"""Detail of one GPU."""
+"""Details of one GPU."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from gui.widgets.layouts import hbox, scroll_panel, vbox
 
 
 class TextTable(QTableWidget):
-    """Table of texts. Unchanged cells are left alone, so that a selection stays."""
+    """Table of texts that updates only changed cells, so that the selection stays."""
 
     def __init__(self, name: str, titles: Sequence[str], parent: QWidget | None = None) -> None:
         super().__init__(0, len(titles), parent)
@@ -65,7 +65,7 @@ class TextTable(QTableWidget):
                     item.setText(text)
 
     def rows(self) -> list[list[str]]:
-        """Return the texts."""
+        """Return the texts of all cells, row by row."""
         items = [[self.item(row, column) for column in range(self.columnCount())] for row in range(self.rowCount())]
         return [[item.text() if item is not None else "" for item in row] for row in items]
 
@@ -76,7 +76,7 @@ class TextTable(QTableWidget):
 
 _PLOT_HEIGHT = 260
 _GROUP_WIDTH = 330
-"""Least width of a group in pixels."""
+"""Minimum width of a group in pixels."""
 
 
 class _GroupCard(QFrame):
@@ -96,13 +96,13 @@ class _GroupCard(QFrame):
 
 
 class GpuDetail(QWidget):
-    """One GPU with its graph, all values in groups, and tables of processes, instances, links and errors.
+    """Details of one GPU: graph, all values in groups, and tables of processes, instances, links and errors.
 
-    Values are those at the crosshair while there is one. Escape goes back.
+    While there is a crosshair, values are those at its time. Escape goes back.
 
     Signals:
         closed(): the user wants to see all GPUs.
-        reset_energy(str): the user wants to reset the energy counter of the GPU of this key.
+        reset_energy(str): the user wants to reset the energy counter of the GPU with this key.
     """
 
     closed = Signal()
@@ -141,7 +141,7 @@ class GpuDetail(QWidget):
 
     @property
     def key(self) -> str:
-        """Key of the GPU on screen, "" before there is one."""
+        """Key of the GPU on screen; "" before the first one."""
         return self._each.key if self._each is not None else ""
 
     def show_gpu(self, each: WatchedGpu, all_gpus: Sequence[WatchedGpu], history: DeviceHistory) -> None:
@@ -155,7 +155,7 @@ class GpuDetail(QWidget):
         self._show_tables(each, all_gpus)
 
     def group_words(self) -> dict[str, str]:
-        """Describe the values, by the title of their group."""
+        """Describe the values of each group, for screen readers; return the texts by the group's title."""
         cards = ((title, self._cards.get(title)) for title in GROUPS)
         return {title: card.figures.words() for title, card in cards if card is not None and not card.isHidden()}
 
@@ -183,7 +183,7 @@ class GpuDetail(QWidget):
         self.reset.setVisible(each.gpu.energy_j is not None)
 
     def _show_figures(self) -> None:
-        """Show the current values, or those at the crosshair."""
+        """Show the current values, or those at the time of the crosshair."""
         each, history, cursor = self._each, self._history, self._group.cursor
         if each is None or history is None:
             return

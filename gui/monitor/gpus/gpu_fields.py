@@ -1,4 +1,7 @@
-"""Values that a GPU reports: a few for its tile, all of them in groups. Unreported values are left out."""
+"""Values that a GPU reports: the most important for its tile, and all of them in groups.
+
+Unreported values are left out.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from gui.style import theme
 from gui.translation import tr
 
 Read = Callable[[str], float | None]
-"""Function from a quantity's id to its value, now or at the crosshair; None if the GPU doesn't report it."""
+"""Function that returns the value of a quantity by its id, or None if the GPU doesn't report it."""
 
 GROUPS = (
     tr("Work"),
@@ -40,20 +43,23 @@ class Group:
 
 
 def lines_of(has_data: Callable[[str], bool]) -> tuple[str, ...]:
-    """Return the quantities in a GPU's graph; MIG instances report the activity instead of the utilization."""
+    """Return the quantities to draw in a GPU's graph: activity for MIG instances, utilization for other GPUs."""
     load = "utilization_percent" if has_data("utilization_percent") else "sm_active_percent"
     return tuple(filter(has_data, (load, "memory_used_bytes", "power_w", "temperature_c")))
 
 
 def line_color(key: str, quantity: str) -> str:
-    """Return the color of a quantity in a GPU's graph: the device's for its load, others for the rest."""
+    """Return the color of a quantity in a GPU's graph: the device's color for its load, fixed colors for others."""
     scheme = theme.colors()
     others = {"memory_used_bytes": scheme.text, "power_w": scheme.muted, "temperature_c": scheme.error}
     return others.get(quantity) or theme.device_color(key)
 
 
 def line_scale(gpu: Gpu, quantity: str) -> float | None:
-    """Return the factor that scales a quantity to 0 to 100: percent, fraction of the maximum, or °C; None if unknown."""
+    """Return the factor that scales a quantity to the range 0 to 100; None if its maximum is unknown.
+
+    Percentages and °C stay as they are; other quantities become a percentage of their maximum.
+    """
     if quantity in ("utilization_percent", "sm_active_percent", "temperature_c"):
         return 1.0
     highest = BY_ID[quantity].highest(gpu)
@@ -66,7 +72,7 @@ def now(gpu: Gpu) -> Read:
 
 
 def at_time(history: DeviceHistory, key: str, time: float) -> Read:
-    """Return a function that reads the values nearest to `time` (seconds since the origin), NaN in a gap."""
+    """Return a function that reads the values nearest to `time` (seconds since the origin); NaN in a gap."""
     times = history.x(key)
     row = int(np.searchsorted(times, time))
     if row == len(times) or (row > 0 and time - times[row - 1] < times[row] - time):
@@ -79,7 +85,7 @@ def at_time(history: DeviceHistory, key: str, time: float) -> Read:
 
 
 def tile_figures(each: WatchedGpu, read: Read, used: Used | None) -> list[LabelledValue]:
-    """Return the values of a tile, the most important first."""
+    """Return the values for a tile, the most important first."""
     gpu = each.gpu
     pcie, links = _pcie_link(gpu), sum(link.active for link in gpu.nvlinks)
     drawn = each.key if read("utilization_percent") is None else ""
@@ -106,7 +112,7 @@ def tile_figures(each: WatchedGpu, read: Read, used: Used | None) -> list[Labell
 
 
 def groups(each: WatchedGpu, read: Read, used: Used | None) -> list[Group]:
-    """Return all values in groups."""
+    """Return all reported values in groups."""
     gpu = each.gpu
     found = (
         _work(gpu, read),
@@ -239,7 +245,7 @@ def _quantity(label: str, quantity: str, read: Read, *, key: str = "") -> Labell
 def _of_highest(
     label: str, quantity: str, gpu: Gpu, read: Read, *, key: str = "", more: str = ""
 ) -> LabelledValue | None:
-    """Format a value such as "41.2 of 140.4 GiB"."""
+    """Format a value and its maximum, as in "41.2 of 140.4 GiB"."""
     value, kind = read(quantity), BY_ID[quantity]
     if value is None:
         return None
@@ -293,7 +299,7 @@ def _text(name: str, label: str, text: str, meaning: str = "") -> LabelledValue 
 def _number(
     name: str, label: str, value: float | None, meaning: str, unit: str = "", *, bad: bool = False
 ) -> LabelledValue | None:
-    """Return a number; a `bad` one is alarming unless it is 0."""
+    """Return a labelled number, which is highlighted as an error if it is `bad` and not 0."""
     if value is None:
         return None
     return LabelledValue(name, label, f"{localised(value)} {unit}".strip(), meaning, alarming=bad and value > 0)
@@ -312,7 +318,7 @@ def _of(name: str, label: str, value: int | None, highest: int | None, meaning: 
 def _flag(
     name: str, label: str, value: bool | None, texts: tuple[str, str], meaning: str, *, bad: bool = False
 ) -> LabelledValue | None:
-    """Return a flag; `texts` are the texts for True and False."""
+    """Return a labelled flag; `texts` are the texts for True and False."""
     return None if value is None else LabelledValue(name, label, texts[not value], meaning, alarming=bad and value)
 
 
@@ -324,14 +330,14 @@ def _reserved(gpu: Gpu) -> str:
 
 
 def _limits(gpu: Gpu) -> str:
-    """Return "It slows down at 87 °C and shuts down at 92 °C."."""
+    """Describe the temperature limits, as in "It slows down at 87 °C and shuts down at 92 °C."."""
     limits = (("slows down", gpu.slowdown_c), ("shuts down", gpu.shutdown_c))
     parts = [f"{what} at {limit:.0f} °C" for what, limit in limits if limit is not None]
     return tr("It {parts}.").format(parts=" and ".join(parts)) if parts else ""
 
 
 def _pcie_link(gpu: Gpu) -> str:
-    """Return generation and lanes, such as "5 ×16"."""
+    """Return PCIe generation and lanes, as in "5 ×16"."""
     generation = "" if gpu.pcie.generation is None else f"{gpu.pcie.generation}"
     width = "" if gpu.pcie.width is None else f"×{gpu.pcie.width}"
     return f"{generation} {width}".strip()

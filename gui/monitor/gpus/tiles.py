@@ -1,4 +1,4 @@
-"""Tiles of the GPUs, laid out to show all of them at once if possible, and one tile."""
+"""Grid of the GPUs' tiles, which shows all of them at once if possible."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ SHAPE = 2.2
 
 
 def columns_for(count: int, width: int, height: int) -> int:
-    """Return the number of columns that makes `count` tiles largest, or the most that fit side by side."""
+    """Return the number of columns that makes `count` tiles largest.
+
+    If the tiles can't all be visible, return the largest number that fits side by side.
+    """
     max_columns = max(1, min(count, (width + GAP) // (MIN_WIDTH + GAP)))
     best, best_size = max_columns, 0.0
     for columns in range(1, max_columns + 1):
@@ -55,7 +58,7 @@ class TilesView(QScrollArea):
     """Grid of tiles.
 
     Signals:
-        opened(str): the user wants the detail of the GPU of this key.
+        opened(str): the user wants to see the details of the GPU with this key.
         reset_energy(str): the user wants to reset its energy counter.
     """
 
@@ -104,7 +107,7 @@ class TilesView(QScrollArea):
         return columns_for(len(self._gpus), self.viewport().width(), self.viewport().height())
 
     def _arrange(self) -> None:
-        """Create and remove tiles, and place them."""
+        """Create missing tiles, remove superfluous ones, and place all in the grid."""
         for key in [key for key in self.tiles if key not in self._gpus]:
             self.tiles.pop(key).deleteLater()
         for key, each in self._gpus.items():
@@ -132,18 +135,18 @@ MIN_HEIGHT = 140
 _STRIPE = 4
 _RADIUS = 6
 _PLOT_SHARE = 0.5
-"""Least fraction of a tile's height for its graph, if that is more than the least pixels."""
+"""Minimum fraction of a tile's height for its graph, if that is more than the minimum in pixels."""
 _MIN_PLOT = 62
 _MAX_ROWS = 4
 
 
 class Tile(QFrame):
-    """Tile of a GPU with its values, at the crosshair while there is one, and a graph.
+    """Tile of a GPU with a graph and its values; while there is a crosshair, those at its time.
 
-    Enter or a double click opens the detail. The stripe at the left has the device's color.
+    Enter or a double click opens the details. The stripe at the left has the device's color.
 
     Signals:
-        opened(str): the user wants the detail of the GPU of this key.
+        opened(str): the user wants to see the details of the GPU with this key.
         reset_energy(str): the user wants to reset its energy counter.
     """
 
@@ -172,7 +175,7 @@ class Tile(QFrame):
         self._lay_out()
 
     def show_gpu(self, each: WatchedGpu, history: DeviceHistory) -> None:
-        """Show the GPU's current state, and its values at the crosshair if there is one."""
+        """Show the GPU's current state; if there is a crosshair, its values at that time."""
         self._show_names(each)
         self._show_states(each)
         self.show_figures(each, history)
@@ -262,7 +265,7 @@ class Tile(QFrame):
 
 
 class _Arrow(QAbstractButton):
-    """Small arrow that opens the detail; the keyboard has Enter for that."""
+    """Small arrow that opens the details by mouse; with the keyboard, Enter does."""
 
     SIDE = 16
 

@@ -1,4 +1,4 @@
-"""Labelled numbers, painted as one widget, since hundreds change every second."""
+"""Grid of labelled numbers, painted as one widget because hundreds of them change every second."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gui.style import theme
 
 GAP = 16
 _LABEL_SHARE = 0.86
-"""Size of labels relative to the numbers."""
+"""Font size of labels relative to that of the numbers."""
 _MARK = 10
-"""Length in pixels of the sample of a graph's line."""
+"""Length in pixels of the line sample that links a value with its line in the graph."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class LabelledValue:
 
 
 class ValueGrid(QWidget):
-    """Values in as many columns as fit; each keeps the width of its longest form.
+    """Grid of values in as many columns as fit. Each value keeps the width of the longest text that it had.
 
-    With `max_rows`, the last values are left out if there is no room.
+    `max_rows` limits the rows; the last values are left out if they don't fit.
     """
 
     def __init__(self, max_rows: int | None = None, parent: QWidget | None = None) -> None:
@@ -59,7 +59,7 @@ class ValueGrid(QWidget):
         return self._label_metrics.height() + self._value_metrics.height() + 3
 
     def show_figures(self, figures: Sequence[LabelledValue], faded: bool = False) -> None:
-        """Show the values; `faded` ones are old."""
+        """Show the values; `faded` draws them in gray because they are outdated."""
         now = tuple(figures)
         if now == self.figures and faded == self._faded:
             return
@@ -150,7 +150,7 @@ class ValueGrid(QWidget):
         return max(label, self._value_metrics.horizontalAdvance(figure.text))
 
     def _widen(self) -> bool:
-        """Reserve width for values that are longer than ever; return True if there are any."""
+        """Reserve more width for values that became longer than before; return True if there are any."""
         widened = {f.id: n for f in self.figures if (n := self._needed(f)) > self._widest.get(f.id, 0)}
         self._widest |= widened
         return bool(widened)
@@ -183,9 +183,9 @@ class ValueGrid(QWidget):
 
 
 def columns_for(needed: Sequence[int], width: int) -> list[int]:
-    """Return the widths of as many columns as fit for values of such widths, row by row; at least one.
+    """Return the widths of the columns, as many as fit but at least one.
 
-    Spare width is distributed, up to a gap per column.
+    `needed` are the widths of the values, row by row. Each column gets at most one gap of the spare width.
     """
     columns: list[int] = []
     for count in range(len(needed), 0, -1):

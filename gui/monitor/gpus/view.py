@@ -1,4 +1,4 @@
-"""GPUs as tiles or rows, and one of them in detail."""
+"""Views of the GPUs as tiles, as rows, or with the details of one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class GpusView(QStackedWidget):
     """Stack of the GPU views.
 
     Signals:
-        view_changed(): another view is shown (tiles, rows, or a detail), or other quantities.
+        view_changed(): another view (tiles, rows, or details) or other quantities are on screen.
     """
 
     view_changed = Signal()
@@ -47,7 +47,7 @@ class GpusView(QStackedWidget):
 
     @cached_property
     def detail(self) -> GpuDetail:
-        """Detail of one GPU, created on demand."""
+        """View with the details of one GPU, created on first use."""
         detail = GpuDetail(self._group, self.energy)
         detail.reset_energy.connect(self.reset_energy)
         detail.closed.connect(self.close_detail)
@@ -61,13 +61,13 @@ class GpusView(QStackedWidget):
 
     @property
     def shows_activity(self) -> bool:
-        """True if activity is on screen; compact rows show it for MIG instances, which report no utilization."""
+        """True if the activity of multiprocessors is on screen. Compact rows show it only for MIG instances."""
         if self.currentWidget() is self.lines:
             return any(each.gpu.mig is not None for each in self._gpus)
         return self.currentWidget() is not self.empty
 
     def show_gpus(self, gpus: Sequence[WatchedGpu], empty: str) -> None:
-        """Show `gpus`, or the text `empty` without any."""
+        """Show `gpus`, or the text `empty` if there are none."""
         self._gpus = self._order.sort(list(gpus), self._history) if self._by_load else list(gpus)
         self.empty.setText(empty)
         self._show()
@@ -82,13 +82,13 @@ class GpusView(QStackedWidget):
         self._order = LoadOrder()
 
     def open(self, key: str) -> None:
-        """Show the detail of one GPU."""
+        """Show the details of one GPU."""
         self._opened = key
         self._show()
         self.detail.back.setFocus()
 
     def close_detail(self) -> None:
-        """Show all GPUs again, with the focus on the previous one."""
+        """Return to all GPUs, with the focus on the GPU whose details were shown."""
         was, self._opened = self._opened, ""
         if was:
             self._show()
@@ -103,7 +103,7 @@ class GpusView(QStackedWidget):
         self._show()
 
     def _show(self) -> None:
-        """Bring the requested view to the front and up to date."""
+        """Bring the requested view to the front and refresh it."""
         opened = next((each for each in self._gpus if each.key == self._opened), None)
         face: QWidget
         if not self._gpus:

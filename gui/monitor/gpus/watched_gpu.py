@@ -1,4 +1,4 @@
-"""GPUs of all hosts as one list, in the order of display, and the energy that they have used."""
+"""List of the GPUs of all hosts in display order, and the energy that they have used."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from gui.translation import tr
 SORT_OVER_S = 30.0
 """Seconds over which the load for sorting is averaged."""
 SORT_EVERY_S = 5.0
-"""Shortest interval between sorts; tiles that move every second can't be read."""
+"""Minimum seconds between sorts, because tiles that move every second can't be read."""
 
 
 @dataclass(frozen=True)
 class WatchedGpu:
-    """GPU in its last snapshot.
+    """State of a GPU in the last snapshot of its host.
 
     Attributes:
         key: Key in the history.
         time: Time of the snapshot in seconds since the epoch, by the host's clock.
-        silence: Reason why the values are old, "" for current ones.
-        run: Name of the user's run that holds the GPU, "" for none.
+        silence: Reason that the values are outdated; "" if they are current.
+        run: Name of the user's run that uses the GPU; "" if there is none.
         driver: Driver version of the host.
         cuda: CUDA version of the host.
     """
@@ -46,7 +46,7 @@ class WatchedGpu:
 
     @property
     def faded(self) -> bool:
-        """True if the values are old."""
+        """True if the values are outdated."""
         return self.gpu.lost or bool(self.silence)
 
     @property
@@ -55,12 +55,12 @@ class WatchedGpu:
 
     @property
     def shared(self) -> bool:
-        """True if other users are on a GPU that a run holds."""
+        """True if other users' processes are on the GPU of a run."""
         return bool(self.run and self._others)
 
     @property
     def who(self) -> str:
-        """Description of who holds the GPU, with a sign if it is `shared`; "" for nobody."""
+        """Description of who uses the GPU, with a warning sign if it is `shared`; "" if nobody does."""
         used = device_format.busy(self.gpu.processes, device_format.current_user())
         if self.shared:
             return f"⚠ Run {self.run}, also used by {device_format.busy(self._others).removeprefix('busy: ')}"
@@ -77,9 +77,9 @@ class WatchedGpu:
 def watched_gpus(
     latest: Mapping[str, Snapshot], errors: Mapping[str, str], titles: Mapping[str, str], runs: Mapping[str, str]
 ) -> list[WatchedGpu]:
-    """Return the GPUs of the `latest` snapshots: this machine's first, each host's in the order of its cards.
+    """Return the GPUs in the `latest` snapshots: this machine first, then other hosts, each in card order.
 
-    `titles` and `runs` (the names of the runs on GPUs) are by key.
+    `titles` of GPUs and `runs`, the names of the runs on them, are by key.
     """
     found = []
     for host in sorted(latest, key=lambda name: name != ""):
@@ -110,13 +110,13 @@ def _silence(snapshot: Snapshot, troubled: bool) -> str:
 
 
 class LastSnapshots:
-    """Last snapshots with GPUs of each host, which outlast a restarted sampler that has found none."""
+    """Last known GPUs of each host, which fill in while a restarted sampler has not found any."""
 
     def __init__(self) -> None:
         self._snapshots: dict[str, Snapshot] = {}
 
     def fill(self, latest: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
-        """Return `latest`, with the previous GPUs of hosts whose NVML has not answered."""
+        """Return `latest` with the previous GPUs for hosts whose NVML has not answered."""
         self._snapshots = {host: self._filled(host, snapshot) for host, snapshot in latest.items()}
         return self._snapshots
 
@@ -128,7 +128,7 @@ class LastSnapshots:
 
 
 class LoadOrder:
-    """Order of the GPUs by load, stable for a few seconds."""
+    """Sort order of the GPUs by load, which stays the same for a few seconds."""
 
     def __init__(self) -> None:
         self._ranks: dict[str, int] = {}
@@ -144,7 +144,7 @@ class LoadOrder:
 
 
 def _load(each: WatchedGpu, history: DeviceHistory) -> float:
-    """Return the mean utilization in percent, or the activity; below 0 if unknown, lowest for unreachable GPUs."""
+    """Return the mean utilization or activity in percent; below 0 if unknown, lowest for unreachable GPUs."""
     if each.faded:
         return -2.0
     x = history.x(each.key)
@@ -156,7 +156,7 @@ def _load(each: WatchedGpu, history: DeviceHistory) -> float:
 
 @dataclass(frozen=True)
 class Used:
-    """Joules since `since` (seconds since the epoch)."""
+    """Energy in joules used since `since`, in seconds since the epoch."""
 
     joules: float
     since: float
@@ -169,9 +169,9 @@ class EnergyCounters:
         self._starts: dict[str, tuple[float, float]] = {}
 
     def used(self, each: WatchedGpu) -> Used | None:
-        """Return the energy of a GPU, None if it reports none.
+        """Return the energy that a GPU has used; None if it reports none.
 
-        A counter that was reset by the driver starts again at 0.
+        A If the driver has reset the counter, counting restarts at 0.
         """
         counter = each.gpu.energy_j
         if counter is None:
@@ -183,7 +183,7 @@ class EnergyCounters:
         return Used(counter - joules, since)
 
     def reset(self, key: str | None = None) -> None:
-        """Count from the next reading on, for one GPU or all of them."""
+        """Restart counting at the next reading, for one GPU or, without a key, for all."""
         if key is None:
             self._starts.clear()
         else:

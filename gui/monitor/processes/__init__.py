@@ -1,1 +1,1 @@
-"""Processes on the GPUs, and their termination."""
+"""View of the processes on the GPUs, which can end them."""

@@ -1,4 +1,4 @@
-"""Item model of the processes that keeps its rows from one snapshot to the next."""
+"""Item model of the processes. Rows keep their identity from one snapshot to the next."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gui.translation import tr
 from gui.widgets.column_model import LEFT, RIGHT, header_data
 
 SORT_ROLE = Qt.ItemDataRole.UserRole
-"""Role of the sort key: a number or a text."""
+"""Item role of the sort key, a number or a text."""
 _UNKNOWN = -1.0
 _SWATCH_GAP = 2
 KINDS = {"compute": tr("Compute"), "graphics": tr("Graphics"), "both": tr("Both"), None: ""}
@@ -36,8 +36,8 @@ class Column:
     """Column of the table.
 
     Attributes:
-        key: Returns the sort key, None or "" if unknown.
-        widest: Longest text to make room for.
+        key: Function that returns the sort key of a row; None or "" if unknown.
+        widest: Longest text that the column must fit.
         help: Tool tip of the header.
     """
 
@@ -61,7 +61,7 @@ def _running(seconds: int | None) -> str:
 
 
 def _number(title: str, attribute: str, text: Callable[[Any], str], widest: str, help_text: str = "") -> Column:
-    """Return the column of a row's number, None if unknown."""
+    """Create a column that shows the numeric `attribute` of a row; None means unknown."""
     read = attrgetter(attribute)
     return Column(title, lambda row: text(read(row)), read, number=True, widest=widest, help=help_text)
 
@@ -92,7 +92,7 @@ COMMAND = len(COLUMNS) - 1
 
 @dataclass(eq=False)
 class _Node:
-    """Node of the tree; indexes carry its `number`, so that a stale one leads to nothing."""
+    """Node of the tree. Model indexes contain its `number`, so that an outdated index finds no node."""
 
     number: int
     line: ProcessRow | None
@@ -105,7 +105,7 @@ class _Node:
 
 
 class ProcessModel(QAbstractItemModel):
-    """Model with a row per `ProcessRow`, under its parent's."""
+    """Tree model with a row per `ProcessRow`, below the row of its parent."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -115,7 +115,7 @@ class ProcessModel(QAbstractItemModel):
         self._known: set[int] = set()
 
     def show_lines(self, lines: Iterable[ProcessRow]) -> None:
-        """Replace the rows; remaining ones keep their indexes. Missing parents count as none."""
+        """Replace the rows. Rows that remain keep their indexes; rows whose parent is missing move to the top level."""
         lines = list(lines)
         keys = {line.key for line in lines}
         below: dict[Key | None, list[ProcessRow]] = {}
@@ -129,12 +129,12 @@ class ProcessModel(QAbstractItemModel):
         return node.line if node is not None else None
 
     def find(self, key: Key) -> QModelIndex:
-        """Return the index of a row, an invalid one if it is gone."""
+        """Return the index of a row; an invalid index if the row has been removed."""
         node = next((node for node in self._nodes.values() if node.line is not None and node.line.key == key), None)
         return self._index_of(node) if node is not None else QModelIndex()
 
     def ever_known(self, column: int) -> bool:
-        """Return True if any process ever had a value in that column."""
+        """Return True if any process has had a value in a column."""
         return column in self._known
 
     def index(self, row: int, column: int, parent: _Index = _NOTHING) -> QModelIndex:
@@ -225,7 +225,7 @@ class ProcessModel(QAbstractItemModel):
 
 
 class ProcessRows(QSortFilterProxyModel):
-    """Sorted and filtered rows of a `ProcessModel`; parents of visible rows stay visible."""
+    """Proxy that sorts and filters the rows of a `ProcessModel`. Parents of visible rows stay visible."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -236,7 +236,7 @@ class ProcessRows(QSortFilterProxyModel):
         self.setRecursiveFilteringEnabled(True)
 
     def choose(self, *, text: str, only_mine: bool, device: str) -> None:
-        """Filter by words in a row or its parents, by owner, and by GPU (its key in the history, "" for all)."""
+        """Filter by words in a row or its parents, by owner, and by the key of a GPU ("" for all GPUs)."""
         self._text, self._only_mine, self._device = text.lower(), only_mine, device
         self.setFilterFixedString(text)  # has all rows looked at again; invalidateFilter is gone from newer Qt
 
@@ -268,7 +268,10 @@ def _search_text(model: ProcessModel, index: QModelIndex) -> str:
 
 
 def _sort_key(column: Column, line: ProcessRow) -> str | float:
-    """Return the sort key, unknown values first. As floats, since Qt doesn't compare small and large ints."""
+    """Return the sort key of a row, lowest for unknown values.
+
+    Numbers become floats, because Qt can't compare small with large ints.
+    """
     key = column.key(line)
     if column.number:
         return _UNKNOWN if key is None else float(key)
@@ -276,7 +279,7 @@ def _sort_key(column: Column, line: ProcessRow) -> str | float:
 
 
 def describe(line: ProcessRow) -> str:
-    """Describe a row in full, for a tool tip."""
+    """Describe all values of a row, for a tool tip."""
     what = line.title if line.group or line.pid is None else f"{line.title}, pid {line.pid}"
     return "\n".join(filter(None, (what, _noted(line), line.command)))
 
@@ -302,7 +305,7 @@ def _decoration(line: ProcessRow, column: int) -> QIcon | None:
 
 
 def swatches_width(count: int) -> int:
-    """Return the width in pixels of the squares of `count` GPUs."""
+    """Return the width in pixels of the color squares for `count` GPUs."""
     return count * (_swatch(count) + _SWATCH_GAP)
 
 
@@ -312,7 +315,7 @@ def _swatch(count: int) -> int:
 
 @lru_cache(maxsize=64)
 def _swatches(colors: tuple[str, ...]) -> QIcon:
-    """Return an icon with a square in the color of each GPU, narrow ones for many."""
+    """Return an icon with a square in the color of each GPU; many GPUs get narrow squares."""
     width, height = _swatch(len(colors)), 9
     image = QPixmap(max(1, swatches_width(len(colors))), height)
     image.fill(Qt.GlobalColor.transparent)

@@ -16,22 +16,22 @@ from gui.translation import tr
 
 Number = TypeVar("Number", int, float)
 Key = tuple[str | int, ...]
-"""Identity of a row from one moment to the next."""
+"""Identity of a row across snapshots."""
 NameOf = Callable[[int], str | None]
-"""Function that returns the name of a local process, None if it is gone or hidden."""
+"""Function that returns the name of a local process by its pid; None if it has ended or is hidden."""
 FIRST_PROCESS = 1
-"""Ancestor of everything, which says nothing about a common origin."""
+"""Pid of the ancestor of all processes, which is no evidence for a common origin."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessRow:
-    """Process, or a group of processes: a run, or a common parent.
+    """Row of the table: a process, or a group of processes of one run or with one parent.
 
     Attributes:
-        host: Host, "" for this machine.
+        host: Host; "" for this machine.
         host_title: Name of the host.
-        parent: Key of the parent row, None at the top.
-        gpus: Titles of the held GPUs.
+        parent: Key of the parent row; None at the top level.
+        gpus: Titles of the GPUs that it uses.
         devices: Their keys in the history.
         sm_percent: Mean over those GPUs; memory and CPU load are sums.
         run: Run of a process, or of a group.
@@ -64,10 +64,10 @@ class ProcessRow:
 def process_rows(
     host: str, snapshot: Snapshot, runs: Iterable[RunInterval], name_of: NameOf, *, tree: bool = True
 ) -> list[ProcessRow]:
-    """Return the rows of one host, groups before their members; no groups unless it is a `tree`.
+    """Return the rows for one host. For a `tree`, groups precede their members; a table has no groups.
 
-    A run contains the processes of its supervisor; a process contains its children; others with the same parent form a
-    group. Processes of lost GPUs are left out. `runs` are local; pids seen from a container belong to none of them.
+    A Groups are runs, with the processes of their supervisors; processes, with their children; and several processes with
+    the same parent. Processes on lost GPUs are left out. `runs` are local: pids from outside a container belong to none.
     """
     active = [] if host or snapshot.foreign_pids else [run for run in runs if run.is_active]
     family = _Family(host, snapshot.gpus, active)
@@ -80,7 +80,7 @@ def process_rows(
 
 
 def sharing(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> str:
-    """Return a sentence per run about other users on its GPUs, "" for none."""
+    """Return a sentence for each run whose GPUs other users share; "" if there is none."""
     others = _other_users(lines)
     titles = {device: title for line in lines for device, title in zip(line.devices, line.gpus, strict=True)}
     sentences = []
@@ -99,7 +99,7 @@ def sharing(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> str:
 
 
 class _Use:
-    """One process on one GPU."""
+    """Use of one GPU by one process."""
 
     def __init__(self, gpu: Gpu, process: GpuProcess) -> None:
         self.gpu = gpu
@@ -107,9 +107,9 @@ class _Use:
 
 
 class _Family:
-    """Ancestry of the processes of a host.
+    """Ancestry of the processes on a host.
 
-    `uses` are by pid; a process that holds several GPUs is listed by each.
+    `uses` are grouped by pid, because a process can use several GPUs.
     """
 
     def __init__(self, host: str, gpus: Iterable[Gpu], runs: Iterable[RunInterval]) -> None:
@@ -145,13 +145,16 @@ class _Family:
         return process.pid, *process.ancestors
 
     def _parent_process(self, process: GpuProcess) -> GpuProcess | None:
-        """Return the nearest ancestor that holds a GPU, with fewer ancestors, so that reused pids form no cycle."""
+        """Return the nearest ancestor that uses a GPU.
+
+        It must have fewer ancestors than `process`, so that reused pids form no cycle.
+        """
         holders = (self.uses[pid][0].process for pid in process.ancestors if pid in self.uses)
         return next((each for each in holders if len(each.ancestors) < len(process.ancestors)), None)
 
 
 def process_key(host: str, process: GpuProcess) -> Key:
-    """Return the row key of a process; a reused pid gets another one."""
+    """Return the row key of a process. It includes the start time, so that a reused pid gets another key."""
     return "process", host, process.pid, str(process.started)
 
 
@@ -186,7 +189,7 @@ def _flat_title(line: ProcessRow) -> str:
 
 
 def _groups(lines: Sequence[ProcessRow], runs: Iterable[RunInterval], name_of: NameOf) -> list[ProcessRow]:
-    """Return a row per run and per common parent."""
+    """Return a group row per run and per common parent."""
     by_key = {line.key: line for line in lines}
     by_id = {run.run_id: run for run in runs}
     groups: dict[Key, list[ProcessRow]] = {}
@@ -230,7 +233,7 @@ def _group_row(key: Key, members: Sequence[ProcessRow], run: RunInterval | None,
 
 
 def _group_title(host: str, pid: int | None, count: int, run: RunInterval | None, name_of: NameOf) -> str:
-    """Return a group's title with the number of its processes, such as "Run flowers (2)" or "torchrun (4)"."""
+    """Return the title of a group with the number of its processes, as in "Run flowers (2)" or "torchrun (4)"."""
     if run is not None:
         return tr("Run {name} ({count})").format(name=run.name, count=count)
     name = name_of(pid) if pid is not None and not host else None
@@ -255,7 +258,7 @@ def _with_notes(lines: Sequence[ProcessRow], runs: Iterable[RunInterval]) -> lis
 
 
 def _other_users(lines: Iterable[ProcessRow]) -> dict[str, tuple[str, ...]]:
-    """Return the names of other users computing on each device."""
+    """Return the names of other users who compute on each device, by the device's key."""
     found: dict[str, dict[str, None]] = {}
     for line in lines:
         if line.user is not None and _is_other_user(line):
@@ -265,7 +268,7 @@ def _other_users(lines: Iterable[ProcessRow]) -> dict[str, tuple[str, ...]]:
 
 
 def _is_other_user(line: ProcessRow) -> bool:
-    """Return True for another user's computing process; desktops draw on any GPU."""
+    """Return True for another user's process that computes. Processes that only draw a desktop don't count."""
     known = line.user is not None and not line.mine
     return known and line.run is None and not line.group and line.kind != "graphics"
 
@@ -278,6 +281,6 @@ def _kind(kinds: Iterable[ProcessKind | None]) -> ProcessKind | None:
 
 
 def _sum(values: Iterable[Number | None]) -> Number | None:
-    """Return the sum of the known values, None without any."""
+    """Return the sum of the known values; None if all are unknown."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

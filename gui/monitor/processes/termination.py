@@ -1,4 +1,4 @@
-"""Termination of a process that holds a GPU: permission, question and result."""
+"""Termination of a process that uses a GPU: permission, question and result."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _Done = Literal["nothing", "asked", "killed"]
 
 
 class CannotEnd(Exception):  # noqa: N818  (a state of things more than an error)
-    """Refused termination; the text is a message for the user."""
+    """Error that a process can't be ended; its text is a message for the user."""
 
 
 def disabled_reason(line: ProcessRow | None, foreign_pids: bool) -> str:
-    """Return the reason why a process can't be ended here, "" if it can.
+    """Return the reason that a process can't be ended from this window; "" if it can.
 
     `foreign_pids` is True if NVML reports host pids inside a container (`Snapshot.foreign_pids`).
     """
@@ -60,16 +60,16 @@ def disabled_reason(line: ProcessRow | None, foreign_pids: bool) -> str:
 
 
 def privileged() -> bool:
-    """Return True if this user may end the processes of others."""
+    """Return True if the user may end processes of other users."""
     if sys.platform == "win32":
         return bool(ctypes.windll.shell32.IsUserAnAdmin())
     return os.geteuid() == 0
 
 
 def end(pid: int, started: float, *, kill: bool = False) -> None:
-    """Ask a process to end (SIGTERM) or kill it (SIGKILL); on Windows both end it at once.
+    """Send SIGTERM to a process, or SIGKILL if `kill`. On Windows, both end it at once.
 
-    Raises CannotEnd if it has ended, its pid was reused, or the system refuses.
+    Raises CannotEnd if the process has ended, its pid was reused, or the system refuses.
     """
     if not _is_there(pid, started):
         raise CannotEnd(tr("Process {pid} has already ended.").format(pid=pid))
@@ -92,13 +92,13 @@ def _is_there(pid: int, started: float) -> bool:
 
 
 class EndingBar(QuestionBar):
-    """Bar that asks before it ends a process, and then shows the result.
+    """Bar that asks for confirmation before it ends a process, and then shows the result.
 
     Attributes:
-        patience_s: Time for a process to end before the next, harder step is offered.
+        patience_s: Seconds that a process has to end before the bar offers to kill it.
 
     Signals:
-        stop_run(str): the user wants to stop the run of that id.
+        stop_run(str): the user wants to stop the run with this id.
         closed(): the bar was dismissed.
     """
 
@@ -117,7 +117,7 @@ class EndingBar(QuestionBar):
         self.no.clicked.connect(self.dismiss)
 
     def ask(self, line: ProcessRow) -> None:
-        """Ask for permission to end a process, or to stop its run."""
+        """Ask the user to confirm that a process should end or its run should stop."""
         self._poll_timer.stop()
         self._line, self._done = line, "nothing"
         if line.run is not None:

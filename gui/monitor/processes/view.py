@@ -1,4 +1,4 @@
-"""Processes of all hosts on their GPUs, as a tree or a table, and the action to end one."""
+"""View of the processes on the GPUs of all hosts, as a tree or a table, with an action to end one."""
 
 from __future__ import annotations
 
@@ -50,23 +50,23 @@ from gui.widgets.labels import ElidedLabel, EmptyState, heading_label
 from gui.widgets.layouts import hbox, vbox
 
 ASKING_S = 5.0
-"""Time for the sampler to report processes after the view was opened."""
+"""Seconds that the sampler has to report processes after the view was opened."""
 _CELL_PADDING = 5
 """Padding of a cell, which aligns its text with the header's."""
 _PADDING, _TREE, _AFTER_ICON = 2 * _CELL_PADDING + 8, 60, 6
 """Widths for padding, for the tree's arrows and warnings, and between an icon and its text."""
 _MIN_PROCESS_WIDTH = 180
-"""Least initial width of the process names, if they need more."""
+"""Minimum initial width of the column with the process names."""
 
 ALL_GPUS = tr("All GPUs")
 _NOBODY = tr("No process holds a GPU.\n\nProcesses appear here when they start using one.")
 
 
 class ProcessesView(QWidget):
-    """Table of all processes that hold a GPU, refreshed with every snapshot while visible.
+    """Table of all processes that use a GPU. While it is visible, every snapshot refreshes it.
 
     Signals:
-        stop_run(str): the user wants to stop the run of that id.
+        stop_run(str): the user wants to stop the run with this id.
     """
 
     stop_run = Signal(str)
@@ -111,12 +111,12 @@ class ProcessesView(QWidget):
         self._show_buttons()
 
     def selected(self) -> ProcessRow | None:
-        """Return the selected row, None for none or several."""
+        """Return the selected row; None if no row or several are selected."""
         chosen = self.tree.selectionModel().selectedRows()
         return self.rows.line(chosen[0]) if len(chosen) == 1 else None
 
     def refresh(self) -> None:
-        """Show the processes of the last snapshots."""
+        """Show the processes in the last snapshots."""
         snapshots = self._snapshots()
         lines = [
             line
@@ -211,7 +211,7 @@ class ProcessesView(QWidget):
         self.refresh()
 
     def _show_gpus(self, snapshots: dict[str, Snapshot]) -> None:
-        """Offer every known GPU; the choice stays while its GPU exists."""
+        """Offer all known GPUs in the filter; keep the choice while its GPU exists."""
         offered = [(ALL_GPUS, "")]
         for host, snapshot in snapshots.items():
             before = f"{snapshot.host} · " if len(snapshots) > 1 else ""
@@ -225,7 +225,7 @@ class ProcessesView(QWidget):
             self._filter()
 
     def _fit(self, lines: list[ProcessRow]) -> None:
-        """Fit the column widths to the first rows; from then on they are the user's."""
+        """Fit the column widths to the first rows. Later, only the user changes them."""
         if not lines or self._fitted:
             return
         self._fitted = True
@@ -260,7 +260,7 @@ class ProcessesView(QWidget):
         self._stack.setCurrentWidget(self._empty if empty else self.tree)
 
     def _empty_text(self, total: int, visible: int) -> str:
-        """Return the text for an empty table, "" if it has rows."""
+        """Return the text for an empty table; "" if it has rows."""
         snapshots = self._snapshots()
         if visible:
             return ""
@@ -313,7 +313,7 @@ class ProcessesView(QWidget):
             self.bar.ask(line)
 
     def copy_selected(self) -> None:
-        """Copy the selected rows as tab-separated text with titles."""
+        """Copy the selected rows with column titles as tab-separated text."""
         columns = self._visible_columns()
         selected = self.tree.selectionModel().isSelected
         chosen = [index for index in _in_order(self.rows, QModelIndex()) if selected(index)]
@@ -344,7 +344,7 @@ class ProcessesView(QWidget):
         self._open_menu(self.tree.visualRect(self.tree.currentIndex()).center())
 
     def _add_sorting(self, menu: QMenu) -> None:
-        """Add entries that sort by a column, for the keyboard."""
+        """Add menu entries that sort by each column, for keyboard users."""
         sorting = menu.addMenu(tr("Sort by"))
         for number in self._visible_columns():
             action = sorting.addAction(COLUMNS[number].title, partial(self.sort_by, number))
@@ -352,7 +352,7 @@ class ProcessesView(QWidget):
             action.setChecked(number == self.tree.header().sortIndicatorSection())
 
     def sort_by(self, column: int) -> None:
-        """Sort by a column, numbers descending and texts ascending; the second time in reverse."""
+        """Sort by a column: numbers descending, texts ascending. A second call for the column reverses the order."""
         order = Qt.SortOrder.DescendingOrder if COLUMNS[column].number else Qt.SortOrder.AscendingOrder
         header = self.tree.header()
         if (header.sortIndicatorSection(), header.sortIndicatorOrder()) == (column, order):
@@ -373,7 +373,7 @@ class ProcessesView(QWidget):
 
 
 def _in_order(rows: ProcessRows, parent: QModelIndex) -> Iterator[QModelIndex]:
-    """Yield all rows below a parent in the order of display."""
+    """Yield all rows below a parent in display order."""
     for row in range(rows.rowCount(parent)):
         index = rows.index(row, PROCESS, parent)
         yield index

@@ -1,1 +1,1 @@
-"""Connections between the GPUs of a host."""
+"""View of the connections between the GPUs of a host."""

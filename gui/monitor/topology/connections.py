@@ -1,8 +1,8 @@
 """Descriptions of the connections between the GPUs of a host, with advice for training on several of them.
 
 Communication of the strategies for P parameters on N devices (Rajbhandari et al., "ZeRO", 2020, section 7): about
-2 P numbers per step and device for DDP, half as much again for FSDP, only activations at the cuts for a pipeline. The
-codes of the paths are those of `nvidia-smi topo -m`.
+2 P numbers per step and device for DDP, 3 P for FSDP, and only the activations at the cuts for a pipeline. Codes of
+connections are those of `nvidia-smi topo -m`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SHORT: dict[PciPath, str] = {
 
 
 class Site(NamedTuple):
-    """GPUs of a host in the order of their cards, and the known pairs by NVML index."""
+    """GPUs of a host in card order, and the known connections by pairs of NVML indexes."""
 
     gpus: tuple[Gpu, ...]
     pairs: dict[frozenset[int], GpuPair]
@@ -67,14 +67,14 @@ def kind(pair: GpuPair | None) -> Kind:
 
 
 def code(pair: GpuPair | None) -> str:
-    """Return the code of a path, such as "NV18" or "PIX", a dash if unknown."""
+    """Return the code of a connection, such as "NV18" or "PIX"; a dash if unknown."""
     if pair is not None and pair.nvlinks:
         return f"NV{pair.nvlinks}"
     return pair.path if pair is not None and pair.path is not None else "–"
 
 
 def short(pair: GpuPair | None) -> str:
-    """Return two words for a cell, such as "18 NVLinks" or "one switch"."""
+    """Describe a connection in two words for a cell, as in "18 NVLinks" or "one switch"."""
     if pair is not None and pair.nvlinks:
         return links(pair.nvlinks)
     return SHORT[pair.path] if pair is not None and pair.path is not None else "unknown"
@@ -85,7 +85,7 @@ def links(count: int) -> str:
 
 
 def describe(pair: GpuPair | None, one: str, other: str) -> str:
-    """Describe a pair for a tool tip."""
+    """Describe the connection between two GPUs with the titles `one` and `other`, for a tool tip."""
     if pair is None or (not pair.nvlinks and pair.path is None):
         sentences = [tr("How {one} and {other} are connected is unknown.").format(one=one, other=other)]
     elif pair.nvlinks:
@@ -110,7 +110,7 @@ def advice(site: Site) -> str:
 
 
 def left_out(lost: Sequence[Gpu]) -> str:
-    """Return a sentence about lost GPUs, "" for none."""
+    """Return a sentence about lost GPUs; "" if there are none."""
     if not lost:
         return ""
     return (
@@ -121,7 +121,7 @@ def left_out(lost: Sequence[Gpu]) -> str:
 
 
 def _by_nvlink(site: Site) -> str:
-    """Return the advice for GPUs with NVLink, "" without it."""
+    """Return the advice for GPUs with NVLink; "" if they have none."""
     groups = islands(site, lambda pair: pair.nvlinks > 0)
     if len(groups) == len(site.gpus):
         return ""
@@ -189,7 +189,7 @@ _BETWEEN: dict[Kind, str] = {
 def _in_groups(site: Site, groups: Sequence[Sequence[Gpu]], one: str, several: str) -> str:
     """Return the advice for groups of closely connected GPUs.
 
-    `one` is the first sentence about a single group, `several` about more.
+    `one` is the opening sentence for a single group, `several` that for more groups.
     """
     together = [_names(group) for group in groups if len(group) > 1]
     alone = [gpu for group in groups if len(group) == 1 for gpu in group]
@@ -233,7 +233,7 @@ def _peer_access(site: Site) -> str:
 
 
 def islands(site: Site, joined: Callable[[GpuPair], bool]) -> list[tuple[Gpu, ...]]:
-    """Return the GPUs in groups connected by `joined` pairs, in the order of their first GPU."""
+    """Return the groups of GPUs that are connected by pairs for which `joined` is True."""
     groups: list[list[Gpu]] = []
     for gpu in site.gpus:
         touching = [
@@ -262,7 +262,7 @@ def _every_pair(site: Site) -> list[frozenset[int]]:
 
 
 def _between(site: Site, groups: Sequence[Sequence[Gpu]]) -> list[GpuPair | None]:
-    """Return the pairs across groups."""
+    """Return the connections between GPUs of different groups."""
     return [
         site.pair(one, other)
         for number, group in enumerate(groups)

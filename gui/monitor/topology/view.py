@@ -1,4 +1,4 @@
-"""Matrix of the connections between GPUs, with advice for training."""
+"""View with a matrix of the connections between GPUs, and advice for training."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ _NOTHING = QModelIndex()
 _ROOMY, _TIGHT = 92, 46
 """Widths in pixels of a cell with a word below its code, and of one with the code only."""
 _SHARES: dict[Kind, float] = {"nvlink": 0.4, "switch": 0.34, "bridge": 0.22, "nodes": 0.44, "unknown": 0.0}
-"""Weight of the color in a cell's fill."""
+"""Fraction of the connection's color in the background of a cell, by kind."""
 
 
 def fill(kind: Kind) -> QColor:
-    """Return the background of a cell, on which the scheme's text is readable."""
+    """Return the background of a cell for a kind of connection. The theme's text is readable on it."""
     scheme = theme.colors()
     front = {"nvlink": scheme.ok, "switch": scheme.accent, "bridge": scheme.warning, "nodes": scheme.warning}
     return fills.blend(front.get(kind, scheme.muted), scheme.panel, _SHARES[kind])
 
 
 class Matrix(QAbstractTableModel):
-    """Model with a row and a column per GPU, then its NUMA node and nearest cores if known.
+    """Model with a row and a column per GPU, followed by columns for NUMA node and nearest cores if known.
 
-    `roomy` cells show a word or two below the code.
+    If `roomy`, cells show a word or two below the code.
     """
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -127,7 +127,7 @@ class Matrix(QAbstractTableModel):
 
 
 class TopologyView(QWidget):
-    """Matrix of one host, with advice above and a legend below."""
+    """Matrix of the connections on one host, with advice above and a legend below."""
 
     def __init__(self, hosts: Hosts, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -147,7 +147,7 @@ class TopologyView(QWidget):
         self.host.currentIndexChanged.connect(self.refresh)
 
     def refresh(self) -> None:
-        """Show the topology of the last snapshot if it has changed."""
+        """Show the topology in the last snapshot if it has changed."""
         latest = self._hosts.latest
         snapshots = {host: latest[host] for host in ("", *self._hosts.names) if host in latest}
         self._offer(snapshots)
@@ -203,7 +203,7 @@ class TopologyView(QWidget):
         self.host.setVisible(len(offered) > 1)
 
     def _why_empty(self, snapshot: Snapshot | None, gpus: list[Gpu], left_out: str) -> str:
-        """Return the text for a missing matrix, "" if there is one."""
+        """Return the text for a missing matrix; "" if there is a matrix."""
         if snapshot is None:
             return tr("Looking for devices …")
         if not gpus:
@@ -219,7 +219,7 @@ class TopologyView(QWidget):
 
 
 class _Table(QTableView):
-    """Table as large as its cells, which are as wide as possible."""
+    """Table that is as large as its cells, without scrolling."""
 
     def __init__(self, model: Matrix) -> None:
         super().__init__()
@@ -237,7 +237,7 @@ class _Table(QTableView):
         self.verticalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
 
     def fit(self, room: int) -> None:
-        """Fit the cells into `room` pixels if possible, and the table to its cells."""
+        """Use wide cells if they fit into `room` pixels, and fit the table to its cells."""
         count, columns = self._matrix.rowCount(), self._matrix.columnCount()
         if not count:
             return
@@ -258,7 +258,7 @@ class _Table(QTableView):
 
 
 class Legend(QWidget):
-    """Legend of the codes on screen."""
+    """Legend that explains the codes on screen."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -302,7 +302,7 @@ class Legend(QWidget):
 
 
 def _rank(pair: GpuPair) -> tuple[int, int]:
-    """Return a sort key, closest first."""
+    """Return a sort key that puts close connections first."""
     return 0 if pair.nvlinks else 1, list(connections.PATHS).index(pair.path) if pair.path is not None else 0
 
 
@@ -328,7 +328,7 @@ def _describe_gpu(gpu: Gpu) -> str:
 
 
 def _alone(gpu: Gpu, snapshot: Snapshot) -> str:
-    """Return the text about a single GPU."""
+    """Describe a single GPU, which has no connections."""
     affinities = snapshot.topology.affinities if snapshot.topology is not None else ()
     affinity = next((affinity for affinity in affinities if affinity.index == gpu.nvml_index), None)
     near = ""
