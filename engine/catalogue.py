@@ -160,6 +160,8 @@ def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, ha
         encoder=model_info.encoder,
         weights=model_info.weights,
         construction=model_info.construction,
+        extra=model_info.extra,
+        published=model_info.published,
     )
 
 

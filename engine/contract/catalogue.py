@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 from functools import lru_cache
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -147,6 +148,8 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         construction: Python expression that builds a network of Footplate's, a format string with the fields `encoder`,
             `classes` and `channels`.
         package: Installed package that adds the model; "" for a built-in one.
+        extra: Extra of Footplate that the model needs, such as "transformers"; "" for none (see `missing_extra`).
+        published: Accuracy of the pretrained weights with its source: "COCO 46.7 AP, torchvision"; "" if unknown.
         options: Options that the model declares.
     """
 
@@ -169,7 +172,14 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     weights: Weights | None = None
     construction: str = ""
     package: str = ""
+    extra: str = ""
+    published: str = ""
     options: tuple[Field, ...] = ()
+
+    @property
+    def license(self) -> str:
+        """Return the title of the license of the pretrained weights; "" if it is unknown or there are none."""
+        return self.weights.licence_title if self.weights is not None and self.weights.licence else ""
 
 
 MeshDimension = Literal["replicate", "shard", "pipeline", "tensor"]
@@ -341,6 +351,17 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             strategies=self.strategies + added.strategies,
             problems=added.problems,
         )
+
+
+EXTRA_MODULES = {"transformers": "transformers"}
+"""Module that tells if an extra of Footplate is installed, by the extra's name."""
+
+
+def missing_extra(model: ModelEntry) -> str:
+    """Return the command that installs what the model needs; "" if it is installed. Imports nothing."""
+    if not model.extra or find_spec(EXTRA_MODULES[model.extra]) is not None:
+        return ""
+    return f'pip install "footplate[{model.extra}]"'
 
 
 def predictions_of(task: str) -> PredictionKind:

@@ -38,3 +38,5 @@ class ModelInfo(NamedTuple):
     weights: Weights | None = None
     encoder: bool = False
     construction: str = ""
+    extra: str = ""
+    published: str = ""

@@ -90,10 +90,11 @@ def is_from_torchvision(name: str) -> bool:
 
 def model_info(name: str) -> ModelInfo:
     known = _ALL[name]
-    given = None if known.encoder else weights.of_torchvision(models.get_model_weights(name).DEFAULT)
-    return ModelInfo(
-        known.title, known.family, known.image_size, known.min_image_size, CLASSES, weights=given, encoder=known.encoder
-    )
+    info = ModelInfo(known.title, known.family, known.image_size, known.min_image_size, CLASSES, encoder=known.encoder)
+    if known.encoder:
+        return info
+    default = models.get_model_weights(name).DEFAULT
+    return info._replace(weights=weights.of_torchvision(default), published=weights.published(default))
 
 
 def image_size(job: Job) -> int:

@@ -51,8 +51,9 @@ def model_info(name: str) -> ModelInfo:
     title, family = (_DECODERS | _TORCHVISION)[name]
     if name in _DECODERS:
         return ModelInfo(title, family, IMAGE_SIZE, encoders.MIN_IMAGE_SIZE, CLASSES, encoder=True)
-    known = weights.of_torchvision(models.get_model_weights(name).DEFAULT)
-    return ModelInfo(title, family, IMAGE_SIZE, encoders.STRIDE, CLASSES, weights=known)
+    default = models.get_model_weights(name).DEFAULT
+    known, published = weights.of_torchvision(default), weights.published(default)
+    return ModelInfo(title, family, IMAGE_SIZE, encoders.STRIDE, CLASSES, weights=known, published=published)
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:

@@ -30,6 +30,8 @@ SCRATCH = "Train from scratch (pretrained weights off; in a terminal, --no-pretr
 SOURCE = "The file of pretrained weights"
 _SWAG = "SWAG"
 """Weights that torchvision's README and the licence it names put under CC-BY-NC 4.0."""
+_MEASURES = {"mask_map": "mask AP", "box_map": "AP", "miou": "mIoU", "acc@1": "% top-1"}
+"""torchvision's measures of weights that are shown, and their units."""
 _STATES = ("model", "state_dict_ema", "state_dict")
 """Keys of the weights in files that contain more: our own checkpoints and those of timm's authors."""
 
@@ -60,6 +62,15 @@ def of_torchvision(known: WeightsEnum) -> Weights:
     if isinstance(measured, ImageClassification):
         crop["crop"] = round(measured.crop_size[0] / measured.resize_size[0], 3)
     return Weights(url=known.url, licence=licence, bytes=round(known.meta["_file_size"] * 2**20), **crop)
+
+
+def published(known: WeightsEnum) -> str:
+    """Return the accuracy of torchvision's weights by its documentation: "COCO 46.7 AP, torchvision"."""
+    for dataset, values in known.meta["_metrics"].items():
+        for measure, unit in _MEASURES.items():
+            if measure in values:
+                return f"{dataset.partition('-')[0]} {values[measure]:.1f} {unit}, torchvision"
+    return ""
 
 
 def pretrained(job: Job, title: str) -> State:

@@ -20,7 +20,7 @@ from engine.metrics.class_counts import ClassCounts, Shares, balanced_weights, c
 from engine.models import classification_models, timm_models, torchvision_models
 from engine.models.base import ModelInfo
 from engine.models.encoders import IMAGENET
-from engine.models.weights import of_torchvision
+from engine.models.weights import of_torchvision, published
 from engine.tasks.analysis import Columns
 from engine.tasks.base import DatasetInfo, Objective, Task, Visualization
 from engine.tasks.classification.entry import TASK
@@ -90,9 +90,8 @@ class Classification(Task):
         if timm_models.is_timm(model):
             return ModelInfo(title, family, size, smallest, IMAGENET_CLASSES)
         known = torchvision_models.weights(model)
-        return ModelInfo(
-            title, family, size, smallest, IMAGENET_CLASSES, weights=of_torchvision(known[0]) if known else None
-        )
+        info = ModelInfo(title, family, size, smallest, IMAGENET_CLASSES)
+        return info._replace(weights=of_torchvision(known[0]), published=published(known[0])) if known else info
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
         return classification_models.build(job, classes, channels, self.image_size(job))
