@@ -39,6 +39,7 @@ from engine.runs.plugins import see_plugins
 from engine.system import paths
 from engine.system.children import run_child
 from engine.system.format import size
+from engine.system.private_network import PrivateNetwork
 
 PACKAGES = (
     "footplate",
@@ -112,6 +113,7 @@ def _findings() -> Iterator[Finding]:
     yield _display()
     yield from folders()
     yield _loopback()
+    yield from connections()
     yield _forking()
     yield from orphans()
 
@@ -253,6 +255,19 @@ def _loopback() -> Finding:
             return Finding("fine", "Loopback", "answers")
     except OSError as error:
         return Finding("limited", "Loopback", f"does not answer ({error}): no strategy with several processes")
+
+
+def connections() -> Iterator[Finding]:
+    """Yield how the ranks of a run are protected from other users, on Linux."""
+    if sys.platform != "linux":
+        return
+    try:
+        PrivateNetwork().close()
+    except OSError as error:
+        text = f"connect over loopback and refuse other users, since private networks can't be made ({error.strerror})"
+        yield Finding("fine", "Ranks", text)
+    else:
+        yield Finding("fine", "Ranks", "connect in a private network, which other users can't reach")
 
 
 def _forking() -> Finding:

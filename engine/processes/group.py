@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import selectors
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,18 +14,24 @@ from functools import partial
 import msgspec
 import psutil
 
+from engine.contract.devices import is_gpu
 from engine.contract.events import AnyEvent, Failed, LogLine, Warned
 from engine.contract.protocol import Command, FrameError, Pause, SaveElsewhere, Stop
-from engine.contract.worker import Heartbeat, WorkerDone, WorkerSpec
+from engine.contract.worker import BY_ENVIRONMENT, Heartbeat, WorkerDone, WorkerSpec
 from engine.processes import failures
 from engine.processes.shutdown import FAILED_S, STOP_S, Shutdown, kill_all
 from engine.processes.watchdog import LIMITS, HangWatch, Limits
 from engine.processes.worker_process import Worker, WorkerProcess, can_fork
+from engine.system import plugins
+from engine.system.private_network import PrivateNetwork
 
 SETTLE_S = 0.5
 """Seconds to wait for the cause of a failure that may be the consequence of another."""
 LINGER_S = 10.0
 """Seconds for workers to exit after their last message."""
+PRIVATE = "The ranks are connected by a private network, which other users of this machine can't reach."
+SHARED = "The ranks are connected by the machine's own loopback interface, since {reason}."
+UVM_DEVICE = "/dev/nvidia-uvm"
 _TICK_S = 0.05
 _NOTHING_TO_SAVE = ("fault", "out_of_memory", "lost_machine")
 """Kinds of failure after which the other ranks can't continue: they wait for the failed one."""
@@ -64,9 +72,26 @@ class Group:
 
     def launch(self, specs: Sequence[WorkerSpec], function: str, *, fork: bool) -> None:
         """Start a worker for each of `specs`, which runs `function`; see `WorkerProcess`."""
+        network = self._open_network(specs, fork=fork)
         for spec in specs:
-            self._add(WorkerProcess(spec, function, fork=fork))
+            self._add(WorkerProcess(spec, function, fork=fork, network=network))
+        if network is not None:
+            network.close()
         self._watchdog = HangWatch(len(self.workers), time.monotonic(), self._limits, self._stopped_pid)
+
+    def _open_network(self, specs: Sequence[WorkerSpec], *, fork: bool) -> PrivateNetwork | None:
+        """Return the network for ranks that connect to each other, and log whether it is private."""
+        if sys.platform != "linux" or len(specs) < 2 or specs[0].rendezvous in ("", BY_ENVIRONMENT):
+            return None
+        network = None
+        reason = shared_network_reason(specs, fork=fork)
+        if not reason:
+            try:
+                network = PrivateNetwork()
+            except OSError as error:
+                reason = f"this system allows no private one ({error.strerror})"
+        self._on_event(LogLine(text=PRIVATE if network is not None else SHARED.format(reason=reason)))
+        return network
 
     def adopt(self, workers: Sequence[Worker]) -> None:
         """Add workers that were started elsewhere, by rank."""
@@ -273,6 +298,31 @@ class Group:
                 if isinstance(message, Warned) and message.code == "unsaved":
                     self.holds_unsaved_state = True
                 self._on_event(message)
+
+
+def shared_network_reason(specs: Sequence[WorkerSpec], *, fork: bool) -> str:
+    """Return why the ranks that start here must stay in the machine's network, "" if they need it for nothing."""
+    job = specs[0].job
+    if len(specs) < specs[0].world_size:
+        return "other processes have started other ranks"
+    if not fork:
+        return "the workers can't be forked"
+    if job.model_is_file:
+        return "the model file may download something"
+    if plugins.fingerprint():
+        return "the installed plug-ins may use the network"
+    if any(map(is_gpu, job.parallel.devices)) and not can_start_cuda():
+        return "the driver's files for CUDA are created by the first program that uses it"
+    return ""
+
+
+def can_start_cuda() -> bool:
+    """Return True if CUDA can start without nvidia-modprobe, a setuid program, which has no power in user namespaces."""
+    try:
+        os.close(os.open(UVM_DEVICE, os.O_RDWR))
+    except OSError:
+        return os.geteuid() == 0
+    return True
 
 
 def run_workers(

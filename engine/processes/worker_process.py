@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -25,7 +26,8 @@ from engine.contract.events import AnyEvent
 from engine.contract.protocol import ENCODE, MAX_FRAME_BYTES, Command, Frames
 from engine.contract.worker import FROM_WORKER, Heartbeat, WorkerDone, WorkerSpec
 from engine.runs.folder import RunFolder
-from engine.system import linux, paths, stdio
+from engine.system import compile_cache, linux, paths, stdio
+from engine.system.private_network import PrivateNetwork
 
 WORKER = "engine.training.worker:run"
 """Function that a worker runs, as MODULE:NAME; it takes (WorkerSpec, socket) and returns an exit code."""
@@ -68,11 +70,14 @@ class Worker(Protocol):
 
 
 class WorkerProcess:
-    """Worker on this machine. `channel` is this end of the socket pair, non-blocking, None once closed."""
+    """Worker on this machine. `channel` is this end of the socket pair, non-blocking, None once closed.
+
+    A forked worker enters `network`.
+    """
 
     because_of_another = False
 
-    def __init__(self, spec: WorkerSpec, worker: str, *, fork: bool) -> None:
+    def __init__(self, spec: WorkerSpec, worker: str, *, fork: bool, network: PrivateNetwork | None = None) -> None:
         self.rank = spec.rank
         self.log = RunFolder(spec.run_folder).worker_log(spec.rank)
         self.exit_code: int | None = None
@@ -83,7 +88,7 @@ class WorkerProcess:
         channel, worker_end = socket.socketpair()
         with worker_end:
             if fork:
-                self.pid = _fork(spec, worker, worker_end, self.log)
+                self.pid = _fork(spec, worker, worker_end, self.log, network)
             else:
                 self._popen = _spawn(spec, worker, worker_end, self.log)
                 self.pid = self._popen.pid
@@ -226,7 +231,7 @@ def run_worker(spec: WorkerSpec, worker: str, channel: socket.socket) -> int:
         sys.stderr.flush()
 
 
-def _fork(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> int:
+def _fork(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path, network: PrivateNetwork | None) -> int:
     parent = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -234,7 +239,7 @@ def _fork(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> i
     if pid == 0:
         code = 1
         try:
-            code = _forked(parent, spec, worker, channel, log)
+            code = _forked(parent, spec, worker, channel, log, network=network)
         finally:
             os._exit(code)
     try:
@@ -244,7 +249,15 @@ def _fork(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> i
     return pid
 
 
-def _forked(parent: int, spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> int:
+def _forked(
+    parent: int,
+    spec: WorkerSpec,
+    worker: str,
+    channel: socket.socket,
+    log: Path,
+    *,
+    network: PrivateNetwork | None,
+) -> int:
     linux.die_with_parent(parent)
     os.setpgid(0, 0)
     faulthandler.disable()  # its dump would push the last lines out of the log's tail
@@ -252,10 +265,20 @@ def _forked(parent: int, spec: WorkerSpec, worker: str, channel: socket.socket, 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     stdio.redirect(log)
-    linux.release_inherited_files({channel.fileno()})
+    linux.release_inherited_files({channel.fileno(), *(network.descriptors if network is not None else ())})
     os.environ.update(worker_environment(spec))
+    if network is not None:
+        _enter(network)
     channel.setblocking(True)
     return run_worker(spec, worker, channel)
+
+
+def _enter(network: PrivateNetwork) -> None:
+    """Enter the network after choosing the caches, whose owners are unknown in it."""
+    os.environ["FOOTPLATE_CACHE"] = str(paths.cache_folder())
+    with suppress(OSError):  # the worker finds the same problem, and reports it
+        compile_cache.use_private_folders()
+    network.enter()
 
 
 def _spawn(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> subprocess.Popen[bytes]:

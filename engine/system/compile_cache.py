@@ -7,6 +7,7 @@ what it finds there.
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
 
 from engine.system import paths
@@ -20,20 +21,29 @@ def use_private_folders() -> str:
 
     Call it before importing torch, which chooses a folder then, and call `torch_compat.keep_compiled_in` after it. If
     other users can write to the cache, a private folder next to the runs' sockets is used, and the warning says so.
+    A cache is checked only once, since a process in a `PrivateNetwork` can't recognize the folders of root.
 
     Raises:
         OSError: There is no private folder at all.
     """
-    warning = ""
+    folders, warning = _choose(paths.cache_folder())
+    os.environ.update(folders)
+    return warning
+
+
+@lru_cache
+def _choose(cache: Path) -> tuple[dict[str, str], str]:
+    """Return the folders by environment variable, and a warning if they aren't in the cache."""
     try:
-        folders = _folders(paths.cache_folder())
+        return _folders(cache), ""
     except OSError as error:
         folders = _folders(paths.runtime_folder())
         words = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         where = paths.runtime_folder() / "compiled"
-        warning = f"Compiled code is kept in {where} for now: {words}. Set FOOTPLATE_CACHE to a folder that you own."
-    os.environ.update(folders)
-    return warning
+        return (
+            folders,
+            f"Compiled code is kept in {where} for now: {words}. Set FOOTPLATE_CACHE to a folder that you own.",
+        )
 
 
 def _folders(root: Path) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
@@ -17,6 +18,7 @@ from engine.contract.devices import Ecc, Snapshot
 from engine.contract.job import FIELDS
 from engine.runs.folder import RunSummary
 from engine.runs.notes import change_notes
+from engine.system.private_network import PrivateNetwork
 from tests.engine.cli.machines import busy_gpu, machine
 from tests.engine.cli.terminal import command, footplate
 from tests.gui.sources.written_runs import a_run
@@ -98,6 +100,21 @@ def test_doctor_reports_an_unwritable_home(tmp_path: Path, monkeypatch: pytest.M
     assert found["Disk"].grade == "broken"
     assert "Set FOOTPLATE_HOME" in found["Disk"].remedy
     assert found["Sockets"].grade == "fine"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has network namespaces")
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_doctor_names_the_protection_of_ranks(monkeypatch: pytest.MonkeyPatch, is_allowed: bool) -> None:
+    def refuse() -> PrivateNetwork:
+        raise PermissionError(1, "Operation not permitted")
+
+    if not is_allowed:
+        monkeypatch.setattr(doctor, "PrivateNetwork", refuse)
+    elif os.geteuid():
+        pytest.skip("the system may not allow it")
+    (finding,) = doctor.connections()
+    assert ("private network, which" in finding.text) is is_allowed
+    assert ("Operation not permitted" in finding.text) is not is_allowed
 
 
 def test_doctor_grades_gpus() -> None:

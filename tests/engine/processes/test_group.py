@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import selectors
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.contract.events import AnyEvent, Failed, LogLine
+from engine.contract.job import Job
 from engine.contract.protocol import Command
 from engine.contract.worker import WorkerDone
 from engine.processes import group as group_module
 from engine.processes.group import Group
 from engine.processes.watchdog import LIMITS
 from engine.processes.worker_process import FromWorker
+from engine.system import plugins
+from tests.support.specs import spec_of
 
 
 class ScriptedWorker:
@@ -118,3 +124,37 @@ def test_group_keeps_working_ranks_when_one_has_finished(
     working.read_all()
     group.watch()
     assert group.ending_since is not None, "both have finished and linger"
+
+
+GPU = "GPU-1"
+TWO = {"devices": ("cpu", "cpu"), "strategy": "ddp"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has network namespaces")
+@pytest.mark.parametrize(
+    ("fields", "started_here", "fork", "is_private"),
+    [
+        ({}, 2, True, True),
+        ({}, 1, True, False),
+        ({}, 2, False, False),
+        ({"model": "net.py"}, 2, True, False),
+        ({"devices": (GPU, GPU)}, 2, True, False),
+    ],
+    ids=["all", "torchrun", "spawn", "model_file", "cuda"],
+)
+def test_ranks_are_private_unless_they_need_the_network(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], started_here: int, fork: bool, is_private: bool
+) -> None:
+    """The driver's files don't exist, and the user isn't root."""
+    monkeypatch.setattr(plugins, "fingerprint", lambda: "")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    job = Job.from_fields(**(TWO | fields))
+    specs = [spec_of(job, rank=rank, rendezvous="file") for rank in range(started_here)]
+    assert (not group_module.shared_network_reason(specs, fork=fork)) is is_private
+
+
+def test_plugins_keep_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "fingerprint", lambda: "a plug-in")
+    job = Job.from_fields(**TWO)
+    specs = [spec_of(job, rank=rank, rendezvous="file") for rank in range(2)]
+    assert "plug-in" in group_module.shared_network_reason(specs, fork=True)

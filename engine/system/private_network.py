@@ -1,0 +1,103 @@
+"""Network namespaces: loopback interfaces that other users of the machine can't reach (Linux only)."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import socket
+import struct
+import sys
+from pathlib import Path
+
+if sys.platform == "linux":
+    import fcntl
+
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 1
+_CAPABILITY_VERSION_3 = 0x20080522
+_NAMESPACES = {"user": _CLONE_NEWUSER, "net": _CLONE_NEWNET}
+
+
+class PrivateNetwork:
+    """Network with nothing but a loopback interface, for the processes that enter it.
+
+    Root creates only a network namespace. Other users need a user namespace to own it, in which their ids stay the same
+    and the ids of everybody else, including root, appear as "nobody". Both exist until `close` and the end of the last
+    process in them. Opening it forks, so the process must not have other threads.
+
+    Raises:
+        OSError: The system doesn't have or allow such namespaces.
+    """
+
+    def __init__(self) -> None:
+        if sys.platform != "linux":
+            raise OSError(errno.ENOSYS, "only Linux has network namespaces")
+        self._kinds = ("net",) if os.geteuid() == 0 else ("user", "net")
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            self._creator = os.fork()
+            if self._creator == 0:
+                _create(self._kinds, theirs)
+            theirs.close()
+            code, self.descriptors, _, _ = socket.recv_fds(ours, 16, len(self._kinds))
+        if len(self.descriptors) < len(self._kinds):
+            self.close()
+            number = int(code or errno.EIO)
+            raise OSError(number, os.strerror(number))
+
+    def enter(self) -> None:
+        """Move this process, a forked one with a single thread, into the network. Raises OSError."""
+        for kind, descriptor in zip(self._kinds, self.descriptors, strict=True):
+            _check(_libc().setns(descriptor, _NAMESPACES[kind]))
+            os.close(descriptor)
+        if "user" in self._kinds:
+            _drop_capabilities()
+
+    def close(self) -> None:
+        """Release the namespaces in this process, which opened them."""
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.descriptors = []
+        os.waitpid(self._creator, 0)
+
+
+def _create(kinds: tuple[str, ...], channel: socket.socket) -> None:
+    """Create the namespaces in a forked child, send their descriptors or an error number, and exit."""
+    try:
+        user, group = os.geteuid(), os.getegid()
+        _check(_libc().unshare(sum(_NAMESPACES[kind] for kind in kinds)))
+        if "user" in kinds:
+            Path("/proc/self/setgroups").write_text("deny")  # the kernel's condition for mapping the group
+            Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+            Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+        _start_loopback()
+        descriptors = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in kinds]
+        socket.send_fds(channel, [b"0"], descriptors)
+    except OSError as error:
+        channel.send(str(error.errno).encode())
+    finally:
+        os._exit(0)
+
+
+def _start_loopback() -> None:
+    request = struct.pack("16sH22x", b"lo", _IFF_UP)  # struct ifreq of netdevice(7)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, request)
+
+
+def _drop_capabilities() -> None:
+    """Give up the capabilities that come with a user namespace: no worker administers a network."""
+    header = ctypes.create_string_buffer(struct.pack("Ii", _CAPABILITY_VERSION_3, 0))
+    _check(_libc().capset(header, ctypes.create_string_buffer(24)))
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int) -> None:
+    if result:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

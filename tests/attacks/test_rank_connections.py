@@ -1,0 +1,118 @@
+"""Another user connects to the ranks of a run, which have no password, at every moment of its life."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from engine.contract.events import LogLine
+from engine.contract.job import Job
+from engine.processes.group import PRIVATE
+from tests.faults.conftest import StartRun
+from tests.faults.real_runs import RealRun
+from tests.support.nobody import NOBODY
+
+pytestmark = [
+    pytest.mark.attacks,
+    pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root can act as another user"),
+]
+
+INTRUDER = """
+import errno, json, os, resource, socket, struct, sys, time
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+os.setgroups([])
+os.setuid(int(sys.argv[1]))
+held, received = [], 0
+for line in sys.stdin:  # a port
+    for number in range(1000):
+        client = socket.socket()
+        client.setblocking(False)
+        client.connect_ex(("127.0.0.1", int(line)))
+        held.append(client)
+    for number, client in enumerate(held[-1000:]):
+        try:
+            client.send(struct.pack("<q", number % 16))  # gloo's number of a connection
+        except OSError:
+            pass
+connected = 0
+for client in held:
+    try:
+        client.getpeername()
+        connected += 1
+        received += len(client.recv(65536))
+    except OSError:
+        pass
+print(json.dumps({"tried": len(held), "connected": connected, "received": received}))
+"""
+
+
+def listening_ports(run: RealRun) -> set[int]:
+    """Return the TCP ports of a run's workers, in whichever network they are."""
+    ports = set()
+    for process in run.workers().values():
+        with suppress(OSError):
+            folder = Path("/proc", str(process.pid))
+            sockets = {os.readlink(file) for file in (folder / "fd").iterdir()}
+            rows = [line.split() for line in (folder / "net/tcp").read_text().splitlines()[1:]]
+            ports |= {int(row[1][-4:], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
+    return ports
+
+
+@contextmanager
+def intruder(run: RealRun, result: dict[str, int]) -> Iterator[None]:
+    """Let another user hold 1,000 connections to each port of the run as soon as it exists."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTRUDER, str(NOBODY)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    stdin = process.stdin
+    has_ended = threading.Event()
+
+    def watch() -> None:
+        seen: set[int] = set()
+        while not has_ended.wait(0.002):
+            for port in listening_ports(run) - seen:
+                seen.add(port)
+                stdin.write(f"{port}\n".encode())
+                stdin.flush()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        watcher.join()
+        output, _ = process.communicate()
+        result.update(json.loads(output))
+
+
+def test_run_is_undisturbed_by_connections_of_another_user(start_run: StartRun, images: Path) -> None:
+    job = Job.from_fields(
+        dataset=str(images),
+        model="mnist_cnn",
+        image_size=28,
+        batch_size=8,
+        epochs=8,
+        strategy="ddp",
+        devices=("cpu", "cpu"),
+        restarts=0,
+        cpu_threads=1,
+    )
+    run = start_run(job)
+    result: dict[str, int] = {}
+    with intruder(run, result):
+        finished = run.finished()
+    assert (finished.outcome, finished.cause) == ("completed", "")
+    assert result["tried"] >= 2000, "a port of each rank"
+    if any(line.text == PRIVATE for line in run.all(LogLine)):
+        assert (result["connected"], result["received"]) == (0, 0)
