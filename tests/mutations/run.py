@@ -2,8 +2,8 @@
 
 Each patch puts a fault into a copy of the source tree. The lines before its first "diff" explain it, and lines that begin with
 "tests:" name tests that must fail with it and pass without. For a patch without such lines, as for the functions that
-`draw.py` draws, the daily tests related to the changed files run: first the mirrored test files and those that mention the
-changed modules, then the mirrored folders, then, with ``--complete``, the complete daily suite.
+`draw.py` draws, the daily tests related to the changed files run: first the test files named after them, then the mirrored
+folders, then the test files that mention the changed modules, if they are few, and with ``--complete`` the complete daily suite.
 
 The exit code is 1 if no test fails with a fault, or if a patch doesn't apply.
 """
@@ -26,6 +26,8 @@ FAULTS = Path(__file__).parent / "faults"
 SOURCES = ("engine", "gui", "resources", "tests", "footplate.py", "pyproject.toml")
 FAILED = 1
 """pytest's exit code where tests ran and some failed."""
+MOST_MENTIONS = 8
+"""A module that more test files mention is tested by most of the suite."""
 
 
 def main() -> int:
@@ -79,10 +81,7 @@ def judge(tree: Path, fault: Path, *, complete: bool) -> str:
             groups = [["-m", "", *tests]]
         else:
             changed = [Path(name) for name in re.findall(r"^\+\+\+ b/(.+)$", fault.read_text(), re.MULTILINE)]
-            groups = [
-                sorted(group) for group in (nearby_tests(tree, changed), mirrored_folders(tree, changed)) if group
-            ]
-            groups += [["-n", "3"]] if complete else []
+            groups = related_tests(tree, changed) + ([["-n", "3"]] if complete else [])
         for group in groups:
             result = run_tests(tree, group, "-x")
             if result.returncode == FAILED:
@@ -94,24 +93,25 @@ def judge(tree: Path, fault: Path, *, complete: bool) -> str:
         subprocess.run(["git", "apply", "-R", str(fault.resolve())], cwd=tree, check=True)
 
 
-def nearby_tests(tree: Path, changed: Iterable[Path]) -> set[str]:
-    """Find the test files that mention the modules in `changed`, or have their names."""
-    modules = [".".join(path.with_suffix("").parts) for path in changed]
-    stems = {f"test_{path.stem}.py" for path in changed}
+def related_tests(tree: Path, changed: Iterable[Path]) -> list[list[str]]:
+    """Return groups of test files or folders for the changed files, those most likely to fail first."""
+    modules = {".".join(path.with_suffix("").parts): path for path in changed}
     mention = re.compile("|".join(rf"\b{re.escape(name)}\b|{importing(name)}" for name in modules))
-    tests = (tree / "tests").rglob("test_*.py")
-    return {str(test.relative_to(tree)) for test in tests if test.name in stems or mention.search(test.read_text())}
+    tests = [test.relative_to(tree) for test in sorted((tree / "tests").rglob("test_*.py"))]
+    rooms = {Path("tests", *path.parts[:2]) for path in modules.values()}
+    stems = {path.stem for path in modules.values()}
+    named = [test for test in tests if test.stem.removeprefix("test_") in stems and rooms.intersection(test.parents)]
+    mirrored = [room for room in sorted(rooms) if (tree / room).is_dir()]
+    mentioning = [test for test in tests if mention.search((tree / test).read_text())]
+    outside = [test for test in mentioning if not rooms.intersection(test.parents)]
+    groups = (named, mirrored, outside if len(outside) <= MOST_MENTIONS else [])
+    return [[str(test) for test in group] for group in groups if group]
 
 
 def importing(module: str) -> str:
+    """Return a pattern for the import of a module by its name from its package."""
     package, _, name = module.rpartition(".")
     return rf"from {re.escape(package)} import [^\n]*\b{re.escape(name)}\b"
-
-
-def mirrored_folders(tree: Path, changed: Iterable[Path]) -> set[str]:
-    """Find the folders below `tests` that mirror the rooms of the changed files."""
-    rooms = {Path("tests", *path.parts[:2]) for path in changed}
-    return {str(room) for room in rooms if (tree / room).is_dir()}
 
 
 def copy_tree(folder: Path) -> Path:
