@@ -1,1 +1,1 @@
-"""Data sources of the window, without widgets: runs, devices, and the child processes that work for it."""
+"""Data sources of the window, without widgets: runs, devices and the window's child processes."""

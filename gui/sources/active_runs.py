@@ -1,6 +1,6 @@
-"""Commands to active runs, and the runs ahead of a new one in the queue.
+"""Commands to active runs, and the queue that a new run would join.
 
-These functions may block, so they are called on threads; they import late to keep the window's start fast.
+These functions may block, so call them on worker threads. They import on use to keep the window's start fast.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def ask_to_stop(run_id: str) -> RunFolder:
-    """Ask the supervisor of a run to stop it. Raises LookupError for an unknown run, OSError if it can't be reached."""
+    """Ask a run's supervisor to stop it. Raises LookupError for an unknown run, OSError if it is unreachable."""
     from engine.contract.protocol import Stop
 
     return _ask(run_id, Stop())
 
 
 def ask_to_pause(run_id: str) -> RunFolder:
-    """Ask the supervisor of a run to pause it. Raises as `ask_to_stop`."""
+    """Ask a run's supervisor to pause it. Raises the same errors as `ask_to_stop`."""
     from engine.contract.protocol import Pause
 
     return _ask(run_id, Pause())
@@ -38,9 +38,9 @@ def _ask(run_id: str, command: Command) -> RunFolder:
 
 
 def device_queues() -> dict[str, tuple[str, ...]]:
-    """Return the titles of the runs ahead of a new one, by device: first those that hold it, then those queued for it.
+    """Return the titles of the runs that use each device, followed by those queued for it.
 
-    Empty if the queue is unavailable; the run itself will report that.
+    The result is empty if the queue can't be read; a run that is started then reports that error.
     """
     from engine.runs import queue
     from engine.runs.folder import RunFolder

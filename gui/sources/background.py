@@ -1,4 +1,4 @@
-"""Functions that run on a thread and deliver their outcome on the GUI thread.
+"""Calls on worker threads whose results are delivered on the GUI thread.
 
 A failure callback must raise exceptions that it doesn't expect, so that they reach the window's error log.
 """
@@ -15,13 +15,13 @@ from PySide6.QtCore import QMetaMethod, QObject, Qt, Signal, SignalInstance, Slo
 from engine.runs.folder import UnreadableJob
 
 CLOSE_S = 2.0
-"""Longest wait for a call at the end of the window, since a dead network disk may never answer."""
+"""Maximum wait for a call while the window closes, because a dead network disk may never answer."""
 
 _Result = TypeVar("_Result")
 
 
 def emit_safely(signal: SignalInstance, *values: Any) -> bool:
-    """Emit a signal from a thread; return False if its object has been deleted with the window."""
+    """Emit a signal from a worker thread; return False if its object was deleted when the window closed."""
     try:
         signal.emit(*values)
     except RuntimeError:
@@ -30,13 +30,13 @@ def emit_safely(signal: SignalInstance, *values: Any) -> bool:
 
 
 def ignore_os_error(error: Exception) -> None:
-    """Raise `error` unless it is an OSError, which leaves nothing to show."""
+    """Raise `error` unless it is an OSError. A failure callback for calls whose result is merely missing then."""
     if not isinstance(error, OSError):
         raise error
 
 
 def reraise(error: Exception) -> None:
-    """Raise `error`, as the callback of a call that should never fail."""
+    """Raise `error`. A failure callback for calls that should never fail."""
     raise error
 
 
@@ -48,7 +48,7 @@ def describe_error(error: Exception) -> str:
 
 
 class Background(QObject):
-    """Call of one function on its own thread. It deletes itself after delivering the outcome.
+    """Call of one function on a separate thread. It deletes itself after it has delivered the result.
 
     Signals:
         done(object): the function's return value.
@@ -76,7 +76,7 @@ class Background(QObject):
         return self._thread.is_alive()
 
     def finish(self, within_s: float = CLOSE_S) -> None:
-        """Wait for the function and deliver its outcome now; after `within_s`, leave that to the event loop."""
+        """Wait up to `within_s` for the function and deliver its result now; later, the event loop delivers it."""
         self._thread.join(within_s)
         if not self.running:
             self._deliver()
@@ -108,7 +108,7 @@ class Background(QObject):
 def in_background(
     function: Callable[[], Any], parent: QObject, done: Callable[[Any], None], failed: Callable[[Exception], None]
 ) -> Background:
-    """Call `function` on a thread, then `done` or `failed` on the GUI thread if `parent` still exists."""
+    """Call `function` on a thread; then call `done` or `failed` on the GUI thread if `parent` still exists."""
     work = Background(function, parent)
     work.done.connect(done)
     work.failed.connect(failed)
@@ -117,9 +117,9 @@ def in_background(
 
 
 class SingleFlight(Generic[_Result]):
-    """Repeated call on a thread, at most one at a time.
+    """Function that is called repeatedly on a thread, at most one call at a time.
 
-    A request during a call leads to one more call afterwards, for the newest state.
+    A Requests during a call lead to one more call after it, which sees the newest state.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class SingleFlight(Generic[_Result]):
 
         Args:
             parent: Owner of the calls.
-            next_call: Returns the function to call, None if there is nothing to do. Runs on the GUI thread.
+            next_call: Returns the function to call, or None if there is nothing to do. Runs on the GUI thread.
             done: Receives the result on the GUI thread.
             failed: Receives the exception on the GUI thread.
             discard: Receives the result of an abandoned call, to release its resources.
@@ -154,7 +154,7 @@ class SingleFlight(Generic[_Result]):
         return self._work is not None
 
     def request(self) -> None:
-        """Start a call, or repeat the running one once it has returned."""
+        """Start a call; if one is running, start another one after it."""
         if self._work is not None:
             self._pending = True
             return
@@ -166,17 +166,17 @@ class SingleFlight(Generic[_Result]):
             work.start()
 
     def abandon(self) -> None:
-        """Ignore the outcome of the running call, so that the next request starts at once."""
+        """Ignore the result of the running call, so that the next request starts at once."""
         self.abandoned |= self._work is not None
         self._work, self._pending = None, False
 
     def wait(self, within_s: float) -> None:
-        """Wait for the running call and deliver its outcome; after `within_s`, leave that to the event loop."""
+        """Wait up to `within_s` for the running call and deliver its result now; later, the event loop delivers it."""
         if self._work is not None:
             self._work.finish(within_s)
 
     def finish(self, within_s: float = CLOSE_S) -> None:
-        """Wait for the running call and deliver its outcome; after `within_s`, abandon it."""
+        """Wait up to `within_s` for the running call and deliver its result; abandon a longer call."""
         work, self._pending = self._work, False
         if work is not None:
             work.finish(within_s)

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: their position in the training, and the choice for a fork."""
+"""Checkpoints of a run, their positions in the training, and the choice of one to fork from."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ BEST = "best.pt"
 LAST = "last.pt"
 
 _TAG = b'{"type":"checkpoint"'
-"""Start of the log lines about checkpoints; the encoder writes the tag first."""
+"""Start of log lines about checkpoints. The encoder always writes the event's tag first."""
 
 _TAIL_BYTES = 1 << 22
-"""Bytes at the end of a log that are searched for the newest checkpoints."""
+"""Number of bytes at the end of a log in which the newest checkpoints are searched."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Checkpoint:
 
     Attributes:
         written: Time of writing, in seconds since the epoch.
-        epoch: Epoch after which it was written, None if unknown.
-        step: Step after which it was written, None if unknown.
+        epoch: Epoch after which it was written; None if unknown.
+        step: Step after which it was written; None if unknown.
     """
 
     path: Path
@@ -44,12 +44,12 @@ class Checkpoint:
 
     @property
     def weights_alone(self) -> bool:
-        """True for weights without the state of the training; a fork starts from them but can't continue it."""
+        """True if the file has weights but no training state. A fork can start from it, but training can't resume."""
         return self.name == BEST
 
     @property
     def location(self) -> str:
-        """Position such as "epoch 3, step 345" or "epoch 3", "" if unknown."""
+        """Position such as "epoch 3, step 345" or "epoch 3"; "" if unknown."""
         if self.epoch is None:
             return ""
         return f"epoch {self.epoch}" + (f", step {localised(self.step)}" if self.step is not None else "")
@@ -62,7 +62,7 @@ class Checkpoint:
 
 
 def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:
-    """Return the finished checkpoints, newest first; files being written start with a dot."""
+    """Return the complete checkpoints of a run, newest first. Names of incomplete files start with a dot."""
     try:
         with os.scandir(run.checkpoints) as entries:
             files = [(entry, entry.stat()) for entry in entries if _is_one(entry.name)]
@@ -78,7 +78,7 @@ def checkpoints_of(run: RunFolder) -> tuple[Checkpoint, ...]:
 
 
 def to_fork_from(checkpoints: tuple[Checkpoint, ...]) -> Checkpoint | None:
-    """Return a fork's default checkpoint: last.pt, else the newest resumable one, else the best weights."""
+    """Return the default checkpoint for a fork: last.pt, else the newest resumable one, else the newest weights."""
     resumable = [each for each in checkpoints if not each.weights_alone]
     last = next((each for each in resumable if each.name == LAST), None)
     return last or next(iter(resumable or checkpoints), None)

@@ -1,4 +1,4 @@
-"""Growing arrays of numbers over time; plots take contiguous slices without copying."""
+"""Growing arrays of numbers over time, from which plots take contiguous slices without copying."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.floating[Any]]
-"""Arrays of float64 made here, or of float32 passed in."""
+"""Arrays of float64 from this module, or of float32 from callers."""
 
 
 _THINNED_FROM = 3
-"""Points per bucket below which thinning gains nothing."""
+"""Number of points per bucket below which a curve isn't thinned."""
 
 
 class Column:
@@ -33,7 +33,7 @@ class Column:
 
     @property
     def last(self) -> float:
-        """Newest value, NaN if there is none."""
+        """Newest value; NaN if there is none."""
         return float(self._data[self._length - 1]) if self._length else float("nan")
 
     def append(self, value: float | None) -> None:
@@ -51,7 +51,7 @@ class Column:
         self._length = 0
 
     def shorten(self, length: int) -> None:
-        """Keep the first `length` values. Existing views still show the dropped ones."""
+        """Keep the first `length` values. Existing views still contain the dropped values."""
         if length < self._length:
             self._renew(len(self._data), length)
 
@@ -67,12 +67,11 @@ class Column:
 
 
 def peaks(x: Floats, y: Floats, low: float, high: float, buckets: int) -> tuple[Floats, Floats]:
-    """Thin a curve to the lowest and highest value of each of `buckets` equal sections of `low` to `high`.
+    """Thin a curve to its lowest and highest value in each of `buckets` equal sections from `low` to `high`.
 
-    With at least as many buckets as columns of pixels, the drawn curve stays the same to within a pixel, since a line
-    through many points in one column covers the span between its extremes. A bucket without finite values stays NaN, so
-    that gaps wider than two buckets stay gaps. Buckets start at multiples of their width, so that a moving plot doesn't
-    flicker.
+    With at least one bucket per column of pixels, the drawn curve changes by at most a pixel: a line through many points
+    in one column covers the span between its extremes. A bucket without finite values stays NaN, so that gaps wider than
+    two buckets remain. Buckets start at multiples of their width, so that a moving plot doesn't flicker.
     """
     if buckets <= 0 or high <= low or len(x) < _THINNED_FROM * buckets:
         return x, y

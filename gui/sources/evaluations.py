@@ -1,4 +1,4 @@
-"""Saved evaluations of a run, read on a thread into arrays, so that tens of thousands of samples sort at once."""
+"""Reader of a run's saved evaluations, into arrays that sort tens of thousands of samples instantly."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ NO_CLASS = -1
 
 @dataclass(frozen=True)
 class SampleTable:
-    """Columns of `engine.contract.inference.evaluation.Samples`; numbers are float64 with NaN for unknown values.
+    """Arrays with the columns of `engine.contract.inference.evaluation.Samples`; unknown numbers are NaN (float64).
 
-    `true_class` and `predicted_class` exist for tasks with one class per sample; `NO_CLASS` stands for none.
+    `true_class` and `predicted_class` exist for tasks with one class per sample; `NO_CLASS` means no class.
     """
 
     paths: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class SampleTable:
 
 @dataclass(frozen=True)
 class OpenedEvaluation:
-    """Evaluation with its samples and curves, but without its resamples and probabilities."""
+    """Evaluation with its samples and curves in memory, but without resamples and probabilities."""
 
     kept: KeptEvaluation
     samples: SampleTable
@@ -65,9 +65,9 @@ def open_evaluation(kept: KeptEvaluation) -> OpenedEvaluation:
 
 
 def read_samples(kept: KeptEvaluation) -> SampleTable:
-    """Read the outcome of each sample. Raises DamagedEvaluation.
+    """Read the table of samples in an evaluation. Raises DamagedEvaluation.
 
-    Columns are decoded one by one, since the window waits meanwhile.
+    Columns are decoded one by one, so that the window gets the interpreter in between.
     """
     file = kept.folder / SAMPLES_FILE
     try:
@@ -114,7 +114,7 @@ def _only(classes: Classes) -> Numbers:
 
 @dataclass(frozen=True)
 class ComparableEvaluation:
-    """Evaluation of the same samples as another, with the title of its run."""
+    """Evaluation that can be compared with another one of the same samples, with the title of its run."""
 
     kept: KeptEvaluation
     title: str
@@ -154,21 +154,21 @@ class Outcomes:
         self.negative = np.sort(probabilities[~has_it])
 
     def at(self, threshold: float) -> Counts:
-        """Count the outcomes of predicting the class from that probability on."""
+        """Return the counts if the class is predicted from a probability of `threshold` on."""
         missed = int(np.searchsorted(self.positive, np.float32(threshold), side="left"))
         right = int(np.searchsorted(self.negative, np.float32(threshold), side="left"))
         return Counts(len(self.positive) - missed, len(self.negative) - right, missed, right)
 
 
 class CurvePoints:
-    """True positives, false positives and false negatives at each point of a detector's precision-recall curve."""
+    """Confusion counts of one class at any score threshold, from the precision-recall curve of a detector."""
 
     def __init__(self, curve: ClassCurves) -> None:
         self._curve = curve
         self._rising = np.array(curve.thresholds[::-1], np.float64)
 
     def at(self, threshold: float) -> Counts:
-        """Count the outcomes of accepting detections from that score on."""
+        """Return the counts if detections are accepted from a score of `threshold` on."""
         curve = self._curve
         point = len(self._rising) - int(np.searchsorted(self._rising, threshold, side="left")) - 1
         if point < 0:
@@ -183,7 +183,7 @@ class CurvePoints:
 class Counts:
     """Confusion counts of one class.
 
-    `false_positives` is None if unknown, since nothing is right; `true_negatives` is None for objects.
+    `false_positives` is None if unknown, as without true positives; `true_negatives` is None for detected objects.
     """
 
     true_positives: int
@@ -212,7 +212,7 @@ class Counts:
 
 
 def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePoints:
-    """Return the outcomes of a curve's class, reading only its column of the probabilities.
+    """Return the confusion counts for the class of `curve`; read only that class's column of probabilities.
 
     Raises DamagedEvaluation.
     """
@@ -232,9 +232,9 @@ def outcomes(opened: OpenedEvaluation, curve: ClassCurves) -> Outcomes | CurvePo
 
 
 def confusion_at(samples: SampleTable, classes: int, threshold: float) -> Numbers | None:
-    """Return the confusion matrix [n + 1, n + 1] at a threshold of the confidence, None for samples without a single class.
+    """Return the confusion matrix [n + 1, n + 1] at a confidence threshold; None for samples without a single class.
 
-    Predictions with a lower confidence count as none of the classes, which is the last column.
+    Predictions with a lower confidence count as no class, which is the last column.
     """
     true, predicted, confidence = samples.true_class, samples.predicted_class, samples.confidence
     if true is None or predicted is None or confidence is None:

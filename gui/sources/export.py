@@ -25,22 +25,22 @@ from gui.sources.devices.timeline import Values
 from gui.translation import tr
 
 BREATHE_EVERY = 500
-"""Lines after which the writing thread yields the interpreter to the window."""
+"""Number of lines after which the writing thread yields the interpreter to the GUI thread."""
 
 
 class ExportError(Exception):
-    """Failed export; the text is a message for the user."""
+    """Error that an export failed; its text is a message for the user."""
 
 
 class Table(Protocol):
-    """Source of the rows of a CSV file."""
+    """Source of the rows for a CSV file."""
 
     def lines(self) -> Iterator[list[str]]: ...
 
 
 @dataclass(frozen=True)
 class _Series:
-    """Copied readings of one device: times in seconds since the epoch, and a column per quantity."""
+    """Copy of one device's readings: times in seconds since the epoch, and a column per quantity."""
 
     host: str
     device: str
@@ -51,7 +51,7 @@ class _Series:
 
 @dataclass(frozen=True)
 class Excerpt:
-    """Copied part of the device history, safe to write on any thread."""
+    """Copy of a part of the device history, which any thread can write to a file."""
 
     quantities: tuple[str, ...]
     series: tuple[_Series, ...]
@@ -94,7 +94,7 @@ def export_csv(
     done: Callable[[Path], None],
     failed: Callable[[str], None],
 ) -> Background:
-    """Write the `excerpt` of these arguments as CSV (RFC 4180, UTF-8, with a header) on a thread.
+    """Write readings as CSV (RFC 4180, UTF-8, with a header) on a thread; arguments are those of `excerpt`.
 
     Then call `done` with the path, or `failed` with a message, on the GUI thread if `parent` still exists.
     """
@@ -103,7 +103,7 @@ def export_csv(
 
 
 def write_csv(path: Path, rows: Table) -> Path:
-    """Write all of `rows` or nothing, and return `path`. Raises ExportError."""
+    """Write `rows` to a CSV file atomically, and return `path`. Raises ExportError."""
     temporary = _temporary_file(path)
     try:
         with temporary.open("w", encoding="utf-8", newline="") as stream:
@@ -120,7 +120,7 @@ def write_csv(path: Path, rows: Table) -> Path:
 
 
 def export_png(path: Path, grabbed: QPixmap) -> Path:
-    """Write the image of a widget, completely or not at all, and return `path`. Raises ExportError."""
+    """Write the image of a widget to a PNG file atomically, and return `path`. Raises ExportError."""
     image = QBuffer()
     image.open(QIODevice.OpenModeFlag.WriteOnly)
     if not grabbed.save(image, "PNG"):
@@ -153,7 +153,7 @@ def _temporary_file(path: Path) -> Path:
 
 
 def _settle(descriptor: int, flush: Callable[[], None]) -> None:
-    """Flush the file to the disk, since some file systems report only then that they are full."""
+    """Flush a file to the disk, because some file systems report only then that they are full."""
     flush()
     os.fsync(descriptor)
 

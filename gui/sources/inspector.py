@@ -1,4 +1,4 @@
-"""Inspection of dataset folders, and the images in them."""
+"""Child processes that inspect dataset folders and plug-ins, and a cache of thumbnails."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _REPORT_LIMIT_BYTES = 64 << 20
 
 
 class Inspector(JsonLinesProcess):
-    """Inspection of one dataset folder at a time (``python -m engine.data``).
+    """Child process (``python -m engine.data``) that inspects one dataset folder at a time.
 
     Its progress is an InspectionProgress and its result a DatasetReport.
 
     Attributes:
-        folder: The last folder inspected, "" before the first.
+        folder: Last inspected folder; "" before the first one.
     """
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -40,15 +40,15 @@ class Inspector(JsonLinesProcess):
         self.folder = ""
 
     def start(self, job: Job) -> None:
-        """Inspect the folder of `job` for its task."""
+        """Inspect the dataset folder of `job` for the task of `job`."""
         self.folder = job.data.dataset
         self.run([job.data.dataset, *inspector_options(job, load_catalogue())], first=InspectionProgress(0, 0))
 
 
 class PluginReader(JsonLinesProcess):
-    """Import of newly installed plug-ins into the catalogue's supplement (``python -m engine.catalogue --plugins``).
+    """Child process that adds newly installed plug-ins to the catalogue (``python -m engine.catalogue --plugins``).
 
-    `done` means that the catalogue lists what the plug-ins add.
+    Once `done` is emitted, the catalogue contains everything that the plug-ins add.
     """
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -56,13 +56,13 @@ class PluginReader(JsonLinesProcess):
         super().__init__("engine.catalogue", tr("Reading the installed plug-ins"), bytes, parent)
 
     def start(self) -> None:
-        """Import the plug-ins unless the supplement is up to date."""
+        """Import the plug-ins unless the catalogue's supplement is up to date."""
         file = supplement_file()
         if file is not None and not file.exists():
             self.run(["--plugins"])
 
     def answer_at_exit(self, code: int) -> Answer | None:
-        """Accept the answer if the supplement was written."""
+        """Return an answer if the catalogue's supplement was written; None otherwise."""
         file = supplement_file()
         if file is None or not file.exists():
             return None
@@ -71,15 +71,15 @@ class PluginReader(JsonLinesProcess):
 
 
 FORMATS = ("bmp", "gif", "jpeg", "jpg", "pbm", "pgm", "png", "ppm", "tif", "tiff", "webp")
-"""Formats that are decoded, whatever the file's name: pixels only, no documents."""
+"""Image formats that may be decoded, regardless of file names; formats of documents are left out."""
 
 _BATCH = 6
 _CAPACITY = 600
-"""Thumbnails in memory; at 160 pixels they take 60 MiB."""
+"""Maximum number of thumbnails in memory; at 160 pixels they take 60 MiB."""
 
 
 def read_image(file: Path, side: int = 0) -> QImage | str:
-    """Read an image upright, shrunk to `side` pixels unless 0; return a message on failure."""
+    """Read an image, rotated upright and shrunk to `side` pixels unless that is 0; return a message on failure."""
     try:
         with open_regular(file) as stream:
             content = QByteArray(stream.read())
@@ -107,10 +107,10 @@ def read_image(file: Path, side: int = 0) -> QImage | str:
 
 
 class Thumbnails(QObject):
-    """Cache of small images, read in batches; the latest requests come first.
+    """Cache of thumbnails, which are read in batches on a thread; the latest requests are read first.
 
     Signals:
-        loaded(): more images are available.
+        loaded(): more thumbnails have been read.
     """
 
     loaded = Signal()
@@ -124,7 +124,7 @@ class Thumbnails(QObject):
         self._flight = SingleFlight(self, self._next_batch, self._on_read, reraise)
 
     def image(self, file: Path) -> QImage | None:
-        """Return the thumbnail of `file`, a null image if it can't be shown, None until it has been read."""
+        """Return the thumbnail of `file`; None until it has been read, a null image if that failed."""
         image = self._images.get(file)
         if image is None:
             self._requested.pop(file, None)
@@ -133,12 +133,12 @@ class Thumbnails(QObject):
         return image
 
     def clear(self) -> None:
-        """Drop all images and requests, since the files may have changed."""
+        """Drop all thumbnails and requests, for example because the files may have changed."""
         self._requested.clear()
         self._images.clear()
 
     def close(self) -> None:
-        """Wait for the current batch, at the end of the window."""
+        """Wait for the current batch because the window closes."""
         self._requested.clear()
         self._flight.finish()
 

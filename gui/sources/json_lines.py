@@ -26,7 +26,7 @@ class Answer(NamedTuple):
 
 
 def answer_in(message: object) -> Answer | None:
-    """Return the answer in a message of a module that carries out orders, None for a progress message."""
+    """Return the answer in a message from a module that carries out orders; None for a progress message."""
     match message:
         case Done(answer=value):
             return Answer(value)
@@ -36,15 +36,15 @@ def answer_in(message: object) -> Answer | None:
 
 
 class JsonLinesProcess(QObject):
-    """Runs ``python -m MODULE``, one process at a time, and decodes each line that it prints.
+    """Runner of ``python -m MODULE``, one process at a time, which decodes each line that the process prints.
 
-    A subclass starts it with `run`. The last answer is reported once the process has exited.
+    A Subclasses call `run` to start the process. The last answer is reported after the process has exited.
 
     Signals:
-        progress(object): a decoded message that is no answer.
+        progress(object): a decoded message that isn't an answer.
         done(object): the result.
-        refused(object): the reasons why the process declined to work, for an order a tuple of Problems.
-        failed(str): a sentence about a process that gave no answer.
+        refused(object): the reasons that the process refused to work; a tuple of Problems if it had received an order.
+        failed(str): a sentence about a process that exited without an answer.
     """
 
     progress = Signal(object)
@@ -70,8 +70,8 @@ class JsonLinesProcess(QObject):
             activity: First words of sentences about failures, such as "Inspecting the folder".
             decode: Decoder of one line; may raise msgspec.DecodeError.
             parent: Owner of the object.
-            answer_of: Returns the answer in a message, None for a progress message.
-            cleans_up: Cancel with SIGTERM, since the module ends its workers and removes its files.
+            answer_of: Returns the answer in a message, or None for a progress message.
+            cleans_up: Cancel with SIGTERM, because the module must end its workers and remove its files.
             line_limit_bytes: Longest accepted line.
         """
         super().__init__(parent)
@@ -92,11 +92,11 @@ class JsonLinesProcess(QObject):
 
     @property
     def process_count(self) -> int:
-        """Number of processes that exist, cancelled ones included."""
+        """Number of existing processes, including cancelled ones."""
         return len(self._cancelled) + self.running
 
     def run(self, arguments: Sequence[str] = (), stdin: bytes = b"", first: object = None) -> None:
-        """Start the module, cancelling a running one, and report `first` as its first progress."""
+        """Start the module, after cancelling a running one; emit `first` as its first progress."""
         self.cancel()
         self._frames, self._answer = Frames(self._limit), None
         process = QProcess(self)
@@ -113,7 +113,7 @@ class JsonLinesProcess(QObject):
             self.progress.emit(first)
 
     def stop(self) -> None:
-        """Ask the process to answer with its results up to now."""
+        """Ask the process to finish early and answer with the results that it has."""
         if self._process is not None:
             self._end(self._process)
 
@@ -130,17 +130,17 @@ class JsonLinesProcess(QObject):
         self._end(process)
 
     def close(self) -> None:
-        """End the process and wait for all cancelled ones, at the end of the program."""
+        """End the process and wait for all cancelled ones because the program exits."""
         self.cancel()
         for process in list(self._cancelled):  # an exiting process removes itself from the list
             process.waitForFinished(GOODBYE_MS)
 
     def command(self, arguments: list[str]) -> tuple[str, list[str]]:
-        """Return the program and its arguments."""
+        """Return the program to start, and its arguments."""
         return sys.executable, ["-m", self._module, *arguments]
 
     def answer_at_exit(self, code: int) -> Answer | None:
-        """Return the answer of a process that exited with `code`, None for a failure."""
+        """Return the answer of a process that exited with `code`; None if it failed."""
         return self._answer
 
     def _end(self, process: QProcess) -> None:

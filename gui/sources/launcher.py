@@ -1,4 +1,4 @@
-"""Creation and start of runs in the background, with a preloaded parent process for the next one."""
+"""Creation and start of runs in the background, with a preloaded parent process for the next run."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from gui.translation import tr
 log = logging.getLogger("footplate.window")
 
 IDLE_MS = 15 * 60 * 1000
-"""Idle time of the form after which the preloaded process is ended."""
+"""Milliseconds without a change of the form after which the preloaded process is ended."""
 
 PATIENCE_MS = 15_000
-"""Longest wait for the preloaded process before a run starts without it."""
+"""Maximum wait for the preloaded process in milliseconds; then a run starts without it."""
 
 
 class Launcher(QObject):
@@ -66,7 +66,7 @@ class Launcher(QObject):
         return self._preloader is not None and self._preloader.ready
 
     def preload(self) -> None:
-        """Start or keep the preloaded process, since a run may follow soon."""
+        """Start or keep the preloaded process because a run may follow soon."""
         self._idle.start()
         if self._preloader is not None and self._preloader.alive:
             return
@@ -172,7 +172,7 @@ class _CannotResume(Exception):  # noqa: N818  (the user's mistake, not an error
 
 
 def _save_job(run: RunFolder, changes: Mapping[str, Any]) -> RunFolder:
-    """Save the job of `run` with `changes` for its next execution, and return `run`. Raises _CannotResume, OSError."""
+    """Save `changes` to the job of `run` for its next execution; return `run`. Raises _CannotResume, OSError."""
     job, problems = job_to_resume(run, changes)
     if job is None:
         raise _CannotResume(problems)
@@ -181,7 +181,7 @@ def _save_job(run: RunFolder, changes: Mapping[str, Any]) -> RunFolder:
 
 
 def resolved(job: Job) -> Job:
-    """Return the job with absolute paths."""
+    """Return `job` with absolute paths."""
     return job.with_fields(
         dataset=_absolute(job.data.dataset),
         model=_absolute(job.model.name) if job.model_is_file else job.model.name,
@@ -191,7 +191,7 @@ def resolved(job: Job) -> Job:
 
 
 def problem_of(error: OSError) -> Problem:
-    """Return the problem of an error while creating a run."""
+    """Convert an error during the creation of a run to a problem."""
     where = str(error.filename or paths.runs_folder())
     elsewhere = "set FOOTPLATE_HOME to another folder"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

@@ -1,4 +1,4 @@
-"""Runs on other machines: their list, one followed run, and transfers of its files."""
+"""Runs on other machines: their list, the run that is followed, and transfers of its files."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _Line = TypeVar("_Line")
 
 
 class QueryFailed(OSError):  # noqa: N818  (a state of things more than an error)
-    """Failed query of another machine; the text is a message for the user."""
+    """Error that a query to another machine failed; its text is a message for the user."""
 
 
 def runs_of(name: str) -> list[RunSummary]:
-    """Query the runs of a host, newest first, on a worker thread. Raises QueryFailed."""
+    """Return the runs on a host, newest first. Blocks, so call it on a worker thread. Raises QueryFailed."""
     return _query(name, RunSummary, "runs", "--json")
 
 
 def files_of(name: str, run_id: str) -> list[RunFile]:
-    """Query the files of a run that can be transferred, on a worker thread. Raises QueryFailed."""
+    """Return the transferable files of a run. Blocks, so call it on a worker thread. Raises QueryFailed."""
     return _query(name, RunFile, "node", "--files", run_id)
 
 
@@ -57,11 +57,11 @@ def _query(name: str, kind: type[_Line], *arguments: str) -> list[_Line]:
 
 
 class FollowedRun(QObject):
-    """Child process that mirrors a run of another machine to a local folder, one at a time.
+    """Child process that mirrors a run on another machine to a local folder, one run at a time.
 
     Signals:
-        followed(RunFolder): the local folder with the run's log.
-        failed(str): the reason why the run can't be followed.
+        followed(RunFolder): this local folder contains the log of the run.
+        failed(str): the run can't be followed for this reason.
     """
 
     followed = Signal(object)
@@ -74,7 +74,7 @@ class FollowedRun(QObject):
         self._process: QProcess | None = None
 
     def follow(self, name: str, run_id: str) -> None:
-        """Mirror a run of the host of that name."""
+        """Mirror the run with an id on the host called `name`."""
         self.close(wait=False)
         process = QProcess(self)
         process.setWorkingDirectory(str(paths.PACKAGES))
@@ -88,7 +88,7 @@ class FollowedRun(QObject):
     def close(self, *, wait: bool = True) -> None:
         """Stop mirroring; the run continues.
 
-        At the end of the program, `wait` for the process, for a few seconds at most; otherwise it ends by itself.
+        With `wait`, which is needed when the program exits, wait a few seconds for the process. Otherwise it exits later.
         """
         process, self._process, self.run = self._process, None, None
         if process is None:
@@ -118,7 +118,7 @@ class FollowedRun(QObject):
             self.followed.emit(self.run)
 
     def _on_exit(self) -> None:
-        """Report the error of a process that ended."""
+        """Report why the process has ended."""
         process, self._process = self._process, None
         if process is not None:
             process.deleteLater()
@@ -126,7 +126,7 @@ class FollowedRun(QObject):
 
 
 class FileFetch(JsonLinesProcess):
-    """Transfer of one file of a run from another machine at a time.
+    """Child process that transfers one file of a run from another machine at a time.
 
     Its progress is a FetchProgress, its result the local path, and its refusal an error message.
     """

@@ -1,4 +1,4 @@
-"""Prefills of the form with the jobs of existing runs, made on worker threads."""
+"""Prefills of the form with the jobs of existing runs, created on worker threads."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from engine.runs.resume import ResumableRun
 
 MORE_EPOCHS = 5
-"""Epochs that training a completed run further adds by default."""
+"""Number of epochs that are added by default when a completed run is trained further."""
 
 _GRAY = tr("Gray fields can't be changed when resuming.")
 
 _MAX_NAME = 120
-"""Longest name of a run, as in a job."""
+"""Maximum length of a run's name, as in a job."""
 
 
 class CannotPrefill(Exception):  # noqa: N818  (a state of things more than an error)
-    """The run can be neither resumed nor forked; the text tells the user why."""
+    """Error that a run can be neither resumed nor forked; its text is a message for the user."""
 
 
 def to_resume(summary: RunSummary) -> Prefill:
-    """Return the run's job to resume with changes, with more epochs if it has completed. Raises CannotPrefill."""
+    """Return a prefill that resumes a run, with more epochs if it has completed. Raises CannotPrefill."""
     run, job = _read(summary)
     named = f"“{run_title(summary)}”"
     checkpoint = checkpoint_of(run)
@@ -69,7 +69,7 @@ def to_resume(summary: RunSummary) -> Prefill:
 
 
 def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
-    """Return the job of a new run that starts from a checkpoint of this one, by default its last.
+    """Return a prefill for a new run that starts from a checkpoint of this run, by default the last one.
 
     Raises CannotPrefill.
     """
@@ -100,10 +100,12 @@ def to_fork(summary: RunSummary, checkpoint: Path | None = None) -> Prefill:
 
 
 def to_follow(summary: RunSummary, changes: Mapping[str, Any], *, further: bool) -> Prefill:
-    """Return the run's job with `changes`: to train the run `further`, or as a new run with the recipe that fits then.
+    """Return a prefill with `changes`, to train a run `further` or to start a new one.
+
+    A new run uses the recipe that fits its changed job.
 
     Raises:
-        CannotPrefill: The run's job can't be read, or the run can't be trained further.
+        CannotPrefill: The job of the run can't be read, or the run can't be trained further.
     """
     if further:
         return replace(to_resume(summary), preset=dict(changes))
@@ -137,7 +139,7 @@ def _read(summary: RunSummary) -> tuple[RunFolder, Job]:
 
 
 def _from(run: RunFolder, path: Path | None) -> str:
-    """Return words such as "from epoch 3, step 345 (last.pt, 14:05)" or "from /runs/other/last.pt"."""
+    """Describe where a run starts, as in "from epoch 3, step 345 (last.pt, 14:05)" or "from /runs/other/last.pt"."""
     known: Checkpoint | None = next((each for each in checkpoints_of(run) if each.path == path), None)
     if known is not None:
         of = f"{known.name}, {lately(known.written)}"
@@ -152,10 +154,10 @@ class Prefill:
     Attributes:
         text: Text above the form.
         job: Job of the resumed run, or of the new one.
-        run: Run to resume in its folder, None for a new run.
-        checkpoint: Path that the run resumes from, "" for its start.
+        run: Run to resume in its folder; None for a new run.
+        checkpoint: Path of the checkpoint to resume from; "" to start from the beginning.
         action: Text of the button.
-        preset: Values that replace those of the job at first.
+        preset: Values that initially replace those of the job.
         focus: Field that the user is likely to change first.
     """
 
@@ -177,16 +179,16 @@ class Prefill:
         return CHANGEABLE - {"name"}
 
     def values(self, edited: dict[str, Any], hidden: Set[str] = frozenset()) -> dict[str, Any]:
-        """Return the job's values, updated by the values `edited` in changeable fields.
+        """Return the job's values, updated with the values that were `edited` in changeable fields.
 
-        Rounded numbers stay exact, and `hidden` fields without effect stay as they were.
+        Numbers that the form only shows rounded stay exact, and `hidden` fields without effect keep their values.
         """
         job_values = self._plain()
         unchanged = hidden & idle_fields(job_values, load_catalogue()).keys()
         return job_values | {name: value for name, value in edited.items() if name in self.open_fields - unchanged}
 
     def to_check(self, job: Job) -> Job:
-        """Return `job` as a new run that starts from the checkpoint, for validation."""
+        """Return the job to validate: `job` as a new run that starts from the checkpoint."""
         return job if self.run is None else job.with_fields(resume_from=self.checkpoint)
 
     def changes(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -200,11 +202,11 @@ class Prefill:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def command(self, values: dict[str, Any]) -> str:
-        """Return the command that resumes the run with `values`, "" for a new run."""
+        """Return the terminal command that resumes the run with `values`; "" for a new run."""
         return resume_line(self.run.run_id, self.changes(values)) if self.run is not None else ""
 
     def problems(self, values: dict[str, Any], resumable: ResumableRun | None) -> list[Problem]:
-        """Return the problems that prevent resuming with `values`; none for new runs or while the state is unknown."""
+        """Return the problems that prevent resuming with `values`. New runs and unknown states have none."""
         if self.run is None or resumable is None:
             return []
         from engine.runs.resume import changed_job
@@ -214,7 +216,7 @@ class Prefill:
 
 @dataclass(frozen=True)
 class Opened:
-    """Dataset folder or job to open, else a `problem`."""
+    """Dataset folder or job to open, or the `problem` that prevents it."""
 
     folder: str = ""
     prefill: Prefill | None = None
@@ -222,7 +224,7 @@ class Opened:
 
 
 def read_paths(paths: Sequence[str]) -> Opened:
-    """Read the first folder or job file (`*.toml`) among `paths`; may block on the disk."""
+    """Read the first folder or job file (`*.toml`) among `paths`. May block on the disk."""
     folder_or_job = (path for path in paths if os.path.isdir(path) or path.endswith(".toml"))
     path = next(folder_or_job, "")
     if not path:

@@ -62,7 +62,7 @@ _ENDINGS: dict[Outcome, str] = {
 
 @dataclass(frozen=True)
 class Line:
-    """Line of the log on screen; `seconds` are in the run's time (see `RunData`)."""
+    """Line in the displayed log; `seconds` are in the run's time (see `RunData`)."""
 
     seconds: float
     kind: LineKind
@@ -70,15 +70,15 @@ class Line:
 
 
 Asked = Literal["", "pause", "stop"]
-"""The pending request to pause or stop a run."""
+"""Pending request to pause or stop a run."""
 
 _IN_LINE = (Waiting, LogLine, Warned, CommandReceived, EventsLost)
-"""Events that a queued run may log."""
+"""Types of events that a run may log while it is queued."""
 
 
 @dataclass(frozen=True)
 class Warnings:
-    """Newest warning of a kind, and their count."""
+    """Newest warning of a kind, and the number of warnings of that kind."""
 
     count: int
     newest: Warned
@@ -88,28 +88,28 @@ class Warnings:
 class RunData:
     """All events of a run, applied in order.
 
-    The run's time counts seconds from its first event, without the time between executions and in the queue, so that a
-    night's pause is no flat night in its curves.
+    The run's time counts seconds from its first event. Time between executions and in the queue is left out, so that a
+    pause overnight doesn't appear as a flat line in the curves.
     """
 
     started: RunStarted | None = None
-    """Start of the newest execution; its job and devices may differ from the first one's."""
+    """Event that started the newest execution, whose job and devices may differ from earlier ones."""
     executions: int = 0
     device_names: dict[str, str] = field(default_factory=dict)
-    """Names of the devices of all executions, by device id."""
+    """Names of the devices in all executions, by device id."""
     plan: Planned | None = None
     phase: Phase | None = None
     phase_detail: str = ""
     epoch: int = 0
     step: int = 0
-    """Last valid step, of this run or of the one whose checkpoint it continues."""
+    """Last valid step of this run, or of the run whose checkpoint it continues."""
     last_n: int = 0
     last_time: float = 0.0
     steps: Steps = field(default_factory=Steps)
     current_attempt_start: int = 0
     """Index of the first step logged by the current workers."""
     cuts: int = 0
-    """Number of times that curves were cut because the run went back to a checkpoint."""
+    """Number of times that curves were shortened because the run returned to a checkpoint."""
     validations: Validations = field(default_factory=Validations)
     validation_details: ValidationDetails = field(default_factory=ValidationDetails)
     devices: dict[str, DeviceColumns] = field(default_factory=dict)
@@ -119,27 +119,27 @@ class RunData:
     time_spent: TimeSpent | None = None
     lines: list[Line] = field(default_factory=list)
     warnings: dict[str, Warnings] = field(default_factory=dict)
-    """Warnings by code, the latest last."""
+    """Warnings by code; the latest is last."""
     checkpoints: dict[str, CheckpointSaved] = field(default_factory=dict)
     waiting: Waiting | None = None
     """Queue position of a queued run."""
     fetching: tuple[Fetching, ...] = ()
-    """First and latest progress of a download of weights; empty once it is done."""
+    """First and latest progress message about a download of weights; empty once it is complete."""
     restarting: Restarting | None = None
-    """Restart under way, until the new workers have planned their steps."""
+    """Current restart, set until the new workers have planned their steps."""
     restarts: list[Restarting] = field(default_factory=list)
     failure: Failed | None = None
     devices_free: DevicesFree | None = None
     verdict: Verdict | None = None
     finished: RunFinished | None = None
     unsaved: bool = False
-    """True while the last state is only in memory, since the disk refuses it."""
+    """True while the last state is only in memory because the disk can't store it."""
     asked: Asked = ""
     _entered: set[Phase] = field(default_factory=set)
     _origin: float = 0.0
-    """Start of the run's time, in seconds since the epoch; pauses move it."""
+    """Start of the run's time in seconds since the epoch. Pauses move it forward."""
     _halted: bool = True
-    """True if the time until the next event doesn't count."""
+    """True if the time until the next event is left out of the run's time."""
 
     @property
     def task(self) -> str:
@@ -147,20 +147,20 @@ class RunData:
         return self.started.job.task if self.started is not None else ""
 
     def find_measure(self, name: str) -> Measure | None:
-        """Return the description of a metric: the run's own, else the catalogue's; None if neither has it."""
+        """Return the description of a metric from the run or else from the catalogue; None if neither has it."""
         described = self.plan.metrics if self.plan is not None else ()
         return find_measure(self.task, name, described)
 
     def seconds(self, event: AnyEvent) -> float:
-        """Return the run's time at `event`, the newest one."""
+        """Return the run's time at `event`, which must be the newest event."""
         return event.time - self._origin
 
     def apply(self, event: AnyEvent) -> None:
-        """Apply the next event; one that was already applied is ignored."""
+        """Apply the next event. An event that was applied before is ignored."""
         self.apply_all((event,))
 
     def apply_all(self, events: Sequence[AnyEvent]) -> None:
-        """Apply the next events. Numbers are added in batches; one by one, a long log took four times as long."""
+        """Apply the next events. Numbers are added in batches, which makes reading a long log four times as fast."""
         fresh: list[StepMetrics] = []
         sampled: dict[str, list[tuple[float, float, DeviceSample]]] = {}
         for event in events:
@@ -283,7 +283,7 @@ class RunData:
                 )
 
     def _start(self, event: RunStarted) -> None:
-        """Begin another execution: curves continue, the state of the previous workers is cleared."""
+        """Begin another execution: continue the curves, and clear the state of the previous workers."""
         self.started = event
         self.executions += 1
         self.device_names |= {device.id: device.name for device in event.devices}
@@ -324,7 +324,7 @@ class RunData:
         self._add_line(event, "warning", _restart_words(event))
 
     def _resume_from(self, plan: Planned) -> None:
-        """Cut everything logged after the plan's first step, since those steps are repeated."""
+        """Drop everything logged after the plan's first step, because those steps are repeated."""
         self.plan, self.restarting = plan, None
         self.step = plan.from_step
         self.epoch = min(plan.epochs, plan.from_step // max(1, plan.steps_per_epoch) + 1) if plan.from_step else 0
@@ -346,7 +346,7 @@ class RunData:
         return f"{localised(100 * value, 2)} %" if measure is not None and measure.percent else localised(value, 4)
 
     def _enter_phase(self, event: PhaseChanged) -> None:
-        """Note the phase. It is logged once, since every epoch validates and saves, unless it has details."""
+        """Store the phase. Show it in the log once, because phases recur every epoch, or always if it has details."""
         self.phase, self.phase_detail, self.fetching = event.phase, event.detail, ()
         if event.detail:
             self._add_line(event, "info", f"{event.phase.capitalize()}: {event.detail}")
@@ -359,12 +359,12 @@ class RunData:
 
 
 def shares_words(shares: tuple[float, ...]) -> str:
-    """Return a line such as "Shares of each batch: 62 %, 38 %, by measured speed"."""
+    """Describe the division of batches, as in "Shares of each batch: 62 %, 38 %, by measured speed"."""
     return f"Shares of each batch: {', '.join(f'{100 * share:.0f} %' for share in shares)}, by measured speed"
 
 
 def attempt_words(event: Restarting) -> str:
-    """Return "attempt 1 of 3", or the changes of the restart, such as "accumulation 4"."""
+    """Describe a restart by its number, as in "attempt 1 of 3", or by its changes, as in "accumulation 4"."""
     devices = [counted(len(event.devices), "device")] if event.devices else []
     changes = [*devices, *([changes_words(event.changes)] if event.changes else [])]
     return ", ".join(changes) or f"attempt {event.attempt} of {event.max_attempts}"

@@ -30,7 +30,7 @@ from gui.sources.background import describe_error
 from gui.titles import run_title
 
 RECENT_S = 86_400.0
-"""Age after which ended runs are not marked in graphs."""
+"""Age in seconds up to which ended runs are marked in graphs."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class RunInterval:
     """One execution of a run, in seconds since the epoch.
 
     Attributes:
-        devices: Devices that it holds or held; none while it is queued.
+        devices: Devices that it uses or used; empty while it is queued.
         start: Time at which it got its devices.
-        end: Time of its end, None while it is active.
-        supervisor: Process id of the local supervisor, None without one.
+        end: Time of its end; None while it is active.
+        supervisor: Process id of the local supervisor; None if there is none.
     """
 
     run_id: str
@@ -58,11 +58,11 @@ class RunInterval:
 
 
 class RunIntervals(QObject):
-    """Executions of the last 24 hours and active ones, oldest first.
+    """Active executions and those of the last 24 hours, oldest first.
 
     Attributes:
         intervals: The executions.
-        unread: Errors of unreadable runs, by run id; their last known executions stay.
+        unread: Errors of unreadable runs by run id. Their last known executions stay in `intervals`.
 
     Signals:
         changed(): `intervals` or `unread` has changed.
@@ -81,7 +81,7 @@ class RunIntervals(QObject):
             self.changed.emit()
 
     def holding(self) -> dict[str, str]:
-        """Return the names of active runs by the GPUs that they hold, "HOST:UUID" for other machines."""
+        """Return the names of active runs by the GPUs that they use. On other machines, the key is "HOST:UUID"."""
         return {
             device: interval.name
             for interval in self.intervals
@@ -91,7 +91,7 @@ class RunIntervals(QObject):
         }
 
     def supervisors(self) -> dict[int, str]:
-        """Return the names of active runs by the process ids of their supervisors, the ancestors of the workers."""
+        """Return the names of active runs by the process ids of their supervisors, which are ancestors of the workers."""
         return {
             interval.supervisor: interval.name
             for interval in self.intervals
@@ -100,15 +100,15 @@ class RunIntervals(QObject):
 
 
 class IntervalReader:
-    """Reader of executions; those of an ended run are read once, until its summary changes."""
+    """Reader of executions. Those of an ended run are cached until the run's summary changes."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[RunSummary, tuple[RunInterval, ...]]] = {}
 
     def read(self, runs: Collection[RunSummary], unread: dict[str, str]) -> tuple[RunInterval, ...]:
-        """Return the executions of `runs` to show, oldest first.
+        """Return the active and recent executions of `runs`, oldest first.
 
-        Runs in `unread` show their last known executions; runs with unreadable executions are added to it.
+        For runs in `unread`, return the last known executions. Add runs whose executions can't be read to `unread`.
         """
         known = {run_id: self._known[run_id] for run_id in unread if run_id in self._known}
         for run in runs:
@@ -132,7 +132,7 @@ class IntervalReader:
 
 
 def _intervals_of(summary: RunSummary) -> tuple[RunInterval, ...]:
-    """Read the executions of a run. Raises OSError, and anything for damaged files."""
+    """Read the executions of a run. Raises OSError, or any exception if files are damaged."""
     run, name = RunFolder(summary.folder), run_title(summary)
     if summary.state in ENDED and _is_too_old(run):
         return ()
@@ -161,7 +161,7 @@ def _intervals_of(summary: RunSummary) -> tuple[RunInterval, ...]:
 
 
 def _is_too_old(run: RunFolder) -> bool:
-    """Return True if the log's last event is too old to be recent."""
+    """Return True if the last event in the log is older than `RECENT_S`."""
     try:
         return run.events_file.stat().st_mtime < time.time() - RECENT_S
     except FileNotFoundError:
@@ -169,7 +169,7 @@ def _is_too_old(run: RunFolder) -> bool:
 
 
 _BEGINNING = b'\n{"type":"run_started"'
-"""Tag that begins an execution; it is searched for without decoding the lines between."""
+"""Tag of the event that begins an execution, which is found without decoding all lines."""
 
 _IN_LINE = (LogLine, Warned, CommandReceived, EventsLost)
 """Events that a queued run may log."""
@@ -181,8 +181,8 @@ class Execution:
 
     Attributes:
         start: Time at which it got its devices, or began to wait for them if it never did.
-        end: Time of its last event, None for the newest execution.
-        state: Outcome, None for the newest execution, whose state is `RunFolder.state`.
+        end: Time of its last event; None for the newest execution.
+        state: Outcome; None for the newest execution, whose state is `RunFolder.state`.
     """
 
     devices: tuple[str, ...]
@@ -192,7 +192,7 @@ class Execution:
 
 
 def executions(run: RunFolder) -> list[Execution]:
-    """Return all executions in order, none without a log. Raises OSError."""
+    """Return all executions in order; empty without a log. Raises OSError."""
     try:
         log = open_file(run.events_file)
     except FileNotFoundError:
@@ -231,7 +231,7 @@ def _offsets(log: IO[bytes]) -> list[int]:
 
 
 def _execution(log: IO[bytes], offset: int) -> Execution | None:
-    """Parse the execution at `offset`; return None if none starts there."""
+    """Parse the execution that begins at `offset`; return None if none begins there."""
     log.seek(offset)
     events = _events(complete_lines(log))
     started = next(events, None)
@@ -263,14 +263,14 @@ _END_BYTES = 1 << 16
 
 
 def _last_before(log: IO[bytes], offset: int) -> AnyEvent | None:
-    """Parse the event that ends at `offset`."""
+    """Parse the event in the line that ends at `offset`; return None if it is damaged."""
     log.seek(max(0, offset - _END_BYTES))
     line = log.read(min(offset, _END_BYTES)).rstrip(b"\n").rpartition(b"\n")[2]
     return next(_events([line]), None)
 
 
 def _events(lines: Iterable[bytes]) -> Iterator[AnyEvent]:
-    """Decode the lines, skipping damaged ones."""
+    """Yield the events in `lines`; skip damaged lines."""
     for line in lines:
         try:
             yield EVENT.decode(line)

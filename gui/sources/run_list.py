@@ -1,4 +1,4 @@
-"""Polling of the runs folder on a worker thread, for the whole window, and of SLURM."""
+"""Polling of the runs folder and of SLURM on worker threads, shared by all parts of the window."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gui.sources.run_intervals import IntervalReader, RunInterval
 READ_EVERY_MS = 3000
 
 _FIRST_BATCH_S = 0.1
-"""Delay of the first batch of runs. Each further delay doubles, since every batch is sorted into the table."""
+"""Seconds before the first batch of runs. Each further delay doubles, because the table sorts every batch."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class RunsRead:
     Attributes:
         intervals: Recent executions of the runs.
         unread: Errors of unreadable runs, by run id.
-        device_queues: Titles of the runs that hold or wait for each device, see `device_queues`.
+        device_queues: Titles of the runs that use or wait for each device; see `device_queues`.
     """
 
     runs: tuple[RunSummary, ...]
@@ -54,11 +54,11 @@ class RunsRead:
 
 
 class RunList(QObject):
-    """List of all runs, read again every few seconds. Errors don't stop the polling.
+    """List of all runs, reloaded every few seconds. Errors don't stop the polling.
 
     Signals:
         found(list[RunSummary]): new and changed runs, newest first, while they are read.
-        complete(RunsRead): all runs, at the end of each reading.
+        complete(RunsRead): all runs, at the end of each read.
         failed(str): the error that makes the runs folder unreadable.
     """
 
@@ -93,11 +93,11 @@ class RunList(QObject):
         self.refresh()
 
     def refresh(self) -> None:
-        """Read all runs, once more if a reading is under way."""
+        """Read all runs. During a read, schedule another one after it."""
         self._flight.request()
 
     def close(self) -> None:
-        """Stop polling and wait for the current reading, but not for a dead disk."""
+        """Stop polling and wait for the current read, but not for a disk that doesn't respond."""
         self._timer.stop()
         self._reader.cancelled.set()
         self._flight.finish(CLOSE_S)
@@ -114,10 +114,10 @@ class RunList(QObject):
 
 
 class _Reader:
-    """Reader of one runs folder, with a cache of the runs that can't change any more.
+    """Reader of one runs folder, with a cache of runs that can no longer change.
 
     Attributes:
-        cancelled: Set to end the current reading.
+        cancelled: Event that ends the current read when it is set.
     """
 
     def __init__(self, found: SignalInstance) -> None:
@@ -153,7 +153,7 @@ class _Reader:
 
 
 class SlurmWatch(QObject):
-    """Poller of SLURM while runs are active there.
+    """Poller of SLURM, which works while runs are active there.
 
     Signals:
         changed(): the state in a run's folder was updated.

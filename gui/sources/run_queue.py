@@ -1,4 +1,4 @@
-"""The queue of runs for the window, and its operations, called on worker threads."""
+"""Queue of the runs as the window shows it, and operations on it. All functions belong on worker threads."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from gui.format import lately
 from gui.titles import devices_words, gpu_names, model_title, title_of
 
 PATIENCE_S = 30.0
-"""Longest wait for a queued run to end."""
+"""Maximum seconds to wait for a queued run to exit."""
 _POLL_S = 0.05
 
 
 class CannotReturn(Exception):  # noqa: N818  (a state of things more than an error)
-    """Failed return of a run to the queue; the text is a message for the user."""
+    """Error that a run can't return to the queue; its text is a message for the user."""
 
 
 @dataclass(frozen=True)
 class QueuePosition:
-    """Queued run as shown in the table.
+    """Queued run as the table shows it.
 
     Attributes:
         number: Position in the queue, from 1.
-        waits_for: Names of the holders of its devices.
+        waits_for: Names of the runs that use its devices.
     """
 
     number: int
@@ -103,7 +103,7 @@ def put_back(folder: str) -> None:
 
 
 def start_now(folder: str) -> None:
-    """Start a queued run now, sharing devices with their holders. Raises CannotReturn, OSError."""
+    """Start a queued run at once, even if other runs use its devices. Raises CannotReturn, OSError."""
     take_out(folder)
     _resume(RunFolder(folder), {"start": "at_once"})
 
@@ -117,11 +117,11 @@ def _resume(run: RunFolder, changes: dict[str, str]) -> None:
 
 
 _NAMED = 2
-"""Up to this many runs before it are all named; of more, only the first."""
+"""Maximum number of preceding runs that are all named; if there are more, only the first is."""
 
 
 def run_name(run_id: str) -> str:
-    """Read the name of a run: the given one, else its model and dataset."""
+    """Return the name that the user gave a run, or else its model and dataset."""
     run = RunFolder(paths.runs_folder() / run_id)
     job = run.job()
     given = read_notes(run.path).name
@@ -135,10 +135,10 @@ def run_name(run_id: str) -> str:
 def queue_message(
     waiting: Waiting, devices: Sequence[str], titles: Mapping[str, str], name_of: Callable[[str], str]
 ) -> str:
-    """Return a message such as "2nd in the queue for GPU 0, behind ResNet-50 on flowers".
+    """Describe the queue position of a run, as in "2nd in the queue for GPU 0, behind ResNet-50 on flowers".
 
     Args:
-        waiting: The run's position.
+        waiting: Event with the run's position.
         devices: Devices of the run's job.
         titles: Titles of known GPUs, by UUID.
         name_of: Returns the name of a run by its id.

@@ -1,4 +1,4 @@
-"""Reading of a run's folder on a worker thread: its log, its state, and the connection to its supervisor."""
+"""Reader of a run's folder on a worker thread: its log, its state, and the connection to its supervisor."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from engine.system.files import MAX_DAMAGED_BYTES, open_file
 from gui.sources.run_queue import run_name
 
 _CHUNK_BYTES = 1 << 16
-"""Bytes that are decoded at once, in a third of a millisecond. Their events are still in the processor's cache when
-they are sorted into arrays; with 1 MiB a long log took half as long again."""
+"""Number of bytes decoded at once, in a third of a millisecond. Their events are still in the processor's cache when
+they are sorted into arrays; with 1 MiB, reading a long log takes 1.5 times as long."""
 
 Stamp = tuple[int, int]
 
@@ -32,10 +32,10 @@ class Poll:
     Attributes:
         events: Events that were added to the log.
         more: True if the end of the log has not been reached; the fields below are unset then.
-        state: State of the run, None if it was not read.
-        stamp: Value that changes when the run is resumed or writes something; None if the folder is gone.
+        state: State of the run; None if it was not read.
+        stamp: Value that changes when the run is resumed or writes something; None if the folder was removed.
         slurm: SLURM job of the run.
-        elsewhere: True if the run's supervisor is in SLURM, beyond the reach of this machine.
+        elsewhere: True if the supervisor runs in SLURM on another machine, so that it can't be reached.
         interruption: Explanation of an interrupted run.
         connection: New connection to the supervisor.
         names: Names of queued runs, by run id.
@@ -62,10 +62,10 @@ class RunReader:
         self._stalled_at = -1
 
     def read(self, seconds: float, connect_after: int) -> Poll:
-        """Read the log for `seconds`; at its end, read the state and connect to the supervisor of an active run.
+        """Read the log for up to `seconds`. At its end, read the state and connect to the supervisor if it is active.
 
-        The supervisor sends the events after number `connect_after`, or after the last one read. With 0 seconds only
-        the state is read.
+        The supervisor then sends the events after number `connect_after`, or after the last one read if that is higher.
+        With 0 seconds, only the state is read.
         """
         if not seconds:
             slurm, elsewhere = self._read_slurm()
@@ -102,7 +102,7 @@ class RunReader:
         )
 
     def glance(self) -> Poll:
-        """Read the stamp alone."""
+        """Read only the stamp, which shows if anything has changed."""
         return Poll(stamp=self._stamp())
 
     def read_names(self, run_ids: Iterable[str]) -> Poll:
@@ -113,7 +113,7 @@ class RunReader:
         return Poll(names=dict(self._names))
 
     def close(self) -> None:
-        """Close the log; reading on opens it again."""
+        """Close the log; the next read reopens it."""
         self._log.close()
 
     def _read_slurm(self) -> tuple[SlurmJob | None, bool]:
@@ -150,13 +150,13 @@ class LogReader:
         self._offset = 0
         self._rest = b""
         self.last_n = 0
-        """Number of the last event read."""
+        """Number of the last event that was read."""
 
     def read(self) -> list[AnyEvent] | None:
-        """Return the next events, None at the end of the log or if it can't be read.
+        """Return the next events; None at the end of the log, or if it can't be read.
 
-        A torn last line waits for its end. Damaged lines and those of a newer Footplate are skipped; one that is too
-        long ends the log.
+        A An incomplete last line is read once it is complete. Damaged lines and unknown events of a newer Footplate are
+        skipped; a line that is too long ends the log.
         """
         try:
             if len(self._rest) > MAX_DAMAGED_BYTES:
@@ -180,16 +180,16 @@ class LogReader:
         return events
 
     def close(self) -> None:
-        """Close the file; the next `read` opens it again at the same offset."""
+        """Close the file; the next `read` reopens it at the same offset."""
         if self._file is not None:
             self._file.close()
         self._file = None
 
 
 def _in_order(events: list[AnyEvent], after: int) -> list[AnyEvent]:
-    """Drop events with damaged numbers.
+    """Return the events with plausible numbers, in order.
 
-    Numbers rise by one from event to event; a number that jumps is trusted only if the next one is higher still.
+    Numbers rise by one from event to event. A number that jumps is accepted only if the next one is even higher.
     """
     numbers = [event.n for event in events]
     if numbers == list(range(after + 1, after + 1 + len(numbers))):

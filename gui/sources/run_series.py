@@ -1,6 +1,6 @@
-"""Numbers of a run as columns that plots can show without copying.
+"""Logged numbers of a run as columns that plots can show without copying.
 
-A run that goes back to a checkpoint repeats the steps after it. The old ones are cut off, so that `step` always rises.
+A A run that returns to a checkpoint repeats the steps after it. The earlier ones are dropped, so that `step` always rises.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gui.sources.columns import Column, Floats
 
 
 class Steps:
-    """Columns of the training steps, all of one length.
+    """Columns of the training steps, all of equal length.
 
     `seconds` are in the run's time (see `RunData`); `data_wait_s` and `compute_s` are seconds per step.
     """
@@ -39,14 +39,14 @@ class Steps:
         return bool(np.isfinite(self.accuracy.values).any())
 
     def extend(self, events: Sequence[StepMetrics], origin: float) -> None:
-        """Append steps in order; `origin` is the start of the run's time, in seconds since the epoch."""
+        """Append steps in order; `origin` is the start of the run's time in seconds since the epoch."""
         self.seconds.extend(_floats(events, "time") - origin)
         for name in _STEP_FIGURES:
             column: Column = getattr(self, name)
             column.extend(_floats(events, name))
 
     def cut(self, step: int) -> bool:
-        """Cut everything after `step`; return False if there was nothing."""
+        """Drop everything after `step`; return False if there was nothing to drop."""
         return _cut(self.step, step, (self.seconds, *(getattr(self, name) for name in _STEP_FIGURES)))
 
 
@@ -54,7 +54,7 @@ _STEP_FIGURES = ("step", "loss", "accuracy", "learning_rate", "images_per_second
 
 
 class Validations:
-    """Times of the validations, and a column per metric, by id."""
+    """Times of the validations, and a column per metric, by the metric's id."""
 
     def __init__(self) -> None:
         self.seconds = Column(16)
@@ -74,7 +74,7 @@ class Validations:
             column.append(event.measures.get(name))
 
     def cut(self, step: int) -> bool:
-        """Cut everything after `step`; return False if there was nothing."""
+        """Drop everything after `step`; return False if there was nothing to drop."""
         return _cut(self.step, step, (self.seconds, self.epoch, self.step, *self.measures.values()))
 
 
@@ -83,9 +83,9 @@ class ClassFigures:
     """Metrics of each class in one validation.
 
     Attributes:
-        measures: Fractions of the classes by title, NaN for a class that does not occur.
+        measures: Value of each class as a fraction, by the metric's title; NaN for a class that does not occur.
         confusion: Counts by true class (row) and predicted class (column), int64; None if not logged.
-        intervals: Ends of the 95 % interval of each fraction, [n, 2], by title.
+        intervals: Limits of the 95 % confidence interval of each fraction, [n, 2], by the metric's title.
     """
 
     epoch: int
@@ -96,7 +96,7 @@ class ClassFigures:
 
 
 class ValidationDetails:
-    """Details of the validations, in the order of their steps: class metrics and predictions."""
+    """Details of the validations in the order of their steps: class metrics and predictions."""
 
     def __init__(self) -> None:
         self.classes: list[ClassFigures] = []
@@ -116,12 +116,12 @@ class ValidationDetails:
         self.predicted.append(event)
 
     def cut(self, step: int) -> bool:
-        """Cut everything after `step`; return False if there was nothing."""
+        """Drop everything after `step`; return False if there was nothing to drop."""
         return any([_cut_after(self.classes, step), _cut_after(self.predicted, step)])
 
 
 class DeviceColumns:
-    """Samples of one device; `step` is the training step at the time."""
+    """Samples of one device; `step` is the training step at the time of each sample."""
 
     def __init__(self) -> None:
         self.seconds = Column()
@@ -144,7 +144,7 @@ class DeviceColumns:
         self.memory_total_bytes = next(filter(None, totals), self.memory_total_bytes)
 
     def go_back(self, step: int) -> None:
-        """Move samples after `step` to it, since training goes back; their times stay."""
+        """Assign samples after `step` to `step`, because training returns to it. Their times stay."""
         np.minimum(self.step.values, step, out=self.step.values)
 
 
@@ -169,5 +169,5 @@ def _cut_after(entries: list[ClassFigures] | list[Predicted], step: int) -> bool
 
 
 def _floats(all_of_them: Sequence[StepMetrics | DeviceSample], name: str) -> Floats:
-    """Return one field of all entries, NaN for None."""
+    """Return one field of all entries as an array, with NaN for None."""
     return np.array(list(map(attrgetter(name), all_of_them)), np.float64)

@@ -1,4 +1,4 @@
-"""Session of the run on screen: read from its log, then followed live."""
+"""Session of the run on screen, which is read from its log and then followed live."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from gui.sources.run_status import RunStatus, status_of
 from gui.translation import tr
 
 SLICE_S = 0.012
-"""Time for which the log is read at once; sorting its events takes the window about as long."""
+"""Seconds for which the log is read at a time. The window takes about as long to process the events."""
 
 _GRACE_S = 0.02
-"""Wait for a healthy disk, so that the state of a run is known as soon as it is opened."""
+"""Seconds to wait for the first read, so that a fast disk makes the state known as soon as a run is opened."""
 _NOTIFY_MS = 100
 _NOTIFY_BACKOFF = 1.5
-"""Growth of the pause between redraws while a log is loading, since drawing takes time from reading."""
+"""Factor by which the pause between redraws grows while a log is loading, because drawing slows down reading."""
 _FIRST_RETRY_MS = 20
 _RETRY_BACKOFF = 1.2
 _RETRY_MS = 500
 _START_S = 5.0
-"""Time that a run may take from its start to its supervisor file."""
+"""Seconds that a run may take from its start until its supervisor file exists."""
 _WATCH_MS = 200
-"""Interval between checks for somebody resuming an ended run."""
+"""Milliseconds between checks if an ended run has been resumed."""
 _PARTING_S = 1.0
-"""Wait for unanswered commands at the end of the program."""
+"""Seconds to wait for unanswered commands when the program exits."""
 
 
 class Stage(Enum):
@@ -50,11 +50,11 @@ class Stage(Enum):
     READING = auto()
     """Reads the log to its end."""
     RETRYING = auto()
-    """Reads the log again and again until the supervisor of the active run accepts a connection."""
+    """Reads the log repeatedly until the supervisor of the active run accepts a connection."""
     LIVE = auto()
     """Receives events from the supervisor."""
     ENDED = auto()
-    """Watches the files of an ended run for somebody resuming it."""
+    """Watches the files of an ended run, which may be resumed."""
 
 
 _NEXT: dict[Stage, set[Stage]] = {
@@ -67,16 +67,15 @@ _NEXT: dict[Stage, set[Stage]] = {
 
 
 class RunSession(QObject):
-    """Follows one run at a time. Views read `data` and `status` after each signal.
+    """Session that follows one run at a time. Views read `data` and `status` after each signal.
 
-    A worker thread reads the log in slices; then the supervisor sends the events after it. If the connection breaks,
-    the log is read on, and the process table tells what became of the run.
+    A worker thread reads the log in slices; then the supervisor sends the events after it. If the connection breaks, reading of the log continues, and the process table shows if the run is alive.
 
     Signals:
-        opened(): another run, or none, is shown, with a new `data`.
+        opened(): another run or none is on screen; `data` is a new object.
         changed(): `data` has grown or `status` changed; at most ten times a second.
-        finished(str): the followed run has ended, with its outcome.
-        message(str, str): a sentence about a command that the supervisor did not take, and its severity.
+        finished(str): the followed run has ended with this outcome.
+        message(str, str): a sentence about a command that the supervisor did not accept, and its severity.
     """
 
     opened = Signal()
@@ -104,7 +103,7 @@ class RunSession(QObject):
         self._reset()
 
     def _reset(self) -> None:
-        """Forget everything about the previous run."""
+        """Clear all state of the previous run."""
         self.data = RunData()
         self._state: State | None = None
         self._stamp: Stamp | None = None
@@ -150,11 +149,11 @@ class RunSession(QObject):
         self._gpu_titles = titles
 
     def request_update(self) -> None:
-        """Emit `changed` again soon, for views that load incrementally."""
+        """Emit `changed` once more soon, for views that load incrementally."""
         self._notify_soon()
 
     def open(self, run: RunFolder) -> None:
-        """Show `run` from its beginning and follow it. The run that is already open is only polled."""
+        """Show `run` from its beginning and follow it. If `run` is open, only poll it."""
         if self.run is not None and self.run.path == run.path:
             self._read_on()
             return
@@ -171,7 +170,7 @@ class RunSession(QObject):
         self._notify_soon()
 
     def mark_starting(self) -> None:
-        """Show the open run as starting until it has a supervisor, since it has just been started."""
+        """Show the open run as starting until it has a supervisor. Call this when it has just been started."""
         if self.run is not None:
             self._starting = time.monotonic() + _START_S, self._stamp
             self._read_on()
@@ -193,17 +192,17 @@ class RunSession(QObject):
             self._send(Adjust(loader_workers=count))
 
     def save_elsewhere(self, folder: str) -> None:
-        """Ask the run to save its last state in `folder`, since its own disk is full."""
+        """Ask the run to save its last state in `folder` because the disk of its own folder is full."""
         if self.active:
             self._send(SaveElsewhere(folder=encodable(folder)))
 
     def finish(self) -> None:
-        """Wait for commands that are being sent, at the end of the program."""
+        """Wait for commands that are being sent because the program exits."""
         for call in self.findChildren(Background):
             call.finish(_PARTING_S)
 
     def close(self) -> None:
-        """Close the run, which keeps running."""
+        """Close the run without stopping it."""
         had_run, self.run = self.run is not None, None
         self._poll_timer.stop()
         self._notify_timer.stop()
@@ -232,7 +231,7 @@ class RunSession(QObject):
             self._flight.request()
 
     def _read_on(self) -> None:
-        """Read the new part of the log, and the state."""
+        """Read the new part of the log and the state on a worker thread."""
         if self._stage is not Stage.LIVE:
             self._enter(Stage.READING)
             self._poll_timer.stop()
@@ -278,7 +277,7 @@ class RunSession(QObject):
             self._notify_soon()
 
     def _watch(self, stamp: Stamp | None) -> None:
-        """Read on if an ended run has been resumed."""
+        """Continue reading if an ended run has been resumed."""
         if self._stamp is not None and stamp not in (None, self._stamp):
             self._read_on()
             return
@@ -286,7 +285,7 @@ class RunSession(QObject):
         self._poll_timer.start(_WATCH_MS)
 
     def _on_log_end(self, poll: Poll) -> None:
-        """Follow an active run, or note how the run ended."""
+        """Follow the run if it is active; otherwise record how it ended."""
         before, state = self._state, poll.state or "starting"
         deadline, unchanged = self._starting
         if state in ENDED and time.monotonic() < deadline and poll.stamp == unchanged:
@@ -354,7 +353,7 @@ class RunSession(QObject):
             self._notify_soon()
 
     def _take_message(self, message: ServerMessage) -> bool:
-        """Apply an event; return False if events before it are missing that the log may have."""
+        """Apply an event. Return False if earlier events are missing, which the log may contain."""
         if isinstance(message, Welcome):
             self._rejection = ""
         if isinstance(message, Welcome | Goodbye):
@@ -370,7 +369,7 @@ class RunSession(QObject):
             self._poll()
 
     def _on_rejected(self, reason: str) -> None:
-        """Follow the log until the supervisor accepts this client."""
+        """Follow the run by its log until the supervisor accepts this client."""
         self._rejection = reason
         self._disconnect()
         self._enter(Stage.RETRYING)
@@ -398,7 +397,7 @@ class RunSession(QObject):
         self._send(Stop() if self._requested == "stop" else Pause())
 
     def _send(self, command: Command) -> None:
-        """Send a command on a thread, since a stopped supervisor takes its time."""
+        """Send a command on a thread, because a suspended supervisor answers late."""
         if self.run is not None:
             run = self.run
             in_background(partial(_deliver, run, command), self, self._on_sent, partial(self._on_not_sent, run))
@@ -436,7 +435,7 @@ def _deliver(run: RunFolder, command: Command) -> str:
 
 
 def _discard(reader: RunReader, poll: Poll) -> None:
-    """Close the files of a poll that arrived after its session was closed."""
+    """Close the files of a poll whose session was closed before it returned."""
     reader.close()
     if poll.connection is not None:
         poll.connection.close()

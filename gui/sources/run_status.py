@@ -43,12 +43,12 @@ _NO_STOP: dict[StatusLabel, str] = {
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Status of a run, None for unknown values.
+    """Status of a run; unknown values are None.
 
     Attributes:
         text: Sentence that begins with `label`.
         fraction: Progress from 0 to 1.
-        devices_free: True once the workers have exited, None without a run.
+        devices_free: True once the workers have exited; None without a run.
     """
 
     label: StatusLabel = "Idle"
@@ -74,12 +74,12 @@ class RunStatus:
 
     @property
     def why_no_pause(self) -> str:
-        """Reason why the run can't be paused, "" if it can."""
+        """Reason that the run can't be paused; "" if it can."""
         return _NO_PAUSE.get(self.label, "It has ended" if not self.active else "")
 
     @property
     def why_no_stop(self) -> str:
-        """Reason why the run can't be stopped, "" if it can."""
+        """Reason that the run can't be stopped; "" if it can."""
         return _NO_STOP.get(self.label, "It has ended" if not self.active else "")
 
 
@@ -92,7 +92,7 @@ def status_of(
 ) -> RunStatus:
     """Build the status from the state, the events and the pending request.
 
-    `in_line` describes what a queued run waits for, `interrupted` why a run was interrupted.
+    `in_line` describes the resources that a queued run waits for, `interrupted` the cause of an interruption.
     """
     label = _label(data, state, asked)
     step = data.step or None
@@ -169,13 +169,13 @@ def _text(label: StatusLabel, data: RunData, step: int | None, epochs: int | Non
 
 
 def _fetched(data: RunData) -> float | None:
-    """Return the downloaded fraction of the weights."""
+    """Return the fraction of the weights that is downloaded."""
     latest = data.fetching[-1] if data.fetching else None
     return latest.done_bytes / latest.total_bytes if latest is not None and latest.total_bytes else None
 
 
 def _fetching(data: RunData) -> str:
-    """Return words such as "the pretrained weights timm/resnet50.a1_in1k from huggingface.co, 12.0 MiB of 97.8 MiB"."""
+    """Describe the download, as in "the pretrained weights timm/resnet50.a1_in1k from huggingface.co, 12.0 MiB of 97.8 MiB"."""
     if not data.fetching:
         return data.phase_detail
     latest = data.fetching[-1]
@@ -219,7 +219,7 @@ def cause_of(data: RunData) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """Return the first sentence without its full stop."""
+    """Return the first sentence of `text` without its period."""
     return text.split(". ", 1)[0].rstrip(".")
 
 
@@ -237,9 +237,9 @@ def _best(data: RunData) -> str:
 
 
 def _seconds_left(data: RunData, step: int | None, total: int | None) -> float | None:
-    """Estimate the remaining time from the steps of the current workers, validations and checkpoints included.
+    """Estimate the remaining time from the pace of the current workers, including validations and checkpoints.
 
-    The first step is left out, since it includes the warm-up.
+    The first step is left out because it includes the warm-up.
     """
     times = data.steps.seconds.values[data.current_attempt_start :]
     if step is None or not total or len(times) < 2:

@@ -1,1 +1,1 @@
-"""Devices of this machine and of others."""
+"""Devices of this machine and of other hosts: sampling, history and descriptions."""

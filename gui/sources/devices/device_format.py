@@ -13,7 +13,7 @@ from gui.translation import tr
 
 
 def gpu_number_origin(gpu: Gpu) -> str:
-    """Return which numbers CUDA and NVML give the GPU."""
+    """Describe which numbers CUDA and NVML give a GPU."""
     if gpu.cuda_index is None:
         return tr("NVML calls it {nvml_index}; CUDA does not list it").format(nvml_index=gpu.nvml_index)
     if gpu.cuda_index == gpu.nvml_index:
@@ -29,15 +29,15 @@ def short_name(name: str) -> str:
 
 
 def card_order(gpu: Gpu) -> tuple[bool, int, int, int, int]:
-    """Return a sort key: by CUDA's number, then GPUs unknown to CUDA by NVML's; MIG instances after their GPU."""
+    """Return a sort key: the CUDA number, or for GPUs unknown to CUDA the NVML number; MIG instances after their GPU."""
     instance = (-1, 0) if gpu.mig is None else (gpu.mig.gpu_instance, gpu.mig.compute_instance or 0)
     return gpu.cuda_index is None, gpu.cuda_index if gpu.cuda_index is not None else 0, gpu.nvml_index, *instance
 
 
 def busy(processes: tuple[GpuProcess, ...] | None, me: str | None = None) -> str:
-    """Return who holds the GPU: "busy: root, 12.0 GiB", "in use by you, …" if only `me` does, "" for nobody.
+    """Describe who uses a GPU, as in "busy: root, 12.0 GiB"; "in use by you, …" if only `me` does, "" if nobody.
 
-    Processes known only by their pid, as in a container, are counted.
+    Processes of unknown users, as in a container, are only counted.
     """
     if not processes:
         return ""
@@ -59,7 +59,7 @@ def _holding(who: str, held_bytes: int | None) -> str:
 
 @lru_cache(maxsize=1)
 def current_user() -> str | None:
-    """Return the name of the user who runs this window, None if unknown."""
+    """Return the name of the user who runs this window; None if unknown."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):
@@ -67,12 +67,12 @@ def current_user() -> str | None:
 
 
 def lost(gpu: Gpu) -> str:
-    """Return "lost since 14:02:31"."""
+    """Describe since when a GPU has been lost, as in "lost since 14:02:31"."""
     return "lost" if gpu.lost_since is None else f"lost since {clock(gpu.lost_since)}"
 
 
 def describe_gpu(gpu: Gpu) -> str:
-    """Return a sentence about a GPU for screen readers."""
+    """Describe a GPU in a sentence for screen readers."""
     if gpu.lost:
         return f"{gpu.name} {gpu.uuid}: {lost(gpu)}"
     if gpu.asleep:
@@ -88,7 +88,7 @@ def describe_gpu(gpu: Gpu) -> str:
 
 
 def describe_cpu(cpu: Cpu) -> str:
-    """Return a sentence about a processor for screen readers."""
+    """Describe a processor in a sentence for screen readers."""
     return (
         f"{cpu.name}, {len(cpu.core_load_percent)} cores: load {percent(cpu.load_percent)}, "
         f"memory {size_of(cpu.memory_used_bytes, cpu.memory_total_bytes)}"
@@ -96,12 +96,12 @@ def describe_cpu(cpu: Cpu) -> str:
 
 
 XID_RECENT_S = 3600.0
-"""Age after which an Xid is only in the detail of a GPU."""
+"""Age in seconds after which an Xid error appears only in the details of a GPU."""
 
 
 @dataclass(frozen=True)
 class State:
-    """State of a GPU; `alarming` if somebody should look into it."""
+    """Unusual state of a GPU, which is `alarming` if somebody should investigate it."""
 
     text: str
     alarming: bool = False
@@ -118,7 +118,7 @@ def states(gpu: Gpu, now: float) -> tuple[State, ...]:
 
 
 def joined(found: tuple[State, ...]) -> str:
-    """Join the states to one line, with a sign for alarming ones, so that color is not the only cue."""
+    """Join states to one line. Alarming ones get a warning sign, so that color is not the only cue."""
     text = " · ".join(state.text for state in found)
     sign = "⚠ " if any(state.alarming for state in found) else ""
     return sign + text[:1].upper() + text[1:]
@@ -129,7 +129,7 @@ def _throttled(gpu: Gpu) -> list[State]:
 
 
 def _xid(gpu: Gpu, now: float) -> list[State]:
-    """Return the latest Xid if it is recent."""
+    """Return the state for the latest Xid error if it is recent."""
     if not gpu.xids or now - gpu.xids[-1].time > XID_RECENT_S:
         return []
     latest = gpu.xids[-1]
@@ -137,7 +137,7 @@ def _xid(gpu: Gpu, now: float) -> list[State]:
 
 
 def _errors(gpu: Gpu) -> list[State]:
-    """Return the faults of the memory."""
+    """Return the states for memory errors."""
     ecc, retired = gpu.ecc, gpu.retired
     found = []
     if ecc.uncorrected:

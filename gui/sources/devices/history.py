@@ -13,18 +13,18 @@ from gui.sources.devices.device_format import card_order
 from gui.sources.devices.timeline import RETENTION_S, Timeline, Values
 
 BUDGET_BYTES = 64 << 20
-"""Memory of all readings: a day at one per second for eight GPUs that report every quantity."""
+"""Memory for all readings, enough for a day at one per second from eight GPUs that report every quantity."""
 
 
 class DeviceHistory:
     """Time series of all `QUANTITIES` for each device, at full rate for a day, within a memory budget.
 
-    Devices are known by `device_key`. Values are float32 (memory in bytes is exact to 16 KiB at 256 GiB) and NaN if
-    unknown, as for a lost or missing device. A processor's load is its utilization. Times are by each host's clock. Past
-    the budget (many GPUs, fast sampling) the older half is thinned to lowest and highest values; see `Timeline`.
+    The keys of devices are those of `device_key`. Values are float32 (256 GiB in bytes is exact to 16 KiB) and NaN if
+    unknown, for example for a lost device. A processor's load counts as utilization. Times are from each host's clock.
+    If the readings exceed the budget (many GPUs, fast sampling), the older half is thinned; see `Timeline`.
 
     Attributes:
-        titles: Titles of the devices by key: this machine's first, in the order of its cards; removed devices last.
+        titles: Titles of the devices by key: first this machine's in card order; removed devices are last.
         additions: Number of snapshots added.
         origin: Time that `x` counts from, in seconds since the epoch.
     """
@@ -42,7 +42,7 @@ class DeviceHistory:
         self.origin = 0.0
 
     def keep(self, seconds: float) -> None:
-        """Limit the age of the readings, beginning with the next snapshot."""
+        """Limit the age of the readings to `seconds`, from the next snapshot on."""
         self._retention_s = seconds
         for timeline in self._timelines.values():
             timeline.retention_s = seconds
@@ -58,7 +58,7 @@ class DeviceHistory:
         return sum(timeline.allocated_bytes for timeline in self._timelines.values())
 
     def add(self, snapshot: Snapshot, host: str = "") -> None:
-        """Add a snapshot of `host`, "" for this machine."""
+        """Add a snapshot of `host` ("" for this machine)."""
         if host not in self._timelines:
             self.origin = self.origin or snapshot.time
             self._timelines[host] = Timeline()
@@ -81,27 +81,27 @@ class DeviceHistory:
             self._distribute_budget()
 
     def host(self, key: str) -> str:
-        """Return the host of a device, "" for this machine."""
+        """Return the host of a device; "" for this machine."""
         return self._hosts[key]
 
     def gpu(self, key: str) -> Gpu | None:
-        """Return the last known state of a GPU, None for other keys."""
+        """Return the last known state of a GPU; None if the key isn't a GPU's."""
         return self._gpus.get(key)
 
     def cpu(self, key: str) -> Cpu | None:
-        """Return the last known state of a processor, None for other keys."""
+        """Return the last known state of a processor; None if the key isn't a processor's."""
         return self._cpus.get(key)
 
     def times(self, key: str) -> Floats:
-        """Return the times of a device's readings in seconds since the epoch, oldest first; a copy."""
+        """Return a copy of the times of a device's readings in seconds since the epoch, oldest first."""
         return self.x(key) + self.origin
 
     def x(self, key: str) -> Floats:
-        """Return the times in seconds since `origin`, oldest first, shared by all devices of a host; a view."""
+        """Return a view of the times in seconds since `origin`, oldest first. All devices of a host share them."""
         return self._timelines[self._hosts[key]].x
 
     def values(self, key: str, quantity: str) -> Values:
-        """Return the readings of a quantity in its basic unit, at the times `x(key)`; a float32 view."""
+        """Return a float32 view of the readings of a quantity in its base unit, at the times `x(key)`."""
         timeline = self._timelines[self._hosts[key]]
         column = timeline.column((key, quantity))
         return np.full(len(timeline), np.nan, np.float32) if column is None else column
@@ -126,7 +126,7 @@ class DeviceHistory:
         return row
 
     def _name(self, snapshot: Snapshot, host: str) -> None:
-        """Set the titles of a host's devices: those in `snapshot` first, then removed ones with remaining readings."""
+        """Set the titles of a host's devices: first those in `snapshot`, then removed ones that still have readings."""
         before = f"{host} " if host else ""
         gpus = sorted(snapshot.gpus, key=card_order)
         titles = {device_key(host, gpu.uuid): before + gpu_title(gpu) for gpu in gpus}
@@ -152,7 +152,7 @@ class DeviceHistory:
         self.titles = {key: title for host in hosts for key, title in self._titles[host].items()}
 
     def _distribute_budget(self) -> None:
-        """Divide the budget among the hosts, with the same number of rows each."""
+        """Divide the budget among the hosts so that each gets the same number of rows."""
         row_bytes = sum(timeline.row_bytes for timeline in self._timelines.values())
         for timeline in self._timelines.values():
             timeline.allow(self._budget_bytes // row_bytes)

@@ -1,4 +1,4 @@
-"""Watched machines: this one and those reached over ssh, each with its own sampler."""
+"""Watched machines: this one and hosts reached over ssh, with a sampler for each."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from gui.sources.devices.sampler import SamplerProcess
 from gui.translation import tr
 
 COMMAND = ("gpus", "--json", "--watch")
-"""Arguments of `footplate` on another host; it prints one snapshot per line."""
+"""Arguments with which `footplate` on another host prints one snapshot per line."""
 
 SILENCE_S = 40.0
-"""Longest wait for a host's next snapshot; connecting and waking GPUs without persistence mode take time."""
+"""Maximum seconds between snapshots of a host. Connecting and waking GPUs without persistence mode take time."""
 
 _THIS_MACHINE = ""
 
 
 class Hosts(QObject):
-    """Samplers of this machine, whose name here is "", and of the hosts that the user has added.
+    """Samplers of this machine, whose host name is "", and of the hosts that the user has added.
 
     A broken connection is retried at growing intervals of up to half a minute.
 
     Attributes:
-        history: Readings of all devices; it has each snapshot before `snapshot` is emitted.
+        history: Readings of all devices. It contains a snapshot before the signal `snapshot` is emitted.
         latest: Last snapshot of each host.
         errors: Errors of hosts that send no snapshots.
         local: Sampler of this machine.
 
     Signals:
-        snapshot(str, Snapshot): a host and its new snapshot.
-        error_changed(str, str): a host and the error that keeps it from sending snapshots; "" once they come again.
+        snapshot(str, Snapshot): a host sent a new snapshot.
+        error_changed(str, str): a host can't send snapshots because of this error, or sends them again ("").
         changed(): `names` has changed.
-        removed(str): a host that is no longer watched.
+        removed(str): this host is no longer watched.
     """
 
     snapshot = Signal(str, object)
@@ -66,13 +66,13 @@ class Hosts(QObject):
         return tuple(name for name in self._samplers if name != _THIS_MACHINE)
 
     def problem(self, name: str) -> str:
-        """Return the reason why a host can't be added by this name, "" if it can."""
+        """Return the reason that a host can't be added under this name; "" if it can."""
         return (
             tr("{name} is already being watched.").format(name=name) if name in self.names else host_name_problem(name)
         )
 
     def add(self, name: str) -> None:
-        """Watch another host and add it to the saved list. Raises ValueError for a `problem`."""
+        """Watch another host and add it to the saved list. Raises ValueError if its name has a `problem`."""
         problem = self.problem(name)
         if problem:
             raise ValueError(problem)
@@ -85,7 +85,7 @@ class Hosts(QObject):
         self.changed.emit()
 
     def remove(self, name: str) -> None:
-        """Stop watching a host and remove it from the saved list. Raises KeyError for one that is not in `names`."""
+        """Stop watching a host and remove it from the saved list. Raises KeyError if it is not in `names`."""
         if name not in self.names:
             raise KeyError(name)
         sampler = self._samplers.pop(name)
@@ -100,7 +100,7 @@ class Hosts(QObject):
         self.changed.emit()
 
     def show(self, request: SnapshotRequest) -> None:
-        """Ask this machine's sampler for the readings on screen; other hosts always send everything."""
+        """Request the readings that are on screen from this machine's sampler. Other hosts always send all readings."""
         self.local.show(request)
 
     def start(self) -> None:
@@ -109,7 +109,7 @@ class Hosts(QObject):
             sampler.start()
 
     def stop(self) -> None:
-        """End all samplers and wait for them."""
+        """End all samplers and wait until they have exited."""
         self._started = False
         for sampler in self._samplers.values():
             sampler.stop()
@@ -133,7 +133,7 @@ class Hosts(QObject):
         sampler.error_changed.connect(partial(self._on_error_changed, name))
 
     def take_snapshot(self, name: str, snapshot: Snapshot) -> None:
-        """Add a host's snapshot to the history, then report it."""
+        """Add a host's snapshot to the history, then emit `snapshot`."""
         self.latest[name] = snapshot
         self.history.add(snapshot, name)
         self.snapshot.emit(name, snapshot)

@@ -1,4 +1,4 @@
-"""Child process that samples devices, and its restarts."""
+"""Child process that samples devices and is restarted after failures."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from engine.system import paths
 from gui.translation import tr
 
 SILENCE_S = 10.0
-"""Silence after which a sampler is killed and restarted."""
+"""Seconds without a snapshot after which a sampler is killed and restarted."""
 
 LINE_LIMIT_BYTES = 1 << 23
-"""Longest line: more than sixteen GPUs with a thousand processes each need."""
+"""Maximum length of a line, enough for sixteen GPUs with a thousand processes each."""
 
 _FIRST_PAUSE_MS = 500
 _LONGEST_PAUSE_MS = 30_000
 _GOODBYE_MS = 1000
 _ERROR_TAIL_BYTES = 1 << 12
 _LOG_BYTES = 1 << 20
-"""Log size above which a restart begins a new log; a smaller log is continued, with the cause of the restart."""
+"""Log size from which a restart begins a new log. A smaller log is continued, so that the cause remains in it."""
 
 Explain = Callable[[int, str], str]
-"""Explanation of an exit, from the exit code and the end of the standard error."""
+"""Function that explains an exit, given the exit code and the end of standard error."""
 
 
 class SamplerProcess(QObject):
-    """Process that prints snapshots, by default ``python -m engine.gpus``; it is restarted at growing intervals.
+    """Process that prints snapshots, by default ``python -m engine.gpus``. If it fails, it restarts at growing intervals.
 
     Signals:
         snapshot(Snapshot): readings of the devices.
-        error_changed(str): a message about missing snapshots; "" once they come again.
+        error_changed(str): a message about missing snapshots; "" once they arrive again.
     """
 
     snapshot = Signal(object)
@@ -57,11 +57,11 @@ class SamplerProcess(QObject):
         Args:
             parent: Owner of the object.
             interval_s: Seconds between snapshots of this machine.
-            program: Program of another sampler.
-            arguments: Its arguments, None for this machine's sampler.
+            program: Program to run as the sampler, by default Python.
+            arguments: Arguments of the program; None for this machine's sampler.
             who: First words of messages.
-            silence_s: Silence after which it is restarted.
-            explain: Explains an exit from the standard error, which else is written to the log folder.
+            silence_s: Seconds without a snapshot after which it is restarted.
+            explain: Explains an exit from standard error; without it, standard error goes to the log folder.
         """
         super().__init__(parent)
         self._listens = arguments is None
@@ -86,7 +86,7 @@ class SamplerProcess(QObject):
         self._silence.timeout.connect(self._on_silence)
 
     def set_interval(self, interval_s: float) -> None:
-        """Set the interval of this machine's sampler, restarting it."""
+        """Set the interval of this machine's sampler, which restarts it."""
         at = self._arguments.index("--interval") + 1
         if self._arguments[at] != f"{interval_s:g}":
             self._arguments[at] = f"{interval_s:g}"
@@ -114,13 +114,13 @@ class SamplerProcess(QObject):
             self._launch()
 
     def show(self, request: SnapshotRequest) -> None:
-        """Ask this machine's sampler for the readings on screen only; other samplers always send everything."""
+        """Request only the readings on screen from this machine's sampler. Other samplers always send all readings."""
         if request != self._request:
             self._request = request
             self._send_request()
 
     def stop(self, *, wait: bool = True) -> None:
-        """End the process, waiting for it for at most about two seconds."""
+        """End the process; if `wait`, wait up to about two seconds until it has exited."""
         self._restart_timer.stop()
         self._silence.stop()
         process, self._process = self._process, None
@@ -239,7 +239,7 @@ class SamplerProcess(QObject):
 
 
 def _error_file() -> tuple[str, QIODevice.OpenModeFlag]:
-    """Return the log file of the sampler's errors, the null device if it can't be written, and how to open it."""
+    """Return the log file for the sampler's errors and its open mode; the null device if it can't be written."""
     append, truncate = QIODevice.OpenModeFlag.Append, QIODevice.OpenModeFlag.Truncate
     logs = paths.home() / "logs"
     file = logs / "sampler.log"

@@ -1,4 +1,4 @@
-"""Many time series over a day, within a given number of bytes."""
+"""Many time series over a day, within a limited number of bytes."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ _Pick = Callable[[Floats], Floats]
 
 RETENTION_S = 86_400.0
 FIRST_ROOM = 100_000
-"""Rows allocated at first: a day at one per second, and an eighth more. Untouched memory is not taken from the system."""
+"""Rows allocated at first: a day at one per second, plus an eighth. The system provides the memory only on first use."""
 
 GAP_S = 10.0
-"""Silence of more seconds is a gap in the graphs."""
+"""Seconds without a reading from which graphs show a gap."""
 _GAP_STEPS = 5.0
 _GAP_ROWS = 64
-"""Empty rows that represent a gap; a single one would vanish when its neighbours are thinned."""
+"""Number of empty rows that represent a gap. A single one would vanish when the rows are thinned."""
 
 MIN_ROWS = 64
-"""Least number of rows of a timeline."""
+"""Minimum number of rows that a timeline can be limited to."""
 
 _PLACE_BYTES = 8
 _VALUE_BYTES = 4
 
 
 class Timeline:
-    """Time series that share one time column (seconds, float64); any number of float32 columns.
+    """Time series in any number of float32 columns that share one time column (seconds, float64).
 
-    A day is rows, or `retention_s`. If that exceeds the allowed rows, the older half is thinned to the lowest and highest of
-    every four rows, repeatedly: the distant past grows coarse, but no peak is lost. A column exists from its first number
-    until it has been empty for a day; missing values are NaN. An eighth of spare room makes moves rare. Moving and thinning
-    fill new arrays, so that views keep their numbers.
+    A Rows are kept for `retention_s`, a day by default. If they exceed the limit, the older half is thinned repeatedly to
+    the lowest and highest of every four rows: the distant past becomes coarse, but no peak is lost. A column exists from
+    its first number until it has been empty for a day; missing values are NaN. Arrays have an eighth of spare rows, so
+    that they are rarely replaced. Replacing fills new arrays, so that existing views keep their numbers.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Timeline:
 
     @property
     def x(self) -> Floats:
-        """Times of the rows, rising; one contiguous view."""
+        """Contiguous view of the rows' times, which always rise."""
         return self._x[self._start : self._end]
 
     def column(self, key: Hashable) -> Values | None:
@@ -69,9 +69,9 @@ class Timeline:
         return self.row_bytes * len(self._x)
 
     def append(self, x: float, values: Mapping[Hashable, float | None]) -> None:
-        """Append a row; a new key with a number makes a column.
+        """Append a row. A number under a new key creates a column.
 
-        If the clock was set back, the past is moved back, so that x always rises.
+        If the clock was set back, earlier rows are shifted back as well, so that x always rises.
         """
         if self._end > self._start:
             self._fill_gap(x)
@@ -82,13 +82,13 @@ class Timeline:
         self._add(x, values)
 
     def allow(self, rows: int) -> None:
-        """Limit the rows, thinning what exceeds them."""
+        """Limit the number of rows; thin the older ones if there are more."""
         self._allowed = max(MIN_ROWS, rows)
         if len(self._x) > self._allowed:
             self._make_room()
 
     def _fill_gap(self, x: float) -> None:
-        """Prepare for a row at `x`, filling a gap since the last one."""
+        """Insert empty rows before a row at `x` if there is a gap since the last one."""
         last = float(self._x[self._end - 1])
         passed = x - last
         if passed <= 0:
@@ -122,7 +122,7 @@ class Timeline:
         return column
 
     def _make_room(self) -> None:
-        """Move to new arrays with an eighth of spare room, thinning if the rows exceed the limit."""
+        """Copy the rows to new arrays with an eighth of spare rows; thin them if they exceed the limit."""
         rows, times = len(self), 0
         while rows > self._allowed * 8 // 9:
             rows, times = _length_thinned(rows), times + 1
