@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from engine.system import loopback
 from engine.system.loopback import ForeignPeerError, same_user_only
 from tests.support.nobody import NOBODY
 
@@ -66,3 +67,14 @@ def test_listener_accepts_nobody_after_ranks_have_met() -> None:
             socket.create_connection(listener.getsockname(), timeout=1.5)
         connection.sendall(b"still connected")
         end(connection, peer)
+
+
+def test_kernel_without_socket_filters_for_users_is_tolerated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_listener: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(loopback, "refuse_connections", refuse)
+    with same_user_only():
+        listener = socket.create_server(("127.0.0.1", 0))
+    with listener, socket.create_connection(listener.getsockname(), timeout=10):
+        pass
