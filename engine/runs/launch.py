@@ -52,7 +52,8 @@ class Preloader:
     """Child process that has imported PyTorch and forks supervisors without delay, on systems that can fork.
 
     All calls return immediately. `fileno` is readable when `poll` should be called; `ready` is True once the child can
-    start runs. Without a ready child, `start_run` starts a supervisor directly.
+    start runs. Without a ready child, `start_run` starts a supervisor directly. A child that ends may leave requests
+    unanswered: the next `poll`, or `close`, starts these supervisors.
     """
 
     def __init__(self) -> None:
@@ -97,7 +98,7 @@ class Preloader:
         """Start the supervisor of `run`. Raises OSError."""
         self.poll()
         folder = str(run.path.absolute())
-        if self.ready and self._process is not None and self._process.stdin is not None:
+        if self.ready and self.alive and self._process is not None and self._process.stdin is not None:
             try:
                 self._process.stdin.write(os.fsencode(folder) + b"\n")
             except OSError:

@@ -70,7 +70,7 @@ class Launcher(QObject):
         self._idle.start()
         if self._preloader is not None and self._preloader.alive:
             return
-        self._detach_preloader()
+        self._close_preloader()
         preloader = Preloader()
         try:
             preloader.start()
@@ -97,9 +97,7 @@ class Launcher(QObject):
             self._creation.finish()
         self._start_waiting()
         self._idle.stop()
-        preloader = self._detach_preloader()
-        if preloader is not None:
-            preloader.close()
+        self._close_preloader()
 
     def _make(self, make: Callable[[], RunFolder]) -> None:
         self.busy = True
@@ -146,7 +144,7 @@ class Launcher(QObject):
         if preloader is not None:
             preloader.poll()
             if not preloader.alive:
-                self._detach_preloader()
+                self._close_preloader()
             if preloader.ready or self._preloader is None:
                 self._start_waiting()
 
@@ -155,6 +153,12 @@ class Launcher(QObject):
         if preloader is not None:
             # Waiting for its end may take a moment.
             in_background(preloader.close, self, lambda _none: None, lambda error: log.warning("%s", error))
+
+    def _close_preloader(self) -> None:
+        """End the preloaded process, and start the runs that it has not started."""
+        preloader = self._detach_preloader()
+        if preloader is not None:
+            preloader.close()
 
     def _detach_preloader(self) -> Preloader | None:
         preloader, self._preloader = self._preloader, None

@@ -98,6 +98,7 @@ class Driver:
 
     def _poll_once(self) -> bool:
         """Poll all trials and start new ones; return True if the search has ended."""
+        self._preloader.poll()  # starts the runs that a killed preloader has not started
         for handle in self._handles.values():
             if (not handle.ended or handle.row.number in self._to_resume) and handle.poll():
                 self._changed = True

@@ -97,6 +97,7 @@ def preloaded(preloader: Preloader, run: RunFolder) -> RunConnection:
     preloader.start_run(run)
     deadline = time.monotonic() + PATIENCE_S
     while True:
+        preloader.poll()
         try:
             return RunConnection(run)
         except NotRunning:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import errno
+import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job
-from engine.runs.folder import create_run
+from engine.runs import launch
+from engine.runs.folder import RunFolder, create_run
 from engine.runs.notes import change_notes, read_notes
 from gui.main_window import RUNS
 from gui.sources.launcher import Launcher, _save_job, problem_of, resolved
 from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
+from tests.engine.supervisor.supervised import wait_until
 from tests.gui.sources.written_runs import a_run, job
 from tests.support.widgets import OpenWindow
 
@@ -110,3 +114,23 @@ def test_resolved_job_has_absolute_paths(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert resolved(Job.from_fields(dataset="images")).model.name == Job().model.name
     assert resolved(Job.from_fields(resume_from="run/last.pt")).checkpoints.resume_from == str(tmp_path / "run/last.pt")
     assert resolved(Job()).checkpoints.resume_from == ""
+
+
+@pytest.mark.usefixtures("warm_parent")
+@pytest.mark.skipif(sys.platform != "linux", reason="supervisors are forked on Linux only")
+def test_killed_preloaders_pending_run_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[RunFolder] = []
+    monkeypatch.setattr(launch, "start_supervisor", lambda run: started.append(run) or 1)
+    launcher = Launcher()
+    launcher.preload()
+    (child,) = (each for each in psutil.Process().children() if "--preload" in each.cmdline())
+    child.suspend()
+    assert launcher._preloader is not None
+    launcher._preloader.ready = True
+    run = create_run(job())
+    launcher._preloader.start_run(run)
+    child.kill()
+    wait_until(lambda: not launcher._preloader or not launcher._preloader.alive, "the child to go")
+    launcher.preload()
+    assert started == [run]
+    launcher.close()

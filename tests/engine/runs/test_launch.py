@@ -1,0 +1,71 @@
+"""Preloader that is killed with requests that it has not answered."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engine.runs import launch
+from engine.runs.folder import RunFolder
+from engine.runs.launch import Preloader
+from tests.engine.supervisor.supervised import wait_until
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[RunFolder]:
+    """Return the list of runs whose supervisors were started directly; they are not started."""
+    runs: list[RunFolder] = []
+
+    def start(run: RunFolder) -> int:
+        runs.append(run)
+        return 1
+
+    monkeypatch.setattr(launch, "start_supervisor", start)
+    return runs
+
+
+def stopped_preloader() -> tuple[Preloader, int]:
+    """Return a preloader that counts as ready, and the pid of its child, which is stopped and reads nothing."""
+    before = set(psutil.Process().children())
+    preloader = Preloader()
+    preloader.start()
+    (child,) = set(psutil.Process().children()) - before
+    os.kill(child.pid, signal.SIGSTOP)
+    preloader.ready = True
+    return preloader, child.pid
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="supervisors are forked on Linux only")
+@pytest.mark.parametrize("recover", [Preloader.poll, Preloader.close, Preloader.start])
+def test_killed_preloaders_pending_run_is_started(
+    tmp_path: Path, started: list[RunFolder], recover: Callable[[Preloader], None]
+) -> None:
+    run = RunFolder(tmp_path)
+    preloader, pid = stopped_preloader()
+    preloader.start_run(run)
+    assert not started
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not preloader.alive, "the child to go")
+    recover(preloader)
+    assert started == [run]
+    preloader.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="supervisors are forked on Linux only")
+def test_run_is_started_although_dead_preloaders_pipe_is_open(tmp_path: Path, started: list[RunFolder]) -> None:
+    preloader, pid = stopped_preloader()
+    pipes = [os.open(f"/proc/{pid}/fd/{fd}", flags) for fd, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY))]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", "the child to go")
+    run = RunFolder(tmp_path)
+    preloader.start_run(run)
+    assert started == [run]
+    for pipe in pipes:
+        os.close(pipe)
+    preloader.close()
