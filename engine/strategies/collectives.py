@@ -24,7 +24,11 @@ class Collectives:
 
     def all_reduce_max(self, flags: Sequence[int]) -> list[int]:
         """Return the maximum of each flag over all ranks."""
-        return list(flags)
+        return self.start_all_reduce_max(flags)()
+
+    def start_all_reduce_max(self, flags: Sequence[int]) -> Callable[[], list[int]]:
+        """Start `all_reduce_max`, and return the function that waits for its result. All ranks call both in the same order."""
+        return lambda: list(flags)
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
         """Return the sum of each value over all ranks, on the CPU."""
@@ -61,10 +65,16 @@ class GroupCollectives(Collectives):
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
 
-    def all_reduce_max(self, flags: Sequence[int]) -> list[int]:
+    def start_all_reduce_max(self, flags: Sequence[int]) -> Callable[[], list[int]]:
         shared = torch.tensor(flags, dtype=torch.int64)
-        dist.all_reduce(shared, dist.ReduceOp.MAX, group=self.group)
-        return shared.tolist()
+        work = dist.all_reduce(shared, dist.ReduceOp.MAX, group=self.group, async_op=True)
+
+        def result() -> list[int]:
+            if work is not None:
+                work.wait()
+            return shared.tolist()
+
+        return result
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
         summed = values.to("cpu", copy=True)

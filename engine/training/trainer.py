@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from torch import Tensor
 
@@ -11,6 +10,7 @@ from engine.contract.events import EpochStarted, Event, LogLine, Part, Warned
 from engine.contract.worker import WorkerDone, WorkerSpec
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies.base import Strategy
+from engine.training.agreement import Agreement, Requests
 from engine.training.callbacks.callback import Callback, StepEnd
 from engine.training.callbacks.predictions import Predictions
 from engine.training.callbacks.step_metrics import StepReport
@@ -24,15 +24,6 @@ from engine.training.oom_retry import ResilientStep
 from engine.training.randomness import preserve_rng
 from engine.training.report import Reporter
 from engine.training.split_loader import SplitLoader
-
-
-class _Agreed(NamedTuple):
-    """Decisions after a step; each is True on all ranks if any rank requests it."""
-
-    stop: bool
-    checkpoint: bool
-    report: bool
-    record: bool
 
 
 class Trainer:
@@ -67,6 +58,7 @@ class Trainer:
         self.val = val
         self.start = start
         self.every_step = every_step
+        self.agreement = Agreement(strategy.collectives, spec.world_size)
         self.leads = spec.rank == 0
         self.step = start.step
         self.metric = strategy.objective.metric()
@@ -151,14 +143,17 @@ class Trainer:
             callback.on_steps_end()
         return self.train.steps, False
 
-    def _end_step(self, epoch: int, learning_rate: float, *, is_last: bool) -> _Agreed:
+    def _end_step(self, epoch: int, learning_rate: float, *, is_last: bool) -> Requests:
         """Agree on what follows the step, and notify the callbacks."""
         report_now = self.step == self._first_step or self.every_step or is_last
+        save_now = self.checkpointer.is_scheduled(self.step)
         agreed = self._agree(
-            checkpoint=self.checkpointer.is_due(self.step),
-            report=report_now or self.report.is_due,
+            checkpoint=not save_now and (self.reporter.checkpoint_requested or self.checkpointer.is_overdue()),
+            report=not report_now and self.report.is_due,
             record=self.leads and self.strategy.profiler.is_due,
+            at_once=is_last,
         )
+        agreed = agreed._replace(checkpoint=agreed.checkpoint or save_now, report=agreed.report or report_now)
         settled = report_now or agreed.stop or agreed.checkpoint
         end = StepEnd(epoch, self.step, learning_rate, agreed.report, settled, agreed.record, is_last)
         for callback in self.callbacks:
@@ -176,7 +171,9 @@ class Trainer:
         for callback in self.callbacks:
             callback.on_validation_start()
         with self.optimizer_step.averaged(), preserve_rng(self.strategy.gpus):
-            if not self.strategy.evaluate(self.val.epoch(epoch), self.metric, self._is_stopped):
+            is_complete = self.strategy.evaluate(self.val.epoch(epoch), self.metric, self._is_stopped)
+            self.agreement.drop()
+            if not is_complete:
                 self.reporter.set_phase(self.reporter.ending, "during validation")
                 return None, None
             # Those of other ranks may differ in the last bits, or be random, and decide what all ranks do next.
@@ -219,12 +216,15 @@ class Trainer:
                 split_loader.set_threads(workers)
             self._emit(LogLine(text=f"Each process now uses {workers} loader workers"))
 
-    def _agree(self, *, checkpoint: bool = False, report: bool = False, record: bool = False) -> _Agreed:
-        """Combine the requests of all ranks."""
-        requests = self.reporter.stop_requested, self.reporter.checkpoint_requested or checkpoint, report, record
-        agreed = self.strategy.collectives.all_reduce_max([int(flag) for flag in requests])
+    def _agree(
+        self, *, checkpoint: bool = False, report: bool = False, record: bool = False, at_once: bool = False
+    ) -> Requests:
+        """Exchange requests with the other ranks, and return what takes effect now."""
+        agreed = self.agreement.exchange(
+            Requests(self.reporter.stop_requested, checkpoint, report, record), at_once=at_once
+        )
         self.strategy.profiler.mark(self._agreement_part)
-        return _Agreed(*map(bool, agreed))
+        return agreed
 
     def _is_stopped(self) -> bool:
         self.reporter.set_activity("agree")

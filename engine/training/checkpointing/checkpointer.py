@@ -117,11 +117,14 @@ class Checkpointer:
         """Return the path of last.pt or best.pt."""
         return self.writer.path(kind)
 
-    def is_due(self, step: int) -> bool:
-        """Return True if the job requests a checkpoint after `step`; it is due if any rank returns True."""
-        steps, minutes = self._job.checkpoints.checkpoint_steps, self._job.checkpoints.checkpoint_minutes
-        if steps and step % steps == 0:
-            return True
+    def is_scheduled(self, step: int) -> bool:
+        """Return True, on all ranks, if the job requests a checkpoint after `step`."""
+        steps = self._job.checkpoints.checkpoint_steps
+        return bool(steps) and step % steps == 0
+
+    def is_overdue(self) -> bool:
+        """Return True on rank 0 if the job requests a checkpoint after so many minutes without one."""
+        minutes = self._job.checkpoints.checkpoint_minutes
         if not self._leads or not minutes or time.monotonic() - self._saved_at < 60 * minutes:
             return False
         # A disk that takes longer than that is not waited for.

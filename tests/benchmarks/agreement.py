@@ -1,0 +1,79 @@
+"""Cost of the ranks' agreement at each step: `python tests/benchmarks/agreement.py [--ranks N]`.
+
+Gloo ranks sleep for steps of random length, as a GPU computes while its host waits, and then exchange their requests. The
+same steps are made without an exchange, with one that waits for all ranks at every step, and with the one of the training
+loop, which is read after the next step. Prints the medians of turns in one run, and the ratio of what the two exchanges
+add to a step; the aim is a ratio of at most 0.5, otherwise the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from engine.strategies.collectives import GroupCollectives
+from engine.training.agreement import Agreement, Requests
+from tests.benchmarks.frame import options_of, where
+
+AIM = 0.5
+STEP_S = 0.004, 0.008
+"""Shortest and longest sleep of a step."""
+WAYS = ("none", "at once", "overlapped")
+
+
+def steps(way: str, agreement: Agreement, lengths: list[float]) -> float:
+    """Make steps, and return the milliseconds per step."""
+    started = time.perf_counter()
+    for length in lengths:
+        time.sleep(length)
+        if way != "none":
+            agreement.exchange(Requests(), at_once=way == "at once")
+    agreement.drop()
+    return 1e3 * (time.perf_counter() - started) / len(lengths)
+
+
+def run_rank(rank: int, ranks: int, turns: int, length: int, folder: str) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/store", ranks), rank=rank, world_size=ranks)
+    assert dist.group.WORLD is not None
+    agreement = Agreement(GroupCollectives(dist.group.WORLD), ranks)
+    draws = random.Random(rank)
+    measured: dict[str, list[float]] = {way: [] for way in WAYS}
+    for turn in range(turns):
+        lengths = [draws.uniform(*STEP_S) for _ in range(length)]
+        for way in WAYS[turn % 3 :] + WAYS[: turn % 3]:
+            dist.barrier()
+            measured[way].append(steps(way, agreement, lengths))
+    if rank == 0:
+        Path(folder, "result").write_text(" ".join(str(statistics.median(measured[way])) for way in WAYS))
+    dist.destroy_process_group()
+
+
+def main() -> int:
+    parser = options_of(__doc__)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=100, help="steps per turn")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(run_rank, (chosen.ranks, chosen.turns, chosen.steps, folder), chosen.ranks)
+        none, at_once, overlapped = map(float, Path(folder, "result").read_text().split())
+    ratio = (overlapped - none) / (at_once - none)
+    print(f"{where()}, {chosen.ranks} ranks")
+    print(f"per step: {none:.2f} ms alone, +{at_once - none:.2f} ms at once, +{overlapped - none:.2f} ms overlapped")
+    print(f"ratio of the added times: {ratio:.2f} (aim: at most {AIM})")
+    return 0 if ratio <= AIM else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
