@@ -16,8 +16,9 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
 from engine.contract.job import Job
 from engine.optim.averaging import Averages
+from engine.optim.host_copies import copy_to_host
 from engine.optim.loss_scaler import AgreedScaler
-from engine.optim.shards import copy_shard, is_sharded, local_shard, shard_of
+from engine.optim.shards import is_sharded, local_shard, shard_of
 from engine.torch_compat import let_schedule_begin
 
 STEP_FACTOR = 0.1
@@ -232,12 +233,14 @@ class OptimizerStep:
         self._schedule.last_epoch = steps - 1
         self._schedule.step()
 
-    def state_dict(self, collect: Callable[[Tensor, Any], Tensor | None] = copy_shard) -> dict[str, Any]:
+    def state_dict(self, collect: Callable[[Tensor, Any], Tensor | None] | None = None) -> dict[str, Any]:
         """Return the optimizer's state, the position in the schedule, the loss scale and the averages, by parameter name.
 
-        `collect` gets each tensor and its parameter, and returns what the state has for it: by default a copy on the
-        CPU, which a GPU may still be making until the caller synchronizes with it.
+        `collect` gets each tensor and its parameter, and returns what the state has for it. Without it, tensors are copied
+        to the CPU (see `copy_to_host`).
         """
+        if collect is None:
+            return copy_to_host(self.state_dict(lambda tensor, _: tensor))
         state = self.optimizer.state_dict()["state"]
         group_step = self.optimizer.param_groups[0].get("step")
         averages = self._averages.tensors if self._averages is not None else []

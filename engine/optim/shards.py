@@ -40,22 +40,15 @@ def local_shard(tensor: Any) -> Tensor:
 
 
 @torch.no_grad()
-def copy_shard(shard: Tensor, _: Any) -> Tensor:
-    """Return a copy on the CPU. A GPU may still be making it until the caller synchronizes with it."""
-    return shard.detach().to("cpu", copy=True, non_blocking=True)
-
-
-@torch.no_grad()
 def gather_shards(shard: Tensor, like: Any) -> Tensor | None:
     """Assemble shards laid out like the parameter `like` into a copy on rank 0's CPU; None elsewhere. All ranks call it.
 
-    The other ranks hold one complete tensor at a time, on their device. A GPU may still be copying until the caller
-    synchronizes with it. A number next to the parameter (an optimizer's count of steps) is the same on all ranks and
-    copied unchanged.
+    The other ranks hold one complete tensor at a time, on their device. A number next to the parameter (an optimizer's
+    count of steps) is the same on all ranks and copied unchanged.
     """
     leads = dist.get_rank() == 0
     if not is_sharded(like) or shard.shape != local_shard(like).shape:
-        return copy_shard(shard, like) if leads else None
+        return shard.detach().to("cpu", copy=True) if leads else None
     from torch.distributed.tensor import DTensor
 
     placed = DTensor.from_local(

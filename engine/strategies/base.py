@@ -23,6 +23,7 @@ from engine.contract.devices import CPU, has_remote_devices, is_gpu
 from engine.contract.events import LogLine, Warned
 from engine.contract.job import Job
 from engine.contract.worker import WorkerSpec
+from engine.optim.host_copies import copy_to_host
 from engine.parallel.layout import Layout, ParallelDims, layout
 from engine.strategies.collectives import Collectives
 from engine.strategies.profiler import StepProfiler
@@ -179,7 +180,7 @@ class Strategy(ABC):
 
         All ranks call it together. A GPU may still be copying the state until the caller synchronizes with it.
         """
-        return on_cpu(self.model.state_dict()) if self.spec.rank == 0 else None
+        return copy_to_host(self.model.state_dict()) if self.spec.rank == 0 else None
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Load the state of a plain model, the same on all ranks, which call it together."""
@@ -302,11 +303,3 @@ def worker_device(spec: WorkerSpec) -> torch.device:
     """Return the device of a worker; CUDA's index is the number among the run's devices on its machine."""
     index = spec.device_index
     return torch.device("cpu") if spec.local_devices[index] == CPU else torch.device("cuda", index)
-
-
-def on_cpu(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return a copy of `state` on the CPU that does not change with the model.
-
-    From a GPU it is queued into pinned memory, in the order of the device's work, and may not be complete.
-    """
-    return {name: tensor.detach().to("cpu", copy=True, non_blocking=True) for name, tensor in state.items()}

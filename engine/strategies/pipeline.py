@@ -13,9 +13,10 @@ from torch import Tensor, fx, nn
 from engine.contract.catalogue import StrategyEntry
 from engine.contract.cut import Cut
 from engine.contract.devices import CPU
+from engine.optim.host_copies import copy_to_host
 from engine.parallel.cut import CannotCut
 from engine.parallel.layout import ZERO_BUBBLE, fits
-from engine.strategies.base import ResolvedJob, StepResult, StrategyError, clock, on_cpu, synchronize
+from engine.strategies.base import ResolvedJob, StepResult, StrategyError, clock, synchronize
 from engine.strategies.collectives import sync_metrics
 from engine.strategies.distributed import Distributed
 from engine.strategies.gradients import add_up, lay_out
@@ -308,7 +309,7 @@ class Pipeline(Distributed):
         state: dict[str, Tensor] = {}
         if self.coordinate.replicate == 0:
             for part in self.parts:
-                state |= on_cpu(part.state_dict()) if self.spec.rank == 0 else part.state_dict()
+                state |= copy_to_host(part.state_dict()) if self.spec.rank == 0 else part.state_dict()
         synchronize(self.device)  # with the copies that are under way
         gathered = self.collectives.gather_states(state)
         return None if gathered is None else self._state.joined(gathered)

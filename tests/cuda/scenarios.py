@@ -5,20 +5,23 @@ Arguments and results are JSON values. Values that kernels would compute are mea
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 from typing import Any
 
 import numpy as np
 import torch
+import torchvision
 from torch import nn
 
 from engine.contract.events import Warned
 from engine.contract.job import Job
 from engine.data.loading.staging import DeviceSlot
+from engine.optim.host_copies import copy_to_host
 from engine.optim.optimizer_step import OptimizerStep
 from engine.strategies import STRATEGIES, speed
-from engine.strategies.base import ResolvedJob, Strategy, on_cpu
+from engine.strategies.base import ResolvedJob, Strategy
 from engine.strategies.collectives import Collectives
 from engine.training.randomness import random_state, set_random_state
 from tests.support.dataset_infos import class_of_image
@@ -51,7 +54,7 @@ def copied_and_awaited() -> list[list[int]]:
     read = [here.tolist()]
     torch.cuda.synchronize()
     read.append(here.tolist())
-    state = on_cpu({"weight": torch.arange(4).cuda()})["weight"]
+    state = copy_to_host({"weight": torch.arange(4).cuda()})["weight"]
     torch.cuda.synchronize()
     return [*read, state.tolist()]
 
@@ -168,3 +171,24 @@ def restored_by_rank_1(devices: list[str], file: str) -> bool:
     gpus, state = _rank(1, devices).gpus, torch.load(file)
     set_random_state(state, gpus)
     return torch.equal(torch.cuda.get_rng_state(gpus[0]), state["cuda"][0])
+
+
+def pinned_memory_of_state() -> dict[str, Any]:
+    """Return the bytes of ResNet-50's state, the pinned memory for two copies, and facts of the second copy."""
+    model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
+    state = {"model": model.state_dict(), "step": 3}
+    copies = [copy_to_host(state) for _ in range(2)]
+    torch.cuda.synchronize()
+    reserved = torch.cuda.memory.host_memory_stats()["allocated_bytes.current"]
+    del copies[0]
+    file = io.BytesIO()
+    torch.save(copies[0], file)
+    pairs = [(copies[0]["model"][name], tensor) for name, tensor in model.state_dict().items()]
+    return {
+        "state": sum(tensor.nbytes for tensor in model.state_dict().values()),
+        "pinned": reserved,
+        "saved": len(file.getvalue()),
+        "equal": all(torch.equal(copy, tensor.cpu()) for copy, tensor in pairs),
+        "strides": all(copy.stride() == tensor.stride() for copy, tensor in pairs),
+        "step": copies[0]["step"],
+    }

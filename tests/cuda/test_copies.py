@@ -22,3 +22,12 @@ def test_slot_is_reused_after_its_batch_was_read(machine: Machine) -> None:
 def test_overflow_keeps_offloaded_shards(machine: Machine, optimizer: str) -> None:
     host = machine(copy_ms=50, exact=True)
     assert host.call(scenarios.step_of_offloaded_shards, optimizer) == [1.0] * 4
+
+
+def test_snapshot_takes_little_more_pinned_memory_than_its_state(machine: Machine) -> None:
+    found = machine().call(scenarios.pinned_memory_of_state)
+    assert found["equal"]
+    assert found["strides"]
+    assert found["step"] == 3
+    assert found["pinned"] < 2 * 1.1 * found["state"]
+    assert found["saved"] < 1.01 * found["state"]

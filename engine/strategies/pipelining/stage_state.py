@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from torch import Tensor, nn
 
-from engine.strategies.base import on_cpu
+from engine.optim.host_copies import copy_to_host
 from engine.torch_compat import buffers_of
 
 
@@ -24,7 +24,7 @@ class PlainState:
             for name, tensor in state.items()
             if name not in in_stages and id(tensor) in stage_names
         }
-        self._unused = on_cpu(
+        self._unused = copy_to_host(
             {name: tensor for name, tensor in state.items() if name not in in_stages and name not in self._aliases}
         )
 
@@ -39,7 +39,7 @@ class PlainState:
         """Load the model's `state` into `parts`, some of the stages, and keep what no stage uses."""
         for part in parts:
             part.load_state_dict({name: state.get(name, tensor) for name, tensor in part.state_dict().items()})
-        self._unused = on_cpu({name: state[name] for name in self._unused})
+        self._unused = copy_to_host({name: state[name] for name in self._unused})
 
 
 def share_buffers(trained: nn.Module, evaluated: nn.Module) -> None:

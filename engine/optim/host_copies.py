@@ -1,0 +1,96 @@
+"""Copies of a training's state in the host's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+BLOCK_BYTES = 1 << 26
+"""Largest pinned block that is allocated for several tensors."""
+_ALIGNMENT = 64
+_State = TypeVar("_State")
+
+
+class _Space(NamedTuple):
+    """Position of a tensor: the number of its block, and its first byte there."""
+
+    block: int
+    start: int
+
+
+@torch.no_grad()
+def copy_to_host(state: _State) -> _State:
+    """Return a copy of `state`, nested dicts with tensors, on the CPU; it does not change with the model.
+
+    Tensors on a GPU are copied into pinned memory, in the order of the device's work, and may not be complete until the
+    caller synchronizes with it. They share blocks of memory, since PyTorch rounds each allocation of pinned memory up to a
+    power of two, and keeps it. Each has a storage of its own, so that it is saved alone.
+    """
+    copies: dict[int, Tensor] = {}
+    found = list(_tensors(state))
+    for device in {tensor.device for tensor in found if _can_pack(tensor)}:
+        local = [tensor for tensor in found if tensor.device == device and _can_pack(tensor)]
+        copies |= {id(tensor): copy for tensor, copy in zip(local, _packed_copies(local), strict=True)}
+
+    def copied(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: copied(each) for name, each in value.items()}
+        if not isinstance(value, Tensor):
+            return value
+        return copies[id(value)] if id(value) in copies else value.detach().to("cpu", copy=True)
+
+    result: _State = copied(state)
+    return result
+
+
+def _tensors(state: Any) -> Iterable[Tensor]:
+    if isinstance(state, dict):
+        for value in state.values():
+            yield from _tensors(value)
+    elif isinstance(state, Tensor):
+        yield state
+
+
+def _can_pack(tensor: Tensor) -> bool:
+    return tensor.is_cuda and tensor.layout == torch.strided and tensor.numel() > 0
+
+
+def _packed_copies(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return copies of tensors on one GPU, with the same strides."""
+    blocks, spaces = pack([tensor.nbytes for tensor in tensors])
+    memory = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for size in blocks]
+    copies = []
+    for tensor, (block, start) in zip(tensors, spaces, strict=True):
+        strides = torch.empty_like(tensor, device="meta").stride()
+        # Written as a part of the block, so that PyTorch keeps the block until the device has made the copy.
+        part = memory[block][start : start + tensor.nbytes].view(tensor.dtype)
+        part.as_strided(tensor.shape, strides).copy_(tensor.detach(), non_blocking=True)
+        alone = torch.frombuffer(memory[block].numpy(), dtype=tensor.dtype, count=tensor.numel(), offset=start)
+        copies.append(alone.as_strided(tensor.shape, strides))
+    return copies
+
+
+def pack(sizes: Sequence[int]) -> tuple[list[int], list[_Space]]:
+    """Assign tensors of these `sizes` in bytes to blocks; return the sizes of the blocks, powers of two, and the positions.
+
+    From the largest on, each goes into the first block with room for it. A new block is at most as large as what is left,
+    unless a tensor needs more.
+    """
+    blocks: list[int] = []
+    used: list[int] = []
+    spaces = [_Space(0, 0)] * len(sizes)
+    aligned = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes]
+    left = sum(aligned)
+    for index in sorted(range(len(sizes)), key=lambda each: -aligned[each]):
+        size = aligned[index]
+        number = next((each for each, block in enumerate(blocks) if block - used[each] >= size), len(blocks))
+        if number == len(blocks):
+            blocks.append(max(1 << (size - 1).bit_length(), min(BLOCK_BYTES, 1 << (left.bit_length() - 1))))
+            used.append(0)
+        spaces[index] = _Space(number, used[number])
+        used[number] += size
+        left -= size
+    return blocks, spaces

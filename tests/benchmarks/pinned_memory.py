@@ -1,0 +1,46 @@
+"""Pinned memory of a checkpoint's copy: `python tests/benchmarks/pinned_memory.py [MODEL …]`.
+
+Counts, without a GPU, the bytes that PyTorch allocates for the copies of a model, its AdamW state and its averages: it
+rounds each allocation of pinned memory up to a power of two (ATen/core/CachingHostAllocator.h) and keeps it. Compares a
+copy per tensor with the blocks of `copy_to_host`. The aim is at most 1.1 of the state; otherwise the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+import torchvision
+
+from engine.optim.host_copies import pack
+from tests.benchmarks.frame import options_of
+
+AIM = 1.1
+MIB = 1 << 20
+MODELS = ("resnet50", "vit_b_16", "convnext_tiny", "efficientnet_b0", "swin_v2_t")
+
+
+def main() -> int:
+    parser = options_of(__doc__)
+    parser.add_argument("models", nargs="*", default=MODELS)
+    worst = 0.0
+    for name in parser.parse_args().models:
+        with torch.device("meta"):
+            model = torchvision.models.get_model(name)
+        parameters = [parameter.nbytes for parameter in model.parameters()]
+        total = each_alone = packed = 0
+        for sizes in ([tensor.nbytes for tensor in model.state_dict().values()], 3 * parameters):
+            total += sum(sizes)
+            each_alone += sum(1 << (size - 1).bit_length() for size in sizes)
+            packed += sum(pack(sizes)[0])
+        worst = max(worst, packed / total)
+        print(
+            f"{name}: state {total / MIB:.0f} MiB, a copy per tensor {each_alone / MIB:.0f} MiB "
+            f"({each_alone / total:.2f}), in blocks {packed / MIB:.0f} MiB ({packed / total:.2f})"
+        )
+    print(f"the worst is {worst:.2f} of the state; the aim is {AIM}")
+    return int(worst > AIM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
