@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from engine.contract.events import RanksTimed, RankTimes
 from engine.strategies.collectives import Collectives
 from engine.strategies.profiler import StepProfiler
+from engine.torch_compat import device_events
 
 MIN_EXTRA_WAIT = 0.05
 """Fraction of the step that every other rank must wait longer than a straggler."""
@@ -147,11 +148,8 @@ class KernelTimer:
         self._profile.stop()
         collectives: list[Interval] = []
         computing: list[Interval] = []
-        for event in self._profile.events() or ():
-            if event.device_type != torch.autograd.DeviceType.CUDA or event.is_user_annotation:
-                continue
-            interval = (event.time_range.start / 1e6, event.time_range.end / 1e6)
-            (collectives if "nccl" in event.name.lower() else computing).append(interval)
+        for name, start, end in device_events(self._profile, torch.autograd.DeviceType.CUDA):
+            (collectives if "nccl" in name.lower() else computing).append((start, end))
         return Spent(seconds, blocked_times(collectives, computing))
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import stage
 
-from engine.torch_compat import prepare_pipelines
+from engine.torch_compat import device_events, prepare_pipelines
 
 ENGINE = Path(__file__).parents[2] / "engine"
 
@@ -98,3 +98,18 @@ def test_split_backward_equals_full_backward(model: Callable[[], nn.Module]) -> 
         inputs.grad = None
     for weight, weight_before in zip(weights, expected[1:], strict=True):
         torch.testing.assert_close(weight.grad, 2 * weight_before)
+
+
+def test_device_events_have_names_and_durations_of_the_profile() -> None:
+    layer = nn.Linear(8, 8)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        for _ in range(3):
+            layer(torch.ones(4, 8))
+    cpu, cuda = torch.autograd.DeviceType.CPU, torch.autograd.DeviceType.CUDA
+    found = sorted((name, round(1e6 * (end - start))) for name, start, end in device_events(profile, cpu))
+    expected = sorted((event.name, round(event.time_range.elapsed_us())) for event in profile.events() or ())
+    assert [each for each in found if each[0] == "aten::linear"] == [
+        each for each in expected if each[0] == "aten::linear"
+    ]
+    assert len([each for each in found if each[0] == "aten::linear"]) == 3
+    assert not list(device_events(profile, cuda))

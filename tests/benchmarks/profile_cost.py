@@ -1,0 +1,55 @@
+"""Cost of reading a recorded step: `python tests/benchmarks/profile_cost.py`.
+
+Records forward and backward passes of resnet50 on the CPU, and reads them with `torch.profiler`'s own events and with
+`device_events`, which recorded steps of several GPUs use. Prints the medians of both in one run and their ratio; the
+aim is at most 0.2, otherwise the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+import torchvision
+
+from engine.torch_compat import device_events
+from tests.benchmarks.frame import options_of, where
+
+AIM = 0.2
+
+
+def own_events(profile: torch.profiler.profile) -> int:
+    return len([(event.name, event.time_range.start, event.time_range.end) for event in profile.events() or ()])
+
+
+def raw_events(profile: torch.profiler.profile) -> int:
+    return len(list(device_events(profile, torch.autograd.DeviceType.CPU)))
+
+
+def seconds(read: Callable[[torch.profiler.profile], int], model: torch.nn.Module) -> float:
+    """Record passes of `model`, and return the processor time of reading them."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        model(torch.randn(2, 3, 64, 64)).sum().backward()
+    started = time.process_time()
+    assert read(profile)
+    return time.process_time() - started
+
+
+def main() -> int:
+    parser = options_of(__doc__)
+    parser.add_argument("--turns", type=int, default=7)
+    turns = parser.parse_args().turns
+    torch.set_num_threads(1)
+    model = torchvision.models.resnet50()
+    pairs = [(seconds(own_events, model), seconds(raw_events, model)) for _ in range(turns)]
+    own, raw = (statistics.median(times) for times in zip(*pairs, strict=True))
+    print(where())
+    print(f"torch.profiler's events {1e3 * own:.0f} ms, device_events {1e3 * raw:.0f} ms, ratio {raw / own:.3f}")
+    return 0 if raw / own <= AIM else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
