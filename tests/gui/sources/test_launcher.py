@@ -120,7 +120,12 @@ def test_resolved_job_has_absolute_paths(monkeypatch: pytest.MonkeyPatch, tmp_pa
 @pytest.mark.skipif(sys.platform != "linux", reason="supervisors are forked on Linux only")
 def test_killed_preloaders_pending_run_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[RunFolder] = []
-    monkeypatch.setattr(launch, "start_supervisor", lambda run: started.append(run) or 1)
+
+    def start(run: RunFolder) -> int:
+        started.append(run)
+        return 1
+
+    monkeypatch.setattr(launch, "start_supervisor", start)
     launcher = Launcher()
     launcher.preload()
     (child,) = (each for each in psutil.Process().children() if "--preload" in each.cmdline())
