@@ -6,24 +6,29 @@ import contextlib
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
+import msgspec
 import torch
 from torch.nn import functional
 
+from engine.contract.devices import Snapshot
 from engine.contract.events import CheckpointSaved, StepMetrics
 from engine.contract.job import Job
 from engine.strategies.profiler import RECORD_S
 from tests.benchmarks.checkpoint_pause import AIM as PAUSE_AIM
 from tests.gpu.hooks import recorded
-from tests.gpu.proof import Proof, prove
+from tests.gpu.proof import Proof, Skipped, prove
 from tests.support.sides import Setting, autocast, plain_model
 from tests.support.timed_runs import make_images
 
 RECORD_AIM = 0.02
-MONITOR_AIM = 1.0
+MONITOR_AIMS = {1.0: 0.2, 0.1: 1.0}
+"""Greatest slowdown in percent, by the interval of the sampler in seconds."""
 
 
 def _job(proof: Proof, **fields: Any) -> Job:
@@ -61,63 +66,94 @@ def recording(proof: Proof) -> None:
     proof.measure("looking into a step, of the time", later / RECORD_S, "of it", at_most=RECORD_AIM)
 
 
-def checkpoints(proof: Proof) -> None:
+def checkpoints(proof: Proof, *, model: str) -> None:
     """Measure the pause for a checkpoint; the first allocates pinned memory for hundreds of tensors."""
     requested = 3 if proof.rehearsing else 6
-    group = proof.start(_job(proof, checkpoint_steps=5 if proof.rehearsing else 40), threads=4, every_step=True)
+    fields = {} if proof.rehearsing else {"model": model, "batch_size": 16}
+    job = _job(proof, checkpoint_steps=5 if proof.rehearsing else 40, **fields)
+    model = job.model.name
+    group = proof.start(job, threads=4, every_step=True)
     saved: list[CheckpointSaved] = []
     group.read(
         lambda _, message: isinstance(message, CheckpointSaved) and (saved.append(message) or len(saved) == requested)
     )
     group.close()
     first, *later = [event.pause_s for event in saved if event.kind == "last"]
-    proof.measure(
-        "size of a checkpoint", saved[0].bytes / 1e6, "MB", text=f"written in {saved[0].seconds:.2f} s beside"
-    )
-    proof.measure("first checkpoint: the training stands still", first, "s", at_most=60 * PAUSE_AIM,
+    seconds = f"written in {saved[0].seconds:.2f} s while the training continues"
+    proof.measure(f"{model}: size of a checkpoint", saved[0].bytes / 1e6, "MB", text=seconds)
+    proof.measure(f"{model}: pause for the first checkpoint", first, "s", at_most=60 * PAUSE_AIM,
                   text=f"{PAUSE_AIM:.0%} of the minute between two")  # fmt: skip
-    proof.measure("later checkpoints (median)", statistics.median(later), "s", at_most=60 * PAUSE_AIM)
+    proof.measure(f"{model}: pause for later ones (median)", statistics.median(later), "s", at_most=60 * PAUSE_AIM)
 
 
 @contextlib.contextmanager
-def monitor(requested: bool) -> Iterator[None]:
-    """Run the sampler with everything visible once per second, if `wanted`."""
-    if not requested:
-        yield
+def monitor(interval_s: float) -> Iterator[list[Snapshot]]:
+    """Run the sampler with everything visible at this interval, and collect its snapshots; do nothing if it is 0."""
+    taken: list[Snapshot] = []
+    if not interval_s:
+        yield taken
         return
-    command = [sys.executable, "-m", "engine.gpus", "--interval", "1"]
+    command = [sys.executable, "-m", "engine.gpus", "--interval", str(interval_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        for _ in range(3):  # until it has met the GPUs
+        for _ in range(3):  # the first snapshots discover the GPUs
             process.stdout.readline()
+        lines = iter(process.stdout)
+        reader = threading.Thread(
+            target=lambda: taken.extend(msgspec.json.decode(line, type=Snapshot) for line in lines)
+        )
+        reader.start()
         try:
-            yield
+            yield taken
         finally:
-            process.kill()
+            process.terminate()
+            reader.join()
 
 
 def monitoring(proof: Proof) -> None:
-    """Measure bare steps with and without the sampler, in turns."""
-    rounds, seconds = (1, 0.5) if proof.rehearsing else (5, 3.0)
-    size, batch = (32, 8) if proof.rehearsing else (224, 64)
-    setting = Setting(
-        data="", model="resnet18", size=size, batch=batch, classes=10, images=0, seconds=seconds,
-        device=str(proof.device), precision="bf16",
-    )  # fmt: skip
-    rates: dict[bool, list[float]] = {False: [], True: []}
-    step = _bare_step(setting)
+    """Measure bare steps in turns: without the sampler, and with it once and ten times per second."""
+    rounds, seconds = (1, 0.5) if proof.rehearsing else (5, 2.5)
+    step, batch = _bare_step(proof)
+    rates: dict[float, list[float]] = {0.0: [], **{interval_s: [] for interval_s in MONITOR_AIMS}}
     _rate(proof, step, batch, seconds)
     for _ in range(rounds):
-        for requested, found in rates.items():
-            with monitor(requested):
+        for interval_s, found in rates.items():
+            with monitor(interval_s):
                 found.append(_rate(proof, step, batch, seconds))
-    lost = [100 * (1 - monitored / alone) for alone, monitored in zip(rates[False], rates[True], strict=True)]
-    proof.measure("resnet18, bare steps", statistics.median(rates[False]), "images/s")
-    proof.measure("the monitor beside them costs", statistics.median(lost), "%", at_most=MONITOR_AIM,
-                  text=f"{min(lost):.2f} to {max(lost):.2f} in {rounds} rounds")  # fmt: skip
+    proof.measure("resnet18, bare steps", statistics.median(rates[0.0]), "images/s")
+    for interval_s, aim in MONITOR_AIMS.items():
+        lost = [100 * (1 - monitored / alone) for alone, monitored in zip(rates[0.0], rates[interval_s], strict=True)]
+        proof.measure(f"the monitor every {interval_s:g} s slows them by", statistics.median(lost), "%", at_most=aim,
+                      text=f"{min(lost):.2f} to {max(lost):.2f} in {rounds} rounds")  # fmt: skip
 
 
-def _bare_step(setting: Setting) -> Any:
+def energy(proof: Proof) -> None:
+    """Compare the power that the sampler reports under load with NVML's energy counter."""
+    proof.needs_card("a CPU has no energy counter")
+    step, batch = _bare_step(proof)
+    _rate(proof, step, batch, 3.0)  # the reported power is an average over about a second
+    with monitor(0.5) as snapshots:
+        rate = _rate(proof, step, batch, 10.0)
+    readings = [(snapshot.time, gpu) for snapshot in snapshots for gpu in snapshot.gpus if gpu.uuid == proof.gpu]
+    if len(readings) < 2 or readings[0][1].energy_j is None:
+        raise Skipped("this GPU has no energy counter")
+    (start, first), (end, last) = readings[0], readings[-1]
+    assert first.energy_j is not None
+    assert last.energy_j is not None
+    counted = (last.energy_j - first.energy_j) / (end - start)
+    reported = statistics.fmean(gpu.power_w for _, gpu in readings if gpu.power_w is not None)
+    proof.measure("reported power differs from the energy counter by", abs(reported / counted - 1), "of it", at_most=0.05,
+                  text=f"{reported:.1f} W and {counted:.1f} W")  # fmt: skip
+    proof.measure("energy for a thousand images", 1000 * counted / rate, "J", text=f"resnet18, {rate:.0f} images/s")
+
+
+def _bare_step(proof: Proof) -> tuple[Any, int]:
+    """Return a function that makes a step of resnet18 on one batch, and the batch size."""
+    size, batch = (32, 8) if proof.rehearsing else (224, 64)
+    setting = Setting(
+        data="", model="resnet18", size=size, batch=batch, classes=10, images=0, seconds=0.0,
+        device=str(proof.device), precision="bf16",
+    )  # fmt: skip
     model = plain_model(setting).to(setting.device)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, fused=True)
     inputs = torch.randn(setting.batch, 3, setting.size, setting.size, device=setting.device)
@@ -130,11 +166,11 @@ def _bare_step(setting: Setting) -> Any:
         loss.backward()
         optimizer.step()
 
-    return step
+    return step, batch
 
 
 def _rate(proof: Proof, step: Any, batch: int, seconds: float) -> float:
-    """Images a second over so many seconds."""
+    """Return the images per second of steps repeated for `seconds`."""
     steps, started = 0, time.perf_counter()
     while time.perf_counter() < started + seconds:
         for _ in range(1 if proof.rehearsing else 10):
@@ -146,7 +182,13 @@ def _rate(proof: Proof, step: Any, batch: int, seconds: float) -> float:
 
 
 def main() -> None:
-    prove({"looking into steps": (recording, 100), "checkpoints": (checkpoints, 100), "the monitor": (monitoring, 100)})
+    prove({
+        "profiled steps": (recording, 100),
+        "checkpoints of ResNet-50": (partial(checkpoints, model="resnet50"), 100),
+        "checkpoints of ViT-L": (partial(checkpoints, model="vit_l_16"), 100),
+        "the monitor": (monitoring, 120),
+        "energy": (energy, 40),
+    })  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -25,6 +26,28 @@ TOLERANCE = 2e-2
 ON_ONE_CARD = "tests.gpu.hooks:over_nccl_on_one_card"
 GONE_S = 5.0
 """Longest time in seconds for workers to exit after SIGKILL."""
+EXHAUSTING_STEP = 8
+EXHAUSTING = f"""
+import torch
+from torch import distributed, nn
+
+class Exhausting(nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.head = nn.Linear(8, num_classes)
+        self.steps = 0
+
+    def forward(self, x):
+        self.steps += self.training
+        if self.steps > {EXHAUSTING_STEP} and distributed.get_rank() == 1:
+            torch.empty(1 << 50, device=x.device)
+        return self.head(self.layers(x))
+
+def build_model(num_classes):
+    return Exhausting(num_classes)
+"""
+"""Model that asks for a pebibyte on rank 1."""
 
 DIVISIBLE = {"model": "mobilenet_v3_small", "image_size": 32, "batch_size": 36, "model_file_sha256": ""}
 """Fields of a job whose model tensor parallelism splits."""
@@ -96,11 +119,8 @@ def compare_losses(proof: Proof, *, name: str) -> None:
 def inject_fault(proof: Proof, *, number: signal.Signals) -> None:
     """Send a signal to rank 1 while rank 0 waits for it in NCCL; measure the report and the end of both."""
     proof.needs_card("the fault is one inside NCCL's kernel")
-    before = set(psutil.Process().children(recursive=True))
-    group = _start(proof, 2, **_fields(proof) | {"epochs": 10_000, "strategy": "ddp"})
+    group, workers = _start_long(proof)
     group.read_steps(5)
-    started = (process for process in psutil.Process().children(recursive=True) if process not in before)
-    workers = sorted(started, key=lambda process: process.pid)[-2:]
     workers[1].send_signal(number)
     sent_at = time.monotonic()
     with suppress(TimeoutError):
@@ -109,13 +129,42 @@ def inject_fault(proof: Proof, *, number: signal.Signals) -> None:
     proof.measure(
         f"{number.name} of rank 1: rank 0 reports it after", time.monotonic() - sent_at, "s", text=causes[:300]
     )
+    _kill(proof, workers, f"{number.name} of rank 1")
+
+
+def exhaust_memory(proof: Proof) -> None:
+    """Let rank 1 alone run out of memory after a few steps, while rank 0 waits for it in NCCL."""
+    folder = proof.folder / "exhausting"
+    folder.mkdir()
+    group, workers = _start_long(proof, **model_file(EXHAUSTING, folder))
+    group.read_steps(EXHAUSTING_STEP - 2)
+    started = time.monotonic()
+    with suppress(TimeoutError):
+        group.read(lambda rank, message: rank == 1 and isinstance(message, Failed), 20)
+    failures = [failed for rank, failed in group.messages if rank == 1 and isinstance(failed, Failed)]
+    reported = bool(failures) and failures[0].kind == "out_of_memory"
+    cause = failures[0].cause if failures else "no report"
+    proof.claim("rank 1 alone runs out of memory: it reports that", reported, cause[:300])
+    proof.measure("rank 1 alone runs out of memory: reported after", time.monotonic() - started, "s", at_most=10)
+    _kill(proof, workers, "rank 1 alone runs out of memory")
+
+
+def _start_long(proof: Proof, **fields: Any) -> tuple[WorkerGroup, list[psutil.Process]]:
+    """Start DDP with two ranks for more epochs than any check waits for; return its workers, too, by rank."""
+    before = set(psutil.Process().children(recursive=True))
+    group = _start(proof, 2, **_fields(proof) | {"epochs": 10_000, "strategy": "ddp"} | fields)
+    started = (process for process in psutil.Process().children(recursive=True) if process not in before)
+    return group, sorted(started, key=lambda process: process.pid)[-2:]
+
+
+def _kill(proof: Proof, workers: Sequence[psutil.Process], fault: str) -> None:
+    """Kill the workers, and measure the time until they have exited."""
     killed_at = time.monotonic()
     for worker in workers:
         with suppress(psutil.NoSuchProcess):
             worker.kill()
     psutil.wait_procs(workers, 20)
-    seconds = time.monotonic() - killed_at
-    proof.measure(f"{number.name} of rank 1: both exit after SIGKILL in", seconds, "s", at_most=GONE_S)
+    proof.measure(f"{fault}: both exit after SIGKILL in", time.monotonic() - killed_at, "s", at_most=GONE_S)
 
 
 def smoke(proof: Proof) -> None:
@@ -134,6 +183,7 @@ def main() -> None:
         **{name: (partial(compare_losses, name=name), 60) for name in CASES},
         "a rank is killed": (partial(inject_fault, number=signal.SIGKILL), 40),
         "a rank is stopped": (partial(inject_fault, number=signal.SIGSTOP), 45),
+        "one rank runs out of memory": (exhaust_memory, 45),
     })  # fmt: skip
 
 
