@@ -187,7 +187,10 @@ class Command:
 class Actions(QObject):
     """Actions of the window. Tables and pages create their local actions; `all` includes those."""
 
-    new_job = Command(tr("New job"), tr("Clears the form but keeps the devices"), "Ctrl+N", menu="file 1")
+    new_job = Command(tr("New job"), tr("Shows the form of a new job, as you left it"), "Ctrl+N", menu="file 1")
+    clear_form = Command(
+        tr("Clear the form"), tr("Restores the defaults but keeps the devices"), "Ctrl+Shift+N", menu="file 1"
+    )
     browse = Command(tr("Choose the dataset folder…"), tr("Opens a folder dialog"), "Ctrl+O", menu="file 2")
     open_job = Command(tr("Open job…"), tr("Puts a job.toml into the form"), "Ctrl+Shift+O", menu="file 3")
     save_job = Command(tr("Save job as…"), tr("Saves the form as a job.toml"), "Ctrl+S", menu="file 3")
@@ -239,14 +242,14 @@ class Actions(QObject):
         color="muted",
         on=True,
     )
-    job_panel = Command(
-        tr("Job panel"),
-        tr("Shows or hides the job panel"),
+    run_settings = Command(
+        tr("Settings of the run"),
+        tr("Shows or hides the settings of the run on screen"),
         "F8",
         menu="view 2",
         icon="right-panel",
         color="muted",
-        on=True,
+        on=False,
     )
     system_theme = Command(tr("System"), tr("Follows the system theme"), menu="theme 1", on=True)
     light_theme = Command(tr("Light"), tr("Dark text on a light background"), menu="theme 1", on=False)

@@ -13,6 +13,7 @@ from gui.form.panel import JobPanel
 from gui.header import Header
 from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
+from gui.train.page import TrainPage
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,14 @@ class AppContext:
     actions: Actions
     header: Header
     job_panel: JobPanel
+    train: TrainPage
     status: StatusBar
     show_message: Callable[..., None]
     """Shows a text about the window, with a severity ("warning" by default); "" hides the message."""
     show_run: Callable[[RunFolder], None]
     """Opens a run on the Train page."""
     show_form: Callable[[], None]
-    """Shows the job panel on the Train page."""
+    """Shows the form of the new job on the Train page."""
     show_help: Callable[[str], None]
     """Opens the user's guide at a page; "" for the page that it is at."""
     show_alerts: Callable[[], None]

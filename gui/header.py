@@ -36,9 +36,9 @@ class Header(QWidget):
         self.running = tool_button(actions.queue.trigger, style="flat", name=tr("Active runs"), tip=actions.queue.tip)
         self.running.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.running.hide()
-        self.devices, self.job, self.help = map(_flat, (actions.devices_panel, actions.job_panel, actions.help))
+        self.devices, self.settings, self.help = map(_flat, (actions.devices_panel, actions.run_settings, actions.help))
         self.setLayout(
-            hbox(self.tabs, 1, self.running, self.devices, self.job, self.help, spacing=6, margins=(8, 4, 10, 0))
+            hbox(self.tabs, 1, self.running, self.devices, self.settings, self.help, spacing=6, margins=(8, 4, 10, 0))
         )
 
     def show_page(self, number: int) -> None:

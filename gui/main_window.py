@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QDialog, QMainWindow, QSplitter, QStackedWidget, Q
 
 from engine.contract.devices import CPU, Snapshot
 from engine.contract.job import Job
-from gui.actions import MONITOR, PAGES, RUNS, TRAIN, Action, Actions
+from gui.actions import MONITOR, PAGES, RUNS, TRAIN, Actions
 from gui.commands.commands import Commands
 from gui.context import AppContext
 from gui.form.followers import sample_job
@@ -25,6 +25,7 @@ from gui.sources.inspector import Inspector
 from gui.sources.resume_fork import Opened, read_paths
 from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
+from gui.train.page import TrainPage
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import styled
@@ -47,7 +48,7 @@ _PAGE_KEYS = {TRAIN: "train", MONITOR: "monitor", RUNS: "runs"}
 
 
 class MainWindow(QMainWindow):
-    """Window with the devices panel, the pages and the job panel.
+    """Window with the devices panel and the pages.
 
     Signals:
         completed(): The pages, the devices and the last run are on screen.
@@ -65,6 +66,7 @@ class MainWindow(QMainWindow):
         self.acts = Actions(self)
         self.header = Header(self.acts)
         self.job_panel = JobPanel(self.acts, self.settings)
+        self.train = TrainPage(self.acts, self.job_panel, self.settings)
         self.devices_holder = styled(QWidget(), "panel")
         self.pages = QStackedWidget()
         self.splitter = QSplitter(Qt.Orientation.Horizontal)
@@ -82,6 +84,7 @@ class MainWindow(QMainWindow):
             actions=self.acts,
             header=self.header,
             job_panel=self.job_panel,
+            train=self.train,
             status=self.status,
             show_message=self.show_message,
             show_run=self.show_run,
@@ -118,9 +121,9 @@ class MainWindow(QMainWindow):
             self.header.show_page(TRAIN)
 
     def show_form(self) -> None:
-        """Show the job panel on the Train page."""
+        """Show the form of the new job on the Train page."""
         self.header.show_page(TRAIN)
-        self.acts.job_panel.setChecked(True)
+        self.train.show_job()
 
     def show_help(self, page: str = "") -> None:
         """Open the user's guide, at a page if one is given."""
@@ -147,7 +150,8 @@ class MainWindow(QMainWindow):
         central.setLayout(vbox(self.header, (self.splitter, 1), self.message, self.status, spacing=5))
         self.setCentralWidget(central)
         middle = PageScroll(self.pages)
-        for widget in (self.devices_holder, middle, self.job_panel):
+        self.pages.addWidget(self.train)
+        for widget in (self.devices_holder, middle):
             self.splitter.addWidget(widget)
         self.devices_holder.setMinimumWidth(290)
         middle.setMinimumWidth(360)
@@ -156,9 +160,9 @@ class MainWindow(QMainWindow):
     def _connect(self) -> None:
         for number, page in enumerate(self.acts.pages):
             page.on_trigger(partial(self._show_page, number))
-            page.toggled.connect(partial(self._restore_panels, number))
-        for name, switch in self._panel_switches.items():
-            switch.toggled.connect(partial(self._on_panel_switched, name))
+            page.toggled.connect(partial(self._restore_devices_panel, number))
+        self.acts.devices_panel.toggled.connect(self._on_devices_panel_switched)
+        self.pages.currentChanged.connect(self._update_status_bar)
         self.acts.help.on_trigger(self.show_help)
         self.acts.browse.on_trigger(self._browse)
         self.acts.quit.on_trigger(self.quit)
@@ -178,18 +182,17 @@ class MainWindow(QMainWindow):
         if sizes is not None:
             self.splitter.restoreState(sizes)
         else:
-            self.splitter.setSizes([290, 605, 375])
-        self._shown_panels = {
-            (name, number): self.settings.flag(_panel_key(name, number), number == TRAIN)
-            for name in self._panel_switches
-            for number in range(len(PAGES))
+            self.splitter.setSizes([290, 985])
+        self._has_devices_panel = {
+            number: self.settings.flag(_devices_panel_key(number), number == TRAIN) for number in range(len(PAGES))
         }
-        self._restore_panels(self.acts.page, True)
+        self._restore_devices_panel(self.acts.page, True)
+        self._update_status_bar()
         self.acts.full_screen.setChecked(self.isFullScreen())
 
     def focusNextPrevChild(self, forward: bool) -> bool:
-        parts = (self.header, self.devices_holder, self.pages, self.job_panel, self.message, self.status)
-        return tab(self, parts, forward)
+        middle = self.train.areas if self.pages.currentWidget() is self.train else [self.pages]
+        return tab(self, (self.header, self.devices_holder, *middle, self.message, self.status), forward)
 
     # After the first paint
 
@@ -211,10 +214,12 @@ class MainWindow(QMainWindow):
         workspace = self.workspace = Workspace(self.settings, self)
         for page in workspace.pages:
             self.pages.addWidget(page)
+        self.train.complete(workspace.session, workspace.run_list, workspace.run)
         self._put_devices(workspace)
         control = RunControl(self._context, workspace)
         SidePages(self._context, workspace, self.pages)
         self._connect_workspace(workspace)
+        workspace.run.prepare()
         self.tray = Tray(self.settings, self.acts, workspace, self)
         self.tray.show_wanted.connect(self.come_forward)
         self.tray.alerts_wanted.connect(self._show_alerts)
@@ -224,8 +229,8 @@ class MainWindow(QMainWindow):
         self.form.set_devices(workspace.devices.selection())
         self._show_page(self.acts.page)
         control.show_status()
-        if self._is_first_start:
-            workspace.run.welcome.sample.setFocus()
+        if self._is_first_start and self.train.welcome is not None:
+            self.train.welcome.sample.setFocus()
         else:
             self.job_panel.submit_bar.focus_train()
         workspace.start()
@@ -254,15 +259,21 @@ class MainWindow(QMainWindow):
         workspace.alerts.changed.connect(self._on_alerts_changed)
         self._show_problem(workspace.alerts.problem)
         workspace.runs.run_chosen.connect(self.show_run)
-        workspace.run.welcome.sample_requested.connect(self._train_sample)
-        workspace.run.welcome.folder_requested.connect(self._browse)
-        workspace.run.welcome.monitor_requested.connect(lambda: self.header.show_page(MONITOR))
+        self.train.run_chosen.connect(self.show_run)
+        self.train.run_closed.connect(workspace.close_run)
+        self.train.settings_requested.connect(self._use_settings)
+        welcome = self.train.welcome
+        assert welcome is not None
+        welcome.sample_requested.connect(self._train_sample)
+        welcome.folder_requested.connect(self._browse)
+        welcome.monitor_requested.connect(lambda: self.header.show_page(MONITOR))
 
     # Events
 
     def _on_snapshot(self, snapshot: Snapshot) -> None:
         if self.workspace is not None:
             self.workspace.run.set_machine(snapshot)
+            self.train.set_machine(snapshot)
             self.form.set_machine(snapshot)
             self.form.set_device_warnings(self.workspace.device_warnings())
 
@@ -303,9 +314,15 @@ class MainWindow(QMainWindow):
         self.show_form()
         self.job_panel.browse()
 
+    def _use_settings(self, job: Job) -> None:
+        """Put the settings of a run into the form of the new job."""
+        self.job_panel.set_job(job)
+        self.job_panel.devices_requested.emit(job.parallel.devices)
+        self.show_form()
+        self.form.focus_field("dataset")
+
     def _train_sample(self, on_gpus: bool) -> None:
         """Train the sample on the checked devices, or on the CPU if no GPU can be used."""
-        self.acts.job_panel.setChecked(True)
         self.job_panel.show_new(sample_job())
         if self.workspace is not None and not on_gpus:
             self.workspace.devices.set_selection((CPU,))
@@ -316,26 +333,24 @@ class MainWindow(QMainWindow):
         if self.workspace is not None and number == RUNS:
             self.workspace.runs.refresh()
 
-    # Panels next to the pages; each page remembers which are shown
+    # Parts next to the pages; each page remembers if the devices are shown
 
-    @property
-    def _panel_switches(self) -> dict[str, Action]:
-        return {"devices": self.acts.devices_panel, "job": self.acts.job_panel}
-
-    def _restore_panels(self, number: int, is_selected: bool) -> None:
+    def _restore_devices_panel(self, number: int, is_selected: bool) -> None:
         if is_selected:
-            for name, switch in self._panel_switches.items():
-                switch.setChecked(self._shown_panels[name, number])
+            self.acts.devices_panel.setChecked(self._has_devices_panel[number])
 
-    def _on_panel_switched(self, name: str, shown: bool) -> None:
-        self._shown_panels[name, self.acts.page] = shown
-        panel = self.job_panel if name == "job" else self.devices_holder
+    def _on_devices_panel_switched(self, shown: bool) -> None:
+        self._has_devices_panel[self.acts.page] = shown
         focus = self.focusWidget()
-        if not shown and focus is not None and panel.isAncestorOf(focus):
+        if not shown and focus is not None and self.devices_holder.isAncestorOf(focus):
             self.header.tabs.setFocus()  # Qt would move the keyboard to whatever comes after the panel
-        panel.setVisible(shown)
-        if name == "devices" and self.workspace is not None:
+        self.devices_holder.setVisible(shown)
+        if self.workspace is not None:
             self.workspace.monitor.set_panel_visible(shown)
+
+    def _update_status_bar(self) -> None:
+        """Hide the status bar on the Train page, which shows the runs itself."""
+        self.status.setVisible(self.pages.currentWidget() is not self.train)
 
     # Opening and closing
 
@@ -392,9 +407,10 @@ class MainWindow(QMainWindow):
         self._is_closing = True
         self.settings.set("geometry", self.saveGeometry())
         self.settings.set("splitter", self.splitter.saveState())
-        for (name, number), shown in self._shown_panels.items():
-            self.settings.set(_panel_key(name, number), shown)
+        for number, shown in self._has_devices_panel.items():
+            self.settings.set(_devices_panel_key(number), shown)
         self._save_job()
+        self.train.close_work()
         self.inspector.close()
         self.commands.close()
         for dialog in self.findChildren(QDialog):
@@ -419,8 +435,8 @@ class MainWindow(QMainWindow):
             )
 
 
-def _panel_key(name: str, number: int) -> str:
-    return f"show_{name}_{_PAGE_KEYS[number]}"
+def _devices_panel_key(number: int) -> str:
+    return f"show_devices_{_PAGE_KEYS[number]}"
 
 
 def _dropped_paths(event: QDropEvent) -> list[str]:

@@ -18,6 +18,7 @@ from gui.sources.background import in_background
 from gui.sources.launcher import Launcher
 from gui.sources.resume_fork import Prefill, to_follow
 from gui.sources.run_list import RunsRead
+from gui.sources.settings import SHOWN_RUN
 from gui.titles import run_title
 from gui.translation import tr
 from gui.workspace import Workspace
@@ -101,8 +102,9 @@ class RunControl(QObject):
         self._status.set_suffix(f"the list of runs can't be read: {reason}")
 
     def _show_first_run(self, read: RunsRead) -> None:
-        run = read.to_show()
-        if run is not None and not self._workspace.has_run and not self._launcher.busy:
+        run = read.to_show(self._context.settings.text(SHOWN_RUN))
+        is_wanted = not (self._context.train.is_job_chosen or self._workspace.has_run or self._launcher.busy)
+        if run is not None and is_wanted:
             self._workspace.open_run(run)
 
     def _train(self, job: Job) -> None:
@@ -201,7 +203,6 @@ class RunControl(QObject):
     def _set_field(self, field: str, value: object) -> None:
         if field in FIELDS:
             self._panel.set_field(field, value)
-            self._context.show_form()
             self._context.show_message(f"{FIELDS[field].label} is set to {value} for the next run.", "info")
 
 

@@ -14,7 +14,7 @@ from engine.contract.job import AUTO_STRATEGY, FIELDS, Field, Job
 from engine.runs.folder import RunFolder, RunSummary, UnreadableJob
 from engine.runs.metrics import measure_words
 from engine.system.plain_text import shortened
-from gui.format import counted, localised
+from gui.format import counted, localised, significant
 from gui.translation import tr
 
 SCHEDULES = {
@@ -83,6 +83,8 @@ EMPTY = {
 }
 """Titles of empty fields that don't mean "automatic"."""
 
+PATHS = ("dataset", "resume_from", "weights_file")
+"""Fields whose values are paths, of which views show the last part."""
 MOST_UNREAD = 3
 _DOING = {
     "starting": "starting",
@@ -227,6 +229,27 @@ def gpu_names(titles: Sequence[str]) -> str:
     # Two consecutive numbers are easier to read without a dash.
     parts = [f"{span[0]}–{span[-1]}" if len(span) > 2 else ", ".join(map(str, span)) for span in spans]
     return tr("GPU {parts}").format(parts=", ".join(parts))
+
+
+def value_words(name: str, value: object) -> str:
+    """Return the value of a job's field or option as the form shows it."""
+    if value in (None, "", ()):
+        return EMPTY.get(name, "automatic" if name == "cuts" or (name in FIELDS and FIELDS[name].optional) else "none")
+    if isinstance(value, bool | int | float):
+        return _number_words(value)
+    if isinstance(value, tuple | list):
+        items = tuple(map(str, value))
+        return devices_words(items) if name == "devices" else ", ".join(items)
+    if name in PATHS:
+        return Path(str(value)).name
+    titles = {"model": model_title, "strategy": strategy_title}
+    return titles[name](str(value)) if name in titles else CHOICES.get(str(value), str(value))
+
+
+def _number_words(value: float) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return localised(value) if isinstance(value, int) else significant(value)
 
 
 def option_fields(job: Job) -> dict[str, Field]:

@@ -83,8 +83,8 @@ class Workspace(QObject):
 
     @property
     def pages(self) -> tuple[QWidget, ...]:
-        """Pages of the tabs, in their order, and those that exist from the start."""
-        return self.run, self.monitor, self.runs, self.cut, self.dataset
+        """Pages of the tabs after Train, in their order, and those that exist from the start."""
+        return self.monitor, self.runs, self.cut, self.dataset
 
     def start(self) -> None:
         """Watch the devices and the runs folder, and warm up the launcher."""
@@ -101,11 +101,17 @@ class Workspace(QObject):
         return device_warnings(alerts, machine, self.intervals.holding(), self.devices.selection())
 
     def open_run(self, run: RunFolder) -> None:
-        """Show a run on the Train page, and stop following another machine's."""
-        if self.followed.run is not None and run is not self.followed.run:
-            self.followed.close()
+        """Show a run on the Train page."""
         self.session.open(run)
         self.has_run = True
+
+    def close_run(self, run: RunFolder) -> None:
+        """Stop showing a run, and following it if it is on another machine."""
+        if self.followed.run is not None and run.path == self.followed.run.path:
+            self.followed.close(wait=False)
+        if self.session.run is not None and run.path == self.session.run.path:
+            self.session.close()
+            self.has_run = False
 
     def finder(self, field: str) -> FinderPage:
         """Return the page that finds a value for `field` by trials."""

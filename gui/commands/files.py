@@ -38,13 +38,19 @@ class JobFiles(QObject):
         super().__init__(context.window)
         self._context, self._panel = context, context.job_panel
         window, acts = context.window, context.actions
-        acts.new_job.on_trigger(self.clear)
+        acts.new_job.on_trigger(self.show_new_job)
+        acts.clear_form.on_trigger(self.clear)
         acts.open_job.on_trigger(lambda: choose(window, tr("Open a job"), "", False, self.open_job))
         acts.save_job.on_trigger(lambda: choose_target(window, tr("Save the job"), "job.toml", self.save_job))
         acts.copy_torchrun.on_trigger(self.copy_torchrun)
         acts.open_run.on_trigger(lambda: choose(window, tr("Open a run folder"), "", True, self.open_run))
         self._panel.changed.connect(self._update_actions)
         self._update_actions()
+
+    def show_new_job(self) -> None:
+        """Show the form of the new job as the user left it."""
+        self._context.show_form()
+        self._panel.form.focus_field("dataset")
 
     def clear(self) -> None:
         """Reset the form to a new job; keep only the selected devices."""

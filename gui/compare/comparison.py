@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from engine.contract.job import FIELDS, Job
 from engine.system.format import NOT_KNOWN, duration
 from gui.compare.compared_run import ComparedRun
 from gui.format import localised, significant
-from gui.titles import CHOICES, EMPTY, devices_words, model_title, option_fields, strategy_title
+from gui.titles import PATHS, devices_words, option_fields, strategy_title, value_words
 from gui.translation import tr
-
-_PATHS = ("dataset", "resume_from", "weights_file")
 
 
 @dataclass(frozen=True)
@@ -98,7 +95,7 @@ def differences(runs: Sequence[ComparedRun]) -> list[Row]:
         values = [job.value(name) if job is not None else None for job in jobs]
         if name != "name" and any(value != values[0] for value in values):
             texts = tuple(format_field(run, name) for run in runs)
-            tips = tuple(str(value) if name in _PATHS else "" for value in values)
+            tips = tuple(str(value) if name in PATHS else "" for value in values)
             found.append(Row(field.label, texts, help=field.help, tips=tips))
     return [*found, *_differing_options(jobs)]
 
@@ -115,7 +112,7 @@ def _differing_options(jobs: Sequence[Job | None]) -> list[Row]:
         option_values = [job_values.get(name) for job_values in values]
         if any(value != option_values[0] for value in option_values):
             field = next((known[name] for known in fields if name in known), None)
-            texts = tuple(NOT_KNOWN if value is None else _format_plain(value) for value in option_values)
+            texts = tuple(NOT_KNOWN if value is None else value_words("", value) for value in option_values)
             found.append(Row(field.label if field else name, texts, help=field.help if field else ""))
     return found
 
@@ -136,30 +133,11 @@ def format_field(run: ComparedRun, name: str) -> str:
         return NOT_KNOWN
     value: Any = run.job.value(name)
     special: dict[str, Callable[[Job], str]] = {
-        "model": lambda job: model_title(job.model.name),
         "strategy": lambda job: strategy_title(job.resolved_strategy),
         "devices": lambda job: devices_words(job.parallel.devices, run.data.device_names),
         "best_by": lambda job: measure_title([run], job.checkpoints.best_by),
     }
-    return special[name](run.job) if name in special else _format_value(name, value)
-
-
-def _format_value(name: str, value: Any) -> str:
-    if value in (None, "", ()):
-        return EMPTY.get(name, "automatic" if FIELDS[name].optional or name == "cuts" else "none")
-    if isinstance(value, tuple):
-        return ", ".join(value)
-    if isinstance(value, str):
-        return Path(value).name if name in _PATHS else CHOICES.get(value, value)
-    return _format_plain(value)
-
-
-def _format_plain(value: bool | int | float | str) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return localised(value)
-    return significant(value) if isinstance(value, float) else value
+    return special[name](run.job) if name in special else value_words(name, value)
 
 
 def _metric_row(runs: Sequence[ComparedRun], name: str) -> Row:

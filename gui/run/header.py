@@ -24,7 +24,7 @@ from gui.run.curves.plot_rows import PlotChooser
 from gui.sources.background import in_background
 from gui.sources.remote_runs import FileFetch, QueryFailed, files_of
 from gui.sources.run_data import RunData, Warnings, attempt_words
-from gui.sources.run_status import RunStatus, StatusLabel, first_sentence
+from gui.sources.run_status import STATE_MARKS, RunStatus, StatusLabel, first_sentence
 from gui.style import icons
 from gui.titles import devices_words, model_title, strategy_title
 from gui.translation import tr
@@ -34,20 +34,6 @@ from gui.widgets.labels import ElidedLabel, muted_label
 from gui.widgets.layouts import hbox, tab_bar, vbox
 
 _AXES: tuple[tuple[str, AxisKind], ...] = ((tr("Time"), "elapsed"), (tr("Steps"), "count"))
-_MARKS: dict[StatusLabel, str] = {
-    "Completed": "✔",
-    "Paused": "‖",
-    "Stopped": "■",
-    "Failed": "✖",
-    "Unsaved": "✖",
-    "Interrupted": "⚠",
-    "Running": "▶",
-    "Restarting": "↻",
-    "Pausing": "‖",
-    "Stopping": "■",
-    "Starting": "…",
-    "Waiting": "…",
-}
 _AXIS = tr("Active time only; excludes pauses and queueing")
 
 VIEWS = (tr("Curves"), tr("Classes"), tr("Predictions"), tr("Model"), tr("Use"))
@@ -118,7 +104,7 @@ class RunHeader(QWidget):
             tr("Reading the run's log …") if is_loading and data.finished is None and not data.last_n else status.text
         )
         self._label = status.label
-        self._state.setText(f"{_MARKS.get(status.label, '')} {text}".strip())
+        self._state.setText(f"{STATE_MARKS.get(status.label, '')} {text}".strip())
         self.notes.show_data(data)
         self.elsewhere.setVisible(data.unsaved and status.active and not machine_of(run))
         self.recolor()

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
-from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QScrollArea, QSplitter, QStackedWidget, QWidget
 
 from engine.contract.devices import Snapshot, gpu_title
@@ -29,7 +28,6 @@ from gui.sources.run_session import RunSession
 from gui.sources.settings import Settings
 from gui.style import theme
 from gui.translation import tr
-from gui.welcome.page import WelcomePage
 from gui.widgets.buttons import styled
 from gui.widgets.file_dialogs import choose, choose_target
 from gui.widgets.layouts import FrontStack, vbox
@@ -83,13 +81,12 @@ class RunPage(QWidget):
         self._titles: Mapping[str, str] = {}
         self._is_result_shown = False
         self._executions = 0
-        self.welcome = WelcomePage()
         self.large = LargePlot()
         self._curves = QStackedWidget()
         self._splitter = QSplitter(Qt.Orientation.Vertical)
-        self._stack = FrontStack()
-        self._stack.addWidget(self.welcome)
-        self.setLayout(vbox(self._stack))
+        layout = vbox(self.header, (self.views, 1), spacing=6)
+        layout.setContentsMargins(14, 8, 14, 8)
+        self.setLayout(layout)
         self._connect()
 
     def _connect(self) -> None:
@@ -114,22 +111,18 @@ class RunPage(QWidget):
         self.store.name_gpus({**self._titles, **self._gpu_titles})
         for view in self._model_views.values():
             view.set_gpus(self._gpu_titles)
-        self.welcome.set_machine(snapshot)
 
     def name_devices(self, titles: Mapping[str, str]) -> None:
         """Set the titles of the devices of all machines by their ids in jobs."""
         self._titles = titles
         self.store.name_gpus({**titles, **self._gpu_titles})
 
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        if self.charts is None:
-            # Creating the plots takes 0.1 s, which should not delay the start of a run.
-            QTimer.singleShot(_PREPARE_MS, self, self._build)
+    def prepare(self) -> None:
+        """Create the plots soon: that takes 0.1 s, which should not delay the start of a run."""
+        QTimer.singleShot(_PREPARE_MS, self, self._build)
 
     def _on_opened(self) -> None:
         if self.store.run is None:
-            self._stack.setCurrentIndex(0)
             return
         charts = self._build()
         charts.restart()
@@ -141,7 +134,6 @@ class RunPage(QWidget):
         self._executions = 0
         self.result.hide()
         self._is_result_shown = False
-        self._stack.setCurrentIndex(1)
         self._show()
 
     def _reload_models(self) -> None:
@@ -258,11 +250,6 @@ class RunPage(QWidget):
         for view in (self._curves, self.classes, self.predictions, QWidget(), QWidget()):
             self.views.addWidget(view)
         self._show_view(self.header.tabs.currentIndex())
-        inside = QWidget()
-        layout = vbox(self.header, (self.views, 1), spacing=6)
-        layout.setContentsMargins(14, 8, 14, 8)
-        inside.setLayout(layout)
-        self._stack.addWidget(inside)
         return charts
 
     def _enlarge(self, name: str) -> None:

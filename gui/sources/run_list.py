@@ -47,9 +47,10 @@ class RunsRead:
         waiting = states.count("waiting")
         return len(states) - waiting, waiting
 
-    def to_show(self) -> RunFolder | None:
-        """Return the newest active run, else the newest run."""
-        run = next((run for run in self.runs if run.state not in ENDED), next(iter(self.runs), None))
+    def to_show(self, last: str) -> RunFolder | None:
+        """Return the newest active run, else the run in the folder `last`; None without either."""
+        last_run = next((run for run in self.runs if run.folder == last), None)
+        run = next((run for run in self.runs if run.state not in ENDED), last_run)
         return RunFolder(run.folder) if run is not None else None
 
 

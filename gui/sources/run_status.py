@@ -25,6 +25,22 @@ _ENDED: dict[State, StatusLabel] = {
     "unsaved": "Unsaved",
     "interrupted": "Interrupted",
 }
+STATE_LABELS: dict[State, StatusLabel] = {"starting": "Starting", "waiting": "Waiting", "running": "Running", **_ENDED}
+STATE_MARKS: dict[StatusLabel, str] = {
+    "Completed": "✔",
+    "Paused": "‖",
+    "Stopped": "■",
+    "Failed": "✖",
+    "Unsaved": "✖",
+    "Interrupted": "⚠",
+    "Running": "▶",
+    "Restarting": "↻",
+    "Pausing": "‖",
+    "Stopping": "■",
+    "Starting": "…",
+    "Waiting": "…",
+}
+"""Glyphs in front of states."""
 _NO_PAUSE: dict[StatusLabel, str] = {
     "Idle": tr("Nothing is running"),
     "Checking": tr("Nothing is running"),

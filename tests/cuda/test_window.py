@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from engine.contract.events import DevicesFree, RunStarted
@@ -40,7 +39,7 @@ def test_train_and_stop_in_the_window_on_two_gpus(
     run = press_train(ready(window, qtbot), qtbot, epochs=1000)
     qtbot.waitUntil(lambda: points(window) > 0)
     assert all(host.state.held(gpu) for gpu in range(2))
-    qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
+    window.acts.stop.trigger()
     wait_for_status(window, "Stopped", qtbot)
     (started,) = (event for event in run.events() if isinstance(event, RunStarted))
     assert started.job.parallel.devices == host.uuids

@@ -169,7 +169,6 @@ def test_every_page_is_accessible_and_unclipped(
         shown = show()
         if shown is window:
             window.acts.devices_panel.setChecked(True)
-            window.acts.job_panel.setChecked(True)
             window.resize(WIDTH, HEIGHT)
         for fault in (*at_rest(shown), *faults(shown)):
             found.setdefault(fault, name)

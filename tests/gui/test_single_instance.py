@@ -14,6 +14,7 @@ from PySide6.QtNetwork import QLocalSocket
 from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job, save_job
+from gui.actions import RUNS
 from gui.single_instance import MAX_BYTES, OpenRequest, SingleInstance, socket_path
 from tests.support.nobody import as_nobody
 from tests.support.widgets import OpenWindow
@@ -133,7 +134,7 @@ def test_unresponsive_window_is_reported(first: SingleInstance) -> None:
 
 def test_job_file_opens_without_consent(open_window: OpenWindow, images: Path, tmp_path: Path, qtbot: QtBot) -> None:
     window = open_window()
-    window.acts.job_panel.setChecked(False)
+    window.header.show_page(RUNS)
     file = tmp_path / "mine.job.toml"
     save_job(
         Job.from_fields(

@@ -61,7 +61,7 @@ class Stage:
         until(lambda: window.workspace is not None)
         assert window.workspace is not None
         self.workspace = window.workspace
-        until(lambda: len(self.workspace.history.devices) >= 8 and bool(self.workspace.run.welcome.rows))
+        until(lambda: len(self.workspace.history.devices) >= 8 and bool(self.window.train.welcome.rows))
 
     def furnish(self, folder: Path) -> None:
         """Create the runs and searches for all pages but the first start."""
@@ -107,7 +107,9 @@ class Stage:
         """Return the pages with collapsible sections by name; they stay expanded."""
         sections, time = self.window.form.sections, self.workspace.run.time
         return {
-            "form-unfolded": lambda: self._unfold(self.show_run(CURVES), *(each.button for each in sections)),
+            "new-job": self.show_form,
+            "form-unfolded": lambda: self._unfold(self.show_form(), *(each.button for each in sections)),
+            "run-settings": self.show_run_settings,
             "run-unfolded": lambda: self._unfold(self.show_run(CURVES), time.fold),
             "alerts-unfolded": lambda: self._unfold(
                 self.show_monitor(ALERTS), *(row.fold for row in self.window.findChildren(RuleRow))
@@ -130,7 +132,19 @@ class Stage:
 
     def show_run(self, view: int) -> QWidget:
         self.window.header.show_page(TRAIN)
+        run = self.workspace.session.run
+        if run is not None:
+            self.window.show_run(run)
         self.workspace.run.header.tabs.setCurrentIndex(view)
+        return self.window
+
+    def show_form(self) -> QWidget:
+        self.window.show_form()
+        return self.window
+
+    def show_run_settings(self) -> QWidget:
+        self.show_run(CURVES)
+        self.window.acts.run_settings.setChecked(True)
         return self.window
 
     def show_monitor(self, view: int) -> QWidget:

@@ -27,7 +27,7 @@ def test_job_is_saved_opened_and_cleared(open_window: OpenWindow, qtbot: QtBot, 
     files.save_job(tmp_path / "job.toml")
     saved = load_job(tmp_path / "job.toml")[0]
     assert (saved.training.epochs, saved.data.dataset) == (7, str(paths.sample_dataset()))
-    window.acts.new_job.trigger()
+    window.acts.clear_form.trigger()
     assert form.values()["dataset"] == ""
     assert not window.acts.train.ready
     save_job(saved.with_fields(epochs=9), tmp_path / "other.toml")

@@ -179,7 +179,7 @@ def test_form_opens_cut_page_and_takes_cut(open_window: OpenWindow, qtbot: QtBot
         "Back from the cut", "Cut 1 of 1", "Automatic cut", "Measure the cut again", "Use this cut", "Stages of the cut",
     ]  # fmt: skip
     page.view.use.click()
-    assert window.pages.currentWidget() is window.workspace.run
+    assert window.pages.currentWidget() is window.train
     assert window.form.cuts.line.text() == "moved by hand (1 cut)"
     qtbot.waitUntil(lambda: window.form.job is not None and window.form.job.parallel.cuts == moved_cuts)
     window.form.rows["cuts"].reset.click()
@@ -190,7 +190,7 @@ def test_form_opens_cut_page_and_takes_cut(open_window: OpenWindow, qtbot: QtBot
     page.view.measure_again.click()
     assert page.planner.running
     window.header.show_page(0)
-    assert window.pages.currentWidget() is window.workspace.run
+    assert window.pages.currentWidget() is window.train
 
 
 def tab_stops(window: MainWindow, first: QWidget, count: int, qtbot: QtBot) -> list[str]:

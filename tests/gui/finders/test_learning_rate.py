@@ -147,5 +147,5 @@ def test_rate_page_fills_form(open_window: OpenWindow, qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: page.found is not None)
     rate = page.chosen()
     page.use.click()
-    assert window.pages.currentWidget() is window.workspace.run
+    assert window.pages.currentWidget() is window.train
     assert window.form.field_value("learning_rate") == rate

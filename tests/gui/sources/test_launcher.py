@@ -69,7 +69,6 @@ def test_window_explains_refused_resume(open_window: OpenWindow, qtbot: QtBot, i
     window.header.show_page(RUNS)
     qtbot.waitUntil(lambda: runs.model.rowCount() == 1)
     runs.table.selectRow(0)
-    window.acts.job_panel.setChecked(False)
     runs.acts.change.trigger()
     qtbot.waitUntil(lambda: window.form.prefill is not None)
     prefill = window.form.prefill

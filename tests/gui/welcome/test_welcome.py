@@ -60,7 +60,7 @@ def test_welcome_page_with_old_driver_trains_on_cpu(
 ) -> None:
     nvml_stub.write([consumer_gpu(0)], driver_version="550.144.03", cuda_version=12040)
     window = open_window()
-    welcome = window.workspace.run.welcome
+    welcome = window.train.welcome
     qtbot.waitUntil(lambda: bool(welcome.rows))
     worst = welcome.rows[0]
     assert "550.144.03" in worst.text.text()
@@ -91,7 +91,7 @@ def test_welcome_buttons_train_sample_browse_and_monitor(
     open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     window = open_window()
-    welcome = window.workspace.run.welcome
+    welcome = window.train.welcome
     assert window.focusWidget() is welcome.sample
     started: list[bool] = []
     monkeypatch.setattr(window.form, "start", lambda: started.append(True))
@@ -101,7 +101,6 @@ def test_welcome_buttons_train_sample_browse_and_monitor(
     assert window.focusWidget() is welcome.sample
     browsed: list[bool] = []
     monkeypatch.setattr(type(window.form), "browse", lambda _form: browsed.append(True))
-    window.acts.job_panel.setChecked(False)
     welcome.open.click()
     assert browsed == [True]
     assert window.form.isVisible()

@@ -70,5 +70,5 @@ def test_killed_rank_restarts_with_the_reason(open_window: OpenWindow, qtbot: Qt
     assert (np.diff(data.steps.step.values) > 0).all()
     remarks = [line.text() for line in workspace.run.header.notes.findChildren(QLabel) if line.isVisible()]
     assert any(text.startswith(f"Restarted once at step {restart_step:,}: {NAMED}") for text in remarks)
-    qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
+    window.acts.stop.trigger()
     qtbot.waitUntil(lambda: window.status.status.text().startswith("Stopped"))

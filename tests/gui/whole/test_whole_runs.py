@@ -51,7 +51,7 @@ def test_killed_run_is_resumed_from_the_list(open_window: OpenWindow, qtbot: QtB
     runs = window.workspace.runs
     window.header.show_page(RUNS)
     qtbot.waitUntil(lambda: runs.interrupted.count == 0)
-    qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
+    window.acts.stop.trigger()
     qtbot.waitUntil(lambda: killed.state() == "stopped")
     wait_for_the_end(killed, qtbot)
     assert [run.run_id for run in list_runs()] == [killed.run_id]
@@ -208,10 +208,10 @@ def test_second_run_is_queued_until_stopped(open_window: OpenWindow, qtbot: QtBo
     wait_for_status(window, "Waiting", qtbot)
     assert status(window) == "Waiting · next in the queue for the CPU, behind MNIST CNN on sample"
     qtbot.waitUntil(lambda: window.header.running.text() == "1 running, 1 queued")
-    qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
+    window.acts.stop.trigger()
     wait_for_status(window, "Stopped", qtbot)
     assert (second.state(), blocking.state()) == ("stopped", "running")
     window.show_run(blocking)
     wait_for_status(window, "Running", qtbot)
-    qtbot.mouseClick(window.status.stop, Qt.MouseButton.LeftButton)
+    window.acts.stop.trigger()
     wait_for_status(window, "Stopped", qtbot)

@@ -81,7 +81,7 @@ def test_plot_rows_are_chosen_ordered_and_enlarged(open_window: OpenWindow, qtbo
     charts = page.charts
     loss, rows = charts.loss, charts.rows
     qtbot.waitUntil(lambda: loss.height() >= 0.45 * window.height())
-    assert loss.mapTo(window, loss.rect().bottomLeft()).y() < window.status.y(), "all of it is in sight"
+    assert loss.mapTo(window, loss.rect().bottomLeft()).y() < window.height(), "all of it is in sight"
     qtbot.waitUntil(lambda: in_order(rows)[:2] == ["loss", "accuracy"])
     assert "power_w" not in in_order(rows), "the CPU tells none"
 

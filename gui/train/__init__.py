@@ -1,0 +1,1 @@
+"""Train page: the form of a new job, and the runs that are open."""

@@ -1,0 +1,194 @@
+"""Train page: the form of a new job or a run, and the tabs that switch between them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from PySide6.QtCore import Signal
+from PySide6.QtGui import QHideEvent, QShowEvent
+from PySide6.QtWidgets import QSplitter, QWidget
+
+from engine.contract.devices import Snapshot
+from gui.actions import Action, Actions
+from gui.form.panel import JobPanel
+from gui.run.page import RunPage
+from gui.sources.run_list import RunList, RunsRead
+from gui.sources.run_session import RunSession
+from gui.sources.settings import SHOWN_RUN, Settings
+from gui.train.run_settings import RunSettingsView
+from gui.train.tabs import RunTabs
+from gui.translation import tr
+from gui.welcome.page import WelcomePage
+from gui.widgets.buttons import styled
+from gui.widgets.layouts import FrontStack, hbox, vbox
+
+_FORM_WIDTH = 1400
+"""Maximum width of the form in pixels."""
+_SETTINGS_FLAG = "show_run_settings"
+
+
+class TrainPage(QWidget):
+    """Page with two states: the form of the new job, or the run that the session follows.
+
+    Before the first run, the form shares the page with the welcome.
+
+    Signals:
+        run_chosen(RunFolder): The user chose the tab of a run.
+        run_closed(RunFolder): The user closed the tab of a run.
+        settings_requested(Job): The user wants the settings of the run in the form.
+    """
+
+    run_chosen = Signal(object)
+    run_closed = Signal(object)
+    settings_requested = Signal(object)
+
+    def __init__(self, actions: Actions, job_panel: JobPanel, settings: Settings) -> None:
+        super().__init__()
+        self._actions, self._job_panel, self._settings = actions, job_panel, settings
+        self._session: RunSession | None = None
+        self.welcome: WelcomePage | None = None
+        self.is_job_chosen = False
+        """True once the form was shown for a reason other than the start of the window."""
+        self.tabs = RunTabs()
+        self._strip = QWidget()
+        self.run_settings = RunSettingsView()
+        self._job_row = hbox(1, (job_panel, 100), 1, spacing=5)
+        self._job_state, self._run_state = QWidget(), QSplitter()
+        self._job_state.setLayout(self._job_row)
+        job_panel.setMaximumWidth(_FORM_WIDTH)
+        self._stack = FrontStack()
+        self._lay_out()
+        self._connect()
+
+    @property
+    def is_run_shown(self) -> bool:
+        """Return True if the page shows a run, False for the form."""
+        return self._stack.currentWidget() is self._run_state
+
+    @property
+    def areas(self) -> list[QWidget]:
+        """Parts of the page in the order in which Tab visits them."""
+        beside = (self._run_state.widget(number) for number in range(self._run_state.count()))
+        return [self._strip, *filter(None, (self.welcome, self._job_panel, *beside))]
+
+    def complete(self, session: RunSession, run_list: RunList, run_page: RunPage) -> None:
+        """Add the page of the run that `session` follows, and the welcome."""
+        self._session = session
+        self._run_state.insertWidget(0, run_page)
+        self._run_state.setStretchFactor(0, 1)
+        self.welcome = WelcomePage()
+        self._job_row.insertWidget(0, self.welcome, 120)
+        session.opened.connect(self._on_opened)
+        session.changed.connect(self._on_changed)
+        run_list.complete.connect(self._on_runs_read)
+
+    def show_job(self) -> None:
+        """Show the form of the new job."""
+        self.is_job_chosen = True
+        self.tabs.select_job()
+        self._show(self._job_state)
+
+    def close_work(self) -> None:
+        """Remember the run on screen for the next start."""
+        run = self._session.run if self._session is not None and self.is_run_shown else None
+        self._settings.set(SHOWN_RUN, str(run.path) if run is not None else "")
+
+    def set_machine(self, snapshot: Snapshot) -> None:
+        """Describe this machine in the welcome, while that is shown."""
+        if self.welcome is not None:
+            self.welcome.set_machine(snapshot)
+
+    def _lay_out(self) -> None:
+        styled(self, "panel")
+        self._run_state.setChildrenCollapsible(False)
+        self._run_state.setHandleWidth(5)
+        self._run_state.addWidget(self.run_settings)
+        for state in (self._job_state, self._run_state):
+            self._stack.addWidget(state)
+        self._strip.setLayout(hbox((self.tabs, 1), margins=(8, 2, 8, 0)))
+        self.setLayout(vbox(self._strip, (self._stack, 1), spacing=0))
+
+    def _connect(self) -> None:
+        self.tabs.job_chosen.connect(self.show_job)
+        self.tabs.run_chosen.connect(self.run_chosen)
+        self.tabs.run_closed.connect(self.run_closed)
+        self.run_settings.requested.connect(self.settings_requested)
+        switch = self._actions.run_settings
+        switch.toggled.connect(self._on_settings_switched)
+        switch.setChecked(self._settings.flag(_SETTINGS_FLAG, False))
+        self.run_settings.setVisible(switch.isChecked())
+        for name, title, key, step in (
+            ("next_tab", tr("Next tab"), "Ctrl+Tab", 1),
+            ("previous_tab", tr("Previous tab"), "Ctrl+Shift+Tab", -1),
+        ):
+            action = Action(self, name, title, tr("Switches between the new job and the open runs"), key)
+            action.on_trigger(partial(self._switch, step))
+        self.close_tab = Action(self, "close_tab", tr("Close the tab"), tr("Closes the tab of a run"), "Ctrl+W")
+        self.close_tab.on_trigger(self._close_current)
+        self._update_actions()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._update_actions()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._update_actions()
+
+    def _show(self, state: QWidget) -> None:
+        """Show the form or the run; the keyboard follows if it was in the other one."""
+        focus = self.window().focusWidget()
+        left = self._stack.currentWidget()
+        has_focus = focus is not None and left is not None and left is not state and left.isAncestorOf(focus)
+        if has_focus:
+            self.tabs.setFocus()  # Qt would move the keyboard to whatever comes next
+        self._stack.setCurrentWidget(state)
+        self._update_actions()
+
+    def _on_opened(self) -> None:
+        assert self._session is not None
+        if self._session.run is None:
+            self.show_job()
+            return
+        self.tabs.select_run(self._session.run)
+        self._hide_welcome()
+        self._show(self._run_state)
+        self._on_changed()
+
+    def _on_changed(self) -> None:
+        session = self._session
+        if session is None or session.run is None:
+            return
+        self.tabs.show_status(session.run, session.status)
+        started = session.data.started
+        self.run_settings.show_job(started.job if started is not None else None)
+        self._update_actions()
+
+    def _on_runs_read(self, read: RunsRead) -> None:
+        if read.runs:
+            self._hide_welcome()
+        self.tabs.show_runs(read, self._session.run if self._session is not None else None)
+        self._update_actions()
+
+    def _hide_welcome(self) -> None:
+        if self.welcome is not None:
+            self.welcome.hide()
+
+    def _switch(self, step: int) -> None:
+        self.tabs.setCurrentIndex((self.tabs.currentIndex() + step) % self.tabs.count())
+
+    def _close_current(self) -> None:
+        tab = self.tabs.current_run
+        if tab is not None:
+            self.tabs.close_run(tab.run)
+
+    def _on_settings_switched(self, shown: bool) -> None:
+        self.run_settings.setVisible(shown)
+        self._settings.set(_SETTINGS_FLAG, shown)
+
+    def _update_actions(self) -> None:
+        tab = self.tabs.current_run
+        is_shown = self.is_run_shown and self.isVisible()
+        self._actions.run_settings.allow("" if is_shown else tr("Show a run first"))
+        reason = "" if tab is not None and tab.is_closable else tr("A working run keeps its tab")
+        self.close_tab.allow(reason if tab is not None else tr("Choose the tab of a run first"))

@@ -1,0 +1,103 @@
+"""Read-only view of the job of a run, next to the run."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QFont
+from PySide6.QtWidgets import QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
+
+from engine.contract.job import FIELDS, Job, changed_fields
+from gui.titles import option_fields, value_words
+from gui.translation import tr
+from gui.widgets.buttons import push_button, styled
+from gui.widgets.labels import EmptyState, heading_label
+from gui.widgets.layouts import FrontStack, hbox, vbox
+
+_WIDTH = 280
+"""Minimum width in pixels."""
+
+
+class RunSettingsView(QWidget):
+    """Settings of a run: those that differ from their defaults, then the others.
+
+    Signals:
+        requested(Job): The user wants these settings in the form of the new job.
+    """
+
+    requested = Signal(object)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setMinimumWidth(_WIDTH)
+        self.job: Job | None = None
+        styled(self, "panel", name=tr("Settings of the run"))
+        self.tree = styled(QTreeWidget(), name=tr("Settings of the run"))
+        self.tree.setColumnCount(2)
+        self.tree.setHeaderHidden(True)
+        self.tree.setIndentation(12)
+        self.tree.header().setStretchLastSection(True)
+        self.tree.header().setSectionResizeMode(0, QHeaderView.ResizeMode.ResizeToContents)
+        self.use = push_button(
+            tr("Use these settings"),
+            self._request,
+            tip=tr("Puts them into the form of the new job"),
+            description=tr("Puts the settings of this run into the form of the new job"),
+        )
+        self._stack = FrontStack()
+        self._stack.addWidget(EmptyState(tr("The settings of this run aren't known yet.")))
+        self._stack.addWidget(self.tree)
+        title = heading_label(tr("Settings of this run"))
+        self.setLayout(vbox(title, (self._stack, 1), hbox(self.use, 1), margins=(14, 10, 14, 10)))
+        self._show(None)
+
+    def show_job(self, job: Job | None) -> None:
+        """Show the settings of `job`; a hint if they are unknown."""
+        if job != self.job:
+            self._show(job)
+
+    def _show(self, job: Job | None) -> None:
+        self.job = job
+        self.tree.clear()
+        self.use.setEnabled(job is not None)
+        self._stack.setCurrentIndex(int(job is not None))
+        if job is None:
+            return
+        changed = changed_fields(job)
+        self._add_group(tr("Changed"), [*_field_lines(job, list(changed)), *_option_lines(job)]).setExpanded(True)
+        self._add_group(tr("Defaults"), _field_lines(job, [name for name in FIELDS if name not in changed]))
+
+    def _add_group(self, title: str, lines: list[tuple[str, str, str]]) -> QTreeWidgetItem:
+        """Add a folded group of labels, values and help texts."""
+        group = QTreeWidgetItem(self.tree, [f"{title} ({len(lines)})"])
+        group.setFirstColumnSpanned(True)
+        font = QFont(self.tree.font())
+        font.setWeight(QFont.Weight.DemiBold)
+        group.setFont(0, font)
+        for label, value, help_text in lines:
+            item = QTreeWidgetItem(group, [label, value])
+            item.setToolTip(0, help_text)
+            item.setToolTip(1, value)
+            item.setTextAlignment(1, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        return group
+
+    def _request(self) -> None:
+        if self.job is not None:
+            self.requested.emit(self.job)
+
+
+def _field_lines(job: Job, names: list[str]) -> list[tuple[str, str, str]]:
+    """Return the label, the value in words and the help text of each field."""
+    return [(FIELDS[name].label, value_words(name, job.value(name)), FIELDS[name].help) for name in names]
+
+
+def _option_lines(job: Job) -> list[tuple[str, str, str]]:
+    """Return the options that are set, as `_field_lines` does for fields."""
+    known = option_fields(job) if job.options else {}
+    return [
+        (
+            known[name].label if name in known else name,
+            value_words("", value),
+            known[name].help if name in known else "",
+        )
+        for name, value in job.options.items()
+    ]

@@ -1,0 +1,205 @@
+"""Tabs of the Train page: the new job, and the runs that are open or active."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
+from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtWidgets import QAbstractButton, QTabBar
+
+from engine.runs.folder import ENDED, RunFolder, RunSummary
+from engine.runs.index import machine_of
+from gui.sources.run_list import RunsRead
+from gui.sources.run_status import STATE_LABELS, STATE_MARKS, RunStatus, StatusLabel
+from gui.style import icons
+from gui.titles import run_title
+from gui.translation import tr
+from gui.widgets.buttons import styled
+
+_NEW_JOB = tr("New job")
+_TITLE_WIDTH = 160
+"""Maximum width of a run's title in pixels; the tool tip shows all of it."""
+_CLOSE_SIDE = 18
+"""Side of the button that closes a tab in pixels."""
+
+
+@dataclass
+class RunTab:
+    """Content of the tab of one run.
+
+    Attributes:
+        is_opened: True if the user opened the run; other tabs go when their runs end.
+    """
+
+    run: RunFolder
+    title: str
+    state: StatusLabel = "Starting"
+    fraction: float | None = None
+    is_active: bool = True
+    is_opened: bool = False
+
+    @property
+    def is_closable(self) -> bool:
+        """Return True for runs that have ended, and for those of other machines."""
+        return not self.is_active or bool(machine_of(self.run))
+
+
+class RunTabs(QTabBar):
+    """First tab for the new job, then one for each run that works here or that the user opened.
+
+    Signals:
+        job_chosen(): The user chose the tab of the new job.
+        run_chosen(RunFolder): The user chose the tab of a run.
+        run_closed(RunFolder): The user closed the tab of a run.
+    """
+
+    job_chosen = Signal()
+    run_chosen = Signal(object)
+    run_closed = Signal(object)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setAccessibleName(tr("New job and runs"))
+        self.setDrawBase(False)
+        self.setExpanding(False)
+        self.setElideMode(Qt.TextElideMode.ElideNone)
+        self.runs: list[RunTab] = []
+        self._listed: Mapping[str, RunSummary] = {}
+        self.addTab(_NEW_JOB)
+        self.setTabToolTip(0, tr("Shows the form of a new job"))
+        self.currentChanged.connect(self._on_current_changed)
+
+    @property
+    def current_run(self) -> RunTab | None:
+        """Run of the selected tab, None for the new job."""
+        return self.runs[self.currentIndex() - 1] if self.currentIndex() > 0 else None
+
+    def title_of(self, run_id: str) -> str:
+        """Return the title of a run; its id until the list of runs contains it."""
+        summary = self._listed.get(run_id)
+        return run_title(summary) if summary is not None else run_id
+
+    def select_job(self) -> None:
+        """Select the tab of the new job."""
+        with QSignalBlocker(self):
+            self.setCurrentIndex(0)
+
+    def select_run(self, run: RunFolder) -> None:
+        """Select the tab of a run that was opened, and add it if needed."""
+        number = self._find(run)
+        if number is None:
+            self._add(RunTab(run, self.title_of(run.run_id)))
+            number = len(self.runs) - 1
+        tab = self.runs[number]
+        tab.run, tab.is_opened = run, True
+        self._show(number)
+        with QSignalBlocker(self):
+            self.setCurrentIndex(number + 1)
+
+    def show_status(self, run: RunFolder, status: RunStatus) -> None:
+        """Show the state of the run that the window follows."""
+        number = self._find(run)
+        if number is not None:
+            tab = self.runs[number]
+            tab.state, tab.is_active = status.label, status.active
+            tab.fraction = status.fraction if status.active and status.label != "Waiting" else None
+            self._show(number)
+
+    def show_runs(self, read: RunsRead, followed: RunFolder | None) -> None:
+        """Add working runs, and update all but the one that the window follows; remove tabs without a run."""
+        before, self._listed = self._listed, {run.run_id: run for run in read.runs}
+        for summary in reversed(read.runs):
+            run = RunFolder(summary.folder)
+            if summary.state not in ENDED and summary.state != "waiting" and self._find(run) is None:
+                self._add(RunTab(run, run_title(summary)))
+        for number in reversed(range(len(self.runs))):
+            tab = self.runs[number]
+            listed = self._listed.get(tab.run.run_id)
+            is_followed = followed is not None and tab.run.path == followed.path
+            if listed is not None:
+                _update(tab, listed, with_state=not is_followed)
+                self._show(number)
+            is_deleted = listed is None and tab.run.run_id in before and not machine_of(tab.run)
+            if not is_followed and (is_deleted or not (tab.is_active or tab.is_opened)):
+                self._remove(number)
+
+    def close_run(self, run: RunFolder) -> None:
+        """Close the tab of a run, unless it works on this machine."""
+        number = self._find(run)
+        if number is None or not self.runs[number].is_closable:
+            return
+        is_current = self.currentIndex() == number + 1
+        self._remove(number)
+        self.run_closed.emit(run)
+        if is_current:
+            self.select_job()
+            self.job_chosen.emit()
+
+    def _find(self, run: RunFolder) -> int | None:
+        return next((number for number, tab in enumerate(self.runs) if tab.run.path == run.path), None)
+
+    def _add(self, tab: RunTab) -> None:
+        self.runs.append(tab)
+        with QSignalBlocker(self):
+            self.addTab("")
+        close = _CloseButton()
+        close.clicked.connect(lambda: self.close_run(tab.run))
+        self.setTabButton(self.count() - 1, QTabBar.ButtonPosition.RightSide, close)
+        self._show(len(self.runs) - 1)
+
+    def _remove(self, number: int) -> None:
+        del self.runs[number]
+        with QSignalBlocker(self):
+            self.removeTab(number + 1)
+
+    def _show(self, number: int) -> None:
+        """Write the tab of a run."""
+        tab, index = self.runs[number], number + 1
+        share = f"{100 * tab.fraction:.0f} %" if tab.fraction is not None else ""
+        title = self.fontMetrics().elidedText(tab.title, Qt.TextElideMode.ElideMiddle, _TITLE_WIDTH)
+        text = " ".join(filter(None, (STATE_MARKS.get(tab.state, ""), title, share))).replace("&", "&&")
+        if text != self.tabText(index):
+            self.setTabText(index, text)
+            self.setAccessibleTabName(index, ", ".join(filter(None, (tab.title, tab.state, share))))
+            self.setTabToolTip(index, f"{tab.title}: {tab.state}")
+        close = self.tabButton(index, QTabBar.ButtonPosition.RightSide)
+        if close is not None and close.isHidden() == tab.is_closable:
+            close.setVisible(tab.is_closable)
+
+    def _on_current_changed(self, index: int) -> None:
+        if index > 0:
+            self.run_chosen.emit(self.runs[index - 1].run)
+        else:
+            self.job_chosen.emit()
+
+
+class _CloseButton(QAbstractButton):
+    """Cross on a tab, no higher than the tab's text; the keyboard has a command for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setIcon(icons.icon("close", "muted"))
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        styled(self, name=tr("Close the tab"), tip=tr("Closes the tab; the run stays in the list"))
+
+    def sizeHint(self) -> QSize:
+        return QSize(_CLOSE_SIDE, _CLOSE_SIDE)
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        if self.underMouse():
+            painter.fillRect(self.rect(), self.palette().mid())
+        self.icon().paint(painter, self.rect().adjusted(3, 3, -3, -3))
+
+
+def _update(tab: RunTab, summary: RunSummary, *, with_state: bool) -> None:
+    """Take the title of a run from the list, and `with_state` its state and progress."""
+    tab.title = run_title(summary)
+    if not with_state:
+        return
+    tab.is_active = summary.state not in ENDED
+    tab.state = STATE_LABELS[summary.state]
+    has_progress = tab.is_active and summary.epochs > 0
+    tab.fraction = max(0, (summary.epoch or 1) - 1) / summary.epochs if has_progress else None

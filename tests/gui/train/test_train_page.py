@@ -1,0 +1,181 @@
+"""Tests of the Train page: its two states, its tabs, and the settings of a run."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from engine.contract.devices import CPU
+from engine.contract.events import RunFinished
+from engine.runs.folder import RunFolder
+from gui.actions import RUNS, TRAIN
+from gui.main_window import MainWindow
+from gui.sources.run_list import RunsRead
+from gui.sources.run_status import RunStatus
+from gui.train.run_settings import RunSettingsView
+from gui.train.tabs import RunTabs
+from tests.gui.sources.written_runs import a_run, append, job, supervise_here
+from tests.support.widgets import OpenWindow, ShowWidget
+
+
+def read(*runs: RunFolder) -> RunsRead:
+    return RunsRead(tuple(run.summary() for run in runs), (), {}, {})
+
+
+def texts(tabs: RunTabs) -> list[str]:
+    return [tabs.tabText(index) for index in range(tabs.count())]
+
+
+@pytest.fixture
+def tabs(show_widget: ShowWidget) -> RunTabs:
+    return show_widget(RunTabs(), 900, 40)
+
+
+def test_tabs_show_working_and_opened_runs(tabs: RunTabs, qtbot: QtBot) -> None:
+    ended, working = a_run(8, name="ended"), supervise_here(a_run(20, None, name="working"))
+    tabs.show_runs(read(working, ended), None)
+    assert texts(tabs)[0] == "New job"
+    assert [text.split()[:2] for text in texts(tabs)[1:]] == [["▶", "working"]]
+    tabs.select_run(ended)
+    assert texts(tabs)[2] == "… ended"
+    tabs.show_runs(read(working, ended), None)
+    assert texts(tabs)[2] == "✔ ended"
+    assert tabs.current_run.run is ended
+    tabs.show_status(ended, RunStatus(label="Running", text="Running", fraction=0.32))
+    assert texts(tabs)[2] == "▶ ended 32 %"
+    assert tabs.accessibleTabName(2) == "ended, Running, 32 %"
+    tabs.show_status(ended, RunStatus(label="Completed", text="Completed", fraction=1.0))
+    assert texts(tabs)[2] == "✔ ended"
+
+
+def test_only_tabs_of_ended_runs_can_be_closed(tabs: RunTabs, qtbot: QtBot) -> None:
+    ended, working = a_run(8, name="ended"), supervise_here(a_run(20, None, name="working"))
+    tabs.select_run(ended)
+    tabs.show_runs(read(working, ended), None)
+    assert [tab.is_closable for tab in tabs.runs] == [True, False]
+    tabs.close_run(working)
+    assert tabs.count() == 3
+    with qtbot.waitSignals([tabs.run_closed, tabs.job_chosen]):
+        tabs.close_run(ended)
+    assert [text.split()[1] for text in texts(tabs)] == ["job", "working"]
+
+
+def test_tabs_of_deleted_and_unopened_ended_runs_go(tabs: RunTabs) -> None:
+    opened, working = a_run(8, name="opened"), supervise_here(a_run(20, None, name="working"))
+    tabs.select_run(opened)
+    tabs.show_runs(read(working, opened), None)
+    assert tabs.count() == 3
+    append(working, RunFinished(outcome="completed", time=time.time()))
+    tabs.show_runs(read(working, opened), None)
+    assert [tab.title for tab in tabs.runs] == ["opened"]
+    tabs.show_runs(read(working), opened)
+    assert [tab.title for tab in tabs.runs] == ["opened"], "the run on screen stays"
+    tabs.show_runs(read(opened), None)
+    tabs.show_runs(read(), None)
+    assert tabs.count() == 1
+
+
+def press(window: MainWindow, key: Qt.Key, qtbot: QtBot, *, shift: bool = False) -> None:
+    modifiers = Qt.KeyboardModifier.ControlModifier
+    qtbot.keyClick(window, key, modifiers | Qt.KeyboardModifier.ShiftModifier if shift else modifiers)
+
+
+def test_page_switches_between_job_and_runs_by_keyboard(open_window: OpenWindow, qtbot: QtBot) -> None:
+    first, second = a_run(8, name="first"), a_run(12, name="second")
+    window = open_window()
+    qtbot.waitActive(window)
+    page, session = window.train, window.workspace.session
+    assert not page.is_run_shown
+    window.form.set_field("epochs", 7)
+    for run in (first, second):
+        window.show_run(run)
+    assert page.is_run_shown
+    assert window.workspace.run.isVisible()
+    assert not window.form.isVisible()
+    press(window, Qt.Key.Key_Tab, qtbot)
+    assert window.form.isVisible()
+    press(window, Qt.Key.Key_Tab, qtbot)
+    assert session.run.path == first.path
+    press(window, Qt.Key.Key_Backtab, qtbot, shift=True)
+    press(window, Qt.Key.Key_Backtab, qtbot, shift=True)
+    assert session.run.path == second.path
+    window.header.show_page(RUNS)
+    press(window, Qt.Key.Key_N, qtbot)
+    assert window.acts.page == TRAIN
+    assert window.form.isVisible()
+    assert window.form.field_value("epochs") == 7
+    assert window.form.isAncestorOf(QApplication.focusWidget())
+
+
+def test_closed_run_leaves_the_page(open_window: OpenWindow, qtbot: QtBot) -> None:
+    window = open_window()
+    qtbot.waitActive(window)
+    window.show_run(a_run(8, name="ended"))
+    qtbot.waitUntil(window.train.close_tab.isEnabled)
+    press(window, Qt.Key.Key_W, qtbot)
+    assert window.train.tabs.count() == 1
+    assert window.workspace.session.run is None
+    assert window.form.isVisible()
+    assert not window.train.close_tab.isEnabled()
+
+
+def test_status_bar_is_hidden_where_runs_show_their_state(open_window: OpenWindow) -> None:
+    window = open_window()
+    window.show_run(a_run(8))
+    assert not window.status.isVisible()
+    window.header.show_page(RUNS)
+    assert window.status.isVisible()
+
+
+def test_window_shows_the_run_of_last_time(open_window: OpenWindow, qtbot: QtBot) -> None:
+    older, _newer = a_run(8, name="older"), a_run(8, name="newer")
+    first = open_window()
+    first.show_run(older)
+    first.close()
+    second = open_window()
+    qtbot.waitUntil(lambda: second.workspace.session.run is not None)
+    assert second.workspace.session.run.path == older.path
+    second.show_form()
+    second.close()
+    third = open_window()
+    qtbot.waitUntil(lambda: third.workspace.runs.model.rowCount() == 2)
+    assert third.form.isVisible()
+    third.close()
+    working = supervise_here(a_run(20, None, name="working"))
+    fourth = open_window()
+    qtbot.waitUntil(lambda: fourth.train.is_run_shown)
+    assert fourth.workspace.session.run.path == working.path
+
+
+def test_settings_list_changed_fields_first(show_widget: ShowWidget, qtbot: QtBot) -> None:
+    view = show_widget(RunSettingsView(), 320, 400)
+    assert not view.use.isEnabled()
+    of_run = job(epochs=9, augmentation="light")
+    view.show_job(of_run)
+    changed, defaults = (view.tree.topLevelItem(number) for number in range(2))
+    assert (changed.isExpanded(), defaults.isExpanded()) == (True, False)
+    lines = {changed.child(row).text(0): changed.child(row).text(1) for row in range(changed.childCount())}
+    assert (lines["Epochs"], lines["Augmentation"]) == ("9", "Light")
+    assert "Seed" not in lines
+    with qtbot.waitSignal(view.requested) as requested:
+        view.use.click()
+    assert requested.args == [of_run]
+
+
+def test_settings_of_a_run_fill_the_new_job(open_window: OpenWindow, qtbot: QtBot) -> None:
+    window = open_window()
+    qtbot.waitActive(window)
+    assert not window.acts.run_settings.isEnabled()
+    window.show_run(a_run(8, epochs=9, devices=(CPU, CPU), strategy="ddp"))
+    view = window.train.run_settings
+    assert not view.isVisible()
+    qtbot.keyClick(window, Qt.Key.Key_F8)
+    qtbot.waitUntil(lambda: view.isVisible() and view.use.isEnabled())
+    view.use.click()
+    assert window.form.isVisible()
+    assert window.form.field_value("epochs") == 9
+    assert window.workspace.devices.selection() == (CPU, CPU)
