@@ -24,7 +24,7 @@ _GROUND_ALPHA = 200
 
 @dataclass(frozen=True)
 class Threshold:
-    """Threshold at `value`, in the vertical axis's unit. `color` is called again when the scheme changes."""
+    """Horizontal line at `value` in the unit of the vertical axis. `color` is called after each change of scheme."""
 
     value: float
     label: str
@@ -33,7 +33,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class _Drawn:
-    """Line with its label, ready to paint; `flag` is a mark's, `room` is None if the label doesn't fit."""
+    """Line with its label, ready to paint. `flag` is set for marks; `room` is None if the label doesn't fit."""
 
     line: QLineF
     pen: QPen
@@ -43,13 +43,13 @@ class _Drawn:
 
 
 class Annotations(QGraphicsItem):
-    """Crosshair, levels and marks over the curves of a box.
+    """Graphics item that draws crosshair, thresholds and marks over the curves of a box.
 
-    Those out of range are left out, as are labels that would overlap. A mark's flag points to the right where something
-    began, back where it ended.
+    Annotations out of range are left out, and so are labels that would overlap. A mark's flag points to the right at a
+    start, to the left at an end.
 
     Attributes:
-        named: Marks that carry their labels here.
+        named: Marks whose labels this plot shows.
     """
 
     def __init__(self, box: ViewBox, font: QFont) -> None:
@@ -79,7 +79,7 @@ class Annotations(QGraphicsItem):
         self._invalidate()
 
     def show_cursor(self, x: float | None) -> None:
-        """Draw the crosshair at `x` on the horizontal axis, none for None."""
+        """Draw the crosshair at `x` on the horizontal axis; None hides it."""
         if x != self._cursor:
             self._cursor = x
             self.update()
@@ -89,13 +89,13 @@ class Annotations(QGraphicsItem):
         self._invalidate_thresholds()
 
     def show_marks(self, marks: tuple[Mark, ...], named: frozenset[Mark]) -> None:
-        """Show marks; the `named` ones carry their labels here."""
+        """Show marks; this plot also shows the labels of the `named` ones."""
         if (marks, named) != (self.marks, self.named):
             self.marks, self.named = marks, named
             self._invalidate_marks()
 
     def mark_at(self, x: float, within_px: float) -> Mark | None:
-        """Return the mark nearest to `x` within that many pixels, else None."""
+        """Return the mark that is nearest to `x` and within `within_px` pixels, or None."""
         within = self._box.pixel_to_x(within_px) - self._box.pixel_to_x(0)
         near = min(self.marks, key=lambda mark: abs(mark.x - x), default=None)
         return near if near is not None and abs(near.x - x) <= within else None
@@ -188,7 +188,7 @@ class Annotations(QGraphicsItem):
 
 
 def _free(room: QRectF, taken: list[QRectF]) -> QRectF | None:
-    """Return `room` and mark it as taken, or None if it overlaps a taken one."""
+    """Return `room` and add it to `taken`; return None if it overlaps a taken rectangle."""
     if any(room.intersects(other) for other in taken):
         return None
     taken.append(room)

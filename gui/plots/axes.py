@@ -1,4 +1,4 @@
-"""Axes of a plot, with round times and plain numbers."""
+"""Axes of a plot, with ticks at round times and round numbers."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _LOG_FACTORS = (
     (math.log10(2), (1, 2, 5)),
     (math.log10(3), (1, 3)),
 )
-"""Factors labelled between powers of ten, by the least distance of two of them."""
+"""Factors that are labelled between powers of ten, by the minimum distance between two labels."""
 _OVERHANG = QMarginsF(20, 8, 10, 8)
-"""Overhang of the numbers over the plot's edges, in pixels: left, top, right, bottom."""
+"""Space in pixels by which numbers may extend beyond the plot's edges: left, top, right, bottom."""
 _TEXT_GAP = 5
 _BELOW_THE_CURVES = -1
 _HEIGHT = 22
-"""Height of a horizontal axis."""
+"""Height of a horizontal axis in pixels."""
 
 
 def elapsed(seconds: float) -> str:
@@ -52,7 +52,7 @@ def fine_elapsed(seconds: float, spacing: float) -> str:
 class Axis(QGraphicsWidget):
     """Axis of `box` with its numbers and the grid behind the curves.
 
-    pyqtgraph's axis records them as a QImage first, which took a third of a frame while time moves on.
+    pyqtgraph's axis renders them to an image first, which took a third of the time of each frame in a moving plot.
     """
 
     def __init__(self, box: ViewBox) -> None:
@@ -89,7 +89,7 @@ class Axis(QGraphicsWidget):
             painter.drawStaticText(corner, text)
 
     def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
-        """Return the tick spacing of a range that is `size` pixels long, and the offset of the ticks."""
+        """Return the tick spacing for a range that is `size` pixels long, and the offset of the ticks."""
         raise NotImplementedError
 
     def labels(self, values: list[float], spacing: float) -> list[str]:
@@ -127,12 +127,12 @@ class Axis(QGraphicsWidget):
 
     @property
     def _range(self) -> Range:
-        """Visible range."""
+        """Visible range of the axis."""
         raise NotImplementedError
 
     @property
     def _label_key(self) -> tuple[object, ...]:
-        """Values that the labels depend on, apart from the range."""
+        """Values other than the range on which the labels depend."""
         raise NotImplementedError
 
     @property
@@ -154,7 +154,7 @@ class Axis(QGraphicsWidget):
 
 
 class BottomAxis(Axis):
-    """Horizontal axis of a plot in `group`. The mouse moves it like the box."""
+    """Horizontal axis of a plot in `group`. Mouse drags and the wheel work as in the box."""
 
     def __init__(self, box: ViewBox, group: PlotGroup) -> None:
         super().__init__(box)
@@ -288,7 +288,7 @@ class LeftAxis(Axis):
 
 
 def round_step(min_step: float) -> float:
-    """Return the least of 1, 2, 5 times a power of ten that is not below `min_step`."""
+    """Return the smallest number of the form 1, 2 or 5 times a power of ten that is at least `min_step`."""
     if min_step <= 0 or not math.isfinite(min_step):
         return 1.0
     power = 10.0 ** math.floor(math.log10(min_step))

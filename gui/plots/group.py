@@ -14,20 +14,20 @@ AxisKind = Literal["clock", "elapsed", "count", "epochs"]
 """Unit of the horizontal axis: time of day, seconds since the start, whole numbers, or fractional epochs."""
 
 REDRAW_MS = 40
-"""Milliseconds within which changes are drawn together."""
+"""Milliseconds during which changes are collected before they are drawn."""
 
 DESCRIBE_MS = 1000
-"""Shortest interval between new descriptions for screen readers."""
+"""Minimum milliseconds between new descriptions for screen readers."""
 
 _HEADROOM = 0.04
-"""Fraction of the range left free at the right, so that the axis need not move with every point."""
+"""Fraction of the range that stays empty at the right, so that the axis doesn't move with every point."""
 
 _MIN_ZOOM = 1e-4
 """Smallest fraction of the data that can be zoomed into."""
 
 
 class Drawable(Protocol):
-    """Plot of a group: it can be redrawn, and describe its values for screen readers."""
+    """Interface of a plot in a group, which can be redrawn and describes its values for screen readers."""
 
     def redraw(self) -> None: ...
 
@@ -40,12 +40,12 @@ class Drawable(Protocol):
 
 @dataclass(frozen=True)
 class Mark:
-    """Vertical line in the plots of a group, where something began or, with `ends`, ended.
+    """Vertical line in the plots of a group at the start of something, or at its end if `ends`.
 
     Attributes:
         x: Position on the horizontal axis.
         color: Returns the color; called again when the scheme changes.
-        of: Lines whose plots show the mark, None for every plot.
+        of: Keys of the lines whose plots show the mark; None for every plot.
     """
 
     x: float
@@ -56,13 +56,13 @@ class Mark:
 
 
 class PlotGroup(QObject):
-    """Shared horizontal range of plots. It follows the newest data until the user zooms or pans.
+    """Group of plots with a shared horizontal range, which follows the newest data until the user zooms or pans.
 
     Positions on the horizontal axis are in its unit, relative to `origin`.
 
     Signals:
         range_changed(): `range` has changed.
-        following_changed(bool): the group follows the newest data, or stopped doing so.
+        following_changed(bool): the group started (True) or stopped (False) following the newest data.
         cursor_changed(): the crosshair has moved; see `cursor`.
         marks_changed(): `marks` has changed.
     """
@@ -73,7 +73,7 @@ class PlotGroup(QObject):
     marks_changed = Signal()
 
     def __init__(self, axis: AxisKind, *, span: float | None = None, parent: QObject | None = None) -> None:
-        """Create a group that shows the last `span` of the data, all of it for None."""
+        """Create a group that shows the last `span` of the data, or all of it if None."""
         super().__init__(parent)
         self.axis = axis
         self.origin = 0.0
@@ -98,7 +98,7 @@ class PlotGroup(QObject):
         return self._first, self._last
 
     def above(self, plot: Drawable) -> list[Drawable]:
-        """Return the visible plots that joined before `plot`; the first with a mark names it."""
+        """Return the visible plots that joined before `plot`. The first plot with a mark shows its label."""
         self._plots = [each for each in self._plots if isValid(each)]
         return [each for each in takewhile(lambda each: each is not plot, self._plots) if each.isVisible()]
 
@@ -113,12 +113,12 @@ class PlotGroup(QObject):
             self.marks_changed.emit()
 
     def set_span(self, span: float | None) -> None:
-        """Follow the newest data, showing the last `span`, all of it for None."""
+        """Follow the newest data and show the last `span` of it, or all if None."""
         self._span = span
         self.follow()
 
     def touch(self, plot: Drawable) -> None:
-        """Schedule a redraw of `plot`, and later a new description."""
+        """Schedule a redraw of `plot`, and a later update of its description."""
         self._dirty[plot] = None
         self._undescribed[plot] = None
         if not self._timer.isActive():
@@ -141,7 +141,7 @@ class PlotGroup(QObject):
         self.follow()
 
     def follow(self) -> None:
-        """Follow the newest data again."""
+        """Resume following the newest data."""
         was_following, self.following = self.following, True
         self._show_newest(exactly=True)
         if not was_following:
@@ -159,7 +159,7 @@ class PlotGroup(QObject):
             self.following_changed.emit(False)
 
     def zoom(self, factor: float) -> None:
-        """Scale the range by `factor` around the visible crosshair, else around the middle."""
+        """Scale the range by `factor` around the crosshair if it is visible, otherwise around the middle."""
         low, high = self.range
         middle = self.cursor if self.cursor is not None and low <= self.cursor <= high else (low + high) / 2
         self.show_range(middle - (middle - low) * factor, middle + (high - middle) * factor)

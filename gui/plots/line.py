@@ -1,4 +1,4 @@
-"""One line of a plot: its data, its style, its smoothing, and its value at a position."""
+"""Line of a plot: data, style, smoothing, and value at a position."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gui.sources.columns import Column, Floats, peaks
 from gui.style import theme
 
 _RAW_SHARE = 0.4
-"""Weight of a line's color in the unsmoothed curve behind it."""
+"""Fraction of a line's color in the unsmoothed curve behind it."""
 
 _LATEST_WITHIN = 100
 """Number of newest points searched for a finite value."""
@@ -27,11 +27,11 @@ class LineStyle:
 
     Attributes:
         color: Returns the color; called again when the scheme changes.
-        smooth: Let the smoothing slider act on the curve.
+        smooth: Apply the smoothing slider to the curve.
         markers: Draw a dot per point and dashes between, for short series.
         dashed: Draw dashes without dots.
-        scale: Factor to the vertical axis's unit, None for the plot's.
-        write: Formats an unscaled value for the readout, None for the plot's format.
+        scale: Factor from values to the unit of the vertical axis; None for the plot's factor.
+        write: Formats an unscaled value for the readout; None for the plot's format.
     """
 
     label: str
@@ -45,7 +45,7 @@ class LineStyle:
 
 @dataclass(frozen=True)
 class Frame:
-    """Visible part of a line: from `low` to `high`, `width` pixels wide, scaled, and logarithmic if `log`."""
+    """Visible range of a line, from `low` to `high` over `width` pixels, with the scale of the values."""
 
     low: float
     high: float
@@ -99,7 +99,7 @@ class Line:
         self._curves.update()
 
     def set_data(self, x: Floats, y: Floats) -> None:
-        """Set the data: `x` rises, `y` may hold NaN. Both extend the previous data, unless `restart` was called."""
+        """Set the data: `x` must rise, `y` may contain NaN. Both must extend the previous data unless `restart` was called."""
         self.x, self.y = x, y
         self.smoothed = self._smoother.update(y) if self._smoother.weight else y
 
@@ -110,21 +110,21 @@ class Line:
             self._drawn = None
 
     def restart(self) -> None:
-        """Drop the data, since the next belongs to another series."""
+        """Drop the data before that of another series is set."""
         self._smoother = Smoother(self._smoother.weight)
         self._drawn = None
         self.set_data(np.empty(0), np.empty(0))
 
     @property
     def latest(self) -> float | None:
-        """Newest finite value, None if there is none."""
+        """Newest finite value; None if there is none."""
         finite = np.isfinite(self.y[-_LATEST_WITHIN:])
         if not finite.any():
             return None
         return float(self.smoothed[-_LATEST_WITHIN:][finite][-1])
 
     def value_at(self, x: float) -> float | None:
-        """Return the value at the point nearest to `x`, None if there is none."""
+        """Return the value at the point nearest to `x`; None if there is none."""
         if not len(self.x):
             return None
         after = int(self.x.searchsorted(x))
@@ -134,9 +134,9 @@ class Line:
         return value if np.isfinite(value) else None
 
     def draw(self, frame: Frame) -> tuple[float, float] | None:
-        """Draw the part of the line in `frame` unless it is drawn already.
+        """Draw the part of the line within `frame`, unless it is up to date.
 
-        Returns the lowest and highest value drawn, in the vertical axis's unit, None without any.
+        Return the lowest and highest value drawn, in the unit of the vertical axis; None if nothing was drawn.
         """
         now = (frame, len(self.x), float(self.x[-1]) if len(self.x) else 0.0)
         if now != self._drawn:
@@ -168,20 +168,19 @@ def _faint(color: QColor) -> QColor:
 
 
 _LARGEST_EXPONENT = 200.0
-"""Largest exponent of a block: weights are divided by their powers, and e^200 leaves room in a float64."""
+"""Largest exponent within a block of values. Values are divided by powers of the weight; e^200 fits a float64."""
 
 
 class Smoother:
     """Smoother of a growing series, which processes only its new values.
 
-    s_n = w s_(n-1) + (1 - w) v_n with s_0 = 0, shown as s_n / (1 - w^n): without the divisor the first values would lean
-    towards 0 (TensorBoard, `resmooth` in vz_line_chart). A NaN stays NaN and is not counted.
+    s_n = w s_(n-1) + (1 - w) v_n with s_0 = 0, shown as s_n / (1 - w^n): without the divisor, the first values would be too close to 0 (TensorBoard, `resmooth` in vz_line_chart). A NaN stays NaN and is not counted.
     """
 
     def __init__(self, weight: float) -> None:
-        """Create a smoother with a weight from 0 (no smoothing) up to, but not including, 1.
+        """Create a smoother with a weight of at least 0 (no smoothing) and less than 1.
 
-        Raises ValueError outside.
+        Raises ValueError for other weights.
         """
         if not 0 <= weight < 1:
             raise ValueError(f"a smoothing weight is at least 0 and below 1, not {weight}")

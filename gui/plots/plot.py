@@ -1,4 +1,4 @@
-"""Line plot that stays fast with hundreds of thousands of points and works without a mouse."""
+"""Line plot that stays fast with hundreds of thousands of points and is fully usable by keyboard."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from gui.widgets.layouts import vbox
 
 _FOCUS_WIDTH = 2
 _NEAR_PX = 4
-"""Distance in pixels within which the pointer is on a mark."""
+"""Distance in pixels within which the pointer counts as on a mark."""
 
 
 class LinePlot(QWidget):
-    """Lines over a horizontal axis that is shared with the other plots of the group.
+    """Plot of lines over a horizontal axis that all plots of a group share.
 
     The wheel zooms around the pointer, dragging pans, a double click follows the newest data. With the keyboard: Left and
     Right move the crosshair, Shift+Left and Shift+Right pan, + and - zoom, Home follows the newest, Escape hides the
-    crosshair. The title row shows the values at the crosshair, or the newest. The topmost plot with a mark names it.
+    crosshair. The title row shows the values at the crosshair, or the newest ones. The topmost plot with a mark shows its label.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class LinePlot(QWidget):
             unit: Unit of the vertical axis.
             scale: Factor from values to `unit`.
             write: Formats a value in `unit`.
-            low: Fixed lower edge in `unit`, None to follow the data.
-            high: Fixed upper edge in `unit`, None to follow the data.
-            dense: Leave out the title row and narrow the axis; the owner shows the values (see `read`).
+            low: Fixed lower limit in `unit`; None to follow the data.
+            high: Fixed upper limit in `unit`; None to follow the data.
+            dense: Leave out the title row and narrow the axis; the parent shows the values (see `read`).
             parent: Owner of the widget.
         """
         super().__init__(parent)
@@ -95,7 +95,7 @@ class LinePlot(QWidget):
         self.update_description()
 
     def add_line(self, key: str, style: LineStyle) -> None:
-        """Add a line unless there is one of that key."""
+        """Add a line unless there is one with that key."""
         if key not in self._lines:
             self._lines[key] = Line(style, self._view)
 
@@ -110,7 +110,7 @@ class LinePlot(QWidget):
         self.touch()
 
     def set_data(self, key: str, x: Floats, y: Floats) -> None:
-        """Show `y` over `x`; views are kept, so that they may only change on the GUI thread."""
+        """Show `y` over `x`. The arrays aren't copied, so they may only change on the GUI thread."""
         line = self._lines[key]
         if len(x) < len(line.x):
             line.restart()
@@ -122,24 +122,24 @@ class LinePlot(QWidget):
         self._view.annotations.show_thresholds(thresholds)
 
     def read(self, key: str) -> str:
-        """Return a line's formatted value at the crosshair, or the newest; a dash if there is none."""
+        """Return a line's formatted value at the crosshair, or else the newest one; a dash if there is none."""
         line, cursor = self._lines[key], self.group.cursor
         return self._readout.write(line, line.latest if cursor is None else line.value_at(cursor))
 
     def restart(self) -> None:
-        """Drop the data, since the next belongs to another run."""
+        """Drop the data before that of another run is set."""
         for line in self._lines.values():
             line.restart()
         self._span = None
 
     def set_smoothing(self, weight: float) -> None:
-        """Set the weight of the exponential moving average, 0 for none."""
+        """Set the weight of the exponential moving average; 0 switches it off."""
         for line in self._lines.values():
             line.set_smoothing(weight)
         self.touch()
 
     def set_log(self, log: bool) -> None:
-        """Set a logarithmic vertical axis, which leaves out values of 0 and below."""
+        """Switch the vertical axis to logarithmic, which leaves out values of 0 and below, or back."""
         self._log = log
         self._span = None
         self._view.left_axis.log = log
@@ -156,7 +156,7 @@ class LinePlot(QWidget):
         self._readout.set_title(title)
 
     def set_empty_text(self, text: str) -> None:
-        """Set the placeholder for missing data."""
+        """Set the text that is shown while there are no data."""
         self._empty_text = text
         self._empty.setText(text)
 
@@ -165,7 +165,7 @@ class LinePlot(QWidget):
 
     @property
     def vertical_range(self) -> tuple[float, float]:
-        """Edges of the vertical axis (of the logarithm if that is shown)."""
+        """Limits of the vertical axis; on a logarithmic axis, the logarithms of the limits."""
         return self._view.box.y_range
 
     @property
@@ -174,7 +174,7 @@ class LinePlot(QWidget):
         return self._view.box.x_range
 
     def redraw(self) -> None:
-        """Draw all changes; a hidden plot does so when it is shown."""
+        """Draw all changes. A hidden plot draws them when it is shown."""
         if not self.isVisible():
             return
         self._take_range()
@@ -188,7 +188,7 @@ class LinePlot(QWidget):
         self._write_values()
 
     def has_mark(self, mark: Mark) -> bool:
-        """Return True if a mark belongs here: to everything, or to one of the lines."""
+        """Return True if this plot shows a mark: one for all plots, or for one of this plot's lines."""
         return mark.of is None or not mark.of.isdisjoint(self._lines)
 
     def _show_marks(self) -> None:
@@ -301,7 +301,7 @@ class LinePlot(QWidget):
         self.touch()
 
     def _set_span(self, spans: list[tuple[float, float]]) -> None:
-        """Set the vertical range to the drawn values, but keep the current one while it fits well enough."""
+        """Fit the vertical range to the drawn values, unless the current range fits well enough."""
         low, high = (None, None) if self._log else self._edges
         if low is None or high is None:
             if not spans:
@@ -316,7 +316,7 @@ class LinePlot(QWidget):
 
     @property
     def _x_text(self) -> str:
-        """Description of the crosshair's position, with the mark at it if this plot names the marks."""
+        """Description of the crosshair's position, with the mark at it if this plot shows the mark's label."""
         cursor = self.group.cursor
         if cursor is None:
             return ""
@@ -337,6 +337,6 @@ def _fits(span: tuple[float, float], lowest: float, highest: float) -> bool:
 
 
 def _with_room(lowest: float, highest: float) -> tuple[float, float]:
-    """Widen a range, so that curves and numbers don't touch the edges."""
+    """Widen a range so that curves and numbers don't touch the edges."""
     room = 0.06 * (highest - lowest) or 0.05 * abs(highest) or 1.0
     return lowest - room, highest + room

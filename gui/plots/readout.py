@@ -1,4 +1,4 @@
-"""Title row of a plot: its title, its unit, and the values of its lines."""
+"""Title row of a plot, with its title, its unit, and the values of its lines."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from gui.widgets.layouts import hbox
 _FIGURE_SPACE = "\u2007"
 _NO_BREAK_SPACE = "\u00a0"
 _SMALL = 420
-"""Width at 100 % above which the readout may take two rows."""
+"""Plot width in pixels, at a text size of 100 %, from which the readout may take two rows."""
 _BREAK_FROM = 24
-"""Length above which labels may be broken between words."""
+"""Length in characters from which labels may wrap between words."""
 _GAP = Span(f"{_NO_BREAK_SPACE}{_NO_BREAK_SPACE} ")
 
 
 class Readout(QWidget):
-    """Names and values of the lines; each number keeps the width of its longest form."""
+    """Names and values of the lines. Each number keeps the width of the longest text that it had."""
 
     def __init__(self, title: str, unit: str, scale: float, write: Callable[[float], str]) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Readout(QWidget):
         self._heading.setText(title)
 
     def show_values(self, lines: Iterable[Line], cursor: float | None, x: str) -> None:
-        """Show the values of the lines at `cursor`, described by `x`, or the newest for None."""
+        """Show the values of the lines at `cursor`, whose position `x` describes; None shows the newest values."""
         self._read = [(line, line.latest if cursor is None else line.value_at(cursor)) for line in lines]
         self._x = x
         self._show()
@@ -69,7 +69,7 @@ class Readout(QWidget):
         self._show()
 
     def _show(self) -> None:
-        """Show the values, in a small plot without the names, which are in the tool tip."""
+        """Show the values. In a small plot, the names are only in the tool tip."""
         spans = self._spans(named=True)
         font = QFont(self._values.font())
         font.setBold(True)
@@ -86,7 +86,7 @@ class Readout(QWidget):
         return spans
 
     def describe(self, lines: Iterable[Line], cursor: float | None, x: str) -> str:
-        """Describe the newest values, and those at the crosshair; "" without any."""
+        """Describe the newest values and those at the crosshair; "" if there are none."""
         lines = list(lines)
         latest = self._value_words((line, line.latest) for line in lines)
         if not latest:
@@ -98,7 +98,7 @@ class Readout(QWidget):
         return ", ".join(f"{line.style.label} {self.write(line, value)}" for line, value in values if value is not None)
 
     def write(self, line: Line, value: float | None) -> str:
-        """Format a line's value, a dash for None."""
+        """Format a line's value; a dash for None."""
         if value is None:
             return "–"
         write = line.style.write

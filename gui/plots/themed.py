@@ -1,4 +1,4 @@
-"""pyqtgraph's plot widget in the window's colors, for plots of few points."""
+"""Plot widget of pyqtgraph in the window's colors, for plots with few points."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gui.style import theme
 
 
 def plain_text(anchor: tuple[float, float]) -> pg.TextItem:
-    """Return a text item for a plot, whose `setText` takes no HTML."""
+    """Return a text item for a plot. Its `setText` doesn't interpret HTML."""
     return pg.TextItem(anchor=anchor)
 
 
 class ThemedPlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
-    """Plot that neither pans nor zooms. A subclass adds its items in `draw`, or the owner sets a function for that."""
+    """Plot that neither pans nor zooms. Its items are added in `draw` by a subclass, or by a function that the owner sets."""
 
     def __init__(self, name: str) -> None:
         """Create a plot; `name` is its accessible name."""
@@ -44,16 +44,16 @@ class ThemedPlot(pg.PlotWidget):  # type: ignore[misc,unused-ignore]
         self.redraw()
 
     def set_drawing(self, draw: Callable[[], None]) -> None:
-        """Set the function that adds the items, and call it now and after each change of the color scheme."""
+        """Set the function that adds the items. It is called at once and after each change of the color scheme."""
         self._draw = draw
         self.recolor()
 
     def label(self, side: str, text: str) -> None:
-        """Set the plain title of an axis, "bottom" or "left"; pyqtgraph would read HTML."""
+        """Set the title of the axis "bottom" or "left" as plain text, which pyqtgraph would read as HTML."""
         self.getAxis(side).setLabel(html.escape(text))
 
     def redraw(self) -> None:
-        """Remove and draw all items."""
+        """Remove all items and draw them again."""
         self.clear()
         self.draw()
 

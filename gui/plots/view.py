@@ -1,4 +1,4 @@
-"""Drawing area of a plot: two axes and a box of curves, which are painted as one item."""
+"""Drawing area of a plot: two axes and a box, whose curves are painted as one item."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
 
     @property
     def columns(self) -> int:
-        """Number of pixel columns of the curves."""
+        """Width of the box of curves in pixels."""
         return max(2, int(self.box.width))
 
     def recolor(self) -> None:
@@ -79,18 +79,18 @@ class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
 
 
 _ANTIALIASED_UP_TO = 400
-"""Largest number of points for antialiasing, which is slow and invisible on longer curves."""
+"""Maximum number of points of an antialiased curve. On longer ones antialiasing is slow and invisible."""
 _DOT = 7
 _FAR = 1e6
-"""Pixels beyond which coordinates are clipped."""
+"""Distance from the box in pixels at which coordinates are clipped."""
 
 _Mapping = tuple[float, float, float, float, float, float]
-"""Edges of both axes, and the box's width and height in pixels."""
+"""Limits of both axes, and the width and height of the box in pixels."""
 
 
 @dataclass(eq=False)
 class Curve:
-    """Series in axis units: `x` rises, `y` breaks the line at NaN. `dots` draws a dot per point instead of the line."""
+    """Curve in axis units. `x` rises; NaN in `y` interrupts the line; `dots` draws a dot per point instead of a line."""
 
     pen: QPen = field(default_factory=QPen)
     dots: bool = False
@@ -105,7 +105,7 @@ class Curve:
         self.pen = QPen(color, _DOT, style, Qt.PenCapStyle.RoundCap) if self.dots else QPen(color, 1, style)
 
     def set_data(self, x: Floats, y: Floats) -> tuple[float, float] | None:
-        """Set the points without copying; return the lowest and highest of `y`, None without any."""
+        """Set the points without copying; return the lowest and highest finite `y`, or None if there is none."""
         self.x, self.y = x, y
         self._mapped = None
         span = _span(y)  # which is finite where all is, and need not be looked for again then

@@ -1,4 +1,4 @@
-"""Box of a plot's curves: its visible ranges, and the mouse that moves them."""
+"""Box that contains a plot's curves. It has the visible ranges, which the mouse can change."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from PySide6.QtWidgets import QGraphicsSceneWheelEvent, QGraphicsWidget, QSizePo
 Range = tuple[float, float]
 
 _ZOOM_PER_NOTCH = 1.35
-"""Factor of the visible range per notch of the wheel towards the user."""
+"""Factor by which a notch of the wheel towards the user scales the visible range."""
 _NOTCH = 120
-"""Qt's units per notch."""
+"""Units of Qt's wheel events per notch."""
 _DOTS_REACH = 4.0
 """Radius of a dot in pixels."""
 _PANS = Qt.MouseButton.LeftButton | Qt.MouseButton.MiddleButton
@@ -24,8 +24,7 @@ _PANS = Qt.MouseButton.LeftButton | Qt.MouseButton.MiddleButton
 class ViewBox(QGraphicsWidget):
     """Box that shows the ranges `x_range` and `y_range` of both axes.
 
-    The wheel zooms the horizontal range around the pointer, and dragging pans. With pyqtgraph's box and axes, a frame in
-    which only time moves on took a third longer.
+    The wheel zooms the horizontal range around the pointer, and dragging pans. Drawing a frame of a moving plot took a third longer with pyqtgraph's box and axes.
 
     Signals:
         x_range_changed(): the horizontal range has changed.
@@ -67,17 +66,17 @@ class ViewBox(QGraphicsWidget):
         return self.size().height()
 
     def x_to_pixel(self, x: float) -> float:
-        """Return the pixels from the left edge to `x`."""
+        """Return the distance in pixels from the left edge to `x`."""
         low, high = self.x_range
         return (x - low) / (high - low) * self.width
 
     def y_to_pixel(self, value: float) -> float:
-        """Return the pixels from the upper edge to `value`."""
+        """Return the distance in pixels from the upper edge to `value`."""
         low, high = self.y_range
         return (high - value) / (high - low) * self.height
 
     def pixel_to_x(self, pixel: float) -> float:
-        """Return the position that many pixels from the left edge."""
+        """Return the position on the horizontal axis that is `pixel` pixels from the left edge."""
         low, high = self.x_range
         return low + pixel / max(1.0, self.width) * (high - low)
 
@@ -96,7 +95,7 @@ class ViewBox(QGraphicsWidget):
         event.accept()
 
     def mouseDragEvent(self, event: Any) -> None:
-        """Pan by a drag, a `pg.GraphicsScene.mouseEvents.MouseDragEvent` from pyqtgraph's scene."""
+        """Pan the range; `event` is a `MouseDragEvent` from pyqtgraph's scene."""
         if event.button() & _PANS:
             by = self.pixel_to_x(event.lastPos().x()) - self.pixel_to_x(event.pos().x())
             self._move(lambda x: x + by)
@@ -110,7 +109,7 @@ class ViewBox(QGraphicsWidget):
 
 @lru_cache(maxsize=1024)
 def laid_out(text: str) -> QStaticText:
-    """Return `text` laid out once, since that is most of the cost of drawing it."""
+    """Return `text` with a cached layout, because layout takes most of the time of drawing."""
     static_text = QStaticText(text)
     static_text.setTextFormat(Qt.TextFormat.PlainText)
     return static_text

@@ -1,4 +1,4 @@
-"""Declarations of all settings, from which the dialog, the palette and the guide are made."""
+"""Declarations of all settings. Dialog, command palette and guide are generated from them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Place = Literal["window", "notices", "folders", "cache"]
 class Setting:
     """Declaration of a setting.
 
-    `choices` maps the values of a choice to titles, numbers are in `unit` between `least` and `most`, and `check` returns
-    a problem with a text.
+    `choices` maps values to titles. Numbers are in `unit` between `least` and `most`. `check` returns the problem with a
+    text.
     """
 
     key: str
@@ -54,7 +54,7 @@ class Setting:
         return self.choices() if callable(self.choices) else self.choices
 
     def problem(self, value: Value) -> str:
-        """Return the problem with `value` and its remedy; "" for a good value."""
+        """Return the problem with `value` and its remedy; "" if `value` is valid."""
         if self.kind in ("number", "whole"):
             good = isinstance(value, int | float) and math.isfinite(value) and self.least <= value <= self.most
             return (
@@ -69,7 +69,7 @@ class Setting:
         return self.check(value) if self.check is not None and isinstance(value, str) else ""
 
     def overridden(self) -> str:
-        """Return why the setting has no effect now; "" if it has."""
+        """Return the reason that the setting has no effect now; "" if it has."""
         return tr("Overridden by {variable}.").format(variable=self.variable) if self.variable in os.environ else ""
 
 
@@ -78,7 +78,10 @@ def _recipes() -> Mapping[str, str]:
 
 
 def _runs_problem(path: str) -> str:
-    """Return the problem with a folder for runs, which must hold nothing else because it is closed to other users."""
+    """Return the problem with a folder for runs.
+
+    The folder must contain nothing else, because other users lose access to it.
+    """
     return _folder_problem(path, lambda folder: all((each / "job.toml").exists() for each in folder.iterdir()))
 
 
@@ -204,7 +207,7 @@ def sections() -> tuple[str, ...]:
 
 
 def as_tables() -> str:
-    """Return the settings as Markdown, a table for each section, as in the guide."""
+    """Return the settings as Markdown for the guide, with a table per section."""
     parts = []
     for section in sections():
         rows = [f"| {each.title} | {each.help} |" for each in SETTINGS if each.section == section]

@@ -91,13 +91,13 @@ class PreferencesDialog(QDialog):
 TITLE_WIDTH = 210
 _NUMBER_WIDTH = 110
 _TYPING_MS = 250
-"""Pause in typing after which a folder is checked."""
+"""Milliseconds without typing after which a folder is checked."""
 
 
 class SettingRow(QWidget):
     """Editor of one setting.
 
-    Choices are saved at once, typed values when Enter is pressed or the field is left. Wrong values are not saved.
+    Choices are saved at once, typed values on Enter or when the field loses the focus. Invalid values are not saved.
     """
 
     def __init__(self, setting: Setting, preferences: Preferences) -> None:
@@ -169,7 +169,7 @@ class SettingRow(QWidget):
         return value
 
     def _check(self) -> None:
-        """Show the problem of the typed value; folders are checked in the background once typing pauses."""
+        """Show the problem with the typed value. Folders are checked in the background once typing pauses."""
         if self.setting.kind == "folder":
             self._check_timer.start()
         else:

@@ -1,4 +1,4 @@
-"""Effects of the settings, applied at the start and after each change."""
+"""Effects of the settings, which are applied at the start and after each change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Effects(QObject):
-    """Applies the theme, units and the form's defaults at once, and the rest when the workspace exists."""
+    """Applies theme, units and the form's defaults at once, and other settings once the workspace exists."""
 
     def __init__(self, preferences: Preferences, context: AppContext, parent: QObject) -> None:
         super().__init__(parent)
@@ -53,7 +53,7 @@ class Effects(QObject):
         }
 
     def select_default_devices(self) -> None:
-        """Check the default devices of new jobs, unless those of last time are the default."""
+        """Select the default devices of new jobs, unless the default is to keep the last selection."""
         default = self._preferences.text("default_devices")
         if self._workspace is None or default == "last":
             return

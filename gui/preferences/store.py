@@ -1,4 +1,4 @@
-"""Current values of the settings, wherever they are stored."""
+"""Current values of the settings from all places that store them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Preferences(QObject):
 
     Signals:
         changed(str): The setting with this key has a new value.
-        failed(str): A setting could not be saved; a sentence about it.
+        failed(str): A A setting could not be saved; the argument is a message for the user.
     """
 
     changed = Signal(str)
@@ -38,7 +38,7 @@ class Preferences(QObject):
         """New limit of the cache in GiB while the engine applies it."""
 
     def value(self, key: str) -> Value:
-        """Return the value of a setting; its default if none or a wrong one is stored."""
+        """Return the value of a setting; its default if no valid value is stored."""
         setting = BY_KEY[key]
         value = self._stored(setting)
         return setting.standard if setting.place == "window" and setting.problem(value) else value
@@ -55,7 +55,7 @@ class Preferences(QObject):
         return self.value(key) == BY_KEY[key].standard
 
     def set(self, key: str, value: Value) -> str:
-        """Save a value; return its problem, and save nothing, if it is wrong."""
+        """Save a value. If it is invalid, save nothing and return its problem; otherwise return ""."""
         setting = BY_KEY[key]
         problem = setting.problem(value)
         if problem or value == self.value(key):
@@ -69,7 +69,7 @@ class Preferences(QObject):
         return ""
 
     def reset(self, key: str) -> str:
-        """Reset to the default; return an error message or ""."""
+        """Reset a setting to its default; return an error message, or "" for success."""
         return self.set(key, BY_KEY[key].standard)
 
     def _stored(self, setting: Setting) -> Value:
@@ -102,7 +102,7 @@ class Preferences(QObject):
             self._settings.set(setting.key, value)
 
     def _limit_cache(self, gib: float) -> None:
-        """Set the limit with the terminal's command, which also deletes old entries; the window never reads the cache."""
+        """Set the cache limit through the terminal command, which also deletes old entries. The window never reads the cache."""
         command = [sys.executable, "-m", "footplate", "cache", "--limit", f"{gib:g}"]
 
         def limit() -> str:

@@ -1,4 +1,4 @@
-"""Data of the searches on the disk, which are polled on a worker thread."""
+"""Reader of the searches on the disk, which are polled on a worker thread."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gui.translation import tr
 
 @dataclass(frozen=True)
 class Axis:
-    """Axis of a searched field.
+    """Axis of a plot for a searched field.
 
     Positions are the values, their decimal logarithms if `log`, or indices in `choices`.
     """
@@ -43,7 +43,7 @@ class Axis:
     choices: tuple[Any, ...] = ()
 
     def position(self, value: Any) -> float:
-        """Return the position of a value, NaN if it has none."""
+        """Return the position of a value on the axis; NaN if it has none."""
         if self.choices:
             return float(self.choices.index(value)) if value in self.choices else math.nan
         if not isinstance(value, int | float) or (self.log and value <= 0):
@@ -51,7 +51,7 @@ class Axis:
         return math.log10(value) if self.log else float(value)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return the ends, or all choices, with their titles."""
+        """Return the positions and titles of the ticks: both ends of the range, or all choices."""
         if self.choices:
             return [(float(index), value_words(self.name, value)) for index, value in enumerate(self.choices)]
         ends = dict.fromkeys((self.low, self.high))
@@ -60,7 +60,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Lines:
-    """Concatenated curves, separated by NaN, to be drawn at once."""
+    """Concatenated curves, separated by NaN, which are drawn as one line."""
 
     x: Floats
     y: Floats
@@ -68,10 +68,10 @@ class Lines:
 
 @dataclass(frozen=True)
 class SearchData:
-    """One search with its `trials`, without repeats with other seeds.
+    """Data of one search for display; `trials` leaves out repeats with other seeds.
 
     Attributes:
-        positions: Parameters, [trials, axes], NaN if unknown.
+        positions: Positions of the parameters on the axes, [trials, axes]; NaN if unknown.
         values: Results, [trials, goals], in the units of `shown`.
         pruned: Curves over epochs of trials that were stopped early or failed.
         others: Curves of the other trials.
@@ -90,12 +90,12 @@ class SearchData:
 
     @property
     def confirms(self) -> bool:
-        """True if trials are, or were, repeated with other seeds."""
+        """True if the search repeats, or has repeated, trials with other seeds."""
         return self.search.confirm > 0 or any(row.confirmed for row in self.trials)
 
     @property
     def best(self) -> TrialRow | None:
-        """Best trial by the first goal, also if the front has several."""
+        """Best trial by the first goal, even if the Pareto front has several."""
         if self.state.best is not None or not self.state.front:
             return self.state.row(self.state.best)
         goal = self.search.goals[0]
@@ -105,7 +105,7 @@ class SearchData:
 
 
 def data_of(folder: SearchFolder, search: Search, state: SearchState, status: Status) -> SearchData:
-    """Prepare a search for drawing."""
+    """Convert a search and its state to data for display."""
     axes = tuple(_axis(name, dimension) for name, dimension in search.space.items())
     rows, goals = state.originals, search.goals
     positions = np.array([[axis.position(row.params.get(axis.name)) for axis in axes] for row in rows], np.float64)
@@ -128,19 +128,19 @@ def data_of(folder: SearchFolder, search: Search, state: SearchState, status: St
 
 
 def lines_of(rows: Sequence[TrialRow], goal: Goal) -> Lines:
-    """Return the goal's curves over epochs of the given trials."""
+    """Return the curves of the given trials: `goal` over epochs."""
     x = np.fromiter(chain.from_iterable((*row.reported, math.nan) for row in rows), np.float64)
     y = np.fromiter(chain.from_iterable((*row.reported.values(), math.nan) for row in rows), np.float64)
     return Lines(x, y * shown(goal, 1.0))
 
 
 def shown(goal: Goal, value: float) -> float:
-    """Return a value in the unit of display: fractions in percent."""
+    """Convert a value to its displayed unit: fractions to percent."""
     return 100 * value if goal.percent else value
 
 
 def goal_words(goal: Goal, value: float | None) -> str:
-    """Format a result such as "93.4 %", "0.2134", "3:12 min" or "11.2 M", a dash for None."""
+    """Format a result, as in "93.4 %", "0.2134", "3:12 min" or "11.2 M"; a dash for None."""
     if value is None or math.isnan(value):
         return NOT_KNOWN
     if goal.percent:
@@ -217,7 +217,7 @@ class _Known:
 
 
 class _Read(NamedTuple):
-    """Result of one poll: all rows, and the news of the opened search, None if it has not changed."""
+    """Result of one poll: all rows, and the data of the opened search, None if it has not changed."""
 
     lines: list[SearchLine]
     opened: str
@@ -226,12 +226,12 @@ class _Read(NamedTuple):
 
 
 class Searches(QObject):
-    """List of the searches, and the content of the opened one, read again when files change.
+    """List of the searches, and the content of the opened one. Changed files are reloaded.
 
     Signals:
         listed(list[SearchLine]): all searches, newest first.
         shown(SearchData): new content of the opened search.
-        lost(str): the reason why the opened search can't be shown.
+        lost(str): the opened search can't be shown for this reason.
     """
 
     listed = Signal(list)
@@ -258,17 +258,17 @@ class Searches(QObject):
         self._timer.stop()
 
     def open(self, name: str) -> None:
-        """Report the content of the search `name` from now on, of none if ""."""
+        """Report the content of the search called `name` from now on; "" reports none."""
         self._opened, self._version = name, ()
         if name:
             self.refresh()
 
     def refresh(self) -> None:
-        """Read changed files, once more if a reading is under way."""
+        """Read changed files. During a read, schedule another one after it."""
         self._flight.request()
 
     def close(self) -> None:
-        """Stop polling and wait for the current reading."""
+        """Stop polling and wait for the current read."""
         self._timer.stop()
         self._closed = True
         self._flight.finish()
@@ -314,7 +314,7 @@ class Searches(QObject):
 
 
 def _state(folder: SearchFolder, before: _Known | None) -> SearchState:
-    """Return the search's state, the last known one while the file is unreadable."""
+    """Return the state of a search; while its file is unreadable, the last known state."""
     state = folder.state()
     return before.state if not state.time and before is not None else state
 
@@ -335,7 +335,7 @@ def _signature(file: Path) -> _Signature | None:
 
 
 def _why(file: Path) -> str:
-    """Return a message about a search file that can't be read."""
+    """Describe why a search file can't be read."""
     try:
         msgspec.json.decode(read_file(file, MAX_RESULT_BYTES), type=Search)
     except OSError as error:

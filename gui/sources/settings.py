@@ -18,9 +18,9 @@ SHOWN_RUN = "shown_run"
 
 
 class Settings:
-    """Sizes and choices of the window. Unreadable values count as unset.
+    """Store of the window's sizes and choices. Unreadable values count as unset.
 
-    QSettings is not used since it unpickles Python objects in its files.
+    QSettings is not used because it unpickles Python objects from its files.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -32,7 +32,7 @@ class Settings:
         return self._folder / "last-job.toml"
 
     def last_job(self) -> Job | None:
-        """Return the job that was last on screen, None if there is none."""
+        """Return the job that was last in the form; None if there is none."""
         return load_job(self.job_file)[0] if self.job_file.is_file() else None
 
     def remember_job(self, job: Job) -> None:
@@ -65,7 +65,7 @@ class Settings:
             self._write(values)
 
     def set(self, key: str, value: QByteArray | bool | float | str) -> None:
-        """Save `value` if the home can be written, keeping values saved by other windows."""
+        """Save `value` if the home can be written. Values that other windows saved stay."""
         plain = value.toBase64().toStdString() if isinstance(value, QByteArray) else value
         self._write(self._read() | {key: plain})
 

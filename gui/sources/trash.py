@@ -1,4 +1,4 @@
-"""Undoable deletion of runs and evaluations, in the desktop's trash or in Footplate's."""
+"""Undoable deletion of runs and evaluations, which moves them to the desktop's trash or to Footplate's."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from gui.translation import tr
 
 
 class CannotTrash(Exception):  # noqa: N818  (a state of things more than an error)
-    """Failed move; the text is a message for the user."""
+    """Error that a folder can't be moved to or from the trash; its text is a message for the user."""
 
 
 @dataclass(frozen=True)
 class Trashed:
-    """Folder moved from `origin` to a `location` in a trash, which the user empties if it is the `desktop`'s."""
+    """Folder that was moved from `origin` to `location` in a trash.
+
+    `desktop` is True for the desktop's trash, which the user empties.
+    """
 
     origin: Path
     location: Path
@@ -28,7 +31,7 @@ class Trashed:
 
 
 def trash_run(run: RunFolder) -> Trashed:
-    """Move a run's folder to a trash on its own disk. Raises CannotTrash for an active run or a refused move."""
+    """Move a run's folder to a trash on the same disk. Raises CannotTrash if the run is active or the move fails."""
     supervisor = run.supervisor()
     if run.state() not in ENDED or (supervisor is not None and supervisor.alive()):
         raise CannotTrash(tr("{run_id} is still running: stop it first.").format(run_id=run.run_id))
@@ -36,7 +39,7 @@ def trash_run(run: RunFolder) -> Trashed:
 
 
 def trash_folder(folder: Path) -> Trashed:
-    """Move a folder to a trash on its own disk. Raises CannotTrash if it is gone or the system refuses."""
+    """Move a folder to a trash on the same disk. Raises CannotTrash if the folder is missing or the move fails."""
     path = folder.absolute()
     if not path.is_dir():
         raise CannotTrash(tr("{name} no longer exists.").format(name=path.name))
@@ -56,7 +59,7 @@ def trash_folder(folder: Path) -> Trashed:
 
 
 def put_back(thing: Trashed) -> None:
-    """Move a folder from the trash back. Raises CannotTrash if it is gone from the trash or its path is taken."""
+    """Move a folder back from the trash. Raises CannotTrash if it is no longer there or its old path is taken."""
     if not thing.location.is_dir():
         raise CannotTrash(tr("{name} is no longer in the trash.").format(name=thing.origin.name))
     if thing.origin.exists():

@@ -1,1 +1,1 @@
-"""Colors, fonts, fills and icons, light and dark."""
+"""Colors, fonts, fills and icons for light and dark themes."""

@@ -10,7 +10,7 @@ from engine.contract.events import Part
 from gui.style import theme
 
 LIGHT_SHARE = 0.38
-"""Weight of the device's color in a light fill."""
+"""Fraction of the device's color in a light fill."""
 
 _HATCHES = (
     Qt.BrushStyle.NoBrush,
@@ -34,11 +34,11 @@ _PARTS = {
     "logging": Qt.BrushStyle.FDiagPattern,
     "other": Qt.BrushStyle.Dense7Pattern,
 }
-"""Patterns of the sections of a step; those without one differ in lightness."""
+"""Patterns for the sections of a training step. Sections without a pattern differ in lightness."""
 
 
 def blend(front: str, back: str, share: float) -> QColor:
-    """Blend `share` of `front` with `back`."""
+    """Mix two colors; `share` is the fraction of `front`."""
     a, b = QColor(front), QColor(back)
     channels = ((a.red(), b.red()), (a.green(), b.green()), (a.blue(), b.blue()))
     return QColor(*(round(share * over + (1 - share) * under) for over, under in channels))
@@ -56,21 +56,21 @@ def text_on(fill: QColor) -> QColor:
 
 
 def contrast(first: QColor, second: QColor) -> float:
-    """Return the contrast of two colors after WCAG 2, from 1 to 21."""
+    """Return the contrast ratio of two colors as defined in WCAG 2, from 1 to 21."""
     bright, dark = sorted((_luminance(first), _luminance(second)), reverse=True)
     return (bright + 0.05) / (dark + 0.05)
 
 
 def hatch(index: int, device: str) -> QBrush:
-    """Return the pattern for the CPU worker at `index`; none for a GPU, which has its own color."""
+    """Return the pattern for the CPU worker at `index`; no pattern for a GPU, whose color is unique."""
     style = Qt.BrushStyle.NoBrush if is_gpu(device) else _HATCHES[index % len(_HATCHES)]
     return QBrush(QColor(theme.colors().panel), style)
 
 
 def part_fill(part: Part) -> tuple[QColor, QBrush]:
-    """Return the background of a section of a step, and the pattern over it.
+    """Return the background color and the pattern for a section of a training step.
 
-    Waiting has the warning color, the model's computation the accent: light for the forward pass, full for the backward.
+    Waiting has the warning color. Computation has the accent color: light for the forward pass, full for the backward pass.
     """
     scheme = theme.colors()
     colors = {

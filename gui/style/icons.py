@@ -14,16 +14,16 @@ from gui.style import theme
 
 
 def icon(name: str, color: str, on: str = "") -> QIcon:
-    """Return an icon in a color of `theme.Colors`; `on` names the icon of a checked button.
+    """Return an icon in a color of `theme.Colors`; `on` is the name of the icon for a checked button.
 
-    Selected rows use the text color.
+    In selected rows, the icon has the text color.
     """
     return QIcon(_Engine(name, color, on or name))
 
 
 @lru_cache(maxsize=128)
 def pixmap(name: str, color: str, side: int) -> QPixmap:
-    """Return the icon as a square image with that side in pixels, in a color such as "#000000"."""
+    """Return the icon as a square image with a side of `side` pixels, in a color such as "#000000"."""
     source = files("resources").joinpath("icons", f"{name}.svg").read_text(encoding="utf-8")
     image = QPixmap(side, side)
     image.fill(Qt.GlobalColor.transparent)
@@ -34,7 +34,7 @@ def pixmap(name: str, color: str, side: int) -> QPixmap:
 
 
 class _Engine(QIconEngine):
-    """Icon engine that draws `on` for `QIcon.State.On` and `name` otherwise."""
+    """Icon engine that draws the icon `on` for `QIcon.State.On` and the icon `name` otherwise."""
 
     def __init__(self, name: str, color: str, on: str) -> None:
         super().__init__()

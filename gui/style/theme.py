@@ -1,4 +1,4 @@
-"""Colors, fonts and the style sheet: one accent and a color per device, light or dark like the desktop."""
+"""Colors, fonts and style sheet, light or dark like the desktop, with one accent and a color per device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.contract.devices import CPU, is_gpu
 
 @dataclass(frozen=True)
 class Colors:
-    """Colors of one scheme, as hex strings. Texts have a contrast of at least 4.5 to 1 on `panel`."""
+    """Colors of one scheme as hex strings. Text colors have a contrast of at least 4.5 to 1 on `panel`."""
 
     window: str
     panel: str
@@ -89,7 +89,7 @@ _order: dict[str, int] = {}
 class _Chosen:
     """Choices of the user: the scheme ("light", "dark" or "system") and the text size in percent.
 
-    `base` is the font at 100 %, None before `apply`.
+    `base` is the font at 100 %; None before `apply` is called.
     """
 
     scheme: str = "system"
@@ -111,7 +111,7 @@ def choose(scheme: str, text_percent: int) -> None:
 
 
 def is_dark() -> bool:
-    """Return True for the dark scheme, chosen by the user or else by the desktop."""
+    """Return True if the scheme is dark, as chosen by the user or else by the desktop."""
     if _chosen.scheme != "system":
         return _chosen.scheme == "dark"
     app = QGuiApplication.instance()
@@ -123,7 +123,7 @@ def is_dark() -> bool:
 
 @lru_cache(maxsize=1)
 def _first_palette_is_dark() -> bool:
-    """Return True if the desktop's palette was dark at first, for desktops that don't name their scheme."""
+    """Return True if the palette was dark when the window started, for desktops that don't report their scheme."""
     given = QGuiApplication.palette()
     return given.window().color().lightness() < given.windowText().color().lightness()
 
@@ -134,13 +134,16 @@ def colors() -> Colors:
 
 
 def register_devices(keys: Iterable[str]) -> None:
-    """Assign colors to devices in the order of `keys`; those with a color keep it."""
+    """Assign colors to devices in the order of `keys`. Devices that have a color keep it."""
     for key in keys:
         _order.setdefault(key, len(_order))
 
 
 def device_color(key: str) -> str:
-    """Return a device's color in all graphs of this window; keys are a GPU's UUID or "cpu", or either after "host:"."""
+    """Return the color of a device in all graphs of this window.
+
+    The key is a GPU's UUID or "cpu", with the prefix "host:" on another host.
+    """
     if not is_gpu(key):
         return _CPU_DARK if is_dark() else _CPU_LIGHT
     register_devices([key])
@@ -148,7 +151,7 @@ def device_color(key: str) -> str:
 
 
 def device_is_dashed(key: str) -> bool:
-    """Return True if a device's lines are dashed, since its color repeats: from the ninth GPU on, and remote CPUs."""
+    """Return True if a device's lines are dashed because its color repeats, as for remote CPUs and from the ninth GPU on."""
     if not is_gpu(key):
         return key != CPU
     register_devices([key])
@@ -162,7 +165,7 @@ def series_color(index: int) -> str:
 
 
 def series_is_dashed(index: int) -> bool:
-    """Return True if the series at `index` is dashed, since its color repeats."""
+    """Return True if the series at `index` is dashed because its color repeats."""
     return index // len(_DEVICES_LIGHT) % 2 == 1
 
 
@@ -179,7 +182,7 @@ def scaled(pixels: int) -> int:
 
 
 def set_kind(label: QLabel, kind: str) -> None:
-    """Style a label as "muted", "warning", … in the style sheet, "" for plain text."""
+    """Give a label a style of the style sheet, such as "muted" or "warning"; "" for plain text."""
     if label.objectName() != kind:
         label.setObjectName(kind)
         label.style().polish(label)
@@ -214,7 +217,7 @@ def _font() -> QFont:
 
 
 def palette(scheme: Colors) -> QPalette:
-    """Return Qt's palette in the colors of `scheme`."""
+    """Return a Qt palette with the colors of `scheme`."""
     result = QPalette()
     role = QPalette.ColorRole
     for where, color in (
@@ -246,7 +249,7 @@ def palette(scheme: Colors) -> QPalette:
 
 
 def style_sheet(scheme: Colors) -> str:
-    """Return the application's style sheet in the colors of `scheme`."""
+    """Return the application's style sheet with the colors of `scheme`."""
     icons = Path(str(files("resources"))).as_posix() + "/icons"
     font = _font()
     points = font.pointSizeF()

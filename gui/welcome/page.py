@@ -37,7 +37,7 @@ class WelcomePage(QWidget):
     """Page that is shown until there is a run.
 
     Signals:
-        sample_requested(bool): Train the sample, on GPUs if True, else on the CPU.
+        sample_requested(bool): Train on the sample dataset, on GPUs if True, otherwise on the CPU.
         folder_requested(): Choose a dataset folder.
         monitor_requested(): Show the Monitor.
     """
@@ -76,7 +76,7 @@ class WelcomePage(QWidget):
         return any(finding.topic == "Training" and finding.grade == "fine" for finding in self._machine)
 
     def set_machine(self, snapshot: Snapshot) -> None:
-        """Take a snapshot of the machine, and update the findings if its driver or GPUs changed."""
+        """Receive a snapshot of the machine, and update the findings if its driver or GPUs have changed."""
         known = (snapshot.nvml, [(gpu.uuid, gpu.lost, gpu.mig_enabled, gpu.compute_mode) for gpu in snapshot.gpus])
         if known == self._known or snapshot.nvml.status == "not_answering":
             return
@@ -152,7 +152,7 @@ _TOPIC_WIDTH = 84
 
 
 class FindingRow(QWidget):
-    """Icon, topic, finding and remedy, with a button that copies the remedy's command."""
+    """Row with icon, topic, finding and remedy, and a button that copies the remedy's command."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ _SPOKEN: dict[Severity, str] = {
 
 
 class Banner(QFrame):
-    """Inline message that wraps, hidden while empty. Add it to a layout first, since setting a text shows it.
+    """Inline message that wraps and is hidden while empty. Add it to a layout first, because setting a text shows it.
 
     Signals:
         closed(): the user pressed the close button.
@@ -51,7 +51,7 @@ class Banner(QFrame):
         self.hide()
 
     def say(self, text: str, severity: Severity = "warning", *titles: str) -> None:
-        """Show `text`, or hide the banner if it is empty, and announce it to screen readers.
+        """Show `text` and announce it to screen readers; hide the banner if `text` is empty.
 
         `titles` are the texts of the buttons; an empty one hides its button.
         """
@@ -82,7 +82,7 @@ class Banner(QFrame):
 
 
 class QuestionBar(Banner):
-    """Banner with the buttons `yes` and `no`, connected by the owner; Escape presses `no`."""
+    """Banner with the buttons `yes` and `no`, which the creator connects. Escape presses `no`."""
 
     def __init__(self, name: str, parent: QWidget | None = None) -> None:
         """Create a bar with an accessible name."""

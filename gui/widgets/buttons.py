@@ -1,4 +1,4 @@
-"""Widgets with their names and tips, and buttons that open a menu or fold a section."""
+"""Helpers that style and name widgets, and buttons that open a menu or fold a section."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Button = TypeVar("_Button", bound=QAbstractButton)
 
 
 def styled(widget: _Widget, style: str = "", *, name: str = "", tip: str = "", description: str = "") -> _Widget:
-    """Return `widget` with an object name that the style sheet knows, accessible texts and a tool tip; "" sets none."""
+    """Set a widget's style (its object name), accessible texts and tool tip, unless ""; return `widget`."""
     for text, setter in (
         (style, widget.setObjectName),
         (name, widget.setAccessibleName),
@@ -32,14 +32,14 @@ def styled(widget: _Widget, style: str = "", *, name: str = "", tip: str = "", d
 
 
 def push_button(text: str, act: Act | None = None, style: str = "", **texts: str) -> QPushButton:
-    """Return a button that calls `act` when it is pressed; `texts` are those of `styled`."""
+    """Return a button that calls `act` when it is pressed; `texts` are passed to `styled`."""
     return _connected(styled(QPushButton(text), style, **texts), act)
 
 
 def tool_button(
     act: Act | None = None, *, text: str = "", icon: QIcon | None = None, style: str = "", **texts: str
 ) -> QToolButton:
-    """Return a button with a text or an icon that calls `act` when it is pressed; `texts` are those of `styled`."""
+    """Return a button with a text or an icon that calls `act` when it is pressed; `texts` are passed to `styled`."""
     button = styled(QToolButton(), style, **texts)
     button.setText(text)
     if icon is not None:
@@ -48,7 +48,7 @@ def tool_button(
 
 
 def reset_button(act: Act, name: str, tip: str) -> QToolButton:
-    """Return a button that restores a default; its room stays free while it is hidden."""
+    """Return a button that restores a default. Its space stays reserved while it is hidden."""
     button = tool_button(act, icon=icons.icon("reset", "muted"), style="flat", name=name, tip=tip)
     button.setIconSize(QSize(14, 14))
     keep_room(button)
@@ -56,21 +56,21 @@ def reset_button(act: Act, name: str, tip: str) -> QToolButton:
 
 
 def fold_button(style: str, text: str = "", *, name: str, tip: str = "") -> QToolButton:
-    """Return a switch whose arrow points down while it is on."""
+    """Return a toggle button whose arrow points down while it is on."""
     button = tool_button(text=text, icon=icons.icon("right", "muted", on="down"), style=style, name=name, tip=tip)
     button.setCheckable(True)
     return button
 
 
 def keep_room(widget: QWidget) -> None:
-    """Let the room of `widget` stay free while it is hidden."""
+    """Keep the space of `widget` reserved while it is hidden."""
     policy = widget.sizePolicy()
     policy.setRetainSizeWhenHidden(True)
     widget.setSizePolicy(policy)
 
 
 def make_menu_button(button: QToolButton) -> None:
-    """Let `button` open its menu at once, with an arrow behind its text."""
+    """Let `button` open its menu when pressed, and show an arrow after its text."""
     button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
     button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
     button.setIcon(icons.icon("down", "muted"))
@@ -78,7 +78,7 @@ def make_menu_button(button: QToolButton) -> None:
 
 
 class FoldButton(QToolButton):
-    """Title of a section, which shows `body` while it is checked; folded at first."""
+    """Title button of a section, which shows `body` while it is checked; unchecked at first."""
 
     def __init__(self, title: str, body: QWidget) -> None:
         super().__init__()

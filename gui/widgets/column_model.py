@@ -1,4 +1,4 @@
-"""Item models of rows under a list of columns, the style of their tables, and tables of numbers."""
+"""Item models with a list of columns, the style of their tables, and tables of numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 
 
 class HeaderColumn(Protocol):
-    """Column of a table: its title, its alignment (right for a `number`), and the header's tool tip, "" for none."""
+    """Column of a table: title, alignment (right for a `number`), and tool tip of the header ("" for none)."""
 
     @property
     def title(self) -> str: ...
@@ -37,7 +37,7 @@ class HeaderColumn(Protocol):
 
 
 def header_data(columns: Sequence[HeaderColumn], section: int, orientation: Qt.Orientation, role: int) -> Any:
-    """Return an item model's `headerData` for the horizontal header over `columns`, None for other requests."""
+    """Return an item model's `headerData` for the horizontal header over `columns`; None for other requests."""
     if orientation != Qt.Orientation.Horizontal or not 0 <= section < len(columns):
         return None
     column = columns[section]
@@ -51,7 +51,7 @@ def header_data(columns: Sequence[HeaderColumn], section: int, orientation: Qt.O
 
 
 class ColumnModel(QAbstractTableModel):
-    """Flat item model under `columns`. A subclass counts its rows and implements `data`."""
+    """Flat item model with `columns`. Subclasses implement `count` and `data`."""
 
     columns: Sequence[HeaderColumn] = ()
 
@@ -87,7 +87,10 @@ def text_table(name: str, titles: Sequence[str]) -> QTableWidget:
 
 
 def apply_table_style(table: QTableView, padding: int = 6, leading: int = 12) -> None:
-    """Apply that style to `table`, with `padding` at the sides of cells and `leading` above and below their text."""
+    """Apply the window's table style to `table`.
+
+    `padding` is the space at the sides of cells, `leading` that above and below their text, in pixels.
+    """
     table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
     table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
     table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
@@ -102,20 +105,20 @@ def apply_table_style(table: QTableView, padding: int = 6, leading: int = 12) ->
 
 
 VALUE = int(Qt.ItemDataRole.UserRole)
-"""Role of the number behind a cell, for sorting; NaN if unknown."""
+"""Item role of the number in a cell, for sorting; NaN if unknown."""
 BAR = VALUE + 1
-"""Role of the bar's length, from 0 to 1; None or NaN for no bar."""
+"""Item role of the bar's length, from 0 to 1; None or NaN for no bar."""
 INTERVAL = VALUE + 2
-"""Role of the ends of the interval on the bar, a pair; None for no interval."""
+"""Item role of the limits of the interval on the bar, a pair; None for no interval."""
 BAR_COLOR = VALUE + 3
-"""Role of the bar's color; None for the accent."""
+"""Item role of the bar's color; None for the accent."""
 
 PAD = 8
 _THICKNESS = 4
 
 
 class NumberRows(QSortFilterProxyModel):
-    """Rows sorted by number, with unknown ones always last."""
+    """Proxy that sorts rows by number, with unknown numbers always last."""
 
     def lessThan(self, left: Index, right: Index) -> bool:
         a, b = float(left.data(VALUE)), float(right.data(VALUE))
@@ -125,7 +128,7 @@ class NumberRows(QSortFilterProxyModel):
 
 
 def prepare(table: QTableView) -> None:
-    """Apply the style and behavior of number tables to `table`: one selected row, sorting by header."""
+    """Apply the style and behavior of number tables to `table`: single-row selection, and sorting by the header."""
     table.setItemDelegate(Bars(table))
     table.setSortingEnabled(True)
     apply_table_style(table, PAD)
@@ -133,7 +136,7 @@ def prepare(table: QTableView) -> None:
 
 
 class Bars(QStyledItemDelegate):
-    """Delegate that draws a thin bar under a fraction, with its interval as a line."""
+    """Delegate that draws a thin bar below a fraction, with the interval of the fraction as a line."""
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
         super().paint(painter, option, index)

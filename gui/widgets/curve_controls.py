@@ -15,7 +15,7 @@ from gui.widgets.labels import labelled
 from gui.widgets.layouts import FlowLayout, hbox
 
 _SMOOTHEST = 99
-"""End of the slider, in hundredths; a weight of 1 would never move."""
+"""Maximum of the slider in hundredths. A weight of 1 would keep the average constant."""
 
 
 class CurveControls(QWidget):
@@ -23,7 +23,7 @@ class CurveControls(QWidget):
 
     Signals:
         axis_chosen(str): the user chose one of the axes.
-        smoothed(float): the user set the weight of the moving average, from 0 on and below 1.
+        smoothed(float): the user set the weight of the moving average, at least 0 and less than 1.
         log_toggled(bool): the user switched the logarithmic loss.
     """
 
@@ -37,7 +37,7 @@ class CurveControls(QWidget):
         Args:
             axes: Titles and values of the horizontal axes.
             after: Widgets at the end of the row.
-            of: End of the accessible names, such as “ of the compared runs”.
+            of: Suffix of the accessible names, such as “ of the compared runs”.
         """
         super().__init__()
         self.axis = QComboBox()

@@ -29,7 +29,7 @@ from gui.widgets.layouts import hbox
 
 
 class ComboBox(QComboBox):
-    """Drop-down list that the wheel changes only with the focus. Long titles end with an ellipsis, not a cut."""
+    """Drop-down list that the wheel changes only while it has the focus. Long titles are elided."""
 
     def initStyleOption(self, option: QStyleOptionComboBox) -> None:
         super().initStyleOption(option)
@@ -49,7 +49,7 @@ class ComboBox(QComboBox):
 
 
 def offer(box: QComboBox, choices: Iterable[tuple[str, Any]], value: Any) -> None:
-    """Fill `box` with titles and values, and select `value`, or the first without it, without emitting signals."""
+    """Fill `box` with titles and values; select `value`, or the first entry if it is missing. Emit no signals."""
     with QSignalBlocker(box):
         box.clear()
         for title, data in choices:
@@ -86,7 +86,7 @@ class Editor(QWidget):
         raise NotImplementedError
 
     def show_severity(self, severity: str) -> None:
-        """Color the control for its worst problem, "error" or "warning"; "" for none."""
+        """Color the control for the severity of its worst problem, "error" or "warning"; "" for none."""
         if self.control.property("severity") != severity:
             self.control.setProperty("severity", severity)
             self.control.style().unpolish(self.control)
@@ -94,7 +94,7 @@ class Editor(QWidget):
 
 
 class _SpinBox(QSpinBox):
-    """Spin box that the wheel changes only with the focus, so that scrolling past it is safe."""
+    """Spin box that the wheel changes only while it has the focus, so that scrolling past it changes nothing."""
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         if self.hasFocus():
@@ -104,7 +104,7 @@ class _SpinBox(QSpinBox):
 
 
 class PathLine(QLineEdit):
-    """Line that elides the middle of a long text, except while it is being edited."""
+    """Text field that elides the middle of a long text, except while it is being edited."""
 
     def paintEvent(self, event: QPaintEvent) -> None:
         option = QStyleOptionFrame()
@@ -162,7 +162,7 @@ class ListEditor(TextEditor):
 
 
 class PathEditor(TextEditor):
-    """Editor of a path, typed or browsed for."""
+    """Editor of a path, with a button that opens a file dialog."""
 
     def __init__(self, what: str, folder: bool, placeholder: str = "") -> None:
         super().__init__(placeholder, line=PathLine())
@@ -175,14 +175,14 @@ class PathEditor(TextEditor):
         layout.addWidget(self.browse)
 
     def open_browser(self) -> None:
-        """Open a file dialog that is not modal."""
+        """Open a non-modal file dialog."""
         file_dialogs.choose(
             self, tr("Choose {what}").format(what=self._what), self.value(), self._folder, self.set_value
         )
 
 
 class IntEditor(Editor):
-    """Editor of a whole number within the field's limits; an empty value is one below the least."""
+    """Editor of a whole number within the field's limits. The value below the minimum means empty."""
 
     def __init__(self, field: Field, empty: str = "automatic") -> None:
         self.spin = _SpinBox()
@@ -209,7 +209,10 @@ class IntEditor(Editor):
 
 
 class FloatEditor(TextEditor):
-    """Editor of a number in Python's spelling, such as 0.001 or 1e-3, or the desktop's; None if optional and empty."""
+    """Editor of a number in Python's notation, such as 0.001 or 1e-3, or the desktop's.
+
+    The value of an empty, optional field is None.
+    """
 
     def __init__(self, optional: bool = False, empty: str = "") -> None:
         super().__init__(empty)
@@ -243,7 +246,7 @@ class BoolEditor(Editor):
 
 
 class ChoiceEditor(Editor):
-    """Editor of a choice of (value, title, help). An unknown value is shown as it is."""
+    """Editor of a choice from a list of (value, title, help). An unknown value is shown unchanged."""
 
     def __init__(self, choices: list[tuple[str, str, str]]) -> None:
         self.box = ComboBox()
@@ -256,7 +259,7 @@ class ChoiceEditor(Editor):
         self.box.currentIndexChanged.connect(lambda _index: self.edited.emit())
 
     def set_choices(self, choices: list[tuple[str, str, str]]) -> None:
-        """Replace the choices; the value stays, even if it is not among them."""
+        """Replace the choices; keep the value, even if it is not among them."""
         chosen = self.box.currentData()
         with QSignalBlocker(self.box):
             self.box.clear()
@@ -268,7 +271,7 @@ class ChoiceEditor(Editor):
                 self.set_value(chosen)
 
     def reset_choices(self, choices: list[tuple[str, str, str]], value: str | None = None) -> None:
-        """Replace the choices and select `value`, or the first without it, without emitting `edited`."""
+        """Replace the choices and select `value`, by default the first, without emitting `edited`."""
         with QSignalBlocker(self):
             self.box.clear()
             self.set_choices(choices)
@@ -285,9 +288,9 @@ class ChoiceEditor(Editor):
         self.box.setCurrentIndex(index)
 
     def set_marks(self, marks: dict[str, str], off: Container[str] = ()) -> None:
-        """Append `marks` to the titles of the values in the list, and disable those in `off`.
+        """Append `marks` (text by value) to the titles in the list, and disable the values in `off`.
 
-        The current value keeps its plain title, since its problems are shown below the field.
+        The current value keeps its plain title, because its problems are shown below the field.
         """
         for index in range(self.box.count()):
             value = self.box.itemData(index)

@@ -17,9 +17,9 @@ PATIENCE_S = 0.05
 
 
 def choose(parent: QWidget, title: str, start: str, folder: bool, chosen: Callable[[str], None]) -> QFileDialog:
-    """Open a dialog that is not modal, and call `chosen` with the path.
+    """Open a non-modal dialog, and call `chosen` with the path.
 
-    It begins at `start`, or the nearest existing folder above, if the disk answers within a moment; else at home.
+    It begins at `start` or the nearest existing parent folder; in the home folder if the disk doesn't respond quickly.
     """
     search = Background(lambda: _existing(start), parent)
     found: list[str] = []
@@ -37,7 +37,7 @@ def choose(parent: QWidget, title: str, start: str, folder: bool, chosen: Callab
 
 
 def choose_files(parent: QWidget, title: str, chosen: Callable[[list[str]], None]) -> QFileDialog:
-    """Open a dialog that is not modal, and call `chosen` with the paths of the files."""
+    """Open a non-modal dialog, and call `chosen` with the paths of the files."""
     dialog = QFileDialog(parent, title, str(Path.home()))
     dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
     dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
@@ -53,7 +53,7 @@ def timestamped(name: str) -> str:
 
 
 def choose_target(parent: QWidget, title: str, name: str, chosen: Callable[[Path], None]) -> QFileDialog:
-    """Ask for a file to write, and call `chosen` with the path; the suffix of `name` is enforced."""
+    """Ask for a file to write, and call `chosen` with the path, which always has the suffix of `name`."""
     suffix = Path(name).suffix.removeprefix(".")
     dialog = QFileDialog(parent, title, str(Path.home()))
     dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -69,7 +69,7 @@ def choose_target(parent: QWidget, title: str, name: str, chosen: Callable[[Path
 
 
 def reveal(path: Path) -> bool:
-    """Open a folder in the desktop's file manager; return False without one."""
+    """Open a folder in the desktop's file manager; return False if there is none."""
     return QDesktopServices.openUrl(QUrl.fromLocalFile(str(path)))
 
 

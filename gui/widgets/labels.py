@@ -1,4 +1,4 @@
-"""Labels and lists of problems that several pages share. All but rich ones are plain by the style sheet."""
+"""Labels and lists of problems that several pages share. All except `RichLabel` show plain text."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ def heading_label(text: str = "") -> QLabel:
 
 
 def caption(text: str = "", style: str = "muted") -> QLabel:
-    """Return a label that wraps, with an object name that the style sheet knows."""
+    """Return a label that wraps, in a style of the style sheet."""
     label = QLabel(text, wordWrap=True)
     label.setObjectName(style)
     return label
 
 
 def field_label(text: str, field: QWidget) -> QLabel:
-    """Return a muted label whose mnemonic leads to `field`."""
+    """Return a muted label whose mnemonic key focuses `field`."""
     label = muted_label(text)
     label.setBuddy(field)
     return label
 
 
 def labelled(text: str, control: QWidget, *after: QWidget, spacing: int = 6) -> QWidget:
-    """Return a row with a muted label, which is the buddy of `control`, the control, and the widgets after it."""
+    """Return a row with a muted label whose mnemonic key focuses `control`, the control, and the widgets `after` it."""
     together = QWidget()
     together.setLayout(hbox(field_label(text, control), control, *after, spacing=spacing))
     return together
 
 
 class ElidedLabel(QLabel):
-    """Line of text that is elided if it doesn't fit; owners set a tool tip with the full text."""
+    """Line of text that is elided if it doesn't fit. Callers set a tool tip with the full text."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ElidedLabel(QLabel):
         *,
         mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight,
     ) -> None:
-        """Create a label; `mode` says where the text is cut, for a path in the middle."""
+        """Create a label; `mode` is the position of the ellipsis, such as the middle for a path."""
         super().__init__(text, parent)
         self._mode = mode
         self.setTextFormat(Qt.TextFormat.PlainText)
@@ -89,7 +89,7 @@ class ElidedLabel(QLabel):
 
 
 class IconLabel(QLabel):
-    """Icon of 16 pixels that follows the scheme; `spoken` is its accessible name."""
+    """Icon of 16 pixels that follows the color scheme; `spoken` is its accessible name."""
 
     def __init__(self, name: str = "", color: str = "", spoken: str = "") -> None:
         super().__init__()
@@ -143,7 +143,7 @@ _MARGIN = 16
 
 
 class EmptyState(QScrollArea):
-    """Muted message in the middle of its room, which wraps, and scrolls if it is too high."""
+    """Muted message in the center of its area, which wraps and scrolls if necessary."""
 
     def __init__(self, text: str = "") -> None:
         super().__init__(widgetResizable=True)
@@ -166,17 +166,17 @@ class EmptyState(QScrollArea):
 
 _BREAK = "\u200b"
 _LONGEST = 20
-"""Characters of a word, or of a piece between separators, that stay on one line."""
+"""Maximum characters of a word, or of a piece between separators, that stay on one line."""
 
 
 class WrappingLabel(QLabel):
-    """Plain text that wraps; QLabel clips words that are longer than a line, such as names of files.
+    """Label with plain text that wraps even within words longer than a line, such as file names, which QLabel clips.
 
     Long words get invisible breaks, which are not copied.
     """
 
     def __init__(self, text: str = "", name: str = "") -> None:
-        """Create a label; the style sheet uses its object name `name`."""
+        """Create a label; `name` is its object name, which the style sheet refers to."""
         super().__init__(wordWrap=True)
         self._text = ""
         self.setObjectName(name)
@@ -218,7 +218,7 @@ class WrappingLabel(QLabel):
 
 
 def breakable(text: str) -> str:
-    """Return `text` with breaks in long words: behind separators, and anywhere in pieces without them."""
+    """Return `text` with invisible breaks in long words: after separators, and anywhere in long pieces without them."""
     return re.sub(rf"\S{{{_LONGEST + 1},}}", lambda found: _broken(found[0]), text)
 
 
@@ -228,7 +228,7 @@ def _broken(word: str) -> str:
 
 
 class ProblemLabel(QWidget):
-    """List of problems, each with an icon, since color alone tells nothing, and a button for each of its choices.
+    """List of problems, each with an icon (color alone isn't accessible) and a button for each of its choices.
 
     Signals:
         chosen(Choice): The user pressed the button of a choice.
@@ -275,7 +275,7 @@ class ProblemLabel(QWidget):
         self.setVisible(bool(self._problems))
 
     def _buttons(self, problem: Problem) -> QWidget:
-        """Return the buttons of the problem's choices, in as many lines as they need."""
+        """Return the buttons for a problem's choices, wrapped to as many rows as they need."""
         holder = QWidget()
         flow = FlowLayout(holder, spacing=6)
         for choice in problem.choices:

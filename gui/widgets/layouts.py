@@ -36,21 +36,21 @@ _Box = TypeVar("_Box", bound=QBoxLayout)
 
 
 def hbox(*parts: Part, spacing: int = 8, margins: Margins = NO_MARGINS) -> QHBoxLayout:
-    """Return a horizontal layout of `parts`, as in `vbox`."""
+    """Return a horizontal layout of `parts`, which are those of `vbox`."""
     return _fill(QHBoxLayout(), parts, spacing, margins)
 
 
 def vbox(*parts: Part, spacing: int = 8, margins: Margins = NO_MARGINS) -> QVBoxLayout:
     """Return a vertical layout with `margins` in pixels: left, top, right, bottom.
 
-    A part is the stretch factor of an empty space, or a widget or a layout, alone or in a tuple with its stretch factor
-    and, for a widget, its alignment.
+    A A part is a number (the stretch factor of an empty space), a widget or a layout. A tuple adds the stretch factor to a
+    widget or layout and, optionally, the alignment to a widget.
     """
     return _fill(QVBoxLayout(), parts, spacing, margins)
 
 
 def scrolling(content: QVBoxLayout) -> QScrollArea:
-    """Return a scroll area with `content` and a small gap in front of the scroll bar."""
+    """Return a scroll area with `content` and a small gap before the scroll bar."""
     content.setContentsMargins(0, 0, 4, 0)
     inside = QWidget()
     inside.setLayout(content)
@@ -69,7 +69,7 @@ def tab_bar(name: str, titles: Sequence[str]) -> QTabBar:
 
 
 def save_button(name: str, tip: str, actions: Iterable[Action]) -> QToolButton:
-    """Return a button "Save" with a menu of `actions` and an accessible name."""
+    """Return a "Save" button with a menu of `actions` and an accessible name."""
     button = QToolButton()
     button.setText(tr("Save"))
     button.setAccessibleName(name)
@@ -104,7 +104,7 @@ def lay_out_page(page: QWidget, back: QPushButton, title: QLabel, subtitle: QLab
 
 
 def working_page(what: QLabel, progress: QProgressBar, cancel: QPushButton, name: str) -> QWidget:
-    """Return a page with the progress of a trial; `name` is the progress bar's accessible name."""
+    """Return a page with the progress of a trial; `name` is the accessible name of the progress bar."""
     progress.setRange(0, 100)
     progress.setFixedSize(320, 14)
     progress.setTextVisible(False)
@@ -138,10 +138,13 @@ def _in_the_middle(*widgets: QWidget) -> QWidget:
 
 
 class FlowLayout(QLayout):
-    """Widgets side by side at their preferred size, wrapped to as many lines as needed. Hidden ones take no room."""
+    """Layout of widgets side by side at their preferred size, wrapped to as many rows as needed.
+
+    Hidden widgets take no space.
+    """
 
     def __init__(self, parent: QWidget | None = None, *, spacing: int = 8, line_spacing: int | None = None) -> None:
-        """Create a layout with `spacing` between widgets and lines, unless `line_spacing` is given."""
+        """Create a layout with `spacing` between widgets, and `line_spacing` (by default the same) between rows."""
         super().__init__(parent)
         self._line_spacing = spacing if line_spacing is None else line_spacing
         self._items: list[QLayoutItem] = []
@@ -208,7 +211,7 @@ class FlowLayout(QLayout):
 
     @staticmethod
     def _settle(line: list[tuple[QLayoutItem, int]], rect: QRect, top: int, height: int, move: bool) -> None:
-        """Place the items of a finished line, vertically centered."""
+        """Place the items of a complete row, vertically centered."""
         if move:
             for item, left in line:
                 size = _size(item, rect.width())
@@ -216,7 +219,7 @@ class FlowLayout(QLayout):
 
 
 def _size(item: QLayoutItem, width: int) -> QSize:
-    """Return the preferred size, no wider than `width` if the item can wrap."""
+    """Return the preferred size of an item, no wider than `width` if the item can wrap."""
     size = item.sizeHint()
     if size.width() > width > 0 and item.hasHeightForWidth():
         return QSize(width, item.heightForWidth(width))
@@ -224,7 +227,7 @@ def _size(item: QLayoutItem, width: int) -> QSize:
 
 
 class _ScrollPanel(QScrollArea):
-    """Scroll area that calls `setWidget` at its first polish, so that the content is styled only once."""
+    """Scroll area that adopts its content when it is first polished, so that the content is styled only once."""
 
     def __init__(self, inside: QWidget) -> None:
         super().__init__(widgetResizable=True)
@@ -277,9 +280,9 @@ def scroll_column(inside: QWidget) -> QScrollArea:
 
 
 class PageScroll(QScrollArea):
-    """Scroll area filled by `pages`; the current page scrolls if it needs more room.
+    """Scroll area with the stack `pages`. The current page scrolls if it needs more space.
 
-    A resizable QScrollArea would use the ideal height of wrapped texts, and the room of the largest page.
+    A A resizable QScrollArea would use the unwrapped height of texts, and the size of the largest page.
     """
 
     def __init__(self, pages: QStackedWidget) -> None:
@@ -310,7 +313,7 @@ class PageScroll(QScrollArea):
 
 
 class FrontStack(QStackedWidget):
-    """Stack that needs only the room of its current page, not that of the largest one."""
+    """Stack whose size hint is that of its current page instead of the largest one."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Legend of the colors in images."""
+"""Legend that explains the colors in images."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from gui.translation import tr
 
 LINES = 2
 SWATCH = 11
-"""Side of a color patch, in pixels."""
+"""Side length of a color patch in pixels."""
 _GAP, _APART = 6, 16
 _LEADING = 4
 
 
 def draw_swatch(painter: QPainter, entry: LegendEntry, corner: QPoint) -> None:
-    """Draw a patch of the entry's color with an edge, since it may be the panel's color; empty without a color."""
+    """Draw a patch in the entry's color, or an empty one. Its edge shows even if the color is that of the panel."""
     painter.setPen(QPen(QColor(theme.colors().muted), 1))
     painter.setBrush(QColor(entry.colour) if entry.colour else Qt.BrushStyle.NoBrush)
     painter.drawRect(QRect(corner, QSize(SWATCH - 1, SWATCH - 1)))
 
 
 class Legend(QWidget):
-    """Legend of images: complete with absent entries muted if it fits into two lines, else the present entries.
+    """Legend of images. If all entries fit into two rows, absent ones are muted; otherwise only present ones are shown.
 
-    Its height depends only on its width, so that nothing jumps from image to image.
+    Its height depends only on its width, so that the layout stays the same from image to image.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -43,7 +43,7 @@ class Legend(QWidget):
         self.hide()
 
     def show_legend(self, entries: Sequence[LegendEntry], present: Sequence[int]) -> None:
-        """Show `entries`, those at the indices `present` being in the images; hide without any."""
+        """Show `entries`; those at the indices `present` occur in the images. Hide the legend if there are none."""
         if tuple(entries) != self._entries:
             self._entries = tuple(entries)
             self.updateGeometry()
@@ -55,7 +55,7 @@ class Legend(QWidget):
         self.update()
 
     def shown(self) -> tuple[list[int], int]:
-        """Return the indices of the entries that fit, and the number of other present ones."""
+        """Return the indices of the entries that fit, and the number of present entries that don't."""
         every_index = list(range(len(self._entries)))
         if self._rows(every_index) <= LINES:
             return every_index, 0
@@ -97,13 +97,13 @@ class Legend(QWidget):
         return self._wrap(self._widths(indices, more), self.width())[1]
 
     def _widths(self, indices: Sequence[int], more: int = 0) -> list[int]:
-        """Return the widths of the entries at `indices`, and of the words for `more` others."""
+        """Return the widths of the entries at `indices`, and of the text about `more` others."""
         advance = self.fontMetrics().horizontalAdvance
         widths = [SWATCH + _GAP + advance(self._entries[index].name) for index in indices]
         return [*widths, advance(_more(more))] if more else widths
 
     def _wrap(self, widths: Sequence[int], room: int) -> tuple[list[QPoint], int]:
-        """Return the corners of parts with such widths in lines of `room` pixels, and the number of lines."""
+        """Arrange items with the given widths in rows of `room` pixels; return their corners and the number of rows."""
         corners: list[QPoint] = []
         x = y = 0
         for width in widths:

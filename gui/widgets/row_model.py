@@ -1,4 +1,4 @@
-"""Item model and table of rows with keys, whose selection follows rows as they come, go and move."""
+"""Item model and table of rows with keys. The selection follows rows that are added, removed or moved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 from gui.widgets.column_model import RIGHT, ColumnModel, Index, apply_table_style
 
 _ROWS_MEASURED = 40
-"""Rows that column widths are measured from."""
+"""Number of rows from which column widths are computed."""
 _MAX_COLUMN_WIDTH = 260
 
 Row = TypeVar("Row")
@@ -21,7 +21,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """Column of a `RowModel`. Rows are sorted by `key`, those without a key last."""
+    """Column of a `RowModel`. Rows are sorted by `key`; rows whose key is None are last."""
 
     title: str
     text: Callable[[Row], str]
@@ -32,9 +32,9 @@ class Column(Generic[Row]):
 
 
 class RowModel(ColumnModel, Generic[Row]):
-    """Flat item model whose indexes stay with their rows.
+    """Flat item model whose persistent indexes follow their rows.
 
-    It sorts without a proxy model, whose comparisons of thousands of rows would hold up the window.
+    It sorts the rows itself, because a proxy model would block the window while it compares thousands of rows.
 
     Attributes:
         rows: Rows from top to bottom; change them with `set_rows`.
@@ -49,15 +49,15 @@ class RowModel(ColumnModel, Generic[Row]):
         self.sort_column, self.sort_order = 0, Qt.SortOrder.AscendingOrder
 
     def key_of(self, row: Row) -> Any:
-        """Return the identity of a row, which also decides the order of rows that are equal."""
+        """Return the identity of a row, which also determines the order of rows that sort equal."""
         raise NotImplementedError
 
     def cell_data(self, row: Row, column: int, role: int) -> Any:
-        """Return the data of roles other than the text and its alignment."""
+        """Return the data of a cell for roles other than text and alignment."""
         return None
 
     def position(self, key: Any) -> int | None:
-        """Return the position of a row, None if it isn't shown."""
+        """Return the position of the row with a key; None if it isn't shown."""
         return self._positions.get(key)
 
     def count(self) -> int:
@@ -95,7 +95,7 @@ class RowModel(ColumnModel, Generic[Row]):
         self.endResetModel()
 
     def set_rows(self, rows: Sequence[Row]) -> None:
-        """Show `rows` in this order: remove, move, insert and update what differs."""
+        """Show `rows` in this order; remove, move, insert and update only rows that differ."""
         self._remove_all_but({self.key_of(row) for row in rows})
         self._reorder([key for key in map(self.key_of, rows) if key in self._positions])
         self._insert_missing(rows)
@@ -147,7 +147,7 @@ class RowModel(ColumnModel, Generic[Row]):
 
 
 class RowTable(QTableView):
-    """Table of a `RowModel` that opens rows by Enter or a double click.
+    """Table of a `RowModel`. Enter or a double click opens a row.
 
     Signals:
         opened(QModelIndex): the user opened a row.

@@ -1,4 +1,4 @@
-"""Dragging of runs, within the window by id, and to other programs as folders."""
+"""Drag and drop of runs: by id within the window, as folders to other programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def dragged_runs(runs: Iterable[RunSummary]) -> QMimeData:
 
 
 def run_ids_in(data: QMimeData) -> list[str]:
-    """Return the ids of dragged runs, also of folders with a job from a file manager; none for other data."""
+    """Return the ids of dragged runs, or of run folders dragged from a file manager; empty for other data."""
     if data.hasFormat(_IDS):
         return bytes(data.data(_IDS).data()).decode(errors="replace").split("\n")
     folders = [Path(url.toLocalFile()) for url in data.urls() if url.isLocalFile()]
@@ -33,15 +33,15 @@ def run_ids_in(data: QMimeData) -> list[str]:
 
 
 def is_of_runs(data: QMimeData) -> bool:
-    """Return True if runs of a window are dragged."""
+    """Return True if the data are runs dragged from a Footplate window."""
     return data.hasFormat(_IDS)
 
 
 class RunDrop(QWidget):
-    """Frame around a widget that accepts dropped runs, even while the widget is disabled.
+    """Frame that accepts dropped runs for the widget within it, even while that widget is disabled.
 
     Signals:
-        dropped(list[str]): the ids of the runs.
+        dropped(list[str]): the user dropped the runs with these ids.
     """
 
     dropped = Signal(list)

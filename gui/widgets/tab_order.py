@@ -1,4 +1,4 @@
-"""Tab order of the window: the reading order, whatever was created when."""
+"""Tab order of the window, which follows the reading order instead of the order of creation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BY_TAB = (Qt.FocusPolicy.TabFocus, Qt.FocusPolicy.StrongFocus, Qt.FocusPolicy.W
 
 
 def order_tabs(window: QWidget, areas: Sequence[QWidget]) -> None:
-    """Let Tab go through `areas` one after the other, each in its own order."""
+    """Let Tab go through `areas` one after another; within each, the order stays."""
     order = {area: index for index, area in enumerate(areas)}
     placed = [(index, widget) for widget in _chain(window) if (index := _position(widget, order)) is not None]
     ordered = [widget for _, widget in sorted(placed, key=itemgetter(0))]
@@ -22,7 +22,7 @@ def order_tabs(window: QWidget, areas: Sequence[QWidget]) -> None:
 
 
 def tab(window: QWidget, areas: Sequence[QWidget], forward: bool) -> bool:
-    """Move the focus as Tab or Shift+Tab would, through `areas`; return False without a target.
+    """Move the focus through `areas` as Tab or Shift+Tab would; return False if there is no target.
 
     Widgets created later have their position at once. Qt's own chain would put them last, and a field whose editor is its
     focus proxy would end the cycle there.
@@ -60,7 +60,7 @@ def _next_in(area: QWidget, chain: Iterable[QWidget]) -> QWidget | None:
 
 
 def _chain(window: QWidget, after: QWidget | None = None, forward: bool = True) -> Iterator[QWidget]:
-    """Yield the widgets that take the focus by Tab behind `after`, or before it, hidden ones included."""
+    """Yield the widgets that accept the focus by Tab after the widget `after`, or before it, including hidden ones."""
     widget: QWidget | None = after or window
     while widget is not None:
         widget = widget.nextInFocusChain() if forward else widget.previousInFocusChain()
@@ -72,7 +72,7 @@ def _chain(window: QWidget, after: QWidget | None = None, forward: bool = True) 
 
 
 def _position(widget: QWidget | None, order: Mapping[QWidget, int]) -> int | None:
-    """Return the index of the area that contains `widget`, None without one."""
+    """Return the index of the area that contains `widget`; None if no area does."""
     while widget is not None and widget not in order:
         widget = widget.parentWidget()
     return None if widget is None else order[widget]

@@ -1,4 +1,4 @@
-"""Banner that moves folders to the trash and undoes that."""
+"""Banner that moves folders to the trash and can undo it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gui.translation import tr
 from gui.widgets.banner import QuestionBar
 
 _Outcome = tuple[list[Any], list[str]]
-"""Results of the moves that worked, and the messages of those that didn't."""
+"""Results of the successful moves, and the error messages of the failed ones."""
 
 
 class TrashBar(QuestionBar):
-    """Banner that shows what is being moved to the trash, and then an Undo button.
+    """Banner that shows which items are being moved to the trash, and then an Undo button.
 
     Signals:
         changed(): folders were moved or put back.
@@ -53,13 +53,13 @@ class TrashBar(QuestionBar):
         self.work(partial(_attempt, trash, items), partial(self._on_moved, title, len(items)))
 
     def undo(self) -> None:
-        """Put back what was moved last, also after the bar was closed."""
+        """Put back the items that were moved last, even if the bar has been closed."""
         if not self.is_busy and self._moved:
             self.say(tr("Putting back…"), "info", "", tr("Close"))
             self.work(partial(_attempt, put_back, self._moved), self._on_restored)
 
     def accept(self) -> None:
-        """Do what the left button says."""
+        """Do the action of the left button."""
         self.undo()
 
     def dismiss(self) -> None:
@@ -67,12 +67,12 @@ class TrashBar(QuestionBar):
         self.closed.emit()
 
     def close_work(self) -> None:
-        """Wait for the running move, at the end of the window."""
+        """Wait for the running move because the window closes."""
         if self._work is not None:
             self._work.finish()
 
     def work(self, function: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Call `function` on a thread, then `done`; other moves have to wait."""
+        """Call `function` on a thread, then `done`. Other moves are disabled meanwhile."""
 
         def on_done(result: Any) -> None:
             self._work = None
