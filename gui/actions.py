@@ -230,6 +230,19 @@ class Actions(QObject):
         tr("Show the queue"), tr("Shows the runs that wait for devices, in order"), menu="run 3", needs_pages=True
     )
 
+    evaluate_run = Command(
+        tr("Evaluate the model…"), tr("Shows the evaluations of the run on screen"), menu="run 4", needs_pages=True
+    )
+    predict_with_run = Command(
+        tr("Predict…"), tr("Predicts for your files with the model on screen"), menu="run 4", needs_pages=True
+    )
+    convert_run = Command(
+        tr("Convert the model…"),
+        tr("Converts the model on screen to ONNX or safetensors"),
+        menu="run 4",
+        needs_pages=True,
+    )
+
     train_page = Command(PAGES[TRAIN], tr("Shows the Train page"), "Ctrl+1", menu="view 1", on=True)
     monitor_page = Command(PAGES[MONITOR], tr("Shows the Monitor page"), "Ctrl+2", menu="view 1", on=False)
     runs_page = Command(PAGES[RUNS], tr("Shows the Runs page"), "Ctrl+3", menu="view 1", on=False)

@@ -106,7 +106,7 @@ def main() -> int:
     """Draws at every scale and in every scheme, each in a process and with a home of its own; returns the exit code."""
     parser = argparse.ArgumentParser(description="Draws every page of the window.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", default="", metavar="PAGE", help="such as run-model; every page by default")
+    parser.add_argument("--only", default="", metavar="PAGE", help="such as run-curves; every page by default")
     parser.add_argument("--text", type=int, default=100, metavar="PERCENT", help="the size of texts")
     parser.add_argument("--scheme", default="", help=argparse.SUPPRESS)
     asked = parser.parse_args()

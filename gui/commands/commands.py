@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QDialog, QMainWindow, QMenu
 
 from engine.contract.devices import is_gpu
 from engine.runs.folder import RunFolder, RunSummary
-from gui.actions import MONITOR, RUNS, Actions
+from gui.actions import MONITOR, RUNS, Action, Actions
 from gui.commands.files import MOST, JobFiles, RecentDatasets, run_line, titles_of
 from gui.commands.keymap import Keymap
 from gui.context import AppContext
@@ -68,11 +68,13 @@ class Commands(QObject):
         self.menus.tools.insertAction(self._acts.hosts, workspace.runs.searches)
         workspace.run_list.complete.connect(self._on_runs_read)
         workspace.runs.add_button(self._acts.open_remote)
-        workspace.session.opened.connect(self._update_fork)
+        workspace.session.opened.connect(self._update_run_actions)
+        for action, show in self._views_of_run(workspace):
+            action.on_trigger(partial(self._show_view, show))
         workspace.monitor.settings_requested.connect(self.show_preferences)
         for action in self._acts.needing_pages:
             action.allow()
-        self._update_fork()
+        self._update_run_actions()
 
     def close(self) -> None:
         """Wait until a running submission is done."""
@@ -225,9 +227,29 @@ class Commands(QObject):
         if self._workspace is not None and self._workspace.session.run is not None:
             self._workspace.runs.fork(self._workspace.session.run)
 
-    def _update_fork(self) -> None:
-        shown = self._workspace is not None and self._workspace.session.run is not None
-        self._acts.fork.allow("" if shown else tr("Open a run first"))
+    def _views_of_run(self, workspace: Workspace) -> list[tuple[Action, Callable[[], object]]]:
+        """Return the commands for the model on screen, and what shows their views on the run's page."""
+        from gui.run.header import EVALUATE
+        from gui.run.use.view import CONVERT, PREDICT
+
+        return [
+            (self._acts.evaluate_run, partial(workspace.run.show_view, EVALUATE)),
+            (self._acts.predict_with_run, partial(workspace.run.show_use, PREDICT)),
+            (self._acts.convert_run, partial(workspace.run.show_use, CONVERT)),
+        ]
+
+    def _show_view(self, show: Callable[[], object]) -> None:
+        """Show the run on screen and then one of its views."""
+        if self._workspace is not None and self._workspace.session.run is not None:
+            self._context.show_run(self._workspace.session.run)
+            show()
+
+    def _update_run_actions(self) -> None:
+        """Enable the commands for the run on screen if there is one."""
+        is_shown = self._workspace is not None and self._workspace.session.run is not None
+        acts = self._acts
+        for action in (acts.fork, acts.evaluate_run, acts.predict_with_run, acts.convert_run):
+            action.allow("" if is_shown else tr("Open a run first"))
 
     # Recent datasets and runs
 

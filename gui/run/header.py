@@ -36,8 +36,8 @@ from gui.widgets.layouts import hbox, tab_bar, vbox
 _AXES: tuple[tuple[str, AxisKind], ...] = ((tr("Time"), "elapsed"), (tr("Steps"), "count"))
 _AXIS = tr("Active time only; excludes pauses and queueing")
 
-VIEWS = (tr("Curves"), tr("Classes"), tr("Predictions"), tr("Model"), tr("Use"))
-CURVES, CLASSES, PREDICTIONS, MODEL, USE = range(len(VIEWS))
+VIEWS = (tr("Curves"), tr("Classes"), tr("Predictions"), tr("Evaluate"), tr("Predict & export"))
+CURVES, CLASSES, PREDICTIONS, EVALUATE, PREDICT = range(len(VIEWS))
 VIEW_KEYS = "Ctrl+PgUp", "Ctrl+PgDown"
 """Keys of the previous and the next view."""
 
@@ -126,7 +126,7 @@ class RunHeader(QWidget):
 
 
 def _tabs() -> QTabBar:
-    tabs = tab_bar(tr("Views of the run"), VIEWS)
+    tabs = tab_bar(tr("Views of the run"), [title.replace("&", "&&") for title in VIEWS])
     tabs.setUsesScrollButtons(False)
     tabs.setElideMode(Qt.TextElideMode.ElideNone)
     for index, title in enumerate(VIEWS):

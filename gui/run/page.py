@@ -17,7 +17,7 @@ from gui.run.classes.view import ClassesView
 from gui.run.curves.charts import RunCharts, device_titles
 from gui.run.curves.plot_rows import LargePlot
 from gui.run.curves.time_spent import TimeSpentView
-from gui.run.header import CURVES, MODEL, USE, VIEW_KEYS, RunHeader
+from gui.run.header import CURVES, EVALUATE, PREDICT, VIEW_KEYS, RunHeader
 from gui.run.log_view import LogView
 from gui.run.model.view import ModelView
 from gui.run.predictions.view import PredictionsView
@@ -174,15 +174,27 @@ class RunPage(QWidget):
             self._is_result_shown = False
             self.result.hide()
 
+    def show_view(self, view: int) -> None:
+        """Show one of `VIEWS`."""
+        self._build()
+        self.header.tabs.setCurrentIndex(view)
+
+    def show_use(self, use: int) -> None:
+        """Show one of the uses of the model, by its index in the view that predicts and exports."""
+        self.show_view(PREDICT)
+        view = self._model_views[PREDICT]
+        assert isinstance(view, UseView)
+        view.tabs.setCurrentIndex(use)
+
     def _show_view(self, view: int) -> None:
         self.header.controls.setVisible(view == CURVES)
-        if view in (MODEL, USE) and view not in self._model_views and self.charts is not None:
+        if view in (EVALUATE, PREDICT) and view not in self._model_views and self.charts is not None:
             self._make_model_view(view)
         self.views.setCurrentIndex(view)
 
     def _make_model_view(self, number: int) -> None:
         """Create the view of the model or its use when it is first shown."""
-        view = self._model_views[number] = ModelView() if number == MODEL else UseView()
+        view = self._model_views[number] = ModelView() if number == EVALUATE else UseView()
         view.message.connect(self.message)
         view.set_gpus(self._gpu_titles)
         view.show_run(self.store.run)

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 STATUS = "Run status"
 TRAINED_S = 400.0
 """Timeout of training the sample, in seconds."""
-RUN_VIEWS = ("Curves", "Classes", "Predictions", "Model", "Use")
+RUN_VIEWS = ("Curves", "Classes", "Predictions", "Evaluate", "Predict & export")
 MONITOR_VIEWS = ("GPUs", "Graphs", "Processes", "Topology", "Alerts")
 MENUS = ("File", "Run", "View", "Tools", "Help")
 DIALOGS = {

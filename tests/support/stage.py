@@ -80,7 +80,7 @@ class Stage:
         acts = self.window.acts
         pages_by_name: dict[str, Callable[[], QWidget]] = {"first-start": lambda: self.window}
         for number, name in enumerate(RUN_VIEWS):
-            pages_by_name[f"run-{name.lower()}"] = partial(self.show_run, number)
+            pages_by_name[f"run-{name.split()[0].lower()}"] = partial(self.show_run, number)
         for number, name in enumerate(MONITOR_VIEWS):
             pages_by_name[f"monitor-{name.lower()}"] = partial(self.show_monitor, number)
         pages_by_name |= {

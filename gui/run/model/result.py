@@ -22,8 +22,16 @@ from gui.translation import tr
 from gui.widgets.labels import ProblemLabel, caption, heading_label
 from gui.widgets.layouts import scrolling, tab_bar, vbox
 
-TITLES = (tr("Metrics"), tr("Classes"), tr("Curves"), tr("Calibration"), tr("Errors"), tr("Samples"), tr("Compare"))
-METRICS, CLASSES, CURVES, CALIBRATION, ERRORS, SAMPLES, COMPARE = range(len(TITLES))
+TITLES = (
+    tr("Summary"),
+    tr("Per class"),
+    tr("PR and ROC"),
+    tr("Calibration"),
+    tr("Errors"),
+    tr("Samples"),
+    tr("Compare with"),
+)
+SUMMARY, CLASSES, CURVES, CALIBRATION, ERRORS, SAMPLES, COMPARE = range(len(TITLES))
 
 _PAGE_ATTRIBUTES = ("summary", "classes", "curves", "calibration", "errors", "samples", "comparison")
 _Page = TypeVar("_Page", bound=QWidget)
@@ -58,7 +66,7 @@ class ResultView(QWidget):
 
     @cached_property
     def summary(self) -> SummaryPage:
-        return self._add_page(METRICS, SummaryPage())
+        return self._add_page(SUMMARY, SummaryPage())
 
     @cached_property
     def classes(self) -> ClassesPage:
@@ -95,7 +103,7 @@ class ResultView(QWidget):
         self.opened, self._devices = opened, devices
         evaluation = opened.evaluation
         has_content = {
-            METRICS: True,
+            SUMMARY: True,
             CLASSES: has_classes(evaluation),
             CURVES: has_curves(opened),
             CALIBRATION: evaluation.calibration is not None,
@@ -110,8 +118,13 @@ class ResultView(QWidget):
             ):  # setting the same value again would misplace the tabs before it
                 self.tabs.setTabVisible(number, shown)
         if not has_content[self.tabs.currentIndex()]:
-            self.tabs.setCurrentIndex(METRICS)
+            self.tabs.setCurrentIndex(SUMMARY)
         self._fill(self.tabs.currentIndex())
+
+    def show_all_samples(self) -> None:
+        """Show the page of samples if the evaluation has any."""
+        if self.tabs.isTabVisible(SAMPLES):
+            self.tabs.setCurrentIndex(SAMPLES)
 
     def close_work(self) -> None:
         """Stop background work."""
