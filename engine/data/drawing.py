@@ -15,14 +15,14 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 
 FRAME_RATIO, LABEL_RATIO = 200, 40
-"""Ratios of an image's longer side to the width of a frame, and to the height of its label."""
+"""An image's longer side divided by the width of a frame, and divided by the height of the frame's label."""
 
 
 def class_colors(count: int) -> Bytes:
-    """Return a color for each class, uint8 [count, 3].
+    """Return one color for each class, uint8 [count, 3].
 
-    These are PASCAL VOC's: the bits of the class number become in turn the highest bits of red, green and blue
-    (`VOClabelcolormap` of its development kit).
+    These are PASCAL VOC's colors: in turn, the bits of the class number become the highest bits of red, green and blue
+    (`VOClabelcolormap` in its development kit).
     """
     numbers = np.arange(count)
     colors = np.zeros((count, 3), np.uint8)
@@ -33,23 +33,23 @@ def class_colors(count: int) -> Bytes:
 
 
 def color_legend(names: Sequence[str], colors: Bytes) -> tuple[LegendEntry, ...]:
-    """Return the legend of colors, uint8 [n, 3]; black shows the unchanged image."""
+    """Return the legend for class colors, uint8 [n, 3]; black means that the image is visible unchanged."""
     codes = ("#{:02x}{:02x}{:02x}".format(*color) if any(color) else "" for color in colors.tolist())
     return tuple(LegendEntry(name, color) for name, color in zip(names, codes, strict=True))
 
 
 def mask_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
-    """Return the legend of `overlay_mask`."""
+    """Return the legend for images drawn by `overlay_mask`."""
     return color_legend(classes, class_colors(len(classes)))
 
 
 def frame_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
-    """Return the legend of `draw_boxes`."""
+    """Return the legend for images drawn by `draw_boxes`."""
     return color_legend(classes, _frame_colors(np.arange(len(classes))))
 
 
 def classes_in(plane: Bytes) -> tuple[int, ...]:
-    """Return the classes in a plane, sorted."""
+    """Return the classes that occur in a plane, sorted."""
     return tuple(np.unique(plane[plane != NO_CLASS]).tolist())
 
 
@@ -61,7 +61,7 @@ def _frame_colors(classes: npt.NDArray[np.int64]) -> Bytes:
 def overlay_mask(image: Bytes, plane: Bytes) -> Bytes:
     """Blend `image`, uint8 [h, w, 3], with the colors of the classes in `plane`, uint8 [h, w].
 
-    Pixels without a class and of the first class, which is black, show the image.
+    Pixels without a class, and pixels of the first class, whose color is black, show the image unchanged.
     """
     colors = np.concatenate([class_colors(NO_CLASS), np.zeros((1, 3), np.uint8)])
     overlay = colors[plane]
@@ -74,8 +74,8 @@ def draw_boxes(
 ) -> Bytes:
     """Draw a frame around each of `boxes` [n, 4] (x1, y1, x2, y2 in pixels) on `image`, uint8 [h, w, 3].
 
-    Frames have the color of their class, and a label from `labels` if given; both scale with the image, to remain
-    visible in thumbnails.
+    Each frame has the color of its class, and a label from `labels` if given. Frames and labels scale with the image,
+    so that they remain visible in thumbnails.
     """
     colors = _frame_colors(np.asarray(classes, np.int64)).tolist()
     side = max(image.shape[:2])
@@ -98,6 +98,6 @@ def encode_png(image: Bytes) -> bytes:
 
 
 def to_rgb(image: npt.NDArray[np.floating[Any]]) -> Bytes:
-    """Convert [C, h, w] of 0..1 to uint8 [h, w, 3] for display, from the first three channels or the only one."""
+    """Convert float [C, h, w] in 0..1 to uint8 [h, w, 3] for display, from the first three channels or the only one."""
     channels = image[:3] if len(image) >= 3 else image[:1].repeat(3, 0)
     return np.ascontiguousarray((channels * 255).round().clip(0, 255).astype(np.uint8).transpose(1, 2, 0))

@@ -17,7 +17,7 @@ CHUNK = 4096
 
 
 class Listing(NamedTuple):
-    """`length` files of one folder: their names as the system spells them, each followed by a zero byte."""
+    """Names of `length` files in one folder, as the system spells them, each followed by a zero byte."""
 
     folder: str
     names: bytes
@@ -30,21 +30,21 @@ class Listing(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Files(Sequence[str]):
-    """Sequence of paths that are built on access.
+    """Sequence of paths that are built on access, to save memory.
 
-    A file takes its name and 9 bytes, and 4 more in a selection. In a list of str, a path of 50 letters takes 107
-    bytes; every worker would hold a million of them.
+    Each file takes the length of its name and 9 bytes, and 4 more bytes in a selection. In a list of str, a path of 50
+    letters takes 107 bytes, and every worker would hold a million of them.
     """
 
     _folders: list[bytes]
-    """Folders, each with a separator at the end."""
+    """Folders, each with a path separator at its end."""
     _firsts: list[int]
     """Row of each folder's first file."""
     _names: bytes
     _bounds: npt.NDArray[np.int64]
-    """Positions of zero bytes: the name of row i is between `_bounds[i]` and `_bounds[i + 1]` of `_names`."""
+    """Positions of the zero bytes: the name in row i is between `_bounds[i]` and `_bounds[i + 1]` in `_names`."""
     _rows: npt.NDArray[np.uint32] | None = None
-    """Rows of a selection."""
+    """Rows of the selected files; None if all files are selected."""
 
     @classmethod
     def of(cls, listings: Iterable[Listing] = ()) -> Self:
@@ -78,7 +78,7 @@ class Files(Sequence[str]):
         return self._paths([os.path.join(os.path.relpath(folder, os.fsencode(root)), b"") for folder in self._folders])
 
     def _paths(self, folders: Sequence[bytes]) -> Iterator[bytes]:
-        """Yield the paths with `folders`, each with a separator at its end, for those of the files."""
+        """Yield the paths of the files, using `folders`, each with a separator at its end, instead of their own."""
         firsts = np.array(self._firsts)
         for start in range(0, len(self), CHUNK):
             rows = np.arange(start, min(start + CHUNK, len(self)))
@@ -90,7 +90,7 @@ class Files(Sequence[str]):
                 yield folders[parent] + self._names[begin:end]
 
     def identity(self, root: str) -> Iterator[bytes | memoryview]:
-        """Yield bytes that identify these paths below `root`, to be hashed.
+        """Yield bytes, to be hashed, that identify these paths relative to `root`.
 
         The same paths give the same bytes if they were listed and selected in the same way.
         """
@@ -101,7 +101,7 @@ class Files(Sequence[str]):
             yield np.ascontiguousarray(self._rows).data
 
     def select(self, which: slice | npt.NDArray[np.bool_]) -> Files:
-        """Return the files of a slice, or those for which the bool [len] is True."""
+        """Return the files in a slice, or those for which the bool array [len] is True."""
         if self._rows is not None:
             rows = self._rows[which]
         elif isinstance(which, slice):
@@ -111,14 +111,14 @@ class Files(Sequence[str]):
         return replace(self, _rows=rows)
 
     def joined(self, other: Files) -> Files:
-        """Return the files of two selections from the same listing, one after the other."""
+        """Join two selections from the same listing."""
         assert self._rows is not None
         assert other._rows is not None
         return replace(self, _rows=np.concatenate([self._rows, other._rows]))
 
 
 def files_of(paths: Iterable[str]) -> Files:
-    """Store full paths compactly; those of one folder should be adjacent."""
+    """Store full paths compactly; paths in the same folder should be adjacent."""
     listings: list[Listing] = []
     names: list[str] = []
     folder = ""

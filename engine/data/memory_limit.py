@@ -1,6 +1,6 @@
-"""Memory limit of the dataset inspector, so that no file, however small, exhausts the machine's memory.
+"""Memory limit for the dataset inspector, so that no file, however small, exhausts the memory of the machine.
 
-Torch-free. Only limits processes that request it, and only on Linux.
+It only applies to processes that request it, and only on Linux. Torch-free.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BASE_BYTES = 800 << 20
-"""Base limit; together with Python and its libraries this stays below 1 GiB."""
+"""Base limit; with Python and its libraries, the process stays below 1 GiB."""
 BYTES_PER_TEXT_BYTE = 16
 """Bytes allowed per byte of annotations; Python objects were measured to take 6 to 12."""
 BYTES_PER_FILE = 1 << 10
@@ -22,7 +22,10 @@ _STEP_BYTES = 64 << 20
 
 @dataclass
 class _Limit:
-    """Limit in bytes, None if there is none. `earned` has been granted since the system's limit was last raised."""
+    """Limit in bytes, None if there is none.
+
+    `earned` counts the bytes granted since the system's limit was last raised.
+    """
 
     bytes: int | None = None
     earned: int = 0
@@ -39,7 +42,7 @@ _LIMIT = _Limit()
 
 
 def limit_memory() -> None:
-    """Limit this process to `BASE_BYTES` more than it uses now, plus grants of `allow`.
+    """Limit this process to its present memory use plus `BASE_BYTES` and the bytes granted by `allow`.
 
     Further allocations raise MemoryError. Files mapped for reading and reserved address space do not count.
     """
@@ -50,7 +53,7 @@ def limit_memory() -> None:
 
 
 def allow_for_text(path: str | os.PathLike[str]) -> None:
-    """Allow the memory for reading an annotation file, by its size on disk without holes."""
+    """Allow the memory for reading an annotation file, according to its size on disk without holes."""
     if _LIMIT.bytes is not None:
         info = os.stat(path)
         allow(BYTES_PER_TEXT_BYTE * min(info.st_size, 512 * info.st_blocks))

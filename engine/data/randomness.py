@@ -1,4 +1,4 @@
-"""Random streams of a run, identified by the seed, the purpose, and the time and place of use. Torch-free."""
+"""Random streams of a run, identified by the seed, the purpose, and the time and location of use. Torch-free."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MASK = 0xFFFFFFFFFFFFFFFF
 
 
 class Purpose(IntEnum):
-    """Purpose of a stream. The numbers are part of a seed's meaning: they never change."""
+    """Purpose of a stream. The numbers influence what a seed generates, so they must never change."""
 
     ORDER = 1
     """Order of an epoch's samples."""
@@ -24,31 +24,32 @@ class Purpose(IntEnum):
     MIX = 3
     """Mixup and CutMix."""
     TRANSFORM = 4
-    """Draws of a custom task's `transform`."""
+    """Draws in a custom task's `transform`."""
     POINTS = 5
     """Choice of a block's points."""
     ROTATE = 6
     """Rotation of a sample of points."""
     MODEL = 7
-    """Draws of the model in training, such as dropout."""
+    """Draws by the model in training, such as dropout."""
     AUGMENT = 8
-    """Transforms of augmentations other than the light one."""
+    """Transforms in augmentations other than the light one."""
     PARTNERS = 9
-    """Choice of the other images of a mosaic."""
+    """Choice of the other images in a mosaic."""
 
 
 @dataclass(frozen=True)
 class RandomStreams:
     """Random streams of a run with `seed`, 0 to 2**31 - 1.
 
-    No two streams of any seeds are equal or overlap, within 64 bits (32 bits of torch's CPU generators). Only fresh
-    weights are drawn from the seed itself, so they equal those after `torch.manual_seed(seed)` in any script.
+    Streams of different seeds or purposes neither coincide nor overlap, apart from collisions in 64 bits (32 bits for
+    torch's CPU generators). Only fresh weights are drawn directly from the seed, so that they equal those after
+    `torch.manual_seed(seed)` in any script.
     """
 
     seed: int
 
     def number(self, purpose: Purpose, *, epoch: int = 0, batch: int = 0, rank: int = 0) -> int:
-        """Return a generator's 64-bit seed: numpy's hash of all values (SeedSequence, after O'Neill 2015)."""
+        """Return the 64-bit seed for a generator: numpy's hash of all values (SeedSequence, after O'Neill 2015)."""
         state = np.random.SeedSequence((self.seed, purpose, epoch, batch, rank)).generate_state(1, np.uint64)
         return int(state[0])
 
@@ -60,9 +61,8 @@ class RandomStreams:
     ) -> npt.NDArray[np.float64]:
         """Return independent numbers in [0, 1), [count, n], for a batch of `samples` [n].
 
-        Each `part` of a purpose has its own numbers. SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom
-        Number Generators, 2014) hashes the counters, so threads, the number of workers and earlier draws do not
-        matter.
+        Each `part` of a purpose has different numbers. SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom
+        Number Generators, 2014) hashes the counters, so threads, the number of workers and earlier draws do not matter.
         """
         base = self.number(purpose, epoch=epoch, batch=part)
         starts = np.array([mix(base ^ column) for column in range(count)], np.uint64)
@@ -71,7 +71,7 @@ class RandomStreams:
 
 
 def mix(state: int) -> int:
-    """Return SplitMix64's next number after `state`, both of 64 bits."""
+    """Return the number that SplitMix64 generates after `state`, both with 64 bits."""
     state = (state + _GOLDEN) & _MASK
     state = ((state ^ (state >> 30)) * _FIRST) & _MASK
     state = ((state ^ (state >> 27)) * _SECOND) & _MASK

@@ -1,6 +1,6 @@
-"""Recognized dataset with its splits, and messages that all formats share. Torch-free.
+"""Recognized dataset with its splits, and messages shared by all formats. Torch-free.
 
-Paths are str with surrogate escapes for names that are not UTF-8; `printable` makes them fit to print.
+Paths are str with surrogate escapes for names that are not UTF-8; `printable` makes them displayable.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ LAYOUT = "Choose a folder with one folder of images per class, or with train and
 
 Labels = npt.NDArray[np.int64]
 _HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
-"""Lone surrogates except for those that encode bytes of a name (PEP 383)."""
+"""Pattern for lone surrogates, except those that encode bytes of a name (PEP 383)."""
 
 
 class Split(Protocol):
-    """One split; each kind of dataset has its own type.
+    """Split of a dataset; each kind of dataset has its own subclass.
 
-    `is_drawn` is True if it was drawn from the training images.
+    `is_drawn` is True if the split was drawn from the training images.
     """
 
     @property
@@ -37,7 +37,7 @@ class Split(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class FileSplit:
-    """Images as files. `labels[i]` is the class of `files[i]`; `strays` are files without an image's ending."""
+    """Split of image files. `labels[i]` is the class of `files[i]`; `strays` are files without an image extension."""
 
     files: Files
     labels: Labels
@@ -45,7 +45,10 @@ class FileSplit:
     is_drawn: bool = False
 
     def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> FileSplit:
-        """Return the images for which `which`, bool [n], is true; the strays stay with what the folder has itself."""
+        """Return only the images for which `which`, bool [n], is True.
+
+        The strays remain with splits that the folder has.
+        """
         return FileSplit(
             self.files.select(which), self.labels[which], Files.of() if is_drawn else self.strays, is_drawn
         )
@@ -53,7 +56,7 @@ class FileSplit:
 
 @dataclass(frozen=True, eq=False)
 class IdxSplit:
-    """Images in idx files. `rows` are those of the file that belong to the split, None for all."""
+    """Split of images in idx files. `rows` are the rows in the file that belong to the split, None for all."""
 
     images: str
     labels: Labels
@@ -61,14 +64,14 @@ class IdxSplit:
     is_drawn: bool = False
 
     def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> IdxSplit:
-        """Return the images for which `which`, bool [n], is true."""
+        """Return only the images for which `which`, bool [n], is True."""
         rows: Labels = np.arange(len(which)) if self.rows is None else self.rows
         return IdxSplit(self.images, self.labels[which], rows[which], is_drawn)
 
 
 @dataclass(frozen=True, eq=False)
 class LabelSplit:
-    """Images as files. `labels`, bool [N, C], is true for the classes that an image has."""
+    """Split of image files. `labels`, bool [N, C], is True for the classes of an image."""
 
     files: Sequence[str]
     labels: npt.NDArray[np.bool_]
@@ -77,7 +80,7 @@ class LabelSplit:
 
 @dataclass(frozen=True, eq=False)
 class MaskSplit:
-    """Images and their masks as files: `masks[i]` holds the class of every pixel of `files[i]`."""
+    """Split of image files and their masks: `masks[i]` holds the class of every pixel of `files[i]`."""
 
     files: Sequence[str]
     masks: Sequence[str]
@@ -89,14 +92,14 @@ class MaskSplit:
         return self.masks
 
     def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> MaskSplit:
-        """Return the pairs for which `which`, bool [n], is true; `is_drawn` if the folder has no such split."""
+        """Return only the pairs for which `which`, bool [n], is True; `is_drawn` if the folder has no such split."""
         rows = np.flatnonzero(which).tolist()
         return MaskSplit([self.files[row] for row in rows], [self.masks[row] for row in rows], is_drawn)
 
 
 @dataclass(frozen=True, eq=False)
 class AnySplit:
-    """Files that the user's own program divides into splits."""
+    """Files that a user's program divides into splits."""
 
     holds_images: ClassVar[bool] = False
     files: Sequence[str]
@@ -105,12 +108,12 @@ class AnySplit:
 
 @dataclass(frozen=True)
 class MaskCode:
-    """The meaning of the values of masks, or of the labels of points.
+    """Meaning of the values in masks, or of point labels.
 
-    `values[i]` is the value of class i: a gray level, an index of a palette, or with `colors` a color 0xRRGGBB.
-    Values of `ignored`, and pixels outside of an image, are of no class. With `nearest`, each pixel is of the class
-    whose value is nearest to its own, as in masks saved as JPEG. `palette` holds the color of each class in the masks'
-    common palette, -1 if unknown. `notes` are warnings about how the values are read.
+    `values[i]` is the value of class i: a gray level, a palette index, or a color 0xRRGGBB if `colors` is True. Values
+    in `ignored`, and pixels outside of an image, have no class. With `nearest`, each pixel has the class whose value is
+    nearest, as in masks saved as JPEG. `palette` holds the color of each class in the palette that all masks share, -1
+    if unknown. `notes` are warnings about the interpretation of the values.
     """
 
     values: tuple[int, ...]
@@ -123,21 +126,22 @@ class MaskCode:
 
 @dataclass(frozen=True, eq=False)
 class RecognizedDataset:
-    """A dataset that was recognized, or what keeps it from being read.
+    """Dataset that was recognized, or the problems that keep it from being read.
 
     Attributes:
-        format: Id of the format in `registry.FORMATS`, with its variant behind a colon; "" if none was chosen.
-        classes: Names fit to print, in the order of their numbers.
-        train: Training split; there unless `problems` hold an error, as is `val`.
+        format: Id of the format in `registry.FORMATS`, followed by a colon and its variant if any; "" if none was
+            chosen.
+        classes: Printable class names in the order of their numbers.
+        train: Training split; it exists unless `problems` hold an error, and so does `val`.
         val: Validation split.
-        problems: Errors and warnings, all at once.
+        problems: All errors and warnings.
         code: Meaning of the values of masks and point labels; None for other kinds.
-        other: Kind of annotations that the folder has instead of those asked for; "" if none.
-        test: Test split; None if the folder has none, and `val` if its images serve for both.
-        kind: Kind of annotations that were read (see `registry.KINDS`); "" if none were.
-        title: Name of the format in messages.
-        evidence: What the format was recognized by.
-        certain: True if the evidence is full, so that nobody needs to see samples before training.
+        other: Kind of annotations that the folder has instead of the requested ones; "" if it has the requested ones.
+        test: Test split; None if the folder has none, and the same object as `val` if one split serves both purposes.
+        kind: Kind of annotations that were read (see `registry.KINDS`); "" if none were read.
+        title: Name of the format for messages.
+        evidence: Evidence by which the format was recognized.
+        certain: True if the evidence is so strong that nobody needs to see samples before training.
     """
 
     format: str
@@ -171,10 +175,10 @@ def dataset_warning(message: str, remedy: str = "") -> Problem:
 
 
 def warn_about(names: Sequence[str], noun: str, text: str, remedy: str) -> list[Problem]:
-    """Return a warning that counts files and names the first of them; nothing if there are none.
+    """Return a warning that counts files and names the first ones; [] if there are none.
 
     Args:
-        names: Paths or names; of paths the last part is shown.
+        names: Paths or names; only the last part of a path is shown.
         noun: Word for one of them.
         text: Words between the count and the names: "without a class:" or "without area, in".
         remedy: Advice.
@@ -206,12 +210,12 @@ def first_names(paths: Sequence[str]) -> str:
 
 
 def spread_evenly(length: int, count: int) -> list[int]:
-    """Return up to `count` indices of a sequence of `length`, evenly spread from the first on."""
+    """Return up to `count` indices of a sequence of `length`, evenly spread and starting with the first."""
     return list(range(0, length, max(-(-length // count), 1)))
 
 
 def hash_order(keys: Iterable[bytes], labels: Labels, seed: int) -> Labels:
-    """Return the samples sorted by class, and within a class by a hash of the seed and their names."""
+    """Return the sample indices sorted by class, and within a class by a hash of the seed and their names."""
     salted = hashlib.blake2b(digest_size=8, salt=seed.to_bytes(8, "little", signed=True))
     digests = bytearray()
     for key in keys:
@@ -223,10 +227,10 @@ def hash_order(keys: Iterable[bytes], labels: Labels, seed: int) -> Labels:
 
 
 def draw_validation(keys: Iterable[bytes], labels: Labels, val_fraction: float, seed: int) -> npt.NDArray[np.bool_]:
-    """Return which samples are for validation: the given share of each class, at least one of two.
+    """Choose the samples for validation: the given fraction of each class, and at least one of two samples.
 
-    The order is that of a hash of seed and name, so it is the same on every machine and hardly changes when images are
-    added. A share of 0 draws none.
+    Samples are ordered by a hash of seed and name, so that the choice is the same on every machine and hardly changes
+    when images are added. With a fraction of 0, none are chosen.
     """
     if not val_fraction:
         return np.zeros(len(labels), bool)

@@ -1,1 +1,1 @@
-"""Dataset formats, one module each: detection in a folder and reading of its annotations. Torch-free."""
+"""Dataset formats, one module for each: detecting it in a folder and reading its annotations. Torch-free."""

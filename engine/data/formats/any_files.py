@@ -1,4 +1,4 @@
-"""Files of a folder that only the user's own program can read. Torch-free."""
+"""Files that only a user's program can read. Torch-free."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ LAYOUT = "Give the folder that your own program reads."
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return that a folder can be read by a program of the user's own, unless it is empty."""
+    """Detect a folder that is not empty: a user's program may be able to read it."""
     if next(_files(tree.root), None) is None:
         return []
     return [Detection(("files",), Confidence.WEAK, ("files for a program of your own",))]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return all visible files below a folder; links to folders are not followed."""
+    """Return all visible files below a folder, without following links to folders."""
     return Content((), {"": AnySplit(list(_files(tree.root)))})
 
 

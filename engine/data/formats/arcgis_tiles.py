@@ -1,4 +1,4 @@
-"""Labeled tiles of ArcGIS: images, and for each an XML file with the classes of the tile. Torch-free."""
+"""ArcGIS's labeled tiles: images, each with an XML file that lists the classes of the tile. Torch-free."""
 
 from __future__ import annotations
 

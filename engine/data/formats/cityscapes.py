@@ -1,6 +1,6 @@
-"""Cityscapes and KITTI's semantics, which has the same labels. Torch-free.
+"""Cityscapes, and KITTI's semantic masks, which have the same labels. Torch-free.
 
-Labels after cityscapesScripts, helpers/labels.py; files after its README; KITTI after its development kit.
+Sources: cityscapesScripts, helpers/labels.py, for the labels; its README for the files; the development kit of KITTI.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ CLASSES = {
     "traffic sign": 20, "vegetation": 21, "terrain": 22, "sky": 23, "person": 24, "rider": 25, "car": 26, "truck": 27,
     "bus": 28, "train": 31, "motorcycle": 32, "bicycle": 33,
 }  # fmt: skip
-"""Ids of the labels that are evaluated, in the order of their train ids."""
+"""Ids of the labels that the benchmark evaluates, in the order of their train ids."""
 THINGS = ("person", "rider", "car", "truck", "bus", "train", "motorcycle", "bicycle")
-"""Classes whose objects are separated."""
+"""Classes whose objects are annotated one by one."""
 LAST_LABEL = 33
 _IGNORED_LABELS = tuple(sorted({*range(LAST_LABEL + 1), 255} - set(CLASSES.values())))
 BY_LABEL = MaskCode(tuple(CLASSES.values()), ignored=_IGNORED_LABELS)
@@ -37,7 +37,7 @@ _IMAGES = "leftImg8bit"
 
 @dataclass(frozen=True)
 class _Files:
-    """Pairs of images and masks, with the codes of the latter."""
+    """Pairs of images and masks, and the meaning of the mask values."""
 
     masks: dict[str, Pairs]
     code: MaskCode
@@ -46,7 +46,7 @@ class _Files:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return the readings: one for each of the fine and the coarse annotations, or KITTI's."""
+    """Detect the fine and the coarse annotations of Cityscapes, each as a reading of its own, or KITTI's masks."""
     found: list[Detection] = []
     for base in tree.walk(depth=2):
         inner = tree.folders(base)
@@ -78,7 +78,7 @@ def _detections(tree: Tree, variant: str, files: _Files) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with the labels that are evaluated, or with the objects that are separated."""
+    """Return the images with the evaluated labels, or with the objects that are annotated one by one."""
     files: _Files = detection.source
     if kind == "instances":
         classes = {CLASSES[name]: number for number, name in enumerate(THINGS)}
@@ -92,7 +92,7 @@ def _problems(splits: Mapping[str, Pairs]) -> list[Problem]:
 
 
 def _cityscapes(tree: Tree, base: str, name: str) -> _Files:
-    """Return the files of leftImg8bit with those of gtFine or gtCoarse."""
+    """Return the images in leftImg8bit with their masks in gtFine or gtCoarse."""
     found = {kind: _by_split(tree, base, name, kind) for kind in ("labelTrainIds", "labelIds", "instanceIds")}
     count = {kind: sum(len(each.both) for each in splits.values()) for kind, splits in found.items()}
     by_train_id = count["labelTrainIds"] and count["labelTrainIds"] >= count["labelIds"]
@@ -116,7 +116,7 @@ def _by_split(tree: Tree, base: str, name: str, kind: str) -> dict[str, Pairs]:
 
 
 def _is_empty(pairs: Pairs, kind: str) -> bool:
-    """Return True for the masks of Cityscapes' test images, which mark the car's hood and the borders alone."""
+    """Return True for masks of Cityscapes' test images, which mark only the car's hood and the borders."""
     sample = sample_masks(pairs.both)
     factor = 1000 if kind == "instanceIds" else 1
     values = {value // factor if value >= factor else value for each in sample.numbers for value in each}
@@ -126,7 +126,7 @@ def _is_empty(pairs: Pairs, kind: str) -> bool:
 
 
 def _kitti(tree: Tree, splits: Mapping[str, str]) -> _Files:
-    """Return the files of KITTI's folders, by split."""
+    """Return the images and masks in KITTI's folders, by split."""
     masks, instances = (
         {
             split: _paired(tree, os.path.join(folder, "image_2"), os.path.join(folder, name), ".png")
@@ -139,7 +139,7 @@ def _kitti(tree: Tree, splits: Mapping[str, str]) -> _Files:
 
 
 def _paired(tree: Tree, images: str, masks: str, end: str) -> Pairs:
-    """Return the images of a folder with the masks whose names differ in their ends only."""
+    """Pair the images in a folder with masks whose names differ only at their ends."""
     names = set(tree.files(masks)) if tree.exists(masks) else set()
     pairs = Pairs()
     for image in filter(is_image, tree.files(images)):

@@ -38,7 +38,7 @@ from engine.data.splits import dataset_error, dataset_warning, first_names, prin
 REMEDY = "Export the file again in COCO's data format."
 _LISTS = ("images", "annotations", "categories")
 _OUTLINE = re.compile(r'"segmentation"\s*:\s*(?:\{\s*"|\[\s*(?:\[\s*)?(?:[-\d][^,\]]*,\s*){5})')
-"""An outline of three points or more, or run lengths."""
+"""Pattern of an outline with three points or more, or with run lengths."""
 _MIN_VALUES = 6
 _ROTATED = 5
 
@@ -117,7 +117,7 @@ _RING = msgspec.json.Decoder(list[float])
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return a detection if JSON files have annotations with image and category ids; reads no more than it needs."""
+    """Detect JSON files that have annotations with image and category ids, reading no more of them than necessary."""
     files: list[str] = []
     entries: list[tuple[str, Any]] = []
     for names in json_files(tree).values():
@@ -139,9 +139,9 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _sample(path: str) -> list[Any] | None:
-    """Return the first annotations of a file; None if it isn't of this format.
+    """Return the first annotations in a file; None if it doesn't have this format.
 
-    An annotation whose end isn't found, as in a broken file, is the beginning of its text.
+    If the end of an annotation isn't found, as in a damaged file, only the beginning of its text is returned for it.
     """
     found = sample_lists(path, _LISTS, until="annotations")
     entries = found.get("annotations")
@@ -159,12 +159,12 @@ def _is_annotation(entry: Any) -> bool:
 
 
 def _has_place(entry: Any) -> bool:
-    """Return True unless an annotation is of its image as a whole."""
+    """Return True if an annotation has a box or outline, False if it describes its image as a whole."""
     return isinstance(entry, str) or any(key in entry for key in ("bbox", "segmentation", "keypoints"))
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the annotations of all files, their categories matched by name."""
+    """Return the annotations from all files, with their categories matched by name."""
     files = AnnotationFiles.of(detection.source, preferred="instances")
     problems = files.problems()
     images: ImageSplits[ShapedImage] = ImageSplits(files.splits)
@@ -199,11 +199,11 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 @dataclass
 class _Reader:
-    """Reads one file.
+    """Reader of one COCO file.
 
     Attributes:
         images: Annotated images that exist.
-        categories: All that the file lists, in the order of their ids and with names.
+        categories: All categories with a name in the file, in the order of their ids.
         used: Names of categories that have annotations.
     """
 
@@ -220,7 +220,7 @@ class _Reader:
         self._faults = EntryFaults(self.name)
 
     def read(self, content: _File) -> None:
-        """Fill the attributes."""
+        """Read the file's content into the attributes."""
         names = Categories(content.categories, self._faults)
         images = self._read_images(content.images)
         for place, each in self._faults.decode_each(_ANNOTATION, content.annotations, "annotations"):
@@ -241,14 +241,14 @@ class _Reader:
         self.categories = names.in_order()
 
     def problems(self) -> Iterable[Problem]:
-        """Yield the problems of the file."""
+        """Yield the problems found in the file."""
         yield from self._faults.problems()
         if self._unexhaustive:
             message = f"{printable(self.name)} annotates only some of the classes in each image, as LVIS does."
             yield dataset_warning(message, "Objects of other classes are learned as background.")
 
     def _read_images(self, entries: list[msgspec.Raw]) -> dict[Key, ShapedImage | None]:
-        """Return images by their ids; None for those that are left out."""
+        """Return the images by their ids, with None for images that are left out."""
         by_id: dict[Key, ShapedImage | None] = {}
         by_path: dict[str, ShapedImage] = {}
         listed: dict[Key, tuple[str, str]] = {}
@@ -302,9 +302,9 @@ class _Reader:
 
 
 def _read_box(content: msgspec.Raw, attributes: Any) -> tuple[Edges | None, bool]:
-    """Return the edges of a box, None if there is none or if it can't be used, and whether it is a rotated one.
+    """Return the edges of a box, and True if the box is rotated; the edges are None without a usable box.
 
-    Detectron2 writes five numbers: center, width, height and angle; CVAT writes the box before its rotation and the
+    Detectron2 writes five numbers: center, width, height and angle. CVAT writes the box before its rotation, with the
     angle as an attribute.
     """
     try:
@@ -323,7 +323,7 @@ def _read_box(content: msgspec.Raw, attributes: Any) -> tuple[Edges | None, bool
 
 
 def _upright(x: float, y: float, width: float, height: float, angle: float) -> Edges:
-    """Return the edges of the box around a rotated one."""
+    """Return the edges of the upright box around a rotated box."""
     sine, cosine = abs(math.sin(math.radians(angle))), abs(math.cos(math.radians(angle)))
     half_width, down = (width * cosine + height * sine) / 2, (width * sine + height * cosine) / 2
     return x - half_width, y - down, x + half_width, y + down
@@ -332,7 +332,10 @@ def _upright(x: float, y: float, width: float, height: float, angle: float) -> E
 def _read_outline(
     content: msgspec.Raw, size: tuple[int, int] | None
 ) -> tuple[msgspec.Raw, Edges | None] | Fault | None:
-    """Return an outline and, if it is made of polygons, its edges; a fault if it can't be used; None if it is empty."""
+    """Return an outline with its edges, which are None for run lengths.
+
+    Returns a fault if the outline can't be used, and None if it is empty.
+    """
     try:
         if bytes(memoryview(content)[:1]) == b"{":
             runs = read_outline(content)

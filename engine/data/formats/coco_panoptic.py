@@ -1,7 +1,7 @@
 """Panoptic segmentation in COCO's format: JSON with segments_info, and PNG images of segment ids. Torch-free.
 
 The id of a segment is R + 256 G + 65536 B of its pixels (https://cocodataset.org/#format-data). Segments of things
-become instances; those of stuff, and pixels of no segment, are background.
+become instances. Segments of stuff, and pixels outside of all segments, are background.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REMEDY = "Export the file again in COCO's panoptic format."
 
 
 class _Pair(NamedTuple):
-    """An image, the PNG of its segments, and id, class and crowd of each segment of a thing."""
+    """Image, the PNG with its segments, and the id, class and crowd flag of each segment of a thing."""
 
     path: str
     mask: str
@@ -62,7 +62,7 @@ _ANNOTATION = msgspec.json.Decoder(_Annotation)
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return a detection if JSON files have annotations with segments_info."""
+    """Detect JSON files that have annotations with segments_info."""
     files = [
         name
         for names in json_files(tree).values()
@@ -116,11 +116,11 @@ def _with_numbers(pairs: Sequence[_Pair], numbers: Mapping[str, int]) -> Instanc
 
 @dataclass
 class _Reader:
-    """Reads one file.
+    """Reader of one panoptic file.
 
     Attributes:
-        images: Images with the PNGs of their segments.
-        categories: All that the file lists, in the order of their ids.
+        images: Images with the PNGs that hold their segments.
+        categories: All categories that the file lists, in the order of their ids.
     """
 
     tree: Tree
@@ -161,7 +161,7 @@ class _Reader:
         self.categories = categories.in_order()
 
     def problems(self) -> list[Problem]:
-        """Return the problems of the file."""
+        """Return the problems found in the file."""
         found = list(self._faults.problems())
         if self._maskless:
             stem = os.path.splitext(os.path.basename(self.name))[0]

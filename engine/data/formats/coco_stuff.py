@@ -1,7 +1,7 @@
-"""Pixel maps of COCO-Stuff: PNGs whose values are the numbers of its classes. Torch-free.
+"""COCO-Stuff's pixel maps: PNGs whose values are class numbers. Torch-free.
 
 Two layouts are published (https://github.com/nightrome/cocostuff). In stuffthingmaps, a value is the class number minus
-1, and 255 is unlabeled; in stuff_train2017_pixelmaps, it is the class number, and 0 is unlabeled.
+1, and 255 means unlabeled. In stuff_train2017_pixelmaps, a value is the class number, and 0 means unlabeled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _THINGS = (
     "tv", "laptop", "mouse", "remote", "keyboard", "cell phone", "microwave", "oven", "toaster", "sink", "refrigerator", "",
     "book", "clock", "vase", "scissors", "teddy bear", "hair drier", "toothbrush", "",
 )  # fmt: skip
-"""Classes 1 to 91; those without a name are not annotated."""
+"""Names of classes 1 to 91; classes without a name are not annotated."""
 _STUFF = (
     "banner", "blanket", "branch", "bridge", "building-other", "bush", "cabinet", "cage", "cardboard", "carpet",
     "ceiling-other", "ceiling-tile", "cloth", "clothes", "clouds", "counter", "cupboard", "curtain", "desk-stuff", "dirt",
@@ -40,22 +40,22 @@ _STUFF = (
     "wall-panel", "wall-stone", "wall-tile", "wall-wood", "water-other", "waterdrops", "window-blind", "window-other",
     "wood",
 )  # fmt: skip
-"""Classes 92 to 182."""
+"""Names of classes 92 to 182."""
 _OTHER = 183
-"""Number of all things in stuff_*_pixelmaps."""
+"""Class number that stands for all things in stuff_*_pixelmaps."""
 _UNLABELED = 255
 _LINE = re.compile(r"\s*(\d+)\s*[:\t ]\s*(\S.*?)\s*$")
 
 
 class _Layout(NamedTuple):
     folders: tuple[str, ...]
-    """Folders of masks, relative to the dataset's."""
+    """Folders of masks, relative to the dataset folder."""
     offset: int
-    """Number of a class minus its value in masks."""
+    """Difference between a class number and its value in masks."""
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return a detection if there are PNGs in folders that are named like those of COCO-Stuff."""
+    """Detect PNGs in folders whose names are those of COCO-Stuff."""
     maps: list[str] = []
     pixels: list[str] = []
     for folder in tree.walk(depth=3):
@@ -79,7 +79,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return images and masks with the classes of labels.txt or else of COCO-Stuff."""
+    """Return images and masks with the classes in labels.txt, or else COCO-Stuff's."""
     layout: _Layout = detection.source
     lookup = ImageLookup(tree)
     splits: dict[str, MaskSplit] = {}
@@ -107,7 +107,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _names(tree: Tree, layout: _Layout) -> dict[int, str]:
-    """Return the names of classes by their numbers."""
+    """Return the class names by number."""
     for folder in dict.fromkeys(above for each in layout.folders for above in _and_above(each)):
         if "labels.txt" in tree.files(folder, ".txt"):
             found = dict(_lines(read_text(tree.path(folder, "labels.txt"))))
@@ -121,7 +121,7 @@ def _names(tree: Tree, layout: _Layout) -> dict[int, str]:
 
 
 def _and_above(folder: str) -> Iterator[str]:
-    """Yield a folder and those that it is in, up to the dataset's."""
+    """Yield a folder and its parents, up to the dataset folder."""
     yield folder
     while folder:
         folder = os.path.dirname(folder)

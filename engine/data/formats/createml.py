@@ -1,7 +1,4 @@
-"""Boxes in Create ML's JSON: a list of images, each with labels and boxes around centers. Torch-free.
-
-See https://developer.apple.com/documentation/createml/building-an-object-detector-data-source.
-"""
+"""Boxes in Create ML's JSON: a list of images with labels, and boxes given by their centers. Torch-free."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ _ENTRY = msgspec.json.Decoder(dict[str, Any])
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return a detection if JSON files list images with labels and coordinates."""
+    """Detect JSON files that list images with labels and coordinates."""
     files = [name for names in json_files(tree).values() for name in names[:MAX_FILES] if _is_createml(tree.path(name))]
     if not files:
         return []
@@ -65,7 +62,7 @@ def _is_createml(path: str) -> bool:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the boxes of all files."""
+    """Return the boxes from all files."""
     files = AnnotationFiles.of(detection.source)
     problems = files.problems()
     images: ImageSplits[ShapedImage] = ImageSplits(files.splits)

@@ -1,4 +1,4 @@
-"""Boxes in tables: Roboflow and TensorFlow CSV, Open Images, VoTT CSV, RetinaNet CSV and the like. Torch-free."""
+"""Boxes in tables: CSV files of Roboflow, TensorFlow, Open Images, VoTT, RetinaNet and similar ones. Torch-free."""
 
 from __future__ import annotations
 
@@ -60,17 +60,16 @@ _MEASURED = 50
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of a table of boxes.
+    """Meaning of the columns in a table of boxes.
 
     Attributes:
-        file: Column of the images.
-        box: Columns of the four numbers, or the one that has all four.
-    form: "xyxy" (left, top, right, bottom), "xywh" (left, top, width, height) or "centers" (of the box, and its width
-        and height).
-        classes: Columns that may have the class; none if the table has no classes.
-        size: Columns of the image's width and height.
-        ignored: Column of crowds and difficult objects.
-        split: Column of splits.
+        file: Column with the images.
+        box: Columns with the four numbers of a box, or the one column that has all four.
+        form: "xyxy" (left, top, right, bottom), "xywh" (left, top, width, height) or "centers" (center, width, height).
+        classes: Columns that may hold the class; empty if the table has no classes.
+        size: Columns with the width and height of the image.
+        ignored: Column that marks crowds and difficult objects.
+        split: Column with the splits.
     """
 
     file: int
@@ -135,7 +134,7 @@ def _detect(tree: Tree) -> list[Detection]:
 
 
 def box_columns(table: Table) -> Columns | None:
-    """Return the columns of a table of boxes, None if it is none."""
+    """Return the meaning of a table's columns; None if it is no table of boxes."""
     names = table.plain
     file = file_column(table)
     if file is None:
@@ -177,7 +176,7 @@ def _column(names: Sequence[str], candidates: Sequence[str], taken: Sequence[int
 
 
 def _without_head(table: Table) -> Columns | None:
-    """Return the columns of a table without header in RetinaNet's layout: path, four coordinates, class."""
+    """Return the columns of a table without a header if it has RetinaNet's layout: path, four coordinates, class."""
     rows = table.sample()
     fitting = (
         [row for row in rows if not any(row[1:]) or (all(finite(cell) is not None for cell in row[1:5]) and row[5])]
@@ -190,7 +189,7 @@ def _without_head(table: Table) -> Columns | None:
 
 
 def _forms(used: Sequence[tuple[_File, Table, Columns]], lookup: ImageLookup) -> list[str]:
-    """Return the meanings of four numbers in one cell that fit the first rows and their images' sizes."""
+    """Return which meanings of four numbers in one cell fit the first rows and the sizes of their images."""
     columns = used[0][2]
     if columns.form != "list":
         return [columns.form]
@@ -208,9 +207,9 @@ def _forms(used: Sequence[tuple[_File, Table, Columns]], lookup: ImageLookup) ->
 
 
 def fitting_forms(boxes: Iterable[tuple[Sequence[float], tuple[int, int] | None]]) -> list[str]:
-    """Return what four numbers may mean, "xywh" or "xyxy", by the boxes and the sizes of their images.
+    """Return which meanings of four numbers, "xywh" or "xyxy", fit the given boxes and the sizes of their images.
 
-    Boxes have a size above 0 and are within their images.
+    A meaning fits if all boxes have a positive size and are inside their images.
     """
     corners = sizes = True
     for (one, two, three, four), size in boxes:
@@ -226,7 +225,10 @@ def fitting_forms(boxes: Iterable[tuple[Sequence[float], tuple[int, int] | None]
 
 
 def numbers(table: Table, columns: Columns, row: Sequence[str]) -> list[tuple[float, ...]] | None:
-    """Return the four numbers of each box of a row: [] for an image without objects, None if a number can't be read."""
+    """Return the four numbers of each box in a row, or [] for an image without objects.
+
+    Returns None if a number can't be read.
+    """
     cells = [row[column] for column in columns.box]
     if len(cells) == 1:
         if not re.search(r"\d", cells[0]):
@@ -245,7 +247,7 @@ def numbers(table: Table, columns: Columns, row: Sequence[str]) -> list[tuple[fl
 
 
 def _size(row: Sequence[str], columns: Columns) -> tuple[int, int] | None:
-    """Return the height and width of an image that a row gives, None if it gives none."""
+    """Return the height and width that a row gives for its image; None if it gives none."""
     if columns.size is None:
         return None
     width, height = (finite(row[column]) or 0 for column in columns.size)
@@ -254,7 +256,7 @@ def _size(row: Sequence[str], columns: Columns) -> tuple[int, int] | None:
 
 @dataclass
 class _Reading:
-    """Boxes by split and path, the numbers of their classes by name, and faults."""
+    """Boxes read so far, by split and image path, the number of each class by name, and the faults that were found."""
 
     lookup: ImageLookup
     images: dict[str, dict[str, BoxedImage]] = field(default_factory=dict)
@@ -267,6 +269,7 @@ class _Reading:
 
 
 def _read(tree: Tree, detection: Detection, kind: str) -> Content:
+    """Return the boxes from all tables; unreadable tables and the last image of a truncated table are left out."""
     source: _Source = detection.source
     reading = _Reading(ImageLookup(tree))
     problems: list[Problem] = []
@@ -298,7 +301,7 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _read_table(table: Table, columns: Columns, form: str, file: _File, reading: _Reading) -> None:
-    """Read the boxes of a table."""
+    """Read the boxes of a table into `reading`."""
     form = form if columns.form == "list" else columns.form
     of_class = _class_column(table, columns)
     split_name = "" if columns.split is None else table.plain[columns.split]
@@ -329,7 +332,7 @@ def _read_table(table: Table, columns: Columns, form: str, file: _File, reading:
 
 
 def _leave_out_last(table: Table, columns: Columns, reading: _Reading) -> None:
-    """Leave out the last image of a table that is cut off, as some of its boxes may be missing."""
+    """Remove the last image of a truncated table, since some of its boxes may be missing."""
     name = ""
     for row in table.rows():
         name = row[columns.file]
@@ -339,7 +342,7 @@ def _leave_out_last(table: Table, columns: Columns, reading: _Reading) -> None:
 
 
 def edges_of(box: Sequence[float], form: str) -> tuple[float, float, float, float]:
-    """Return left, top, right and bottom."""
+    """Convert a box in the given form to left, top, right and bottom."""
     one, two, three, four = box
     if form == "xywh":
         return one, two, one + three, two + four
@@ -349,14 +352,14 @@ def edges_of(box: Sequence[float], form: str) -> tuple[float, float, float, floa
 
 
 def _class_column(table: Table, columns: Columns) -> int | None:
-    """Return the column of classes: one with names before one with numbers."""
+    """Return the column with the classes; one with names is preferred to one with numbers."""
     rows = table.sample()
     worded = [c for c in columns.classes if not all(re.fullmatch(r"-?[\d.]*", row[c]) for row in rows)]
     return next(iter([*worded, *columns.classes]), None)
 
 
 def _in_order(names: list[str], tree: Tree, folders: Sequence[str], images: Sequence[BoxedImage]) -> tuple[str, ...]:
-    """Renumber the boxes by the order of the classes and return their names."""
+    """Renumber the classes of all boxes in their final order, and return the class names."""
     titles = {name: name for name in names}
     if names and all(name.isascii() and name.isdigit() for name in names):
         order = sorted(names, key=int)
@@ -376,7 +379,10 @@ def _in_order(names: list[str], tree: Tree, folders: Sequence[str], images: Sequ
 
 
 def _listed_names(tree: Tree, folders: Sequence[str], names: Sequence[str]) -> Mapping[str, str]:
-    """Return what a table of two columns says about all of the names: titles (Open Images) or numbers (RetinaNet)."""
+    """Return the second column of a two-column table that lists all `names`; {} if there is no such table.
+
+    Open Images maps names to titles in this way, and RetinaNet maps names to numbers.
+    """
     for folder in folders:
         for file in tree.files(folder, ".csv"):
             path = tree.path(folder, file)

@@ -1,7 +1,4 @@
-"""Shapes and tags in XML files of CVAT for images 1.1, one for each task or project. Torch-free.
-
-Source: CVAT's documentation, "CVAT for image" and "XML annotation format".
-"""
+"""Shapes and tags in CVAT's XML files ("CVAT for images 1.1"), one for each task or project. Torch-free."""
 
 from __future__ import annotations
 
@@ -39,13 +36,13 @@ _WITHOUT_AREA = frozenset({"polyline", "points", "cuboid", "skeleton"})
 
 @dataclass
 class _Meta:
-    """Labels of a file and the subsets of its tasks by their ids."""
+    """Labels that a file declares, and the subset of each task by its id."""
 
     labels: dict[str, None] = field(default_factory=dict)
     subsets: dict[str, str] = field(default_factory=dict)
 
     def subset(self, image: ElementTree.Element) -> str:
-        """Return the subset that an image belongs to; "" if it is not known."""
+        """Return the subset that an image belongs to, or "" if it is unknown."""
         if found := image.get("subset"):
             return found
         if (task := image.get("task_id")) is not None:
@@ -54,7 +51,7 @@ class _Meta:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return how a folder with CVAT's XML files can be read."""
+    """Detect CVAT's XML files."""
     words: set[bytes] = set()
     of_images: list[str] = []
     max_tags = 0
@@ -79,7 +76,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _max_tags(tree: Tree, path: str) -> int:
-    """Return the largest number of tags of one of the first images."""
+    """Return the largest number of tags that one of the first images has."""
     images = _images(tree.path(path), _Meta(), path, ShapeCollection(tree))
     try:
         return max((len(image.findall("tag")) for image in islice(images, _IMAGES_SAMPLED)), default=0)
@@ -88,7 +85,7 @@ def _max_tags(tree: Tree, path: str) -> int:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the annotations of a folder with CVAT's XML files."""
+    """Return the annotations from CVAT's XML files."""
     found = ShapeCollection(tree)
     meta = _Meta()
     for path in _files(tree):
@@ -113,7 +110,7 @@ FORMAT = Format(
 
 
 def _files(tree: Tree, *, sample_others: bool = False) -> list[str]:
-    """Return the files of CVAT, those with the names that it gives first."""
+    """Return the XML files that CVAT has written, those with its default name first."""
     paths = files_ending(tree, ".xml")
     named = [path for path in paths if os.path.basename(path).lower().startswith("annotations")]
     others = [path for path in paths if not os.path.basename(path).lower().startswith("annotations")]
@@ -123,7 +120,7 @@ def _files(tree: Tree, *, sample_others: bool = False) -> list[str]:
 
 
 def _is_cvat(path: str) -> bool:
-    """Return True if a file begins as those of CVAT do."""
+    """Return True if a file begins like CVAT's XML files."""
     parser: Any = ElementTree.XMLPullParser(("start",))
     tags: list[str] = []
     try:
@@ -137,7 +134,10 @@ def _is_cvat(path: str) -> bool:
 
 
 def _images(path: str, meta: _Meta, name: str, found: ShapeCollection) -> Iterator[ElementTree.Element]:
-    """Yield the images of a file, and note its labels and subsets before. Raises UnusableFile, OSError and Unfit."""
+    """Yield the image elements of a file; its labels and subsets are stored in `meta` before.
+
+    Raises UnusableFile, OSError or Unfit.
+    """
     with open_regular(path) as stream, refuse_unusable(path):
         length = os.fstat(stream.fileno()).st_size
         if length > MAX_TABLE_BYTES:
@@ -195,7 +195,7 @@ def _add_image(found: ShapeCollection, path: str, element: ElementTree.Element, 
 
 
 def _numbers(element: ElementTree.Element, *names: str) -> list[float]:
-    """Return the numbers in attributes. Raises Unfit."""
+    """Return the numbers in the attributes `names`. Raises Unfit if one is missing or no number."""
     found = []
     for name in names:
         number = as_number(element.get(name))

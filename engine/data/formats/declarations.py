@@ -1,7 +1,7 @@
-"""Declarations of tasks, found by a scan of the folders in `engine.tasks`. Torch-free.
+"""Declarations of tasks, found by scanning the folders in `engine.tasks`. Torch-free.
 
-A task is a folder. Its module `entry` declares it in a constant `TASK`; nothing outside the folder names it, so that
-deleting the folder removes the task.
+Each task is a folder. Its module `entry` declares the task in a constant `TASK`. Nothing outside the folder names the
+task, so that deleting the folder removes it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class TaskDeclaration:
 
     Attributes:
         entry: The task's entry in the catalogue.
-        implementation: Path of its `Task` class, "module:name", which is imported with torch when it is needed.
-        position: Position in lists of tasks, models and formats; of several tasks for a folder the first is chosen.
-        formats: Dataset formats that only this task reads.
-        kinds: Kinds of annotations that only this task learns from, by id.
+        implementation: Path to its `Task` class, "module:name". It needs torch, and is only imported when it is used.
+        position: Position in lists of tasks, models and formats. If several tasks fit a folder, the first is chosen.
+        formats: Dataset formats that only this task can read.
+        kinds: Kinds of annotations that only this task can learn from, by id.
     """
 
     entry: TaskEntry
@@ -39,7 +39,7 @@ class TaskDeclaration:
 
 @lru_cache(maxsize=1)
 def task_declarations() -> tuple[TaskDeclaration, ...]:
-    """Return the declarations of all folders in `engine.tasks`, by position."""
+    """Return the declarations of all tasks in `engine.tasks`, sorted by position."""
     folders = pkgutil.iter_modules(import_module(TASKS_PACKAGE).__path__, f"{TASKS_PACKAGE}.")
     found: list[TaskDeclaration] = [import_module(f"{each.name}.entry").TASK for each in folders if each.ispkg]
     return tuple(sorted(found, key=lambda each: each.position))

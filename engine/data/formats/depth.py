@@ -1,4 +1,4 @@
-"""Images with depth, or of two cameras with disparities; recognized but not read. Torch-free."""
+"""Images with depth maps, or stereo images with disparities; recognized but not read. Torch-free."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _CALIBRATION = ("calib", "calibration", "obj_map", "flow_occ")
 _ENDINGS = (".png", ".tif", ".tiff", ".npy", ".pfm", ".exr", ".jpg")
 _ARRAYS = (".npy", ".pfm", ".exr")
 _SAMPLE = 8
-"""Files of depth that are opened."""
+"""Number of depth files that are opened."""
 _SUFFIXES = ("", "_depth", "_disp", "_10")
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return that images have depth or a second camera."""
+    """Detect images with depth maps or with images from a second camera."""
     for base in tree.walk(depth=2):
         images = [each for each in tree.folders(base) if each.lower() in {*IMAGE_WORDS, "left", "color", "colour"}]
         for depth in tree.named(_DEPTH, base):
@@ -49,13 +49,13 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _common(tree: Tree, images: str, others: str) -> list[tuple[str, str]]:
-    """Return the images with the files of another folder, unless most of these have no image."""
+    """Pair images with files of the same names in another folder; returns [] if most of those files have no image."""
     pairs = pair_folders(tree, [images], others, _ENDINGS, _SUFFIXES)
     return pairs.both if 2 * len(pairs.both) >= pairs.file_count else []
 
 
 def _are_gray(paths: list[str]) -> bool:
-    """Return True if most of a sample of files are arrays or images of one channel, as depth is."""
+    """Return True if most files in a sample are arrays or images with one channel, as depth maps are."""
     sample = [paths[index] for index in spread_evenly(len(paths), _SAMPLE)]
     return 2 * sum(map(_is_gray, sample)) > len(sample)
 

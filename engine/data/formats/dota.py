@@ -1,4 +1,4 @@
-"""DOTA's text files, one for each image: four corners, a class and a difficulty in each line. Torch-free."""
+"""DOTA's text files, one for each image: each line has four corners, a class and a difficulty. Torch-free."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from engine.data.formats.shared.text_files import (
 from engine.data.formats.tree import Tree
 
 HEADERS = ("imagesource", "gsd", "acquisition dates")
-"""Words before the colon of the lines that describe the image."""
+"""Words before the colon in lines that describe the image."""
 NOT_ANNOTATIONS = frozenset({"classes.txt", "readme.txt", "train.txt", "val.txt", "test.txt", "trainval.txt"})
 
 
 class Row(NamedTuple):
-    """A class, its corners as x and y in pixels, and whether the object is difficult."""
+    """Object: its class, its corners as x and y in pixels, and True if it is difficult."""
 
     name: str
     corners: tuple[tuple[float, float], ...]
@@ -35,12 +35,12 @@ class Row(NamedTuple):
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return how the text files can be read if most of their lines are DOTA's."""
+    """Detect text files if most of their lines have DOTA's form."""
     return detect_texts(tree, NOT_ANNOTATIONS, parse, ("boxes", "instances"), "lines of four corners and a class")
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the areas within the corners as instances, or the upright boxes around them."""
+    """Return the areas between the corners as instances, or the upright boxes around them."""
     splits = pairs_by_folder(tree, TextFiles(tree))
     problems = check_pairs(tree, splits)
     used = {pair.text for pairs in splits.values() for pair in pairs}
@@ -59,7 +59,7 @@ def _shape(row: Row) -> Shape | None:
 
 
 def parse(path: str) -> Parsed[Row]:
-    """Return the objects in a file. Raises UnusableFile and OSError."""
+    """Return the objects in a file. Raises UnusableFile or OSError."""
     return parse_lines(path, _parse_line)
 
 

@@ -1,4 +1,4 @@
-"""A folder for each image with a mask for each object, as in the Data Science Bowl 2018. Torch-free."""
+"""Data Science Bowl 2018 and similar datasets: one folder for each image, with one mask for each object. Torch-free."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from engine.data.splits import spread_evenly, warn_about
 
 LAYOUT = "Choose a folder with one folder per image, with the image in images and a mask for each object in masks."
 _SAMPLE = 20
-"""Folders that are listed to recognize the layout."""
+"""Number of image folders that are listed to recognize the layout."""
 _MIN_IMAGES = 2
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return the reading of a folder of such folders."""
+    """Detect folders that each hold one image and the masks of its objects."""
     parents = _parents(tree)
     if not parents:
         return []
@@ -33,7 +33,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _parents(tree: Tree) -> list[str]:
-    """Return the folders that hold a folder per image: the dataset's own, or those of stages and splits in it."""
+    """Return the folders with one folder per image: the dataset folder, or folders of stages and splits in it."""
     inner = tree.folders()
     return [folder for folder in ("", *inner[:_SAMPLE]) if _holds_images(tree, folder)]
 
@@ -53,7 +53,7 @@ def _is_one(tree: Tree, folder: str) -> bool:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with the objects of their masks."""
+    """Return the images with the objects from their masks."""
     splits: dict[str, InstanceSplit] = {}
     without: list[str] = []
     for parent in detection.source:

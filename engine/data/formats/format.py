@@ -1,7 +1,7 @@
-"""Interface of a dataset format: detection and reading of a folder. Torch-free.
+"""Interface of a dataset format: detecting it in a folder and reading the folder. Torch-free.
 
-A format is one module of this package, or of a task's folder, with a constant `FORMAT`. `registry.py` lists them,
-compares what they detect and assembles datasets of what they read.
+A format is one module in this package or in a task's folder, with a constant `FORMAT`. `registry.py` lists the formats,
+compares what they detect, and assembles datasets from what they read.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class Confidence(IntEnum):
     """Strength of the evidence for a format."""
 
     WEAK = 1
-    """The layout fits, but so does that of other datasets, or something speaks against it."""
+    """The layout fits, but other datasets have the same layout, or there is evidence against the format."""
     LIKELY = 2
-    """Names of folders and files are those of the format."""
+    """The names of folders and files are those of the format."""
     CERTAIN = 3
     """Files that only this format has were opened and are valid."""
 
 
 def certain_unless(against: Sequence[str]) -> Confidence:
-    """Return the confidence of a layout that only one format has, if nothing speaks `against` it."""
+    """Return the confidence for a layout that only one format has: CERTAIN without evidence `against` it, else WEAK."""
     return Confidence.WEAK if against else Confidence.CERTAIN
 
 
@@ -42,12 +42,12 @@ class Detection:
         kinds: Kinds of annotations that can be read (see `registry.KINDS`), the most detailed first. Empty if Footplate
             does not read the format; `remedy` then says how to convert it.
         confidence: Strength of the evidence.
-        evidence: What was seen, as short noun phrases: "annotations.json with 6 images and 12 boxes".
-        against: What speaks against this reading, in the same form.
-        variant: Name that tells several readings by one format apart, such as a folder of masks.
-        remedy: Advice for a format that is recognized but not read, or for a folder that something speaks against.
+        evidence: Evidence for this reading, as short noun phrases: "annotations.json with 6 images and 12 boxes".
+        against: Evidence against this reading, in the same form.
+        variant: Name that distinguishes several readings by one format, such as a folder of masks.
+        remedy: Advice for a format that is recognized but not read, or for a folder with evidence against the format.
         obvious: True if nobody needs to see samples before training, although the confidence is not CERTAIN.
-        source: Findings of `Format.detect` that `Format.read` continues from.
+        source: Data that `Format.detect` passes on to `Format.read`.
     """
 
     kinds: tuple[str, ...]
@@ -62,16 +62,17 @@ class Detection:
 
 @dataclass
 class Content:
-    """Annotations of a folder as a format reads them.
+    """Annotations that a format has read from a folder.
 
     Attributes:
-        classes: Names in the order of their numbers, fit to print.
-    splits: By "train", "val" and "test", or "" if the folder has no splits. The type depends on the kind: `FileSplit`
-    for "classes", `LabelSplit` for "labels", a list of `BoxedImage` for "boxes", `InstanceSplit` for "instances",
-            `MaskSplit` for "masks", a type of the task's for kinds that only one task has.
+        classes: Class names in the order of their numbers, printable.
+        splits: Samples by "train", "val" and "test", or by "" if the folder has no splits. The type depends on the
+            kind: `FileSplit` for "classes", `LabelSplit` for "labels", a list of `BoxedImage` for "boxes",
+            `InstanceSplit` for "instances", `MaskSplit` for "masks", and the task's own type for kinds that only one
+            task has.
         problems: All errors and warnings.
-        code: Meaning of the values of masks or of point labels; None to learn it from class tables and the masks.
-        table_folders: Full paths of folders besides the dataset's that may have class tables for masks.
+        code: Meaning of the values of masks or point labels; None to learn it from class tables and the masks.
+        table_folders: Full paths of folders, besides the dataset folder, that may have class tables for masks.
     """
 
     classes: tuple[str, ...]
@@ -87,23 +88,25 @@ def _read_nothing(tree: Tree, detection: Detection, kind: str) -> Content:
 
 @dataclass(frozen=True)
 class Format:
-    """A dataset format.
+    """Dataset format.
 
     Attributes:
         id: Value of the job's `format`, such as "coco".
         title: Name in messages: "COCO JSON".
         kinds: All kinds of annotations that folders of this format may have.
-        layout: Sentence that tells users how such a folder is laid out.
-    detect: Return how the folder can be read, best first; nothing if it is of another format. Judges by names and by
-            a sample of small files; never opens every file.
-        read: Return the annotations of one kind. Faults of single annotations are problems; raises OSError or
-            UnusableFile only if nothing can be read. Formats without `kinds` need none.
-        tasks: Ids of the tasks that take a plug-in's format whose kind is of its own.
-        open: Open splits of a type that only this format has for training (see `open_splits.OPENERS`). Like the next
-            two, a function or its path "module:name", which is imported when it is needed.
-        inspect: Inspect such splits (see `inspector.INSPECTORS`).
-        list_annotations: Return annotations of one sample of such splits (see `samples.ANNOTATIONS`).
-        legend: Return the legend of the examples for the names of the classes.
+        layout: Sentence that describes the layout of such a folder to users.
+        detect: Function that returns how the folder can be read, best first, or nothing if it has another format. It
+            examines names and a sample of small files, and never opens every file.
+        read: Function that returns the annotations of one kind. It reports faults of single annotations as problems,
+            and raises OSError or UnusableFile only if nothing can be read. Formats without `kinds` need no such
+            function.
+        tasks: Ids of the tasks that accept a plug-in's format with its own kind of annotations.
+        open: Function that opens splits of a type that only this format has for training (see `open_splits.OPENERS`).
+            Like the next two, it may be given by its path "module:name", and is then imported when it is needed.
+        inspect: Function that inspects such splits (see `inspector.INSPECTORS`).
+        list_annotations: Function that returns the annotations of one sample of such splits (see
+            `samples.ANNOTATIONS`).
+        legend: Function that returns the legend of the examples for the class names.
     """
 
     id: str
@@ -120,5 +123,5 @@ class Format:
 
 
 def resolve(function: Callable[..., Any] | str | None) -> Callable[..., Any] | None:
-    """Return a format's function, imported if it is given by its path."""
+    """Return a format's function; one that is given by its path is imported."""
     return pkgutil.resolve_name(function) if isinstance(function, str) else function

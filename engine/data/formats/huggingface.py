@@ -1,4 +1,4 @@
-"""Datasets of the Hugging Face Hub: Parquet files with images, and folders of images with a metadata file. Torch-free."""
+"""Hugging Face datasets: Parquet files with images, and folders of images with a metadata file. Torch-free."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _INDEX = "index.json"
 
 @dataclass(frozen=True)
 class _Shards:
-    """Parquet files with images, and the column to learn from."""
+    """Parquet files with images, and the column that holds the labels."""
 
     files: tuple[str, ...]
     image: str
@@ -54,7 +54,7 @@ class _Shards:
 
 @dataclass(frozen=True)
 class _Metadata:
-    """Metadata files with boxes: each its folder relative to the dataset's and its name."""
+    """Metadata files with boxes: folder, relative to the dataset folder, and name of each."""
 
     files: tuple[tuple[str, str], ...]
     column: str
@@ -82,7 +82,7 @@ def _detect(tree: Tree) -> list[Detection]:
 
 
 def _files(tree: Tree) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the metadata files, and the paths of other Parquet files relative to the dataset's folder."""
+    """Return the metadata files, and the paths of all other Parquet files relative to the dataset folder."""
     metadata: list[tuple[str, str]] = []
     shards: list[str] = []
     for folder in tree.walk(depth=2):
@@ -130,7 +130,7 @@ def _of_shards(tree: Tree, shards: Sequence[str], variant: str) -> Iterator[Dete
 
 
 def _label_columns(types: Mapping[str, str], noted: Mapping[str, Any], readme: Mapping[str, Any]) -> list[str]:
-    """Return the columns of classes: those of the type ClassLabel, else the likeliest by its name."""
+    """Return the columns that may hold classes: those with the type ClassLabel, else the likeliest one by its name."""
     named_in_file = [name for name, feature in noted.items() if _class_names(feature) is not None]
     simple = {name for name, kind in types.items() if not kind.startswith("struct") and "struct" not in kind}
     found = [name for name in dict.fromkeys([*named_in_file, *readme]) if name in simple]
@@ -141,7 +141,7 @@ def _label_columns(types: Mapping[str, str], noted: Mapping[str, Any], readme: M
 
 
 def _class_names(feature: Any) -> list[str] | None:
-    """Return the names of a feature of classes, None for others."""
+    """Return the class names that a feature declares; None if it isn't a feature of classes."""
     if isinstance(feature, list) and len(feature) == 1:
         return _class_names(feature[0])
     if not isinstance(feature, dict):
@@ -182,7 +182,10 @@ def _row_problems(without: Sequence[str], faults: Sequence[str]) -> list[Problem
 
 
 def _unpack(source: _Shards, folder: Path) -> None:
-    """Write the images of the files, and in an index the name of each, "" for rows without one."""
+    """Write the images from Parquet files to `folder`, and an index with the name of each.
+
+    Returns "" marks rows without an image.
+    """
     index: list[list[str]] = []
     for number, path in enumerate(source.files):
         (folder / f"{number:05d}").mkdir()
@@ -201,7 +204,7 @@ def _unpack(source: _Shards, folder: Path) -> None:
 
 
 def _names(tree: Tree, source: _Shards) -> list[str]:
-    """Return the names of classes by number: from the Parquet file, or else from the README's dataset_info."""
+    """Return the class names by number, from the Parquet file or else from dataset_info in the README."""
     _, noted = parquet.features(source.files[0])
     feature = noted.get(source.label)
     found = _class_names(feature)
@@ -212,7 +215,7 @@ def _names(tree: Tree, source: _Shards) -> list[str]:
 
 
 def _readme_classes(tree: Tree) -> dict[str, list[str]]:
-    """Return the names of classes by column that the head of the README gives in dataset_info."""
+    """Return the class names of each column, as given by dataset_info in the head of the README."""
     import yaml  # few folders need it
 
     name = next((name for name in tree.files("", ".md") if name.lower() == "readme.md"), None)
@@ -235,7 +238,7 @@ def _readme_classes(tree: Tree) -> dict[str, list[str]]:
 
 
 def _find_names(feature: Any) -> list[str]:
-    """Return the names anywhere within a feature of the README."""
+    """Return the class names that are nested anywhere in a feature from the README."""
     if isinstance(feature, dict):
         names = feature.get("names")
         if isinstance(names, dict):
@@ -249,13 +252,13 @@ def _find_names(feature: Any) -> list[str]:
 
 
 def _tags(value: Any, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the classes of a cell; -1 and null mean none."""
+    """Return the classes in a cell; -1 and null mean no class."""
     values = value if isinstance(value, list) else [value]
     return tuple(dict.fromkeys(tag for each in values if (tag := _name(each, names))))
 
 
 def _name(value: Any, names: Sequence[str]) -> str:
-    """Return the name of a class that a file gives by its number or name; "" for none."""
+    """Return the name of a class that is given by its number or name, or "" if there is none."""
     if value is None or value == -1:
         return ""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
@@ -264,7 +267,7 @@ def _name(value: Any, names: Sequence[str]) -> str:
 
 
 def _numbers(splits: Mapping[str, Sequence[ShapedImage]]) -> list[str] | None:
-    """Return classes that are numbers by their size; None for others."""
+    """Return the classes sorted by value if all of them are numbers, else None."""
     found = {tag for images in splits.values() for image in images for tag in image.tags}
     found |= {shape.name for images in splits.values() for image in images for shape in image.shapes}
     return sorted(found, key=int) if found and all(each.isascii() and each.isdigit() for each in found) else None
@@ -297,7 +300,7 @@ def _forms(cells: Iterator[Any]) -> list[str]:
 
 
 def _pairs(objects: Any) -> list[tuple[Any, Any]] | None:
-    """Return the boxes of a cell and the class of each; None if it has no boxes."""
+    """Return the boxes in a cell with the class of each; None if it has no boxes."""
     if isinstance(objects, list):
         found = [_pairs({key: [value] for key, value in each.items()}) for each in objects if isinstance(each, dict)]
         return (
@@ -321,7 +324,7 @@ def _is_box(box: Any) -> bool:
 
 
 def _shapes(objects: Any, names: Sequence[str], form: str, where: str, faults: list[str]) -> list[Shape]:
-    """Return the boxes of a cell; those that can't be used are added to `faults`."""
+    """Return the boxes in a cell, and add unusable ones to `faults`."""
     found = []
     for box, label in _pairs(objects) or ():
         name = _name(label, names)
@@ -369,7 +372,7 @@ def _records(path: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _first_rows(rows: Iterator[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the first rows of a file; none if it can't be read."""
+    """Return the first rows of a file, or [] if it can't be read."""
     try:
         return list(islice(rows, _SAMPLED))
     except (OSError, UnusableFile):

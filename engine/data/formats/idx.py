@@ -1,4 +1,4 @@
-"""MNIST's idx files: training images with or without validation images. Torch-free."""
+"""MNIST's idx files: training images, with or without validation images. Torch-free."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from engine.system.format import listed
 from engine.system.regular_files import UnusableFile, open_regular
 
 MAX_LABELS = 20_000_000
-"""Infinite MNIST, the largest of such datasets, has eight million."""
+"""Largest number of labels in a file; Infinite MNIST, the largest such dataset, has eight million."""
 OF_LABEL_BYTES = 128
-"""Bytes that dividing a dataset takes for each label."""
+"""Bytes of memory for each label that dividing a dataset needs."""
 LAYOUT = (
     "Choose a folder with MNIST's idx files: train-images-idx3-ubyte and train-labels-idx1-ubyte, and those of t10k for "
     "validation, unpacked or as .gz."
@@ -30,7 +30,7 @@ LAYOUT = (
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return how a folder's idx files can be read."""
+    """Detect idx files."""
     files = find_idx(tree.root)
     if files is None:
         return []
@@ -46,7 +46,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images of idx files by split."""
+    """Return the images from idx files by split."""
     files: IdxFiles = detection.source
     problems = _missing(files)
     train = _read_labels(files.train_labels, problems) if files.train_labels else None
@@ -64,7 +64,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _missing(files: IdxFiles) -> list[Problem]:
-    """Return the problem of each file that lacks its counterpart."""
+    """Return a problem for each idx file whose counterpart, with the labels or the images, is missing."""
     problems = []
     for split, prefix, images, labels in (
         ("training", "train", files.train_images, files.train_labels),
@@ -80,7 +80,7 @@ def _missing(files: IdxFiles) -> list[Problem]:
 
 
 def _is_idx(path: str) -> bool:
-    """Return True if a file begins as idx files of bytes do, packed or not."""
+    """Return True if a file, gzipped or not, begins like an idx file of bytes."""
     try:
         with open_regular(path) as file, gzip.GzipFile(fileobj=file) if path.endswith(".gz") else file as stream:
             return stream.read(3) == b"\0\0\x08"

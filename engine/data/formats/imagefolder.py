@@ -1,8 +1,8 @@
-"""Images in a folder for each class, with or without folders of splits, as torchvision's ImageFolder reads them.
+"""Images in one folder per class, with or without folders for splits, like torchvision's ImageFolder.
 
-Nearly every dataset is a tree of images. A tree is one of classes only if nothing says otherwise: names of roles or
-splits where classes should be, annotations next to the images, one image per folder, masks of the same names.
-Torch-free.
+Nearly every dataset is a tree of images. A tree is only taken for folders of classes if nothing speaks against it, such
+as names of roles or splits in place of classes, annotations next to the images, one image per folder, or masks with the
+same names as images. Torch-free.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ LAYOUT = "Choose a folder with one folder of images per class, or with train and
 
 
 _NESTED = 6
-"""Folders with only one folder, one in another, that advice looks through."""
+"""Number of nested folders, each with only one folder inside, that are searched for advice."""
 
 
 class _Class(NamedTuple):
-    """Folder of a class: its images, and its files without an image's ending, folder by folder."""
+    """Files in the folder of a class: its images, and its files without an image extension, by subfolder."""
 
     images: list[Listing]
     strays: list[Listing]
@@ -48,7 +48,7 @@ class _Class(NamedTuple):
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return the reading as classes, with what speaks for and against it."""
+    """Detect folders of classes, with the evidence for and against them."""
     splits = _class_splits(tree)
     roots = list(splits.values()) or [""]
     names = list(dict.fromkeys(name for root in roots for name in tree.folders(root)))
@@ -71,7 +71,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images of all splits with the classes of their folders."""
+    """Return the images of all splits, with their folders as classes."""
     problems: list[Problem] = []
     roots = _class_splits(tree, problems)
     if not roots:
@@ -107,7 +107,10 @@ def _without_splits(tree: Tree, problems: list[Problem]) -> Content:
 
 
 def _inner_with_classes(tree: Tree, folder: str) -> str:
-    """Return the first folder below that has folders of classes or splits, for advice; "" if there is none."""
+    """Return the first folder below `folder` with folders of classes or splits, to name it in advice.
+
+    Returns "" if none has.
+    """
     for _ in range(_NESTED):
         inside = tree.folders(folder)
         found = detect(Tree(tree.path(folder))) if len(inside) > 1 else []
@@ -142,7 +145,7 @@ def _unused(tree: Tree, roots: Sequence[str]) -> list[Problem]:
 
 
 def _class_splits(tree: Tree, problems: list[Problem] | None = None) -> dict[str, str]:
-    """Return the folders of splits; one that holds images but no folders may be a class of that name instead."""
+    """Return the folders of splits; a folder with images but no folders in it may be a class of that name instead."""
     found: dict[str, str] = {}
     for name in tree.folders():
         split = split_named(name)
@@ -160,7 +163,7 @@ def _class_splits(tree: Tree, problems: list[Problem] | None = None) -> dict[str
 
 
 def _within_itself(tree: Tree, folder: str) -> str:
-    """Return the innermost of folders of a split in each other, as archives leave them: train/train."""
+    """Return the innermost of nested folders of a split, such as train/train from an archive."""
     inner = tree.folders(folder)
     while len(inner) == 1 and split_named(inner[0]) == split_named(os.path.basename(folder)):
         if not tree.folders(os.path.join(folder, inner[0])):

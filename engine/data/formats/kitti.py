@@ -1,7 +1,7 @@
-"""KITTI's text files, one for each image, and those of ArcGIS's KITTI_rectangles. Torch-free.
+"""KITTI's text files with boxes, one for each image, and ArcGIS's KITTI_rectangles. Torch-free.
 
-A line has the class, and left, top, right and bottom of a box in its fifth to eighth field (readme of KITTI's object
-development kit).
+Each line has the class in its first field, and left, top, right and bottom of the box in its fifth to eighth field
+(readme of KITTI's object development kit).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from engine.data.formats.tree import Tree
 from engine.data.splits import warn_about
 
 FIELDS = (15, 16)
-"""Words in a line; the last of 16 is a detector's confidence."""
+"""Numbers of words that a line may have; with 16 words, the last one is a detector's confidence."""
 DO_NOT_CARE = "DontCare"
-"""Class of regions without annotations."""
+"""Class name for regions without annotations."""
 NOT_ANNOTATIONS = frozenset(
     {"classes.txt", "readme.txt", "train.txt", "val.txt", "test.txt", "trainval.txt", "map.txt"}
 )
@@ -51,12 +51,15 @@ class Row(NamedTuple):
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return how the text files can be read if most of their lines are KITTI's."""
+    """Detect text files if most of their lines have KITTI's form."""
     return detect_texts(tree, NOT_ANNOTATIONS, _parse_pixels, ("boxes",), "lines of 15 fields")
 
 
 def _parse_pixels(path: str) -> Parsed[Row]:
-    """Return the boxes in a file but those in fractions: YOLO's outlines may have as many numbers."""
+    """Return the boxes in a file that are in pixels.
+
+    Boxes in fractions are left out, since lines with YOLO's outlines may have the same number of values.
+    """
     parsed = parse(path)
     in_pixels = [row for row in parsed.rows if max(row.edges) > 1]
     fractions = [f"{row.name} is in fractions of the image" for row in parsed.rows if max(row.edges) <= 1]
@@ -87,7 +90,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _listed(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) -> Mapping[str, list[Pair]]:
-    """Return the images by the lists that many use to divide the training images. Adds to `problems`."""
+    """Divide the training images by lists of names, as many users do, and add faults of the lists to `problems`."""
     lists: dict[str, frozenset[str]] = {}
     for folder in ("", *tree.named(("training",))):
         for name in tree.named(("imagesets",), folder):
@@ -106,7 +109,7 @@ def _listed(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) 
 
 
 def parse(path: str) -> Parsed[Row]:
-    """Return the boxes in a file. Raises UnusableFile and OSError."""
+    """Return the boxes in a file. Raises UnusableFile or OSError."""
     return parse_lines(path, _parse_line)
 
 
@@ -131,7 +134,10 @@ FORMAT = Format(
 
 
 def _read_names(path: str) -> frozenset[str] | None:
-    """Return the first word of each line of a list, without folders and endings of images; None without such a file."""
+    """Return the first word in each line of a list, without folders and image extensions.
+
+    Returns None if the file is missing.
+    """
     try:
         text = read_text(path, MAX_TABLE_BYTES)
     except OSError:

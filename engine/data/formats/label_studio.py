@@ -1,7 +1,7 @@
 """Regions and choices in the JSON and JSON-MIN exports of Label Studio. Torch-free.
 
-Source: Label Studio's documentation, "Label Studio JSON format of annotated tasks". Coordinates are percent of the
-    image.
+Source: Label Studio's documentation, "Label Studio JSON format of annotated tasks". Coordinates are percentages of the
+image size.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ _OTHERS = ("keypointlabels", "vectorlabels", "videorectangle", "paragraphlabels"
 _TASK_KEYS = ("annotations", "completions")
 _MIN_KEYS = frozenset({"annotation_id", "annotator", "lead_time", "created_at", "updated_at"})
 _CHOICE_KEYS = ("choice", "choices", "class", "category", "label")
-"""Names of controls in JSON-MIN whose text is a choice; other texts belong to the data of the task."""
+"""Names of controls whose text in JSON-MIN is a choice; text of other controls is data of the task."""
 _IMAGE_KEYS = ("image", "img", "image_url", "url")
 _TASKS_SAMPLED = 1000
-"""Tasks of an export that are read to detect its kinds of annotations."""
+"""Number of tasks in an export that are read to detect its kinds of annotations."""
 _DECIMALS = 6
-"""Decimals of coordinates in pixels, so that percentages of integer pixels become integers again."""
+"""Number of decimals of coordinates in pixels, so that percentages of whole pixels become whole numbers again."""
 _UPLOADED = re.compile(r"[0-9a-f]{8}-")
-"""Begin of the names that Label Studio gives to uploaded files."""
+"""Pattern at the beginning of the names that Label Studio gives to uploaded files."""
 
 
 @dataclass
 class _Task:
-    """One image of an export.
+    """Image in an export.
 
     Attributes:
-        image: Its path or URL.
+        image: Path or URL of the image.
         name: Name of the uploaded file; "" if the image was not uploaded.
-        results: Regions and choices of its annotation; None if it has none.
-        further: Count of annotations that are not used.
+        results: Regions and choices in its annotation; None if it has no annotation.
+        further: Number of its other annotations, which are not used.
     """
 
     image: str
@@ -71,7 +71,7 @@ class _Task:
 
 @dataclass
 class _Read:
-    """Shapes and choices of a task."""
+    """Shapes and choices that were read from a task."""
 
     size: tuple[int, int] | None = None
     shapes: list[Shape] = field(default_factory=list)
@@ -79,7 +79,7 @@ class _Read:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return how a folder with exports of Label Studio can be read."""
+    """Detect exports from Label Studio."""
     paths = _files(tree, files_sampled=True)
     if not paths:
         return []
@@ -93,7 +93,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the annotations of a folder with exports of Label Studio."""
+    """Return the annotations from Label Studio's exports."""
     found = ShapeCollection(tree)
     several: list[str] = []
     for path in _files(tree):
@@ -123,7 +123,7 @@ FORMAT = Format(
 
 
 def _files(tree: Tree, *, files_sampled: bool = False) -> list[str]:
-    """Return the files whose first tasks are of an export."""
+    """Return the files whose first entries are tasks of an export."""
     paths = files_ending(tree, ".json")
     return [path for path in (likely_first(paths) if files_sampled else paths) if _is_export(tree.path(path))]
 
@@ -142,7 +142,7 @@ def _kinds(items: list[Any]) -> list[str]:
 
 
 def _is_of_choices(value: dict[str, Any]) -> bool:
-    """Return True for choices about the image, not about a region."""
+    """Return True for choices that describe the image, not a region."""
     return isinstance(value.get("choices"), list) and not _has_geometry(value)
 
 
@@ -156,7 +156,7 @@ def _is_export(path: str) -> bool:
 
 
 def _is_task(item: Any) -> bool:
-    """Return True for a task of a JSON export."""
+    """Return True for a task in a JSON export."""
     return (
         isinstance(item, dict)
         and isinstance(item.get("data"), dict)
@@ -165,12 +165,12 @@ def _is_task(item: Any) -> bool:
 
 
 def _is_small_task(item: Any) -> bool:
-    """Return True for a task of a JSON-MIN export."""
+    """Return True for a task in a JSON-MIN export."""
     return isinstance(item, dict) and len(_MIN_KEYS & item.keys()) >= 2 and _image_of(item) != ""
 
 
 def _tasks(items: list[Any]) -> Iterator[_Task]:
-    """Yield the images of an export; JSON-MIN has an item for each annotation of an image."""
+    """Yield the images in an export; JSON-MIN has one item for each annotation of an image."""
     small: dict[str, _Task] = {}
     for item in items:
         if _is_task(item):
@@ -199,7 +199,7 @@ def _task(item: dict[str, Any]) -> _Task:
 
 
 def _image_of(data: dict[str, Any]) -> str:
-    """Return the path or URL of the image in a task's data; "" if there is none."""
+    """Return the path or URL of the image in a task's data, or "" if there is none."""
     paths = {key: value for key, value in data.items() if isinstance(value, str)}
     for key in _IMAGE_KEYS:
         if paths.get(key):
@@ -215,7 +215,7 @@ def _is_of_image(value: str) -> bool:
 
 
 def _small_results(item: dict[str, Any]) -> Iterator[Any]:
-    """Yield the regions and choices of an item of JSON-MIN in the form of JSON."""
+    """Yield the regions and choices in an item of JSON-MIN, converted to the form of the JSON export."""
     for key, value in item.items():
         if isinstance(value, list):
             yield from ({"value": each, **each} for each in value if isinstance(each, dict))
@@ -241,7 +241,7 @@ def _add(found: ShapeCollection, path: str, task: _Task, kind: str) -> None:
 
 
 def _find(task: _Task, near: str, split: str, found: ShapeCollection) -> str | None:
-    """Return the image of a task; uploaded images may have their names of before."""
+    """Find the image of a task; uploaded images may have their original names."""
     if task.image.startswith("data:"):
         return None
     names = [name for name in (task.image, unquote(task.image), task.name) if name]

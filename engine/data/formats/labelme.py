@@ -1,7 +1,4 @@
-"""Shapes and flags in JSON files of labelme and X-AnyLabeling, one for each image. Torch-free.
-
-Sources: labelme's `label_file.py` and `shape.py`; X-AnyLabeling's user guide, "Label file format".
-"""
+"""Shapes and flags in JSON files from labelme and X-AnyLabeling, one for each image. Torch-free."""
 
 from __future__ import annotations
 
@@ -33,12 +30,12 @@ _SHAPES = _OUTLINES | {"rectangle"}
 _WITHOUT_AREA = frozenset({"point", "points", "line", "linestrip", "cuboid"})
 Point = tuple[float, float]
 _IGNORE = "__ignore__"
-"""Label that labelme's examples give to areas of no class."""
+"""Label of areas without a class in labelme's examples."""
 
 
 @dataclass
 class _Group:
-    """Polygons of one label and group, which are one object."""
+    """Polygons with the same label and group, which together are one object."""
 
     name: str
     id: str
@@ -47,7 +44,7 @@ class _Group:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return how a folder with labelme's JSON files can be read."""
+    """Detect labelme's JSON files."""
     paths = files_ending(tree, ".json")
     survey = survey_files(
         tree, paths, keys=(b'"shapes"', b'"imagePath"'), is_valid=_is_labelme, shapes_of=_types, tags_of=_tags
@@ -66,7 +63,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the annotations of a folder with labelme's JSON files."""
+    """Return the annotations from labelme's JSON files."""
     found = ShapeCollection(tree)
     flags: set[str] = set()
     embedded: list[str] = []
@@ -109,7 +106,7 @@ FORMAT = Format(
 
 
 def _without_images(message: str, found: ShapeCollection) -> Problem:
-    """Return the problem of images that exist in JSON files only, an error if the dataset has no others."""
+    """Return the problem that some images exist only inside JSON files: an error if the dataset has no others."""
     remedy = "Save the images as files next to the JSON files (labelme_export_json)."
     return (
         dataset_warning(message, f"They are left out. {remedy}")
@@ -123,12 +120,12 @@ def _is_labelme(content: Any) -> bool:
 
 
 def _where(path: str) -> tuple[str, str]:
-    """Return the folder that images are searched from for a JSON file, and its split."""
+    """Return the folder from which the image of a JSON file is searched, and the file's split."""
     return os.path.dirname(path), split_of_path(path)
 
 
 def _image_of_name(path: str, found: ShapeCollection) -> str | None:
-    """Return the image with the name of a JSON file."""
+    """Return the image that has the name of a JSON file."""
     near, split = _where(path)
     return found.find(os.path.splitext(os.path.basename(path))[0], near, split=split, ending=False)
 
@@ -139,23 +136,23 @@ def _flags(content: dict[str, Any]) -> list[str]:
 
 
 def _tags(content: dict[str, Any]) -> tuple[str, ...]:
-    """Return the flags of the image that are set."""
+    """Return the names of the image flags that are set."""
     return tuple(name for name in _flags(content) if content["flags"][name] is True)
 
 
 def _type(shape: dict[str, Any]) -> str:
-    """Return the kind of a shape; old files have polygons only and name no kind."""
+    """Return the kind of a shape; old files name none, since they only have polygons."""
     return str(shape.get("shape_type") or "polygon")
 
 
 def _types(content: dict[str, Any]) -> list[str]:
-    """Return the kinds of the shapes that are annotations."""
+    """Return the kinds of those shapes that are annotations."""
     types = [_type(shape) for shape in content["shapes"] if isinstance(shape, dict)]
     return [each for each in types if each in _SHAPES]
 
 
 def _shapes(content: dict[str, Any], path: str, size: tuple[int, int] | None, found: ShapeCollection) -> list[Shape]:
-    """Return the boxes and outlines of one file; polygons of one label and group are one object."""
+    """Return the boxes and outlines in one file; polygons with the same label and group become one object."""
     shapes: list[Shape | None] = []
     groups: dict[tuple[str, str], _Group] = {}
     for shape in content["shapes"]:
@@ -187,12 +184,12 @@ def _shapes(content: dict[str, Any], path: str, size: tuple[int, int] | None, fo
 
 
 def _is_difficult(shape: dict[str, Any]) -> bool:
-    """Return True if X-AnyLabeling's mark for difficult objects is set."""
+    """Return True if the shape has X-AnyLabeling's flag for difficult objects."""
     return shape.get("difficult") is True
 
 
 def _drawn(kind: str, name: str, shape: dict[str, Any], size: tuple[int, int] | None) -> Shape | list[Point]:
-    """Return a shape, or the ring of a polygon. Raises Unfit."""
+    """Convert a shape of the given kind; a polygon is returned as a list of points. Raises Unfit if it is invalid."""
     points = as_points(shape.get("points"))
     if len(points) < (3 if kind in _POLYGONS else 2):
         raise Unfit(f"its {kind} has {len(points)} points")
@@ -211,7 +208,7 @@ def _drawn(kind: str, name: str, shape: dict[str, Any], size: tuple[int, int] | 
 
 
 def _mask(name: str, shape: dict[str, Any], corner: Point, size: tuple[int, int] | None) -> Shape:
-    """Return a mask that is embedded as an image. Raises Unfit."""
+    """Convert a mask that is embedded as an image. Raises Unfit if it is invalid."""
     if size is None:
         raise Unfit("the size of its image is unknown")
     inside = decode_png(shape.get("mask"), size)

@@ -1,4 +1,4 @@
-"""Images whose classes or labels are in a table: CSV, TSV, JSON, JSON Lines or a list of paths. Torch-free."""
+"""Images whose classes or labels are listed in a table: CSV, TSV, JSON, JSON Lines or a list of paths. Torch-free."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LAYOUT = (
     "one column that lists labels) or a labels.json ({file: [labels]}), or with one such table each for train and val."
 )
 MAX_CELLS = 1 << 29
-"""Largest number of images times labels: a training takes 4 bytes for each in every worker."""
+"""Largest product of the numbers of images and labels: training needs 4 bytes for each in every worker."""
 
 
 def _detect(tree: Tree) -> list[Detection]:
@@ -54,17 +54,17 @@ def _detect(tree: Tree) -> list[Detection]:
 
 @dataclass
 class Reading:
-    """Labels of images, and faults of the tables.
+    """Labels of images, and faults in the tables.
 
     Attributes:
         lookup: Search for images.
-        labelled: Labels by split and path.
-        names: Labels that columns are named by, in their order.
+        labelled: Labels by split and image path.
+        names: Labels that are column names, in the order of the columns.
         missing: Names of images that were not found.
-        differing: Paths of images in several rows with different labels.
+        differing: Paths of images with several rows and different labels.
         unlabelled: Names of images without a label.
-        skipped: Paths of these.
-        contested: Paths of images that two names with different folders may mean.
+        skipped: Paths of the images without a label.
+        contested: Paths of images that may belong to two names with different folders.
         problems: Other faults.
     """
 
@@ -79,13 +79,16 @@ class Reading:
     problems: list[Problem] = field(default_factory=list)
 
     def skip(self, file: TableFile, name: str) -> None:
-        """Leave out the image of a row without a label."""
+        """Leave out the image in a row without a label."""
         self.unlabelled.append(name)
         if path := self.lookup.find(name, file.folder, split=file.split, ending=is_image(name)):
             self.skipped.add(path)
 
     def add(self, file: TableFile, name: str, split: str, labels: tuple[str, ...], *, repeated: bool) -> None:
-        """Add a row of a table; rows of one image are joined. `repeated`: other rows have the same name."""
+        """Add the labels in a row of a table; rows about the same image are joined.
+
+        `repeated` is True if other rows have the same image name.
+        """
         path = self.lookup.find(name, file.folder, split=split, ending=is_image(name))
         if path is None and split != file.split:  # the images of all splits may be in a folder called train
             path = self.lookup.find(name, file.folder, ending=is_image(name))
@@ -104,7 +107,7 @@ class Reading:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the classes or labels of the tables that `detect_in` found."""
+    """Return the classes or labels from the tables that `detect_in` found."""
     chosen: Chosen = detection.source
     reading = Reading(ImageLookup(tree))
     if chosen.unused:
@@ -124,7 +127,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _read_flags(group: Group, labelling: Labelling, reading: Reading) -> None:
-    """Read a table with a column of yes and no for each label."""
+    """Read a table with a yes/no column for each label."""
     yes = cells_meaning(group, labelling.flags, YES)
     counts = group.profiles[labelling.file].cells
     for file in group.files:
@@ -141,7 +144,7 @@ def _read_flags(group: Group, labelling: Labelling, reading: Reading) -> None:
 
 
 def _report_unknown(group: Group, labelling: Labelling, reading: Reading) -> None:
-    """Report cells of -1, and blank ones where others say no."""
+    """Report cells with -1, and blank cells in columns whose other cells say no."""
     head = group.files[0].table.head
     uncertain = Counter(
         {
@@ -163,7 +166,7 @@ def _report_unknown(group: Group, labelling: Labelling, reading: Reading) -> Non
 
 
 def _read_listed(group: Group, labelling: Labelling, reading: Reading, kind: str) -> None:
-    """Read a table with a column that has the label of each image, or lists its labels."""
+    """Read a table with one column that holds the label of each image, or a list of its labels."""
     assert labelling.listed is not None
     cells = group.profiles[labelling.listed]
     column = group.files[0].table.head[labelling.listed]
@@ -198,14 +201,14 @@ def _read_listed(group: Group, labelling: Labelling, reading: Reading, kind: str
 
 
 def make_content(tree: Tree, kind: str, reading: Reading, folders: Sequence[str], *, is_long: bool = False) -> Content:
-    """Return the annotations of `kind` that were read, with problems about names and images.
+    """Convert the labels that were read to annotations of `kind`, with problems about names and images.
 
     Args:
         tree: Listing of the dataset.
         kind: "classes" or "labels".
         reading: Labels of images.
         folders: Folders that may have a file with the names of numbered classes.
-        is_long: True if several labels of an image are meant.
+        is_long: True if each row of an image adds one label.
     """
     problems = reading.problems
     for images in reading.labelled.values():
@@ -234,13 +237,13 @@ def make_content(tree: Tree, kind: str, reading: Reading, folders: Sequence[str]
 
 
 def _sorted(names: Iterable[str]) -> list[str]:
-    """Return names in their order, numbers by their size."""
+    """Sort names alphabetically, or by value if they are numbers."""
     names = list(names)
     return sorted(names, key=int) if all(re.fullmatch(r"[+-]?\d+", name) for name in names) else sorted(names)
 
 
 def _named(order: Sequence[str], tree: Tree, folders: Sequence[str], problems: list[Problem]) -> Sequence[str]:
-    """Return names of classes for their numbers if a file has them all."""
+    """Replace class numbers by names if a file lists names for all of them."""
     if not all(name.isascii() and name.isdigit() for name in order):
         return order
     names, _ = find_names(tree, folders, [int(name) for name in order])
@@ -282,7 +285,7 @@ def _differences(reading: Reading, kind: str, *, is_long: bool) -> Iterator[Prob
 
 
 def _spellings(names: Sequence[str], reading: Reading) -> Iterator[Problem]:
-    """Report names that differ only in case, blanks, dashes and underscores, each with an image."""
+    """Report labels that differ only in case, blanks, dashes and underscores, each with an example image."""
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault(re.sub(r"[\s_-]+", " ", name).strip().casefold(), []).append(name)
@@ -301,7 +304,7 @@ def _spellings(names: Sequence[str], reading: Reading) -> Iterator[Problem]:
 
 
 def _counterparts(tree: Tree, reading: Reading) -> Iterator[Problem]:
-    """Report images that a table names and that are missing, and images that no table names."""
+    """Report images that a table names but that are missing, and images that no table names."""
     unclear = set(reading.lookup.ambiguous)
     missing = [name for name in reading.missing if name not in unclear]
     unclear |= {os.path.basename(path) for path in reading.contested}

@@ -1,6 +1,6 @@
 """LoveDA: aerial images of urban and rural areas with masks. Torch-free.
 
-After the README of the dataset: 1 to 7 are the classes, 0 is where there is no data.
+Source: README of the dataset. Values 1 to 7 are the classes, and 0 marks missing data.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _AREAS = ("urban", "rural")
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return the reading of images_png and masks_png in the areas of each split."""
+    """Detect images_png and masks_png in the folders of areas of each split."""
     splits: dict[str, Pairs] = {}
     for name in tree.walk(depth=2):
         for area in tree.named(_AREAS, name):

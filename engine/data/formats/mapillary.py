@@ -1,7 +1,7 @@
 """Mapillary Vistas 1.1, 1.2 and 2.0. Torch-free.
 
-After the README and demo.py of the dataset: the values of labels are positions in the list of config.json, those of
-instances 256 times the label plus the number of the object.
+Sources: README and demo.py of the dataset. Values in label masks are positions in the label list of config.json. Values
+in instance masks are 256 times the label plus the number of the object.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Label:
 
 @dataclass(frozen=True)
 class _Version:
-    """Labels of a version of the dataset in the folder `base`, and the folder of its masks within that of a split."""
+    """Version of the dataset: its labels, its folder `base`, and the name of the mask folder within a split."""
 
     base: str
     config: str
@@ -42,7 +42,7 @@ class _Version:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return a reading for each version of the annotations."""
+    """Detect the versions of the annotations, each as a reading of its own."""
     bases = [base for base in tree.walk(depth=1) if "training" in tree.folders(base)]
     versions = [
         version for base in bases for name in tree.files(base, ".json") for version in _versions(tree, base, name)
@@ -105,7 +105,7 @@ def _pairs(tree: Tree, version: _Version, kind: str) -> dict[str, Pairs]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with the labels that are evaluated, or with the objects of those that have instances."""
+    """Return the images with the evaluated labels, or with the objects of labels that have instances."""
     version, pairs = detection.source
     labels: tuple[_Label, ...] = version.labels
     of_kind = pairs["labels" if kind == "masks" else "instances"]

@@ -1,4 +1,4 @@
-"""Folders of images and masks in all usual layouts. Torch-free."""
+"""Folders of images and of masks in all common layouts. Torch-free."""
 
 from __future__ import annotations
 
@@ -69,23 +69,23 @@ LAYOUT = (
     "Choose a folder with images and masks, each optionally divided into train and val folders, with the masks as PNG."
 )
 _PREFERRED = re.compile(r"^(1st_?manuals?|manual1|_1stho|_manual1)$", re.IGNORECASE)
-"""Names of the masks of those who marked an image first, as DRIVE, STARE, HRF and CHASE_DB1 call them."""
+"""Names for masks by the first annotator, in DRIVE, STARE, HRF and CHASE_DB1."""
 _SECOND = re.compile(r"^(2nd_?manuals?|manual2|_2ndho|_manual2|masks?)$", re.IGNORECASE)
-"""Names of a second opinion and of the camera's field of view in these datasets."""
+"""Names for masks by the second annotator, and of the camera's field of view, in these datasets."""
 _COLORED = re.compile(r"colou?r|rgb|overlay|visual|preview", re.IGNORECASE)
-"""Words in the names of folders with copies of masks to look at."""
+"""Words in the names of folders with copies of masks for viewing."""
 _NUMBERED = {"PedMasks": "pedestrian"}
-"""Folders that are known to number objects, with the class of these: PennFudan's."""
+"""Folders whose masks are known to number objects, with the class of these objects (PennFudan's)."""
 
 _OTHERS = (
     *(ade20k.FORMAT, arcgis_masks.FORMAT, change_detection.FORMAT, cityscapes.FORMAT, dsb2018.FORMAT, loveda.FORMAT),
     *(mapillary.FORMAT, mvtec.FORMAT, pets.FORMAT, voc_masks.FORMAT),
 )
-"""Formats whose masks these are if one of them is certain."""
+"""Formats that these masks belong to if one of them is certain."""
 
 
 class _Source(NamedTuple):
-    """A candidate with the sample of its masks, and the class of the objects if these number any."""
+    """Candidate with a sample of its masks, and the class of the objects if the masks number objects."""
 
     candidate: Candidate
     sample: MaskSample
@@ -93,7 +93,7 @@ class _Source(NamedTuple):
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return a reading for each folder of masks, the likeliest first."""
+    """Detect folders of masks, each as a reading of its own, the likeliest first."""
     if any(each.confidence is Confidence.CERTAIN for format in _OTHERS for each in format.detect(tree)):
         return []
     if any(True for _ in detect_videos(tree)):  # their values number the objects of each video
@@ -117,14 +117,14 @@ def detect(tree: Tree) -> list[Detection]:
 def _detections(
     candidate: Candidate, sample: MaskSample, variants: Sequence[str], classes: Sequence[str]
 ) -> tuple[Detection, Detection]:
-    """Return the readings as masks of classes and as masks that number objects.
+    """Return two readings of one candidate: its masks hold classes, and its masks number objects.
 
     Args:
         candidate: Folder that may hold the masks.
         sample: Sample of these masks.
         variants: Names of all candidates.
-        classes: Classes of COCO files in the dataset. If there is only one, several values can't be classes; if there
-            are several, COCO's outlines say more than masks that number objects.
+        classes: Classes in the COCO files of the dataset. If there is only one, several mask values can't be classes.
+            If there are several, COCO's outlines hold more information than masks that number objects.
     """
     against = _doubts(candidate, sample, variants)
     is_complete = 2 * len(candidate.pairs.both) >= len(candidate.pairs.alone) and not candidate.pairs.spare
@@ -151,12 +151,12 @@ def _detections(
 
 
 def _below(confidence: Confidence) -> Confidence:
-    """Return the confidence of the other reading of the same masks, which the likelier one must exceed."""
+    """Return the confidence for the less likely reading of the same masks, below that of the other one."""
     return Confidence.LIKELY if confidence is Confidence.CERTAIN else Confidence.WEAK
 
 
 def _doubts(candidate: Candidate, sample: MaskSample, variants: Sequence[str]) -> tuple[str, ...]:
-    """Return what speaks against the files of a candidate being the masks, given the variants of all candidates."""
+    """Return the evidence against a candidate's files being the masks, given the variants of all candidates."""
     preferred = [each for each in variants if _PREFERRED.match(each)]
     plain = [each for each in variants if not _COLORED.search(each)]
     against = []
@@ -182,7 +182,7 @@ def _doubts(candidate: Candidate, sample: MaskSample, variants: Sequence[str]) -
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with their masks, or with the objects that the masks number."""
+    """Return the images with their masks, or with the objects that their masks number."""
     candidate, sample, class_name = detection.source
     problems = candidate.pairs.problems("a mask", "masks") + _unused(tree, candidate)
     splits = used_splits(candidate.splits, problems)
@@ -196,13 +196,13 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def table_folders(tree: Tree, folders: Iterable[str]) -> tuple[str, ...]:
-    """Return the full paths of folders and, before them, of their parents."""
+    """Return the full paths of folders, each after that of its parent."""
     folders = list(folders)
     return tuple(map(tree.path, dict.fromkeys([*map(os.path.dirname, folders), *folders])))
 
 
 def used_splits(splits: Mapping[str, Pairs], problems: list[Problem]) -> dict[str, Pairs]:
-    """Return the pairs by split without those of no split, if there are splits for training."""
+    """Return the pairs by split; pairs outside of all splits are dropped if there are training splits."""
     if "train" not in splits or "" not in splits:
         return dict(splits)
     number = len(splits[""].both)
@@ -244,7 +244,7 @@ class _CocoFile(msgspec.Struct):
 
 
 def _coco_classes(tree: Tree) -> tuple[str, ...]:
-    """Return the sorted names of the categories in the COCO files of a dataset."""
+    """Return the sorted category names from all COCO files of a dataset."""
     names: set[str] = set()
     for folder in ("", *tree.named(("annotations", "annotation"))):
         for name in tree.files(folder, ".json")[:_MAX_COCO_FILES]:

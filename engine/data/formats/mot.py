@@ -1,7 +1,7 @@
-"""MOT Challenge's videos as images: a folder for each, with frames in img1 and boxes in gt/gt.txt. Torch-free.
+"""MOT Challenge's videos: one folder for each, with frames in img1 and boxes in gt/gt.txt. Torch-free.
 
 A line has the frame, the number of the object, left, top, width, height, 1 if the box counts, a class and a visibility
-(motchallenge.net, "Instructions"). Boxes that don't count are regions to be ignored.
+(motchallenge.net, "Instructions"). Boxes that don't count become ignored regions.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ CLASSES = (
     "reflection",
     "crowd",
 )
-"""Names of the classes from 1 on."""
+"""Names of the classes, numbered from 1."""
 
 
 class Row(NamedTuple):
-    """A box in a frame, of a class from 1 on, or 0 if there are none; `counts` is False for a region to be ignored."""
+    """Box in a frame, with a class from 1 up, or 0 without classes; `counts` is False for an ignored region."""
 
     frame: int
     edges: tuple[float, float, float, float]
@@ -46,7 +46,7 @@ class Row(NamedTuple):
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return how the videos can be read, if there are any with frames and boxes."""
+    """Detect videos with frames and boxes."""
     found = [folder for folder in tree.walk(depth=3) if _is_video(tree, folder)]
     if not found:
         return []
@@ -64,7 +64,7 @@ def _is_video(tree: Tree, folder: str) -> bool:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the boxes of all frames."""
+    """Return the boxes from all frames."""
     problems: list[Problem] = []
     rows_of: dict[str, dict[int, list[Row]]] = {}
     faults: list[str] = []
@@ -92,7 +92,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 def _frames(
     tree: Tree, video: str, rows: dict[int, list[Row]], labels: dict[int, int], problems: list[Problem]
 ) -> list[BoxedImage]:
-    """Return the frames of a video. Adds to `problems`."""
+    """Return the frames of a video, and add faults to `problems`."""
     folder = os.path.join(video, "img1")
     marked: list[BoxedImage] = []
     numbers: set[int] = set()
@@ -112,9 +112,9 @@ def _frames(
 
 
 def _names(tree: Tree, videos: list[str], problems: list[Problem]) -> dict[int, str]:
-    """Return the names of the classes: those that CVAT writes next to the boxes, or the challenge's.
+    """Return the class names that CVAT writes next to the boxes, or else those of the challenge.
 
-    The challenge's videos have a seqinfo.ini. Adds to `problems`.
+    Videos of the challenge have a seqinfo.ini. Faults are added to `problems`.
     """
     lists: dict[str, list[str]] = {}
     for video in videos:
@@ -132,7 +132,7 @@ def _names(tree: Tree, videos: list[str], problems: list[Problem]) -> dict[int, 
 
 
 def _read(path: str) -> tuple[list[Row], list[str]]:
-    """Return the boxes in a file, and the faults of its lines."""
+    """Return the boxes in a file, and the faults in its lines."""
     rows: list[Row] = []
     faults: list[str] = []
     text = read_text(path, MAX_TABLE_BYTES)

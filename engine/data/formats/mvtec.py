@@ -1,4 +1,4 @@
-"""MVTec AD and other folders for the detection of anomalies; recognized but not read. Torch-free."""
+"""Folders for anomaly detection, such as MVTec AD; recognized but not read. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NORMAL = ("good", "normal", "ok")
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return that training images are all without a defect, and that those of the test have masks."""
+    """Detect training images without defects next to test images with masks."""
     for base in tree.walk(depth=1):
         train, test = (os.path.join(base, name) for name in ("train", "test"))
         normal = set(tree.folders(train)) if tree.exists(train) and tree.exists(test) else set()

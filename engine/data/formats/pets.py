@@ -1,6 +1,6 @@
 """Oxford-IIIT Pet: images with trimaps. Torch-free.
 
-After the README of the dataset: 1 is the pet, 2 the background, 3 not classified.
+Source: README of the dataset. Value 1 is the pet, 2 the background, and 3 unclassified.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LISTS = {"train": ("trainval.txt", "train.txt"), "val": ("val.txt",), "test": (
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return the reading of images and trimaps."""
+    """Detect images and trimaps."""
     for base in tree.walk(depth=2):
         trimaps, images = os.path.join(base, "annotations", "trimaps"), os.path.join(base, "images")
         if not (tree.exists(trimaps) and tree.exists(images)):
@@ -37,7 +37,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with their trimaps by the lists of the splits."""
+    """Return the images with their trimaps, divided by the lists of the splits."""
     base, pairs = detection.source
     problems = pairs.problems("a trimap", "trimaps")
     splits: dict[str, Pairs] = {}
@@ -55,7 +55,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _listed(tree: Tree, base: str, name: str) -> set[str]:
-    """Return the names in a list of lines such as "Abyssinian_100 1 1 1"."""
+    """Return the image names in a list with lines such as "Abyssinian_100 1 1 1"."""
     try:
         lines = read_text(tree.path(base, "annotations", name), MAX_TABLE_BYTES).splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Choice of the format of a dataset folder by the evidence that each format finds. Torch-free."""
+"""Choice of the format for a dataset folder, by the evidence that each format finds. Torch-free."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ KINDS = {
     "classes": AnnotationKind("images by class", imagefolder.LAYOUT),
     "files": AnnotationKind("files for a custom task", "Choose the folder that your program reads.", "file"),
 }
-"""Kinds of annotations by id; the first that a folder has is preferred."""
+"""Kinds of annotations by id; if a folder has several, the first one is preferred."""
 
 
 def _accept(name: str, loaded: object) -> Format:
@@ -101,36 +101,36 @@ _BUILT_IN: tuple[Format, ...] = (
     *(module.FORMAT for module in _OTHER_FORMATS),
 )
 FORMATS: Registry[Format] = Registry("footplate.formats", {each.id: each for each in _BUILT_IN}, _accept)
-"""Formats by id; of formats with equal evidence the first is preferred."""
+"""Formats by id; if several have equal evidence, the first one is preferred."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A format with one of its detections in a folder."""
+    """Way to read a folder: a format and one of its detections."""
 
     format: Format
     detection: Detection
     tree: Tree
-    """Listing of the folder, which reading it continues from."""
+    """Listing of the folder; reading it continues from this listing."""
 
     @property
     def name(self) -> str:
-        """Return the value of the job's `format` that chooses this reading."""
+        """Return the value of the job's `format` that selects this reading."""
         return f"{self.format.id}:{self.detection.variant}" if self.detection.variant else self.format.id
 
     @property
     def title(self) -> str:
-        """Return the name in messages."""
+        """Return the name of the reading for messages."""
         return f"{self.format.title} ({self.detection.variant})" if self.detection.variant else self.format.title
 
     @property
     def kind(self) -> str:
-        """Return the most detailed kind of annotations, "" if the format is not read."""
+        """Return the most detailed kind of annotations, or "" if Footplate does not read the format."""
         return self.detection.kinds[0] if self.detection.kinds else ""
 
 
 def kinds_for(task: str, task_kinds: Sequence[str]) -> tuple[str, ...]:
-    """Return the kinds of annotations that a task takes: its `task_kinds`, and those of plug-ins' formats for it."""
+    """Return the kinds of annotations that a task accepts: `task_kinds`, and kinds of plug-in formats for the task."""
     added = (kind for format in FORMATS.added().values() if task in format.tasks for kind in format.kinds)
     return tuple(dict.fromkeys((*task_kinds, *added)))
 
@@ -138,16 +138,16 @@ def kinds_for(task: str, task_kinds: Sequence[str]) -> tuple[str, ...]:
 def recognize(
     folder: str, *, val_fraction: float, seed: int, kinds: Sequence[str] = IMAGES_BY_CLASS, format: str = ""
 ) -> RecognizedDataset:
-    """Return the dataset in `folder`, read as one of `kinds`, without opening more than a few images.
+    """Recognize the dataset in `folder`, read as one of `kinds`, opening no more than a few images.
 
-    Errors, and a question if the evidence conflicts, are in the problems of the result.
+    The problems of the result hold all errors, and a question if the evidence conflicts.
 
     Args:
         folder: Folder of the dataset.
-        val_fraction: Share of the training samples to hold out if there is no validation split; 0 for none.
-        seed: Seed of that draw.
-        kinds: Kinds of annotations that the task takes, the preferred first.
-        format: Name of the reading that the user chose; "" to go by the evidence.
+        val_fraction: Fraction of the training samples to hold out if there is no validation split; 0 for none.
+        seed: Seed for drawing the validation samples.
+        kinds: Kinds of annotations that the task accepts, the preferred one first.
+        format: Name of the reading that the user chose; "" to decide by the evidence.
     """
     try:
         tree = Tree(folder)
@@ -162,7 +162,7 @@ def recognize(
 
 
 def read_as(reading: Reading, kinds: Sequence[str], *, val_fraction: float, seed: int) -> RecognizedDataset:
-    """Return the dataset by one reading, as the first of `kinds` that it has; see `recognize` for the rest."""
+    """Read the dataset by the given reading, as the first of `kinds` that it has; see `recognize` for the arguments."""
     folder, detection = reading.tree.root, reading.detection
     try:
         kind = next(kind for kind in kinds if kind in detection.kinds)
@@ -181,7 +181,7 @@ def read_as(reading: Reading, kinds: Sequence[str], *, val_fraction: float, seed
 
 
 def find_readings(folder: str, format: str = "") -> list[Reading]:
-    """Return the ways to read a folder that have evidence, the strongest first; none if it can't be read."""
+    """Return the readings of a folder that have evidence, the strongest first; [] if the folder can't be read."""
     try:
         return _named(_readings(Tree(folder)), format)
     except (OSError, UnusableFile, MemoryError):
@@ -189,7 +189,7 @@ def find_readings(folder: str, format: str = "") -> list[Reading]:
 
 
 def detect_kind(folder: str, format: str = "") -> str | None:
-    """Return the kind of annotations that a folder is taken for; None if the evidence is weak or conflicts."""
+    """Return the most likely kind of annotations in a folder; None if the evidence is weak or conflicts."""
     found = [each for each in find_readings(folder, format) if each.kind and (format or each.detection.confidence > 1)]
     best = [each for each in found if each.detection.confidence == found[0].detection.confidence]
     order = [*KINDS, *(kind for each in best for kind in each.detection.kinds if kind not in KINDS)]
@@ -197,7 +197,7 @@ def detect_kind(folder: str, format: str = "") -> str | None:
 
 
 def explain_failure(error: OSError | UnusableFile | MemoryError, folder: str) -> Problem:
-    """Return why a folder can't be inspected."""
+    """Return a problem that explains why a folder can't be inspected."""
     match error:
         case UnusableFile():
             return dataset_error(f"{printable(os.path.relpath(error.path, folder))} {error.words}.", error.remedy)
@@ -227,7 +227,7 @@ def _readings(tree: Tree) -> list[Reading]:
 
 
 def _detect(name: str, tree: Tree) -> Sequence[Detection]:
-    """Return what a format detects. A plug-in's format that fails is left out."""
+    """Return the detections of a format, or none if a format from a plug-in fails."""
     try:
         return FORMATS[name].detect(tree)
     except Exception as error:
@@ -242,7 +242,7 @@ def _named(found: list[Reading], format: str) -> list[Reading]:
 
 
 def _choose(tree: Tree, kinds: Sequence[str], format: str) -> tuple[Reading, list[Problem]] | RecognizedDataset:
-    """Return the reading to use with warnings, or the problem or question that stands against all of them."""
+    """Return the reading to use with warnings, or a dataset with the problem or question about all readings."""
     everything = _readings(tree)
     named = _named(everything, format)
     if not named and format:
@@ -262,7 +262,7 @@ def _choose(tree: Tree, kinds: Sequence[str], format: str) -> tuple[Reading, lis
 def _check_leader(
     tree: Tree, named: Sequence[Reading], fitting: Sequence[Reading], leaders: Sequence[Reading], kinds: Sequence[str]
 ) -> tuple[Reading, list[Problem]] | RecognizedDataset:
-    """Return the best of the `fitting` readings, unless something speaks against it."""
+    """Return the best of the `fitting` readings with warnings, or a dataset with a question about it."""
     best = leaders[0].detection.confidence
     stronger = [each for each in named if each.detection.confidence > best and not each.detection.against]
     if stronger and leaders[0].kind == "classes":  # any tree of images may be taken for one of classes
@@ -281,7 +281,7 @@ def _check_leader(
 
 
 def _format_not_found(tree: Tree, format: str, found: Sequence[Reading], kinds: Sequence[str]) -> Problem:
-    """Return that a folder is not of the format that the user chose."""
+    """Return the problem that a folder does not have the format that the user chose."""
     id = format.partition(":")[0]
     if id not in FORMATS:
         return Problem("format", f"There is no format “{format}”.", f"Choose one of {', '.join(FORMATS)}.")
@@ -291,7 +291,7 @@ def _format_not_found(tree: Tree, format: str, found: Sequence[Reading], kinds: 
 
 
 def _other_kind_found(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> RecognizedDataset:
-    """Return that a folder has annotations of another kind, of a kind that is not read, or none at all."""
+    """Return the problem that a folder has only annotations of other kinds, unreadable ones, or none."""
     requested = KINDS.get(kinds[0], AnnotationKind(kinds[0], FORMATS[kinds[0]].layout if kinds[0] in FORMATS else ""))
     supported = [each for each in found if each.kind != "files" and not each.detection.against]
     doubtful = [each for each in found if each.detection.against]
@@ -314,7 +314,7 @@ def _other_kind_found(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]
 def _ask_about_doubt(
     tree: Tree, reading: Reading, fitting: Sequence[Reading], kinds: Sequence[str]
 ) -> RecognizedDataset:
-    """Return the question that evidence against the best of the `fitting` readings raises."""
+    """Return a dataset that asks the user about evidence against the best of the `fitting` readings."""
     against = reading.detection.against
     are = "is" if against[0].startswith(("the ", "a ")) else "are"
     message = f"{printable(tree.root)} does not look like {_title_of(reading.kind)}: there {are} {'; '.join(against)}."
@@ -323,13 +323,13 @@ def _ask_about_doubt(
 
 
 def _ask_which(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> RecognizedDataset:
-    """Return the question that several readings of equal evidence raise."""
+    """Return a dataset that asks the user to choose between readings with equal evidence."""
     message = f"{printable(tree.root)} can be read in several ways: {_list(each.title for each in found)}."
     return unrecognized(_with_choices(dataset_error(message, "Choose one of them."), _choices(found, kinds)))
 
 
 def _choices(found: Iterable[Reading], kinds: Sequence[str]) -> tuple[Choice, ...]:
-    """Return the readings as choices that set the format and, for other kinds of annotations, the task."""
+    """Convert readings to choices that set the format and, for other kinds of annotations, the task."""
     catalogue = load_catalogue()
     result: dict[str, Choice] = {}
     for each in found:
@@ -344,12 +344,12 @@ def _choices(found: Iterable[Reading], kinds: Sequence[str]) -> tuple[Choice, ..
 
 
 def _with_choices(problem: Problem, choices: tuple[Choice, ...]) -> Problem:
-    """Return a problem with buttons for its remedies."""
+    """Add buttons for its remedies to a problem."""
     return Problem(problem.field, problem.message, problem.remedy, problem.severity, choices)
 
 
 def _nothing_found(tree: Tree, requested: AnnotationKind) -> Problem:
-    """Return that a folder holds nothing that any format recognizes."""
+    """Return the problem that no format recognizes anything in a folder."""
     counts = tree.suffixes()
     if not counts and not tree.folders():
         return dataset_error(f"{printable(tree.root)} is empty.", requested.layout)
@@ -373,7 +373,7 @@ def _list(names: Iterable[str], word: str = "and") -> str:
 
 
 def _with_link_loops(found: RecognizedDataset, folder: str) -> RecognizedDataset:
-    """Return `found` with a warning about links to nowhere where folders of classes or splits may be."""
+    """Add a warning about broken links in places where folders of classes or splits may be."""
     splits = {name for names in SPLIT_NAMES.values() for name in names}
     roots = [folder, *(os.path.join(folder, name) for name in subfolders(folder) if name.lower() in splits)]
     links = [os.path.relpath(link, folder) for root in roots for link in link_loops(root)]

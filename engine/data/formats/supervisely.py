@@ -1,7 +1,4 @@
-"""Objects and tags of Supervisely's projects: meta.json, and one JSON file for each image of a data set. Torch-free.
-
-Source: Supervisely's documentation, "Supervisely format", "Objects" and "Tags". Coordinates are used as they are.
-"""
+"""Objects and tags of Supervisely's projects: meta.json, and one JSON file for each image in a dataset. Torch-free."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ Point = tuple[float, float]
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return how a folder with a project of Supervisely can be read."""
+    """Detect projects of Supervisely."""
     paths = _files(tree)
     found = survey_files(
         tree, paths, keys=(b'"objects"', b'"size"'), is_valid=_is_annotation, shapes_of=_geometries, tags_of=_labels
@@ -50,7 +47,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the annotations of a folder with a project of Supervisely."""
+    """Return the annotations from Supervisely's projects."""
     found = ShapeCollection(tree)
     classes, tags = _declared(tree)
     for path in _files(tree):
@@ -85,7 +82,7 @@ FORMAT = Format(
 
 
 def _files(tree: Tree) -> list[str]:
-    """Return the annotation files of all data sets."""
+    """Return the annotation files in all datasets of the projects."""
     return [
         os.path.join(folder, name)
         for folder in tree.walk()
@@ -101,7 +98,7 @@ def _is_annotation(content: Any) -> bool:
 
 
 def _declared(tree: Tree) -> tuple[list[str], list[str]]:
-    """Return the classes and tags in the order of the projects' meta.json."""
+    """Return the class names and tag names in the order of the projects' meta.json."""
     found: dict[str, list[str]] = {"classes": [], "tags": []}
     for folder in tree.walk(depth=1):
         if "meta.json" not in tree.files(folder, ".json"):
@@ -118,7 +115,7 @@ def _declared(tree: Tree) -> tuple[list[str], list[str]]:
 
 
 def _tags(content: dict[str, Any]) -> list[str]:
-    """Return the tags of an image; one with a value is "name: value"."""
+    """Return the tags of an image; a tag with a value becomes "name: value"."""
     listed = content.get("tags")
     found: dict[str, None] = {}
     for each in listed if isinstance(listed, list) else ():
@@ -139,7 +136,7 @@ def _geometries(content: dict[str, Any]) -> set[str]:
 
 
 def _geometry(entry: dict[str, Any]) -> str:
-    """Return the kind of a shape; old projects have bitmaps and polygons only and name no kind."""
+    """Return the kind of a shape; old projects name none, since they only have bitmaps and polygons."""
     if isinstance(kind := entry.get("geometryType"), str):
         return kind
     return "bitmap" if entry.get("bitmap") else "polygon"
@@ -164,7 +161,7 @@ def _shapes(entries: list[Any], path: str, size: tuple[int, int] | None, found: 
 
 
 def _rings(entry: dict[str, Any]) -> Iterator[list[Point]]:
-    """Yield the outer ring of an object, then its holes. Raises Unfit."""
+    """Yield the outer ring of an object, followed by its holes. Raises Unfit."""
     points = entry.get("points")
     points = points if isinstance(points, dict) else {}
     interior = points.get("interior")
@@ -172,7 +169,7 @@ def _rings(entry: dict[str, Any]) -> Iterator[list[Point]]:
 
 
 def _polygon(label: str, entry: dict[str, Any], size: Any) -> Shape:
-    """Return an outline with holes as one ring that goes to each hole and back; such a way encloses nothing."""
+    """Convert an outline with holes to one ring that runs to each hole and back; these connections enclose no area."""
     outer, *holes = _rings(entry)
     ring = list(outer)
     for hole in holes:

@@ -1,4 +1,4 @@
-"""Listing of a dataset's folder that all formats share, so that each folder is listed once. Torch-free."""
+"""Listing of a dataset folder, shared by all formats so that each folder is listed only once. Torch-free."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.data.files import Listing
 from engine.data.memory_limit import BYTES_PER_FILE, allow
 
 CLUTTER = frozenset({"thumbs.db", "desktop.ini", "__macosx", "lost+found"})
-"""Files and folders that desktops and archives create; they are skipped, as are hidden ones."""
+"""Names of files and folders that desktops and archivers create; like hidden ones, they are skipped."""
 _LONGEST_CLUTTER = max(map(len, CLUTTER))
 SPLIT_NAMES = {
     "train": ("train", "training", "trainset"),
@@ -27,12 +27,12 @@ _SPLIT_OF = {name: split for split, names in SPLIT_NAMES.items() for name in nam
 
 
 def split_named(name: str) -> str:
-    """Return "train", "val" or "test" for the name of such a split in any case, with a year behind or not; else ""."""
+    """Return "train", "val" or "test" if `name` denotes this split in any case, with or without a year, else ""."""
     return _SPLIT_OF.get(name.lower().rstrip(string.digits + "_-"), "")
 
 
 def split_in(name: str) -> str:
-    """Return the split that is a whole word of a name ("instances_val2017.json" is of "val"); "" if none or several."""
+    """Return the only split named by a full word in a name ("instances_val2017.json" has "val"), or ""."""
     words = "".join(
         character if character.isalpha() else " " for character in os.path.splitext(name)[0].lower()
     ).split()
@@ -41,14 +41,14 @@ def split_in(name: str) -> str:
 
 
 def split_of_folder(folder: str) -> str:
-    """Return the split that a folder's path says, "" for none: "images/train/a" and "train_images" are of "train"."""
+    """Return the split that a folder's path denotes, or "": "images/train/a" and "train_images" are "train"."""
     names = folder.split(os.sep)
     exact = next((split for name in names if (split := split_named(name))), "")
     return exact or next((split for name in names if (split := split_in(name))), "")
 
 
 def split_of_file(name: str) -> str:
-    """Return the split that is a whole word of an annotation file's name, else of the nearest folder's; "" for none."""
+    """Return the split named by a full word in an annotation file's name, else by the nearest folder, or ""."""
     for part in reversed(name.split(os.sep)):
         if split := split_in(part):
             return split
@@ -56,17 +56,17 @@ def split_of_file(name: str) -> str:
 
 
 def split_of_table(folder: str, name: str) -> str:
-    """Return the split that a table is of by its name, or else by its folders; "" for none."""
+    """Return the split that a table's name or else its folders denote, or ""."""
     named = [split for part in folder.split(os.sep) if (split := split_named(part))]
     return split_in(name) or (named[-1] if named else "")
 
 
 def split_of_path(path: str, *, by_name: bool = False) -> str:
-    """Return the split that a folder of the path is named after; "" if none is.
+    """Return the split that a folder on the path is named after, or "".
 
     Args:
-        path: Path relative to the dataset's folder.
-        by_name: True if the split may also be a word of the file's name ("instances_train.xml").
+        path: Path relative to the dataset folder.
+        by_name: True if a word in the file's name may also denote the split ("instances_train.xml").
     """
     *folders, name = path.replace("\\", "/").split("/")
     found = next((split for folder in folders if (split := split_named(folder))), "")
@@ -77,14 +77,14 @@ class _Entries(NamedTuple):
     folders: tuple[str, ...]
     files: Listing
     identity: tuple[int, int]
-    """Device and inode: links may lead to a folder several times."""
+    """Device and inode, to recognize a folder that is reached through several links."""
 
 
 class Tree:
     """Folders and files of a dataset, listed on demand and cached.
 
-    Folders are named relative to the dataset's, "" being itself. Hidden files and `CLUTTER` are skipped;
-    links to folders are followed, each folder once. All methods may raise OSError.
+    Folders are named relative to the dataset folder, which is "". Hidden files and `CLUTTER` are skipped. Links to
+    folders are followed, but each folder is visited once. All methods may raise OSError.
     """
 
     def __init__(self, root: str) -> None:
@@ -93,16 +93,16 @@ class Tree:
         self._suffixes: dict[str, Counter[str]] = {}
 
     def path(self, *parts: str) -> str:
-        """Return the full path of something within the dataset; "" is its folder itself."""
+        """Join `parts` to a full path inside the dataset; "" is the dataset folder."""
         return os.path.join(self.root, *filter(None, parts))
 
     def within(self, path: str) -> str:
-        """Return a full path relative to the dataset's folder, "" for the folder itself."""
+        """Convert a full path to one relative to the dataset folder, or "" for the dataset folder."""
         relative = os.path.relpath(path, self.root)
         return "" if relative == "." else relative
 
     def exists(self, folder: str) -> bool:
-        """Return True if there is a folder of that name, relative to the dataset's."""
+        """Return True if a folder exists, given its path relative to the dataset folder."""
         return os.path.isdir(self.path(folder))
 
     def folders(self, folder: str = "") -> tuple[str, ...]:
@@ -110,7 +110,7 @@ class Tree:
         return self._of(folder).folders
 
     def files(self, folder: str = "", endings: str | Sequence[str] = "") -> list[str]:
-        """Return the names of the files in `folder` that have one of the `endings` (".json"), sorted; "" for all."""
+        """Return the sorted names of the files in `folder` with one of the extensions (".json"); "" for all files."""
         requested = {endings} if isinstance(endings, str) else set(endings)
         if "" not in requested and not requested & self.suffixes(folder).keys():
             return []
@@ -118,11 +118,11 @@ class Tree:
         return names if "" in requested else [name for name in names if suffix(name) in requested]
 
     def listing(self, folder: str = "") -> Listing:
-        """Return the files in `folder` in little memory."""
+        """Return the files in `folder` in a compact form."""
         return self._of(folder).files
 
     def suffixes(self, folder: str = "") -> Counter[str]:
-        """Return how many files in `folder` have which ending, in lower case and with the dot; "" for none."""
+        """Count the files in `folder` by extension, in lower case and with the dot, or "" without an extension."""
         if folder not in self._suffixes:
             listing = self._of(folder).files
             names = os.fsdecode(listing.names[:-1]).split("\0") if listing.length else []
@@ -134,18 +134,18 @@ class Tree:
         return self._suffixes[folder]
 
     def has(self, ending: str | Iterable[str], folder: str = "") -> bool:
-        """Return True if a file in `folder` has one of the endings."""
+        """Return True if a file in `folder` has one of the extensions."""
         return not self.suffixes(folder).keys().isdisjoint([ending] if isinstance(ending, str) else ending)
 
     def named(self, names: Sequence[str], folder: str = "") -> list[str]:
-        """Return the folders in `folder` whose names are among `names` (in lower case), in the order of these."""
+        """Return the folders in `folder` whose lower-case names are in `names`, in the order of `names`."""
         by_name: dict[str, list[str]] = {}
         for name in self.folders(folder):
             by_name.setdefault(name.lower(), []).append(name)
         return [name for requested in names for name in by_name.get(requested, ())]
 
     def splits(self, folder: str = "") -> dict[str, str]:
-        """Return the folders in `folder` that are splits by their names, by "train", "val" and "test"."""
+        """Return the folders in `folder` that are named like splits, by "train", "val" and "test"."""
         found: dict[str, str] = {}
         for split, names in SPLIT_NAMES.items():
             fitting = [name for name in self.folders(folder) if split_named(name) == split]
@@ -155,7 +155,7 @@ class Tree:
         return found
 
     def walk(self, folder: str = "", *, depth: int | None = None) -> Iterator[str]:
-        """Yield `folder` and the folders below it down to `depth` levels, parents first, each real folder once."""
+        """Yield `folder` and the folders below it, down to `depth` levels, parents first and each real folder once."""
         visited: set[tuple[int, int]] = set()
         pending = [(folder, 0)]
         while pending:
@@ -185,18 +185,18 @@ class Tree:
 
 
 def stem(path: str) -> str:
-    """Return the name of a file without its folders and its ending."""
+    """Return the name of a file without its folders and its extension."""
     return os.path.splitext(os.path.basename(path))[0]
 
 
 def suffix(name: str) -> str:
-    """Return the ending of a file's name in lower case, with the dot; "" for none."""
+    """Return the extension of a file name in lower case with the dot, or ""."""
     dot = name.rfind(".")
     return name[dot:].lower() if dot > 0 else ""
 
 
 def unicode_key(name: str) -> str:
-    """Return a name in one Unicode form: macOS splits letters from their accents."""
+    """Return a name in one Unicode form, since macOS separates letters from their accents."""
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
@@ -207,7 +207,7 @@ def subfolders(folder: str) -> list[str]:
 
 
 def link_loops(folder: str) -> list[str]:
-    """Return the full paths of the links in a folder that lead back to themselves."""
+    """Return the full paths of links in a folder that lead back to themselves."""
     with os.scandir(folder) as entries:
         return sorted(entry.path for entry in entries if entry.is_symlink() and _is_loop(entry.path))
 

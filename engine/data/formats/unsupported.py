@@ -1,4 +1,4 @@
-"""Datasets that Footplate recognizes but does not read, each with the way to convert it. Torch-free."""
+"""Datasets that Footplate recognizes but can't read, each with advice on its conversion. Torch-free."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _MAX_FOLDERS = 500
 
 @dataclass(frozen=True)
 class _Kind:
-    """A format by its files.
+    """Format that is recognized by its files.
 
     Attributes:
         variant: Name of the detection.
         title: Name in messages.
-        endings: Endings of the files, with dots; compound ones such as ".nii.gz" as well.
-        remedy: Way to convert it.
-        is_one: Judges a file by its full path, for endings that others use, too.
+        endings: Extensions of the files, with dots; also compound ones such as ".nii.gz".
+        remedy: Advice on the conversion.
+        is_one: Checks a file, given by its full path, if other formats use the same extensions.
     """
 
     variant: str
@@ -43,7 +43,7 @@ class _Kind:
 
 
 def _starts_with(*starts: bytes) -> Callable[[str], bool]:
-    """Return a test for files that begin with one of the `starts`."""
+    """Return a function that checks if a file begins with one of the `starts`."""
 
     def test(path: str) -> bool:
         return _head(path).startswith(starts)
@@ -72,7 +72,7 @@ def _is_zip_of_images(path: str) -> bool:
 
 
 def _is_tfrecord(path: str) -> bool:
-    """Return True if a file begins with the length of a TFRecord that fits into it."""
+    """Return True if a file begins with the length of a TFRecord that is no longer than the file."""
     head = _head(path, 8)
     return len(head) == 8 and 0 < int.from_bytes(head, "little") <= os.stat(path).st_size - 16
 
@@ -156,7 +156,7 @@ _PEEKED = 60
 _DATUMARO = re.compile(
     rb'\s*\{\s*("dm_format_version"|"info"\s*:\s*\{.{0,400}\}\s*,\s*"categories"\s*:\s*\{)', re.DOTALL
 )
-"""Beginning of Datumaro's JSON, whose categories are an object, not a list as COCO's."""
+"""Pattern for the beginning of Datumaro's JSON, whose categories are an object and not a list as in COCO."""
 
 
 def _detect(tree: Tree) -> list[Detection]:
@@ -182,7 +182,10 @@ def _detect(tree: Tree) -> list[Detection]:
 
 
 def _refused(kind: _Kind, paths: list[str], images: int) -> Detection:
-    """Return the refusal of some files: weak if there are images, too, which may be all that is needed."""
+    """Return the detection of unsupported files.
+
+    It is weak if there are also images, which may be all that is needed.
+    """
     count = "1 file" if len(paths) == 1 else f"{len(paths):,} files"
     evidence = (f"{count} of {kind.title}, such as {printable(paths[0])}",)
     if images:
@@ -191,7 +194,7 @@ def _refused(kind: _Kind, paths: list[str], images: int) -> Detection:
 
 
 def _without_ending(tree: Tree, folders: list[str]) -> Iterator[Detection]:
-    """Detect files without endings: DICOM as scanners name it, TFRecord shards, and CIFAR's batches."""
+    """Detect files without extensions: DICOM files from scanners, TFRecord shards, and CIFAR's batches."""
     by_variant = {kind.variant: kind for kind in _KINDS}
     for folder in folders:
         names = [name for name in tree.files(folder) if "." not in name] if tree.suffixes(folder)[""] else []
@@ -211,7 +214,7 @@ def _without_ending(tree: Tree, folders: list[str]) -> Iterator[Detection]:
 
 
 def detect_videos(tree: Tree) -> Iterator[Detection]:
-    """Detect masks of videos: DAVIS and YouTube-VOS, also in a folder of a split or of an archive."""
+    """Detect masks of videos as in DAVIS and YouTube-VOS, also inside the folder of a split or an archive."""
     for base in tree.walk(depth=1):
         annotations = os.path.join(base, "Annotations")
         if not {"JPEGImages", "Annotations"} <= set(tree.folders(base)) or tree.has(".xml", annotations):
@@ -232,7 +235,7 @@ def detect_videos(tree: Tree) -> Iterator[Detection]:
 
 
 def _run_lengths(tree: Tree) -> Iterator[Detection]:
-    """Detect tables of masks as run lengths, as Kaggle has them."""
+    """Detect tables with masks as run lengths, as used by Kaggle."""
     for folder, name in find_tables(tree, (".csv",)):
         table = open_table(tree.path(folder, name), head=True)
         columns = [
@@ -254,7 +257,7 @@ def _run_lengths(tree: Tree) -> Iterator[Detection]:
 
 
 def _datumaro(tree: Tree) -> Iterator[Detection]:
-    """Detect Datumaro's own files, which CVAT exports as well."""
+    """Detect files in Datumaro's format, which CVAT also exports."""
     for folder in ("annotations", ""):
         if folder and folder not in tree.folders():
             continue

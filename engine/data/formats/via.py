@@ -1,7 +1,4 @@
-"""Regions of the VGG Image Annotator (VIA 1 and 2) in its JSON, its projects and its CSV. Torch-free.
-
-See https://www.robots.ox.ac.uk/~vgg/software/via/. Each region has a shape and attributes, one of which is its class.
-"""
+"""Regions from the VGG Image Annotator (VIA 1 and 2), in its JSON files, projects and CSV files. Torch-free."""
 
 from __future__ import annotations
 
@@ -36,14 +33,14 @@ from engine.data.splits import dataset_error, dataset_warning, first_names, prin
 from engine.system.regular_files import UnusableFile
 
 _OUTLINED = ("polygon", "polyline", "circle", "ellipse")
-"""Shapes with an outline; the ends of a polyline are joined."""
+"""Shapes with an outline; a polyline is closed."""
 REMEDY = "Export the annotations again from VIA as JSON or CSV."
 ONLY_CLASS = "object"
-"""Class of regions if none has attributes."""
+"""Class of all regions if no region has attributes."""
 _USUAL = ("class", "label", "name", "category", "type", "object", "species", "class_name", "object_name")
-"""Attributes that are likely to be the class, in lower case, the likeliest first."""
+"""Attributes that probably hold the class, in lower case, the likeliest first."""
 _SAMPLED = 3
-"""Files that are read to find attributes and shapes."""
+"""Number of files that are read to find attributes and shapes."""
 _VERSION_3 = ("vid_list", "data_format_version", "metadata")
 _REMEDY_3 = "VIA 3 projects are not read; annotate with VIA 2, or export COCO JSON from VIA 3."
 _IMAGES = "_via_img_metadata"
@@ -73,14 +70,14 @@ class _Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class _Source:
-    """Files of annotations, and the attribute that is the class; "" if regions have no attributes."""
+    """Annotation files, and the attribute that holds the class, or "" if regions have no attributes."""
 
     files: tuple[str, ...]
     attribute: str
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return a detection for each attribute that may be the class, the likeliest first."""
+    """Return one detection for each attribute that may hold the class, the likeliest first."""
     names = [
         name
         for ending in (".json", ".csv")
@@ -125,7 +122,7 @@ def _is_via(text: str, ending: str) -> bool:
 
 
 def _candidates(regions: Sequence[_Region]) -> list[str]:
-    """Return the attributes that may be the class: usual names first, then those that most regions have."""
+    """Return the attributes that may hold the class: usual names first, then the most frequent ones."""
     counts = Counter(
         name for region in regions for name, value in region.attributes.items() if value not in ("", None, {})
     )
@@ -134,7 +131,7 @@ def _candidates(regions: Sequence[_Region]) -> list[str]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the regions of all files with the values of one attribute as classes."""
+    """Return the regions from all files, with the values of one attribute as classes."""
     source: _Source = detection.source
     files = AnnotationFiles.of(source.files)
     problems = files.problems()
@@ -173,14 +170,14 @@ def _add_shapes(image: ShapedImage, regions: Sequence[_Region], attribute: str, 
 
 
 def _names(value: Any) -> list[str]:
-    """Return the classes that an attribute names: a text, or checked options as {"cat": true}."""
+    """Return the classes in the value of an attribute: a text, or checked options such as {"cat": true}."""
     if isinstance(value, dict):
         return [str(name) for name, checked in value.items() if checked]
     return [str(value).strip()] if isinstance(value, str | int | float) and str(value).strip() else []
 
 
 def _entries(tree: Tree, name: str, faults: EntryFaults, problems: list[Problem]) -> Iterator[_Entry]:
-    """Yield the images of a file."""
+    """Yield the images in a file with their regions."""
     if suffix(name) == ".csv":
         yield from _of_csv(tree.path(name), name, faults, problems)
         return
@@ -225,7 +222,7 @@ def _of_csv(path: str, name: str, faults: EntryFaults, problems: list[Problem]) 
 
 
 def _of_row(row: Mapping[str, Any]) -> _Entry | None:
-    """Return the image and the region of a row; None if these can't be read."""
+    """Return the image and the region in a row; None if they can't be read."""
     file, number = row.get("filename"), row.get("region_id")
     try:
         shape, attributes = (json.loads(row[column] or "{}") for column in _COLUMNS[1:])
@@ -251,7 +248,7 @@ FORMAT = Format(
 
 
 def read_shape(name: str, shape: Mapping[str, Any]) -> Shape | None:
-    """Return an object of class `name` from VIA's shape_attributes; None for points and for what lacks numbers."""
+    """Convert VIA's shape_attributes to a shape; None for points and for incomplete shapes."""
     try:
         match shape.get("name"):
             case "rect":

@@ -1,8 +1,8 @@
 """Boxes in XML files, one for each image, as in PASCAL VOC (its development kit, section 4.1). Torch-free.
 
-labelImg, CVAT, Roboflow and ArcGIS's PASCAL_VOC_rectangles write them too. Coordinates are used as they are, counted
-from the image's left and top. PASCAL's own count pixels from 1, most tools since do not; the difference is a pixel on
-two sides.
+labelImg, CVAT, Roboflow and ArcGIS's PASCAL_VOC_rectangles write them too. Coordinates are used unchanged, as distances
+from the left and the top of the image. PASCAL's own coordinates count pixels from 1, those of most later tools do not;
+the difference is one pixel on two sides.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HEAD_BYTES = 1 << 16
 _ROOT = re.compile(rb"<(?:[\w.-]+:)?annotation[\s/>]")
 _COORDINATE = re.compile(r"([xy])\d*")
 _LISTED = re.compile(r"(.*?)(?:\s+-?[01])?")
-"""Line of a list of names; those of one class have 1, 0 or -1 behind the name."""
+"""Pattern for a line in a list of names; lists about one class have 1, 0 or -1 after the name."""
 
 
 class _Parsed(NamedTuple):
@@ -42,16 +42,16 @@ class _Parsed(NamedTuple):
     size: tuple[int, int] | None
     shapes: list[Shape]
     faults: list[tuple[str, str]]
-    """Reason and detail of each object that can't be used."""
+    """Reason and details for each object that can't be used."""
 
 
 @dataclass
 class _File:
-    """An annotation file, by its path relative to the dataset's folder.
+    """Annotation file.
 
     Attributes:
-        base: Folder that has the folders of images and annotations in it.
-        name: Path of the image below its folder, without the ending.
+        base: Folder that contains the folders of images and annotations.
+        name: Path of the image inside its folder, without the extension.
         splits: Splits that the image belongs to.
     """
 
@@ -62,7 +62,7 @@ class _File:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return how a folder with VOC's XML files can be read."""
+    """Detect VOC's XML files."""
     paths = _candidates(tree)
     valid, others, boxes, objects = _survey(tree, sample(paths))
     if valid and not objects and len(paths) > valid + others:
@@ -76,7 +76,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the boxes of a folder with VOC's XML files."""
+    """Return the boxes from VOC's XML files."""
     files = [_file(path) for path in _candidates(tree)]
     found = ShapeCollection(tree)
     _assign_splits(tree, files, found)
@@ -110,14 +110,14 @@ FORMAT = Format(
 
 
 def _candidates(tree: Tree) -> list[str]:
-    """Return the XML files without GDAL's, which describe rasters."""
+    """Return all XML files except those of GDAL, which describe rasters."""
     return [path for path in files_ending(tree, ".xml") if not path.lower().endswith(".aux.xml")]
 
 
 def _survey(tree: Tree, paths: Iterable[str]) -> tuple[int, int, int, int]:
-    """Return how many files are of this format and of others, and how many boxes and objects are in them.
+    """Count the files with this format, other files, and the boxes and objects in them.
 
-    Raises UnusableFile if there is nothing else.
+    Raises UnusableFile if no file has this format.
     """
     valid = others = boxes = objects = 0
     unusable: UnusableFile | None = None
@@ -142,7 +142,7 @@ def _survey(tree: Tree, paths: Iterable[str]) -> tuple[int, int, int, int]:
 
 
 def _file(path: str) -> _File:
-    """Return an annotation file with what its path says about its image."""
+    """Create the entry for an annotation file, with the information in its path."""
     folders = os.path.dirname(path).split(os.sep) if os.path.dirname(path) else []
     places = [index for index, name in enumerate(folders) if name.lower() in ANNOTATION_FOLDERS]
     stem = os.path.splitext(os.path.basename(path))[0]
@@ -152,7 +152,7 @@ def _file(path: str) -> _File:
 
 
 def _assign_splits(tree: Tree, files: Sequence[_File], found: ShapeCollection) -> None:
-    """Assign files to the splits of the lists of names in their folder, else of their folders' names."""
+    """Assign files to splits by the lists of names in their folder, else by the names of their folders."""
     by_base: dict[str, list[_File]] = {}
     for file in files:
         by_base.setdefault(file.base, []).append(file)
@@ -179,9 +179,9 @@ def _assign_splits(tree: Tree, files: Sequence[_File], found: ShapeCollection) -
 
 
 def _listed(tree: Tree, base: str, known: dict[str, list[_File]]) -> dict[str, list[tuple[str, list[_File]]]]:
-    """Return the lines of the lists of splits and the files that each line names, from the first folder with any.
+    """Return the lines in lists of splits with the files that each line names, from the first folder that has any.
 
-    Outside of ImageSets half of the lines must name files: a train.txt may be about anything.
+    Outside of ImageSets, half of the lines must name files, since a train.txt may have another purpose.
     """
     for folder in _LIST_FOLDERS:
         where = os.path.join(base, folder)
@@ -208,7 +208,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _by_name(files: Iterable[_File]) -> dict[str, list[_File]]:
-    """Return the files by the paths of their images and by their names alone."""
+    """Index the files both by the paths and by the names of their images."""
     known: dict[str, list[_File]] = {}
     for file in files:
         for name in {file.name.replace(os.sep, "/"), os.path.basename(file.name)}:
@@ -217,7 +217,7 @@ def _by_name(files: Iterable[_File]) -> dict[str, list[_File]]:
 
 
 def _listed_files(line: str, known: dict[str, list[_File]]) -> list[_File]:
-    """Return the files that a line of a list names: a name with blanks, a path, or the first word."""
+    """Return the files that a line in a list names, as a name with blanks, a path, or by the first word."""
     marked = _LISTED.fullmatch(line)
     for name in dict.fromkeys((line, marked[1] if marked else line, line.split(maxsplit=1)[0])):
         parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".")]
@@ -230,7 +230,7 @@ def _listed_files(line: str, known: dict[str, list[_File]]) -> list[_File]:
 
 
 def _image_of(tree: Tree, file: _File, found: ShapeCollection) -> str | None:
-    """Return the image with the name of an annotation file."""
+    """Return the image that has the name of an annotation file."""
     near = os.path.dirname(file.path)
     split = split_of_path(file.path)
     for where in dict.fromkeys((near, file.base)):
@@ -245,7 +245,7 @@ def _is_of_masks(tree: Tree, path: str) -> bool:
 
 
 def _parse(path: str) -> _Parsed:
-    """Return the content of an annotation file. Raises as `read_xml`, and Unfit for another format."""
+    """Return the content of an annotation file. Raises the exceptions of `read_xml`, and Unfit for another format."""
     root = read_xml(path)
     if root.tag != "annotation":
         raise Unfit("it is not in VOC's format")
@@ -270,7 +270,7 @@ def _parse(path: str) -> _Parsed:
 
 
 def _size(root: ElementTree.Element) -> tuple[int, int] | None:
-    """Return the height and width that a file gives; LabelMe's web tool names them in its own way."""
+    """Return the height and width that a file states; LabelMe's web tool uses different names for them."""
     size = as_size(root.findtext("size/height"), root.findtext("size/width"))
     return size or as_size(root.findtext("imagesize/nrows"), root.findtext("imagesize/ncols"))
 
@@ -280,7 +280,10 @@ def _text(element: ElementTree.Element, path: str) -> str:
 
 
 def _corners(element: ElementTree.Element) -> Iterator[tuple[float, float, float, float] | str]:
-    """Yield the edges of each box of an object, or of its polygon if it has no box; a text for invalid numbers."""
+    """Yield the edges of each box of an object, or of its polygon if it has no box.
+
+    For invalid numbers, a message is yielded.
+    """
     boxes = element.findall("bndbox") or element.findall("segm/box")
     for box in boxes:
         texts = [(box.findtext(edge) or "").strip() for edge in _EDGES]
@@ -304,7 +307,7 @@ def _corners(element: ElementTree.Element) -> Iterator[tuple[float, float, float
 
 
 def _name_classes(tree: Tree, found: ShapeCollection) -> tuple[str, ...]:
-    """Rename classes to those of ArcGIS's definition, if it has all of them; return its names in its order."""
+    """Rename the classes as in ArcGIS's definition if it lists all of them; return the names in its order, or ()."""
     known = arcgis_classes(tree.root)
     images = [image for split in found.splits.values() for image in split]
     if known is None:
@@ -320,6 +323,6 @@ def _name_classes(tree: Tree, found: ShapeCollection) -> tuple[str, ...]:
 
 
 def _read_head(path: str) -> bytes:
-    """Return the beginning of a file without the zeros of UTF-16. Raises UnusableFile and OSError."""
+    """Return the beginning of a file, without the zero bytes of UTF-16. Raises UnusableFile or OSError."""
     with open_regular(path) as stream:
         return stream.read(_HEAD_BYTES).replace(b"\0", b"")

@@ -1,4 +1,4 @@
-"""JSON files of VoTT: its export with all images, or one file for each. Torch-free."""
+"""VoTT's JSON files: one export with all images, or one file for each image. Torch-free."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LAYOUT = "Choose a folder with images and VoTT's export: vott-json-export/NAME-e
 _ENDINGS = ("-export.json", "-asset.json")
 _SAMPLED = 20
 _UNSEEN = 0
-"""State of images that nobody has opened in VoTT."""
+"""Value of an image's state if nobody has opened it in VoTT."""
 
 
 def _detect(tree: Tree) -> list[Detection]:
@@ -38,7 +38,7 @@ def _detect(tree: Tree) -> list[Detection]:
 
 
 def _files(tree: Tree) -> list[tuple[str, str]]:
-    """Return the folders and names of the exports, or else of the files for one image each."""
+    """Return folder and name of each export, or else of the files about one image each."""
     found = [
         (folder, name)
         for folder in itertools.islice(tree.walk(depth=2), 500)
@@ -84,7 +84,7 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _assets(path: str, tree: Tree, problems: list[Problem]) -> Iterator[tuple[Mapping[str, Any], list[Any]]]:
-    """Yield the images of a file that were opened in VoTT, with their regions."""
+    """Yield the images in a file that were opened in VoTT, with their regions."""
     try:
         with refuse_unusable(path):
             content = json.loads(read_text(path, MAX_TABLE_BYTES))
@@ -109,7 +109,7 @@ def _size(size: Any) -> tuple[int, int] | None:
 
 
 def _shapes(region: Any, file: str, faults: list[str]) -> list[Shape]:
-    """Return a region as one object for each of its tags; one that can't be used is added to `faults`."""
+    """Convert a region to one object for each of its tags; an unusable region is added to `faults`."""
     try:
         tags = [str(tag) for tag in region["tags"]]
         points = [(float(point["x"]), float(point["y"])) for point in region.get("points") or ()]

@@ -1,7 +1,7 @@
 """WIDER FACE's lists of boxes, such as wider_face_split/wider_face_train_bbx_gt.txt. Torch-free.
 
-A file has for each image its path, the number of its faces, and a line for each of them: left, top, width, height, and
-six marks, of which the fourth is 1 for faces that can't be used. An image without faces has one line of zeros.
+For each image, a file has its path, the number of its faces, and one line for each face: left, top, width, height, and
+six flags, the fourth of which is 1 for faces that can't be used. An image without faces has one line of zeros.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from engine.data.splits import count_sentence, dataset_warning, printable, warn_
 ENDING = "_bbx_gt.txt"
 CLASS = "face"
 MAX_LEVELS = 3
-"""Depth of folders that are searched for lists."""
+"""Depth to which folders are searched for lists."""
 INVALID = 7
-"""Position of the mark of faces that can't be used."""
+"""Position in a line of the flag for faces that can't be used."""
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return how the lists can be read, if there are any that begin with an image and its number of faces."""
+    """Detect lists that begin with an image and its number of faces."""
     files = [path for path in _lists(tree) if _is_list(tree.path(path))]
     if not files:
         return []
@@ -47,7 +47,7 @@ def _is_list(path: str) -> bool:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the boxes of all lists."""
+    """Return the boxes from all lists."""
     problems: list[Problem] = []
     lookup = ImageLookup(tree)
     splits: dict[str, list[ShapedImage]] = {}
@@ -58,7 +58,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: list[Problem]) -> Iterator[ShapedImage]:
-    """Yield the images of a list. Adds to `problems`."""
+    """Yield the images in a list, and add faults to `problems`."""
     missing: list[str] = []
     faults: list[str] = []
     above = os.path.dirname(os.path.dirname(path))
@@ -78,7 +78,7 @@ def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: li
 
 
 def _read_list(path: str, faults: list[str]) -> Iterator[tuple[str, list[Shape]]]:
-    """Yield the images of a list with their boxes. Adds to `faults`."""
+    """Yield the images in a list with their boxes, and add faults to `faults`."""
     text = read_text(path, MAX_TABLE_BYTES)
     name = ""
     shapes: list[Shape] = []

@@ -23,15 +23,15 @@ EXAMPLE_SIDE = 384
 """Longest side of an example, in pixels."""
 
 Progress = Callable[[int, int], None]
-"""Called with the number of inspected images and of all."""
+"""Callback with the number of inspected images and of all images."""
 
 LeaveOut = Callable[[str, str], None]
-"""Called with the path of each unusable file and the reason."""
+"""Callback with the path of an unusable file and the reason."""
 
 
 @dataclass
 class Inspection:
-    """Result of an inspection. `channels` are those of the images, None if unknown."""
+    """Result of an inspection. `channels` is the number of channels of the images, None if unknown."""
 
     splits: list[SplitReport] = field(default_factory=list)
     examples: list[Example] = field(default_factory=list)
@@ -46,13 +46,13 @@ Result = TypeVar("Result")
 
 
 def splits_of_type(found: RecognizedDataset, kind: type[Kind]) -> list[tuple[str, Kind]]:
-    """Return the training and validation splits of a type, each with "train" or "val"."""
+    """Return the training and validation splits, each with "train" or "val", after checking their type."""
     halves = (("train", found.train), ("val", found.val))
     return [(name, split) for name, split in halves if isinstance(split, kind)]
 
 
 class MemoryGate:
-    """Gate for threads that decode: work that runs out of memory is repeated while no other thread works."""
+    """Gate for decoding threads: work that runs out of memory is repeated while no other thread works."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -60,7 +60,7 @@ class MemoryGate:
         self._alone = False
 
     def run(self, check: Callable[[Given], Result], given: Given) -> Result:
-        """Return `check(given)`. MemoryError is raised only if no other thread worked."""
+        """Return `check(given)`. Raises MemoryError only if no other thread was working."""
         with self._changed:
             self._changed.wait_for(lambda: not self._alone)
             self._busy += 1
@@ -85,14 +85,14 @@ class MemoryGate:
 
 
 class FileChecker:
-    """Counter of checked files, `total` in all, that reports progress and unusable files."""
+    """Counter of checked files, out of `total`, that reports progress and unusable files."""
 
     def __init__(self, total: int, progress: Progress, leave_out: LeaveOut) -> None:
         self.total, self._progress, self._leave_out = total, progress, leave_out
         self._done = 0
 
     def usable_indices(self, files: Sequence[str], reasons: Iterable[str | None]) -> list[int]:
-        """Return the indices of the usable `files`; `reasons` has for each why it is unusable, or None."""
+        """Return the indices of the usable `files`; `reasons` holds, for each file, why it is unusable, or None."""
         usable = []
         for index, reason in enumerate(reasons):
             self._done += 1
@@ -104,7 +104,10 @@ class FileChecker:
         return usable
 
     def check_each(self, files: Sequence[str], check: Callable[[int], Result], threads: int) -> dict[int, Result]:
-        """Return what `check` returns for each usable file, by its index; `check` raises for an unusable one."""
+        """Call `check` with the index of each file, and return its results for usable files by index.
+
+        `check` raises an exception for an unusable file.
+        """
         found: dict[int, Result] = {}
         gate = MemoryGate()
 
@@ -122,14 +125,14 @@ class FileChecker:
 def start_inspection(
     found: RecognizedDataset, kind: type[Kind], progress: Progress, leave_out: LeaveOut
 ) -> tuple[list[tuple[str, Kind]], Inspection, FileChecker]:
-    """Return the splits of images of a type, a result with the channels of the images, and the checker of the files."""
+    """Return the splits of the given type, a result that holds the image channels, and the checker for the files."""
     splits = splits_of_type(found, kind)
     files: list[Sequence[str]] = [getattr(split, "files", ()) for _, split in splits]
     return splits, Inspection(channels=folder_channels(*files)), FileChecker(sum(map(len, files)), progress, leave_out)
 
 
 def draw_examples(indices: Iterable[int], draw: Callable[[int], Example]) -> list[Example]:
-    """Return what `draw` makes of samples; those that can't be read any more are left out."""
+    """Return the examples that `draw` creates from samples; samples that can't be read any more are left out."""
     found = []
     for index in indices:
         with suppress(Exception):  # a broken file may raise nearly anything in a decoder
@@ -143,23 +146,23 @@ def spread_examples(usable: Sequence[int]) -> list[int]:
 
 
 def title_of(name: str) -> str:
-    """Return the word for the split "train" or "val" in messages."""
+    """Return the title of the split "train" or "val" for messages."""
     return "training" if name == "train" else "validation"
 
 
 def never_used(name: str) -> str:
-    """Return what becomes of classes that a split lacks, for messages."""
+    """Return the consequence for classes that a split lacks, for messages: "never learned" or "never validated"."""
     return "never learned" if name == "train" else "never validated"
 
 
 def shares_of_classes(
     classes: Sequence[str], counts: Iterable[Labels | None]
 ) -> tuple[dict[str, int], dict[str, float]]:
-    """Return in how many files each class occurs, and its share of all counts.
+    """Return the number of files in which each class occurs, and its fraction of all counts.
 
     Args:
         classes: Names of the classes.
-        counts: Counts of each file by class; None if the file was not counted.
+        counts: Counts by class for each file; None for a file that was not counted.
     """
     known = np.array([each[: len(classes)] for each in counts if each is not None], np.int64).reshape(-1, len(classes))
     shares = known.sum(0) / max(int(known.sum()), 1)
@@ -168,7 +171,7 @@ def shares_of_classes(
 
 
 def spread_by_class(labels: np.ndarray, indices: np.ndarray) -> list[int]:
-    """Return up to `EXAMPLES` of `indices` from as many classes as possible."""
+    """Return up to `EXAMPLES` of the `indices`, from as many different classes as possible."""
     by_class = indices[np.argsort(labels[indices], kind="stable")]
     _, firsts, counts = np.unique(labels[by_class], return_index=True, return_counts=True)
     rounds = [firsts[counts > number] + number for number in range(EXAMPLES)]
@@ -177,7 +180,7 @@ def spread_by_class(labels: np.ndarray, indices: np.ndarray) -> list[int]:
 
 
 def thumbnail(image: Image.Image) -> bytes:
-    """Return an image as PNG after shrinking it in place."""
+    """Shrink an image in place, and return it as PNG."""
     image.thumbnail((EXAMPLE_SIDE, EXAMPLE_SIDE))
     stream = BytesIO()
     image.save(stream, "PNG")

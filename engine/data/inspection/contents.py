@@ -1,7 +1,8 @@
 """Comparison of files byte by byte. Torch-free.
 
-Files are compared by size, then by their ends, then by all of their bytes, so that of a hundred thousand photographs
-few are opened. An image that was saved again, or cut out of the same photograph, is not found by this.
+Files are compared by size, then by their first and last bytes, then by all of their bytes, so that only few of a
+hundred thousand photographs are opened. Images that were saved again or cropped from the same photograph are not found
+in this way.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from engine.data.splits import Labels
 from engine.system.regular_files import UnusableFile, open_descriptor
 
 END_BYTES = 4096
-"""Bytes at the beginning and at the end that are compared first: most files differ there, and a disk reads as much at
-once."""
+"""Number of bytes at the beginning and at the end that are compared first.
+
+Most files differ there, and a disk reads this many bytes at once.
+"""
 BLOCK_BYTES = 1 << 20
 MAX_BYTES = 1 << 30
-"""Larger files are not compared: that takes seconds."""
+"""Limit on the size of files that are compared, since larger files would take seconds."""
 
 
 class Contents:
@@ -32,12 +35,12 @@ class Contents:
         self._sizes: list[tuple[Sequence[str], Labels]] = []
 
     def equal(self, listings: Sequence[Sequence[str]], groups: Labels) -> list[list[int]]:
-        """Return the indices of equal files that are not all of one group, set by set.
+        """Return sets of indices of equal files; each set contains files from at least two groups.
 
-        Files that are empty, too large or can't be read are in none.
+        Files that are empty, too large or unreadable are in no set.
 
         Args:
-            listings: Paths of the files, numbered from the first listing to the last.
+            listings: Lists of paths; files are numbered from the first list to the last.
             groups: Group of each file, int64 [n].
         """
         sizes = np.concatenate([np.zeros(0, np.int64), *map(self._sizes_of, listings)])
@@ -55,7 +58,7 @@ class Contents:
         return found
 
     def _sizes_of(self, listing: Sequence[str]) -> Labels:
-        """Return the sizes of files, which are asked for once."""
+        """Return the sizes of the files in a listing, which are determined only once."""
         for known, sizes in self._sizes:
             if known is listing:
                 return sizes
@@ -73,7 +76,7 @@ class Contents:
 
 
 def _in_several(sizes: Labels, groups: Labels) -> npt.NDArray[np.bool_]:
-    """Return which files have a size that files of several groups have, bool [n]."""
+    """Return which files have a size that occurs in several groups, bool [n]."""
     values, number = np.unique(sizes, return_inverse=True)
     lowest = np.full(len(values), np.iinfo(np.int64).max)
     highest = np.full(len(values), np.iinfo(np.int64).min)
@@ -83,7 +86,7 @@ def _in_several(sizes: Labels, groups: Labels) -> npt.NDArray[np.bool_]:
 
 
 def _sets(keys: Mapping[int, Hashable], groups: Labels) -> list[list[int]]:
-    """Return the indices that have the same key, if they are of several groups."""
+    """Return sets of indices with the same key; each set contains files from at least two groups."""
     found: dict[Hashable, list[int]] = {}
     for index, key in keys.items():
         found.setdefault(key, []).append(index)
@@ -91,7 +94,7 @@ def _sets(keys: Mapping[int, Hashable], groups: Labels) -> list[list[int]]:
 
 
 def locate(listings: Sequence[Sequence[str]], index: int) -> tuple[int, int]:
-    """Return the listing and the row in it of a file by its number among those of all listings."""
+    """Return the listing of a file and its row there, given its number among the files of all listings."""
     for number, listing in enumerate(listings):
         if index < len(listing):
             return number, index
@@ -100,7 +103,7 @@ def locate(listings: Sequence[Sequence[str]], index: int) -> tuple[int, int]:
 
 
 def _size(path: str) -> int:
-    """Return the size of a file, 0 if it is not compared."""
+    """Return the size of a file, or 0 if it can't be compared."""
     try:
         size = os.stat(path).st_size
     except OSError:
@@ -109,7 +112,7 @@ def _size(path: str) -> int:
 
 
 def digest_of_ends(path: str) -> bytes:
-    """Return a digest of the first and last bytes of a file and of its size."""
+    """Return a digest of the first and last bytes and of the size of a file."""
     descriptor = open_descriptor(path)
     try:
         beginning = os.read(descriptor, END_BYTES)
@@ -121,7 +124,7 @@ def digest_of_ends(path: str) -> bytes:
 
 
 def digest_of_all(path: str) -> bytes:
-    """Return a digest of all bytes of a file."""
+    """Return a digest of all bytes in a file."""
     found = hashlib.blake2b(digest_size=16)
     descriptor = open_descriptor(path)
     try:

@@ -1,4 +1,4 @@
-"""Signs of mistakes that no format rules out: shared annotations, spellings of classes, conflicting copies, mixed color.
+"""Search for likely mistakes in valid datasets: shared annotations, spellings, conflicting copies, mixed colors.
 
 Torch-free.
 """
@@ -34,19 +34,19 @@ from engine.system.format import listed
 
 NAMED = 3
 _SAMPLED = 128
-"""Number of images of a split whose headers are read to tell gray from color, evenly spread."""
+"""Number of images of a split, evenly spread, whose headers are read to distinguish gray from color."""
 _SEARCHED = 1000
-"""Number of images, about, to search for an example of a class."""
+"""Approximate number of images that are searched for an example of a class."""
 
 
 def find_doubts(found: RecognizedDataset, folder: str, contents: Contents, *, has_bands: bool = False) -> list[Problem]:
-    """Return warnings of probable mistakes in a dataset.
+    """Return warnings about probable mistakes in a dataset.
 
     Args:
         found: The dataset in `folder`.
         folder: Folder of the dataset.
-        contents: Files that were compared before.
-        has_bands: True if the images have bands of their own, and are neither gray nor in color.
+        contents: Comparison of files, which remembers the files compared before.
+        has_bands: True if the images have multiple bands, and are neither gray nor color images.
     """
     splits = _splits(found)
     problems = [*_shared_annotations(splits, folder), *_spellings(found, folder)]
@@ -63,7 +63,7 @@ def _splits(found: RecognizedDataset) -> list[Any]:
 
 
 def _shared_annotations(splits: Sequence[Any], folder: str) -> list[Problem]:
-    """Report images that share an annotation, because their names differ in the ending only or by a wrong path."""
+    """Report images that share an annotation, because their names differ only in the extension or by a wrong path."""
     shared = list(_sharing(splits))
     if not shared:
         return []
@@ -79,7 +79,7 @@ def _shared_annotations(splits: Sequence[Any], folder: str) -> list[Problem]:
 
 
 def _sharing(splits: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of images that share an annotation by its file or by their names without endings."""
+    """Yield pairs of images that share an annotation, by its file or by the names of the images without extensions."""
     keys = [_keys(split) for split in splits]
     for pair in _repeated(chain.from_iterable(keys)):
         (one, row), (other, other_row) = (locate(keys, index) for index in pair)
@@ -92,7 +92,7 @@ def _sharing(splits: Sequence[Any]) -> Iterator[tuple[str, str]]:
 
 
 def _keys(split: Any) -> Sequence[str]:
-    """Return what two images of a split have in common if they share an annotation, [n]; empty for other kinds."""
+    """Return a key for each image, [n], equal for images that share an annotation; empty for other splits."""
     if isinstance(split, BoxSplit | InstanceSplit):
         return [_stem(path) for path in split.files]
     files: Sequence[str] = getattr(split, "annotation_files", ())
@@ -104,7 +104,7 @@ def _stem(path: str) -> str:
 
 
 def _repeated(names: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Yield the index of the first of names with equal hashes with that of each other one."""
+    """Yield, for each name whose hash occurred before, the index of the first such name and its own index."""
     keys = np.fromiter(map(hash, names), np.int64)
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
@@ -114,7 +114,7 @@ def _repeated(names: Iterable[str]) -> Iterator[tuple[int, int]]:
 
 
 def _annotation(split: Any, index: int) -> bytes:
-    """Return a fingerprint of an image's annotation if it has objects, else nothing."""
+    """Return a fingerprint of an image's annotation, or b"" if it has no objects."""
     if isinstance(split, InstanceSplit):
         return split.sources[index].state()
     if not isinstance(split, BoxSplit):
@@ -124,7 +124,7 @@ def _annotation(split: Any, index: int) -> bytes:
 
 
 def _spellings(found: RecognizedDataset, folder: str) -> list[Problem]:
-    """Report classes whose names differ in case, blanks or the form of accents only."""
+    """Report classes whose names differ only in case, blanks or the encoding of accents."""
     by_key: dict[str, list[int]] = {}
     for number, name in enumerate(found.classes):
         by_key.setdefault(spelling_key(name), []).append(number)
@@ -138,13 +138,13 @@ def _spellings(found: RecognizedDataset, folder: str) -> list[Problem]:
 
 
 def spelling_key(name: str) -> str:
-    """Return what all spellings of a class have in common: no case, single blanks, composed accents."""
+    """Return a key that all spellings of a class share: in lower case, with single blanks and composed accents."""
     name = unicodedata.normalize("NFKC", name).casefold()
     return re.sub(r"[\s_]+|(?<=\w)-(?=[^\W\d])", " ", name).strip()
 
 
 def _show_blanks(name: str) -> str:
-    """Return a name with separate accents and odd blanks written as escapes."""
+    """Return a name in which combining accents and unusual blanks are written as escapes."""
     composed = unicodedata.normalize("NFC", name)
     if composed != name:
         return f"{composed} (with separate accents)"
@@ -152,7 +152,7 @@ def _show_blanks(name: str) -> str:
 
 
 def _example(found: RecognizedDataset, number: int, folder: str) -> str:
-    """Return the name of an image of a class in parentheses, "" if none is found quickly."""
+    """Return the name of an image with a class in parentheses, or "" if none is found quickly."""
     for split in _splits(found):
         index: int | None = None
         if isinstance(split, FileSplit):
@@ -171,7 +171,7 @@ def _example(found: RecognizedDataset, number: int, folder: str) -> str:
 
 
 def _conflicts(found: RecognizedDataset, splits: Sequence[Any], folder: str, contents: Contents) -> list[Problem]:
-    """Report images that are the same byte by byte but have different classes or labels."""
+    """Report images with identical bytes but different classes or labels."""
     if not all(isinstance(split, FileSplit | LabelSplit) for split in splits):
         return []
     groups = np.concatenate([_groups(split) for split in splits])
@@ -190,14 +190,14 @@ def _conflicts(found: RecognizedDataset, splits: Sequence[Any], folder: str, con
 
 
 def _groups(split: FileSplit | LabelSplit) -> Labels:
-    """Return a number for each image that is the same for the same class or labels, int64 [n]."""
+    """Return a number for each image, int64 [n], that is equal for images with the same class or labels."""
     if isinstance(split, FileSplit):
         return split.labels
     return np.fromiter((hash(row.tobytes()) for row in split.labels), np.int64, len(split.labels))
 
 
 def _mixed_colors(splits: Sequence[Any], folder: str) -> list[Problem]:
-    """Report gray images among those in color."""
+    """Report gray images among color images."""
     gray: list[str] = []
     colored: list[str] = []
     for split in splits:

@@ -1,7 +1,7 @@
-"""Inspection of images with classes or labels, of idx files, and of files for custom programs. Torch-free.
+"""Inspection of images with classes or labels, of idx files, and of files for user-defined programs. Torch-free.
 
-Each file is checked by its first and last bytes. Files that may be incomplete are decoded, and a sample of the others.
-Damage in the middle of a file may be missed here; training reports it.
+Each file is checked by its first and last bytes. Files that may be incomplete, and a sample of the others, are decoded.
+Damage in the middle of a file may be missed here, but training reports it.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ from engine.data.splits import (
 )
 
 SAMPLE = 512
-"""Number of images that are decoded although they seem complete, about, evenly spread over the dataset."""
+"""Approximate number of images, evenly spread, that are decoded although they seem complete."""
 ODD_DECODED = 2048
-"""Images that are decoded because they may be incomplete; of further ones the headers are read."""
+"""Number of possibly incomplete images that are decoded; of further ones, only the headers are read."""
 CHUNK = 1024
-"""Files that are given to the threads at a time, so that a million images don't become a million tasks."""
+"""Number of files that are passed to the threads at a time, so that a million images don't become a million tasks."""
 HEADERS_TIMED = 128
-"""Files whose first and last bytes are checked in one task."""
+"""Number of files whose first and last bytes are checked in one task."""
 CACHED_S = 50e-6
-"""Seconds per file above which checks wait for a disk or a network; cached files take a fifth of it."""
+"""Seconds per file above which checks evidently wait for a disk or network; cached files take a fifth of this time."""
 
 
 def inspect_files(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
@@ -87,7 +87,7 @@ def inspect_files(found: RecognizedDataset, progress: Progress, leave_out: Leave
 
 
 class ImageCheck:
-    """Check of image files that decodes one in `every` of those that seem complete."""
+    """Check of image files that decodes every `every`-th file of those that seem complete."""
 
     def __init__(self, every: int) -> None:
         self.every = every
@@ -97,11 +97,11 @@ class ImageCheck:
 
     @classmethod
     def at(cls, images: int) -> Self:
-        """Return a check for that many images."""
+        """Create a check for the given number of images."""
         return cls(every=max(-(-images // SAMPLE), 1))
 
     def problems(self) -> list[Problem]:
-        """Return the warning about damage in a sample, which other images may have as well."""
+        """Return a warning about damage found in the sample, which other images may have as well."""
         if not self.damaged_within or self.every == 1:
             return []
         message = (
@@ -111,7 +111,7 @@ class ImageCheck:
         return [dataset_warning(message, "Training skips such images and names them.")]
 
     def check_files(self, files: Sequence[str], threads: int) -> Iterator[str | None]:
-        """Yield why each file can't be read, or None."""
+        """Yield, for each file, why it can't be read, or None."""
         with ThreadPoolExecutor(threads, "look") as pool:
             try:
                 for start in range(0, len(files), CHUNK):
@@ -140,7 +140,10 @@ class ImageCheck:
 
 
 def _check_headers(paths: list[str], pool: ThreadPoolExecutor) -> list[bool]:
-    """Return which files seem complete. Threads are used only if reading waits for a disk: else they cost more."""
+    """Return which files seem complete.
+
+    Threads are only used if reading waits for a disk; otherwise they would cost more time than they save.
+    """
     first, *parts = (paths[at : at + HEADERS_TIMED] for at in range(0, len(paths), HEADERS_TIMED))
     started = time.perf_counter()
     complete = _seem_complete(first)
@@ -155,7 +158,7 @@ def _seem_complete(paths: list[str]) -> list[bool]:
 
 
 def _failure(gate: MemoryGate, check: Callable[[str], None], path: str) -> str | None:
-    """Return why `check` raises for a file; None if it doesn't."""
+    """Return the reason why `check` raises an exception for a file; None if it doesn't."""
     try:
         gate.run(check, path)
     except Exception as error:  # a broken file may raise nearly anything in a decoder
@@ -217,7 +220,7 @@ def inspect_labels(found: RecognizedDataset, progress: Progress, leave_out: Leav
 
 
 def _of_rare_labels(split: LabelSplit, readable: list[int]) -> list[int]:
-    """Return some images, of as many rare labels as possible."""
+    """Return some images with as many different rare labels as possible."""
     counts = split.labels.sum(0)
     rarest = np.where(split.labels, counts, counts.max(initial=0) + 1).argmin(1)
     return spread_by_class(rarest, np.array(readable, np.int64))
@@ -229,7 +232,7 @@ def _label_example(classes: Sequence[str], split: LabelSplit, index: int) -> Exa
 
 
 def inspect_idx(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Count the images in idx files by class."""
+    """Count the images in idx files for each class."""
     result = Inspection(channels=1)
     opened: dict[str, Bytes | None] = {}
     splits = splits_of_type(found, IdxSplit)
@@ -254,7 +257,7 @@ def inspect_idx(found: RecognizedDataset, progress: Progress, leave_out: LeaveOu
 
 
 def inspect_any_files(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Count the files, and take examples from the images among them."""
+    """Count the files, and use images among them as examples."""
     assert isinstance(found.train, AnySplit)
     files = found.train.files
     progress(len(files), len(files))

@@ -1,4 +1,4 @@
-"""Inspection of a dataset folder, with a report of its contents and problems. Torch-free."""
+"""Inspection of a dataset folder that results in a report of its contents and problems. Torch-free."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ INSPECTORS: dict[type, Callable[[RecognizedDataset, Progress, LeaveOut, int], In
     IdxSplit: inspect_idx,
     AnySplit: inspect_any_files,
 }
-"""Inspections by the type of splits; the last argument is the number of threads."""
+"""Functions that inspect a dataset, by the type of its splits; the last argument is the number of threads."""
 
 
 @dataclass
 class _LeftOut:
-    """Unusable files."""
+    """Unusable files of an inspection."""
 
     folder: str
     unreadable: list[Unreadable] = field(default_factory=list)
@@ -77,7 +77,7 @@ class _LeftOut:
             self.unreadable.append(Unreadable(name_within(path, self.folder), reason))
 
     def problems(self) -> list[Problem]:
-        """Return the warning about unusable files."""
+        """Return a warning about unusable files."""
         count = self.unreadable_count
         if not count:
             return []
@@ -100,17 +100,17 @@ def inspect(
     ignored: int | None = None,
     threads: int | None = None,
 ) -> DatasetReport:
-    """Return the report of a dataset folder; its faults are in the problems, and nothing is raised for them.
+    """Inspect a dataset folder and return a report. Faults of the dataset become problems and raise no exception.
 
     Args:
         folder: Folder of the dataset.
-        val_fraction: Share of the images held out if there is no validation split.
-        seed: Seed of that draw.
-        progress: Called with the number of inspected images and of all.
-        kinds: Kinds of annotations that the task takes.
-        format: Name of the reading that the user chose; "" to go by the evidence.
+        val_fraction: Fraction of the images to hold out if there is no validation split.
+        seed: Seed for drawing the validation images.
+        progress: Called with the number of inspected images and of all images.
+        kinds: Kinds of annotations that the task accepts.
+        format: Name of the reading that the user chose; "" to decide by the evidence.
         samples: Number of samples to list with their annotations.
-        ignored: Value of masks or labels to ignore; None for the folder's own.
+        ignored: Value of masks or labels to ignore; None for the value that the folder defines.
         threads: Number of threads; None for up to four.
     """
     started = time.perf_counter()
@@ -195,9 +195,9 @@ def _inspect_splits(
     *,
     has_classes: bool,
 ) -> Inspection:
-    """Return the inspection of a dataset that can be trained on.
+    """Inspect the splits of a dataset that is suitable for training.
 
-    Without `has_classes`, the values of masks number objects, and warnings about rare classes are dropped.
+    Without `has_classes`, the mask values number objects, and warnings about rare classes are dropped.
     """
     result = _inspector_of(found)(found, progress, left_out.leave_out, threads or min(4, os.cpu_count() or 1))
     if not has_classes:
@@ -224,7 +224,7 @@ def _draw_examples(found: RecognizedDataset) -> tuple[Example, ...]:
 
 
 def _test_split(found: RecognizedDataset) -> list[SplitReport]:
-    """Return how many samples the test split has, which is not inspected further."""
+    """Report the number of samples in the test split, which is not inspected further."""
     if found.test is None or found.test is found.val:
         return []
     numbers = getattr(found.test, "labels", None) if found.kind == "classes" else None
@@ -235,7 +235,7 @@ def _test_split(found: RecognizedDataset) -> list[SplitReport]:
 
 
 def _legend(found: RecognizedDataset) -> tuple[LegendEntry, ...]:
-    """Return the colors of the classes in the examples; none for instances, whose colors tell objects apart."""
+    """Return the legend of class colors in the examples; empty for instances, whose colors distinguish objects."""
     format = FORMATS.get(found.format.partition(":")[0])
     if format is not None and format.legend is not None and found.classes:
         return format.legend(found.classes)
@@ -245,15 +245,14 @@ def _legend(found: RecognizedDataset) -> tuple[LegendEntry, ...]:
 
 
 STRONG_IMBALANCE = 10
-"""Ratio of the largest class to a smaller one that is reported: a model that never predicts the smaller of two such
-classes is right in 10 of 11 cases."""
+"""Ratio between the sizes of the largest and a smaller class from which on it is reported.
+
+A model that never predicts the smaller of two such classes is right in 10 of 11 cases.
+"""
 
 
 def check_imbalance(train: SplitReport) -> list[Problem]:
-    """Return the warning about classes that are rare compared with the largest one.
-
-    Empty classes are reported elsewhere. Classes of pixels are not checked, since the background always dominates.
-    """
+    """Return a warning about classes that are rare compared with the largest class."""
     counts = {name: count for name, count in train.counts.items() if count}
     if len(counts) < 2 or train.shares:
         return []
@@ -276,11 +275,11 @@ def check_imbalance(train: SplitReport) -> list[Problem]:
 
 
 SIZES_SAMPLED = 64
-"""Number of files whose headers are read, about."""
+"""Approximate number of files whose headers are read to report image sizes."""
 
 
 def image_sizes(files: Sequence[str]) -> ImageSizes | None:
-    """Return the smallest, median and largest size in a sample of files; None if none can be read."""
+    """Return the smallest, median and largest image size in a sample of files; None if no file can be read."""
     found = []
     for index in spread_evenly(len(files), SIZES_SAMPLED):
         try:
@@ -299,7 +298,7 @@ READING_EXAMPLES = 3
 def candidate_readings(
     folder: str, *, val_fraction: float, seed: int, draw: Callable[[RecognizedDataset], tuple[Example, ...]]
 ) -> tuple[Reading, ...]:
-    """Return the readings with evidence, the strongest first; `draw` returns the examples of a small dataset."""
+    """Return the readings that have evidence, strongest first, with examples from `draw` for a small dataset."""
     catalogue = load_catalogue()
     candidates: list[Reading] = []
     for each in registry.find_readings(folder):
@@ -316,7 +315,7 @@ def candidate_readings(
 
 
 def _few(found: RecognizedDataset) -> RecognizedDataset:
-    """Return a dataset of a few training samples."""
+    """Return the dataset with only a few training samples."""
     which = np.zeros(sample_count(found.train), bool)
     which[spread_evenly(len(which), READING_EXAMPLES)] = True
     return replace(found, train=select_samples(found.train, which), val=None, test=None)

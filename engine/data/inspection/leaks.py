@@ -1,4 +1,4 @@
-"""Validation and test samples that are in the training split, too. Torch-free."""
+"""Search for validation and test samples that are also in the training split. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from engine.system.regular_files import UnusableFile
 NAMED = 3
 
 Pair = tuple[str, str]
-"""A validation sample and the training sample that it is a copy of, by names fit to print."""
+"""Printable names of a validation sample and of the training sample that it copies."""
 
 
 def find_leaks(found: RecognizedDataset, folder: str, contents: Contents | None = None) -> list[Problem]:
-    """Report samples of validation and test that are copies of training samples, in splits of files or idx files."""
+    """Report validation and test samples that are copies of training samples, in splits of files or idx files."""
     contents = contents or Contents()
     test = None if found.test is found.val else found.test
     problems: list[Problem] = []
@@ -53,7 +53,7 @@ def _leaks_into(split: Any, train: Any, folder: str, contents: Contents, *, titl
 
 
 def same_files(train: Sequence[str], val: Sequence[str], contents: Contents | None = None) -> list[Pair]:
-    """Return the files of `val` that have the same bytes as a file of `train`, in their order, with that file."""
+    """Return the files in `val`, in order, that have the same bytes as a file in `train`, each with that file."""
     groups = np.repeat(np.array([0, 1]), [len(train), len(val)])
     pairs = [
         (index - len(train), same[0])
@@ -65,7 +65,7 @@ def same_files(train: Sequence[str], val: Sequence[str], contents: Contents | No
 
 
 def same_rows(train: IdxSplit, val: IdxSplit) -> list[Pair]:
-    """Return the images of `val` that are the same as one of `train`, in idx files."""
+    """Return the images in `val` that equal an image in `train`, for idx files."""
     try:
         opened = {path: read_idx(path) for path in dict.fromkeys((train.images, val.images))}
     except (IdxError, OSError, UnusableFile):

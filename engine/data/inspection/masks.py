@@ -1,6 +1,6 @@
-"""Inspection of folders of images and masks. Torch-free.
+"""Inspection of folders with images and masks. Torch-free.
 
-Reports different sizes, values without a meaning, rare and missing classes, and examples.
+It reports differing sizes, values without a meaning, rare and missing classes, and examples.
 """
 
 from __future__ import annotations
@@ -58,13 +58,16 @@ from engine.data.splits import (
 from engine.system.format import listed
 
 Counts = tuple[Values, Values]
-"""The values in a mask, and the pixels of each."""
+"""Values in a mask, and the number of pixels of each."""
 DECODED = 512
-"""Number of masks of a split that are decoded for the share of each class, about; of the others the sizes are read."""
+"""Approximate number of masks of a split that are decoded to learn the fraction of each class.
+
+Only the sizes of the other masks are read.
+"""
 MAX_VALUES_LISTED = 256
 """Largest number of values in the table of values."""
 RARE = 0.001
-"""Share of the pixels below which a class is reported: cross entropy learns it late or never."""
+"""Fraction of the pixels below which a class is reported: cross entropy learns it late or never."""
 _REMEDY_FOR_NUMBERS = (
     "To find objects one by one, choose the task Instance segmentation. To learn only where they are, give all of "
     "them the same value."
@@ -98,10 +101,10 @@ def inspect_masks(found: RecognizedDataset, progress: Progress, leave_out: Leave
 def _check(
     split: MaskSplit, code: MaskCode, sampled: set[int], verdicts: dict[int, Drawn], index: int
 ) -> Counts | None:
-    """Return the values in a mask and the pixels of each, None if it is not `sampled`.
+    """Check an image and its mask; return the mask's values with their pixel counts if it is `sampled`, else None.
 
-    Adds to `verdicts` whether the mask of an EXIF-rotated image was drawn on the raw or the upright image. Raises Unfit, or what a decoder raises, if the pair
-    is unusable.
+    For a rotated image, adds to `verdicts` whether the mask was drawn on the stored or the upright pixels. Raises
+    Unfit, or any exception of a decoder, if the pair is unusable.
     """
     with open_to_show(split.files[index]) as image:
         height, width = size_upright(image)
@@ -119,7 +122,7 @@ def _check(
 
 
 def _by_class(counts: Counts | None, code: MaskCode) -> Labels | None:
-    """Return the pixels of each class by those of each value. Raises Unfit for a value that has no meaning."""
+    """Convert counts of values to counts of classes; None remains None. Raises Unfit for a value without a meaning."""
     if counts is None:
         return None
     values, pixels = counts
@@ -129,7 +132,7 @@ def _by_class(counts: Counts | None, code: MaskCode) -> Labels | None:
 
 
 def _value_table(counts: list[Counts], classes: Sequence[str], code: MaskCode) -> tuple[MaskValue, ...]:
-    """Return the most frequent values in the masks and the class of each, in the order of the values."""
+    """Return the most frequent values in the masks with the class of each, sorted by value."""
     values, pixels, masks = merge_counts(counts)
     if not len(values):
         return ()
@@ -175,7 +178,7 @@ def _check_classes(name: str, shares: Mapping[str, float], usable: bool) -> list
 
 
 def _draw(split: MaskSplit, code: MaskCode, index: int) -> Example:
-    """Return a training image under its mask."""
+    """Return a training image with its mask drawn over it."""
     image = read_to_show(split.files[index]).convert("RGB")
     plane = class_plane(read_values(read_image(split.masks[index])), code)
     plane = rotated_with(plane, split.files[index], image.size[::-1])

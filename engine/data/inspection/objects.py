@@ -38,23 +38,25 @@ from engine.data.splits import RecognizedDataset, dataset_error, dataset_warning
 from engine.system.format import listed
 
 DECODED = 512
-"""Number of images of a split that are decoded although they seem complete, about."""
+"""Approximate number of images of a split that are decoded although they seem complete."""
 ODD_DECODED = 2048
-"""Largest split whose possibly incomplete images are all decoded; in larger splits their headers are read."""
+"""Size of the largest split in which all possibly incomplete images are decoded; in others, their headers are read."""
 SMALL = 0.02
-"""Median side of the objects, as a share of the image's longer side, below which they are reported as small: they have
-6 pixels of 320, and usual detectors have a cell for each 4 to 8."""
+"""Median side of the objects, as a fraction of the image's longer side, below which they are reported as small.
+
+Such objects have 6 pixels in images of 320, and usual detectors have one cell for each 4 to 8 pixels.
+"""
 
 
 @dataclass
 class Objects:
-    """Objects in the usable images of a split, without ignored ones.
+    """Objects in the usable images of a split, without ignored objects.
 
     Attributes:
-        labels: Classes.
-        sides: Square roots of the areas, in pixels.
-        shares: The same as shares of the longer side of the image.
-        images: Index of the image of each.
+        labels: Class of each object.
+        sides: Square root of each object's area, in pixels.
+        shares: `sides` as fractions of the longer side of the image.
+        images: Index of the image of each object.
     """
 
     labels: npt.NDArray[np.int64]
@@ -64,19 +66,19 @@ class Objects:
 
 
 def decoded_indices(count: int) -> set[int]:
-    """Return the indices of images that are decoded in any case."""
+    """Return the indices of images that are decoded even if they seem complete."""
     return set(spread_evenly(count, DECODED))
 
 
 def check_image(path: str, annotated: Sequence[tuple[int, int]], what: str, *, decode: bool) -> tuple[int, int]:
-    """Return the height and width of an image after EXIF rotation, and compare them with its annotations.
+    """Check an image and compare its size with its annotations; return its height and width after EXIF rotation.
 
-    Raises Unfit, or what a decoder raises, if the image is unusable.
+    Raises Unfit, or any exception of a decoder, if the image is unusable.
 
     Args:
         path: Image.
-        annotated: Sizes that the annotations give.
-        what: Name of the objects in messages.
+        annotated: Image sizes that the annotations state.
+        what: Name of the objects for messages.
         decode: True to decode the pixels as well.
     """
     with open_to_show(path) as image:
@@ -94,12 +96,12 @@ def check_image(path: str, annotated: Sequence[tuple[int, int]], what: str, *, d
 
 
 def needs_decoding(path: str, index: int, count: int, sampled: set[int]) -> bool:
-    """Return True if an image among `count` is decoded to be sure that it is complete."""
+    """Return True if an image, one of `count`, must be decoded to be sure that it is complete."""
     return index in sampled or (count <= ODD_DECODED and not seems_complete(path))
 
 
 def report(name: str, classes: Sequence[str], objects: Objects, usable: int, *, is_drawn: bool) -> SplitReport:
-    """Return the report of a split with that many usable images."""
+    """Return the report of a split with `usable` usable images."""
     number = len(classes)
     counts = np.bincount(objects.labels, minlength=number)
     pairs = np.unique(np.stack([objects.images, objects.labels]), axis=1)
@@ -116,7 +118,7 @@ def report(name: str, classes: Sequence[str], objects: Objects, usable: int, *, 
 
 
 def check_objects(name: str, split: SplitReport, objects: Objects, inspected: int, noun: str) -> list[Problem]:
-    """Return the problems of the objects in a split.
+    """Return problems with the objects in a split.
 
     Args:
         name: "train" or "val".
@@ -156,7 +158,10 @@ def example_indices(images: npt.NDArray[np.int64], usable: Sequence[int]) -> lis
 
 
 def read_shrunk(path: str, side: int) -> Bytes:
-    """Return an image after EXIF rotation, uint8 [h, w, 3] of at most `side`. Raises what a decoder raises."""
+    """Return an image after EXIF rotation as uint8 [h, w, 3], shrunk to at most `side` pixels.
+
+    Raises any exception of a decoder.
+    """
     with open_to_show(path) as opened:
         opened.draft("RGB", (2 * side, 2 * side))
         image = opaque(ImageOps.exif_transpose(opened)).convert("RGB")
@@ -165,14 +170,14 @@ def read_shrunk(path: str, side: int) -> Bytes:
 
 
 class _ImageObjects(NamedTuple):
-    """Class and area of each object in an image, and the longer side of the image."""
+    """Class and area of each object in an image, and the image's longer side."""
 
     objects: list[tuple[int, int]]
     longer: int
 
 
 class _Measured(NamedTuple):
-    """Objects of a split, the number of images that they were read from, and images with too many of them."""
+    """Objects in a split, the number of images that they were read from, and the images with too many objects."""
 
     objects: Objects
     inspected: int
@@ -186,9 +191,10 @@ class _Kind:
     Attributes:
         split: Type of the splits.
         noun: Plural name of the objects.
-        check: Checks an image of a split by the sampled indices and its index; raises if it is unusable.
-        measure: Measures the objects of a split by the results of `check`.
-        draw: Draws the objects of an image, and returns it with their classes.
+        check: Checks one image of a split, given the sampled indices and its index; raises an exception if it is
+            unusable.
+        measure: Measures the objects of a split, given the results of `check`.
+        draw: Draws the objects of an image, and returns the image with the classes of the objects.
     """
 
     split: type[Any]
@@ -231,7 +237,7 @@ def _inspect(
 
 
 def _draw(kind: _Kind, classes: Sequence[str], split: Any, index: int) -> Example:
-    """Return a training image with its objects drawn on it, and their class if all have the same."""
+    """Return a training image with its objects drawn on it, and their class if all have the same one."""
     image, labels = kind.draw(split, index)
     return Example(classes[labels[0]] if len(set(labels)) == 1 else "", "train", encode_png(image), index)
 
@@ -252,7 +258,7 @@ def _measure_boxes(split: BoxSplit, usable: dict[int, _ImageObjects | None]) -> 
 
 
 def _draw_boxes(split: BoxSplit, index: int) -> tuple[Bytes, list[int]]:
-    """Draw frames around the boxes."""
+    """Draw frames around the boxes of an image."""
     image = read_shrunk(split.files[index], EXAMPLE_SIDE)
     rows = split.of(index)
     scale = max(image.shape[:2]) / max(int(split.sizes[index].max()), 1)
@@ -261,7 +267,7 @@ def _draw_boxes(split: BoxSplit, index: int) -> tuple[Bytes, list[int]]:
 
 
 def _check_instances(split: InstanceSplit, sampled: set[int], index: int) -> _ImageObjects | None:
-    """Return the objects of an image if it is `sampled`."""
+    """Check an image, and return its objects if it is `sampled`, else None."""
     path, source = split.files[index], split.sources[index]
     decode = needs_decoding(path, index, len(split.files), sampled)
     height, width = check_image(path, source.sizes(), "outlines", decode=decode)

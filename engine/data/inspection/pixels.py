@@ -1,4 +1,7 @@
-"""Images that reach the model flattened: nearly constant ones, narrow bit depths, transparency. Torch-free."""
+"""Search for images that lose contrast on the way to the model: constant ones, narrow bit depths, transparency.
+
+Torch-free.
+"""
 
 from __future__ import annotations
 
@@ -21,23 +24,26 @@ from engine.data.splits import dataset_warning, first_names, spread_evenly
 from engine.system.format import counted
 
 SAMPLED = 24
-"""Images that are decoded as for the model, evenly spread."""
+"""Number of images, evenly spread, that are decoded in the same way as for the model."""
 PIXELS_OF_EACH = 4096
 SIDE = 512
-"""A JPEG is decoded at a scale at which its sides are still at least this long."""
+"""Smallest side in pixels to which JPEGs may be reduced during decoding."""
 CONSTANT = 3
-"""Levels of 255 that the pixels of a nearly constant image differ by at most, without the outermost hundredth."""
+"""Largest difference between the pixels of a nearly constant image, in levels of 255.
+
+The darkest and the brightest hundredth of the pixels do not count.
+"""
 CUT_PERCENT = 1.0
 FEWEST_BLANK = 3
 BLANK = 0.1
-"""Single-color images are reported from this share of an otherwise varied sample on."""
+"""Fraction of single-color images in an otherwise varied sample from which on they are reported."""
 
 
 @dataclass
 class _Sample:
-    """Image as the model's input: sampled `pixels` [n, channels].
+    """Image as the model receives it, with sampled `pixels` [n, channels].
 
-    `background` is the color behind its transparency, None if it has none.
+    `background` is the color that replaces its transparency, None if the image is opaque.
     """
 
     path: str
@@ -50,7 +56,7 @@ class _Sample:
 
 
 def check_pixels(files: Sequence[str], channels: int, learned: LearnedBands | None) -> list[Problem]:
-    """Return the problems of the pixels of `files`, by a sample of them that is decoded as for the model."""
+    """Return problems with the pixels of `files`, using a sample that is decoded in the same way as for the model."""
     names = [path for row in spread_evenly(len(files), SAMPLED) if is_image(path := files[row])]
     samples: list[_Sample] = []
     for path in names:
@@ -93,7 +99,7 @@ def _some(pixels: Bytes) -> Bytes:
 
 
 def _of_depth(learned: LearnedBands) -> Problem:
-    """Report the range of values that becomes black to white."""
+    """Report the range of values that is mapped to black and white."""
     bands = learned.bands
     number = f"{bands.low[0]:,.6g} to {bands.high[0]:,.6g}"
     ranges = (
@@ -107,7 +113,7 @@ def _of_depth(learned: LearnedBands) -> Problem:
 
 
 def _of_transparency(samples: Sequence[_Sample]) -> list[Problem]:
-    """Report on which background transparent images are laid."""
+    """Report the background that replaces the transparency of images."""
     transparent = [each for each in samples if each.background is not None]
     if not transparent:
         return []
@@ -120,7 +126,7 @@ def _of_transparency(samples: Sequence[_Sample]) -> list[Problem]:
 
 
 def _of_levels(samples: Sequence[_Sample]) -> list[Problem]:
-    """Report that all images together use hardly any levels."""
+    """Report if all images together use hardly any levels."""
     pixels = np.concatenate([each.pixels for each in samples])
     lowest, highest = int(pixels.min()), int(pixels.max())
     low, high = np.percentile(pixels, [CUT_PERCENT, 100 - CUT_PERCENT], axis=0)
@@ -143,7 +149,7 @@ def _span(low: npt.NDArray[np.float64], high: npt.NDArray[np.float64]) -> str:
 
 
 def _of_blanks(samples: Sequence[_Sample]) -> list[Problem]:
-    """Report single-color images among others."""
+    """Report single-color images among other images."""
     blank = [each.path for each in samples if each.is_blank]
     if len(blank) < max(FEWEST_BLANK, BLANK * len(samples)) or 2 * len(blank) > len(samples):
         return []

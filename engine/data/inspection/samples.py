@@ -1,4 +1,4 @@
-"""Samples of a dataset with their annotations as training reads them. Torch-free."""
+"""Samples of a dataset with their annotations, as training reads them. Torch-free."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def list_samples(found: RecognizedDataset, folder: str, limit: int) -> list[Samp
 
 
 def _function_of(found: RecognizedDataset) -> ListAnnotations | None:
-    """Return the function that lists annotations of the dataset; None if it has none that can be listed."""
+    """Return the function that lists the dataset's annotations; None if they can't be listed."""
     return resolve(FORMATS[found.format.partition(":")[0]].list_annotations) or ANNOTATIONS.get(type(found.train))
 
 
@@ -98,7 +98,7 @@ def _mask(found: RecognizedDataset, split: MaskSplit, index: int) -> dict[str, A
 
 
 def count_by_class(classes: Sequence[str], numbers: np.ndarray) -> dict[str, int]:
-    """Return how often each class occurs among class `numbers`; those without a class count as ""."""
+    """Count how often each class occurs in `numbers`; numbers without a class count as ""."""
     counts = np.bincount(numbers.ravel(), minlength=NO_CLASS + 1).tolist()
     return dict(zip(classes, counts, strict=False)) | ({"": counts[NO_CLASS]} if counts[NO_CLASS] else {})
 

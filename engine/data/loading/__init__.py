@@ -1,1 +1,1 @@
-"""From samples to batches on the device, in time for the step."""
+"""Loading of samples into batches on the device, ahead of the training step."""

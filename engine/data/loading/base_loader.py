@@ -1,4 +1,4 @@
-"""Base of the loaders: batches of a split, epoch by epoch, prefetched by a thread or read in the caller's thread."""
+"""Base class of the loaders, which read the batches of a split in a thread or in the caller's thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.data.loading.sampler import GlobalBatchSampler, RankSamples
 from engine.data.splits import Labels
 
 PREFETCH = 3
-"""Batches that may wait ready for the consumer."""
+"""Number of batches that may wait for the consumer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,11 +24,12 @@ class Batch:
     """This worker's samples of one global batch.
 
     Attributes:
-        inputs: Normalized, float32 [n, ...] on the device, of images [n, C, H, W]; n may be 0.
-        targets: [n, ...] on the device, as the task needs them: int64 [n] of classes, int64 [n, H, W] of pixels.
-        global_size: Number of samples of all workers, unreadable ones included.
+        inputs: Normalized inputs, float32 [n, ...] on the device; [n, C, H, W] for images. n may be 0.
+        targets: [n, ...] on the device in the form that the task needs: int64 [n] of classes, int64 [n, H, W] of
+            pixels.
+        global_size: Number of samples of all workers, including unreadable ones.
         wait_s: Seconds that the consumer waited for this batch.
-        samples: Sample numbers in the split, int64 [n]; None if no loader made the batch.
+        samples: Numbers of the samples in the split, int64 [n]; None if the batch does not come from a loader.
     """
 
     inputs: Tensor
@@ -39,14 +40,14 @@ class Batch:
 
 
 Finish = Callable[[Tensor, Tensor, int, int], tuple[Tensor, Tensor]]
-"""Last change to a batch on the device: (inputs, targets, epoch, batch index) -> (inputs, targets)."""
+"""Function that changes a batch on the device: (inputs, targets, epoch, batch index) -> (inputs, targets)."""
 
 
 class Loader(ABC, Generic[SlotT]):
-    """Yields the batches of one split, epoch by epoch.
+    """Loader that yields the batches of one split, epoch by epoch.
 
-    A thread prefetches up to `PREFETCH` batches; with `threads` of 0, or if a subclass finds it faster, the caller's
-    thread reads them. `on_epoch_read(epoch)` is called, from either thread, after the last batch of an epoch is read.
+    A thread prefetches up to `PREFETCH` batches. With `threads` of 0, or if a subclass finds it faster, the caller's
+    thread reads them. `on_epoch_read(epoch)` is called from either thread after the last batch of an epoch was read.
     """
 
     def __init__(self, sampler: GlobalBatchSampler, threads: int) -> None:
@@ -63,9 +64,9 @@ class Loader(ABC, Generic[SlotT]):
         return len(self.sampler)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """Yield the batches of `epoch` from batch `start` on.
+        """Yield the batches of `epoch`, starting with batch `start`.
 
-        The iteration may be left early. Only one epoch can be iterated at a time.
+        The caller may stop the iteration early. Only one epoch can be iterated at a time.
         """
         batch_index = start
         while batch_index < len(self) and not self._is_closed:
@@ -84,7 +85,7 @@ class Loader(ABC, Generic[SlotT]):
                     self._stop([prefetcher])
 
     def prefetch(self, epoch: int, start: int = 0) -> None:
-        """Start to read `epoch` in the background before it is iterated, if slots are free."""
+        """Start reading `epoch` in the background before it is iterated, if slots are free."""
         with self._lock:
             known = {self._current_epoch, *(each.epoch for each in self._prefetchers)}
             # A prefetcher that still reads needs the slots.
@@ -107,7 +108,7 @@ class Loader(ABC, Generic[SlotT]):
         """Change the number of threads that read and decode."""
 
     def close(self) -> None:
-        """Stop the threads; the loader cannot be used afterwards."""
+        """Stop the threads; afterwards the loader can't be used."""
         with self._lock:
             self._is_closed = True
         self._stop(self._prefetchers)
@@ -120,7 +121,7 @@ class Loader(ABC, Generic[SlotT]):
 
     @property
     def _needs_preparation(self) -> bool:
-        """True while `_prepare` has yet to decide how batches are read, so that no epoch may be prefetched."""
+        """True while `_prepare` has not decided how batches are read, so that no epoch may be prefetched."""
         return False
 
     @abstractmethod
@@ -129,15 +130,15 @@ class Loader(ABC, Generic[SlotT]):
 
     @abstractmethod
     def _fill(self, slot: SlotT, batch: RankSamples, epoch: int) -> StagedBatch[SlotT]:
-        """Read samples into `slot` and send it to the device, without torch's thread pool, which the step needs."""
+        """Read samples into `slot` and send them to the device, without torch's thread pool, which the step needs."""
 
     @abstractmethod
     def _finish(self, staged: StagedBatch[SlotT], wait_s: float, epoch: int, batch_index: int) -> Batch:
-        """Return a staged batch as the consumer gets it, and release its slot."""
+        """Convert a staged batch to the form that the consumer receives, and release its slot."""
 
     @abstractmethod
     def _close_source(self) -> None:
-        """Stop whatever reads the samples."""
+        """Stop the source of the samples."""
 
     def _prepare(self) -> None:
         """Prepare an epoch in the consumer's thread before it is read."""
@@ -146,9 +147,9 @@ class Loader(ABC, Generic[SlotT]):
         """Run in the prefetching thread after the last batch of an epoch."""
 
     def _prefetcher_for(self, epoch: int, batch_index: int) -> Prefetcher[SlotT] | None:
-        """Return the running or a new prefetcher of `epoch` from `batch_index` on; None to read inline.
+        """Return the running or a new prefetcher for `epoch`, starting with batch `batch_index`; None to read inline.
 
-        Stops all others except those that were started after this one had read everything.
+        All other prefetchers are stopped, except those started after this one had read everything.
         """
         with self._lock:
             self._current_epoch = epoch
@@ -185,7 +186,7 @@ class Loader(ABC, Generic[SlotT]):
         )
 
     def _read_inline(self, epoch: int, start: int) -> Iterator[StagedBatch[SlotT]]:
-        """Yield the batches from `start` on, until the epoch ends or a thread takes over."""
+        """Yield the batches starting with `start`, until the epoch ends or a prefetching thread takes over."""
         for batch_index, batch in enumerate(self.sampler.epoch_from(epoch, start), start):
             if not self._is_inline:
                 return

@@ -1,4 +1,4 @@
-"""Images of one split at one size, decoded by threads and cached as the job requests."""
+"""Decoding of one split's images at one size, with threads and the cache that the job requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DecodePool:
         self._pool: ThreadPoolExecutor | None = None
 
     def run(self, work: Callable[[int], None], samples: Sequence[int], threads: int) -> None:
-        """Call `work` with each sample in `threads` threads, or in the caller's if that is at most 1."""
+        """Call `work` with each sample, in `threads` threads, or in the caller's thread if `threads` is at most 1."""
         if threads != self._threads:
             if self._pool is not None:
                 self._pool.shutdown()
@@ -52,14 +52,14 @@ class DecodePool:
 
 
 class ImageSource:
-    """Decodes a split's images in blocks, uint8 [n, C, s, s] of channels and planes, and tracks unreadable ones.
+    """Source that decodes a split's images in blocks, uint8 [n, C, s, s] of channels and planes.
 
-    `cache` is `Job.data.picture_cache`; `on_chosen(choice, why)` reports the cache that was chosen.
-    `on_unreadable(path, reason)` is called once per unreadable image, from any thread. One thread at a time may
-    decode, gather and close; everything else may be called from any thread.
+    It also tracks unreadable images. `cache` is `Job.data.picture_cache`, and `on_chosen(choice, why)` reports the
+    chosen cache. `on_unreadable(path, reason)` is called once for each unreadable image, from any thread. Only one
+    thread at a time may decode, gather and close; all other methods may be called from any thread.
 
     With `stretched`, full images are stretched to a square (`ImageSet.load_stretched`), and `aspects` returns their
-    original shapes.
+    original aspect ratios.
 
     Attributes:
         decoded: Number of images decoded since the start.
@@ -100,7 +100,7 @@ class ImageSource:
 
     @property
     def is_decoded(self) -> bool:
-        """True if every image is cached or unreadable, so that a block only needs copying."""
+        """True if every image is cached or unreadable, so that blocks only need to be copied."""
         return self._settled == len(self._state)
 
     @property
@@ -109,7 +109,7 @@ class ImageSource:
         return self._store is not None
 
     def open(self) -> None:
-        """Choose the cache, which may take a moment; the first `decode` does so otherwise."""
+        """Choose the cache, which may take a moment; otherwise the first call of `decode` does so."""
         if not self._is_open:
             self._is_open = True
             self._store = open_store(
@@ -131,9 +131,9 @@ class ImageSource:
             self._store = None
 
     def decode(self, samples: Labels, *, replace: bool) -> Labels:
-        """Decode `samples` as far as needed and return the readable ones.
+        """Decode those `samples` that are not cached, and return the readable ones.
 
-        With `replace`, the next readable image of the split takes the place of each unreadable one.
+        With `replace`, each unreadable image is replaced by the next readable image of the split.
 
         Raises:
             DatasetError: A replacement is needed, but no image of the split is readable.
@@ -148,7 +148,7 @@ class ImageSource:
         return np.array([self._next_readable(int(sample)) for sample in samples], np.int64)
 
     def aspects(self, samples: Labels) -> npt.NDArray[np.float32]:
-        """Return the original width over height [n] of stretched samples that `decode` returned; 1 for others."""
+        """Return the original width over height, [n], of samples that `decode` returned; 1 if not stretched."""
         return self._aspects[samples]
 
     def gather(self, samples: Labels, out: Bytes | None = None) -> Bytes:

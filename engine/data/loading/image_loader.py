@@ -1,4 +1,4 @@
-"""Loader of image batches that are cropped, augmented and normalized on the device."""
+"""Loader of image batches, which are cropped, augmented and normalized on the device."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from engine.data.transforms.augmentation import FORWARD, LIGHT, Augmentation, Dr
 from engine.data.transforms.device_transforms import Cropped, Moved, Normalization, Placement, Resized, Transforms, crop
 
 UPLOAD_FRACTION = 8
-"""Divisor of a GPU's free memory: a split may take an eighth, as of main memory."""
+"""Divisor of a GPU's free memory: a split may use an eighth of it, like the cache in main memory."""
 INLINE_BYTES = 4 << 20
-"""Largest batch on the CPU that the caller's thread assembles itself if nothing is left to decode.
+"""Largest batch on the CPU, in bytes, that the caller's thread assembles if nothing needs decoding.
 
-That takes at most a five hundredth of a small network's step; a thread would compete with the step.
+This takes at most one five-hundredth of a small network's step, whereas a thread would compete with the step.
 """
 
 
 class BatchLoader(Loader[Slot]):
-    """Yields the batches of one split of images, epoch by epoch.
+    """Loader that yields the batches of one split of images, epoch by epoch.
 
-    Pixels are transferred as uint8 and cropped and normalized on the device. Once everything is decoded, small
-    batches are assembled in the caller's thread, which is faster, and a split that takes a small part of a GPU's
-    memory is uploaded completely.
+    Pixels are transferred as uint8, and cropped and normalized on the device. Once everything is decoded, small batches
+    are assembled in the caller's thread, which is faster, and a split that needs only a small part of a GPU's memory is
+    uploaded completely.
 
-    An unreadable image is reported once. In training (`sampler.shuffle`) the next readable one of the split replaces
-    it; in validation it is left out.
+    An unreadable image is reported once. In training (`sampler.shuffle`) it is replaced by the next readable image of
+    the split; in validation it is left out.
 
     Args:
         images: The split.
@@ -50,13 +50,13 @@ class BatchLoader(Loader[Slot]):
         size: Side of the model's images, in pixels.
         channels: Number of image channels.
         augmentation: "light", or "none" to use `transforms`.
-        transforms: Transforms of training images; empty for none.
-        mirror: True to allow mirrored images; None to use the images' default.
-        epochs: Length of the run.
+        transforms: Transforms for training images; empty for none.
+        mirror: True to allow mirrored images; None to use the default of the images.
+        epochs: Number of epochs of the run.
         resized: Side to which images are resized before the center crop; None for `size`.
-        side: Side of the images of an epoch, counted from 1; None for `size`.
-        mean: Mean per channel, of images scaled to 0..1.
-        std: Standard deviation per channel.
+        side: Returns the side of the images in an epoch, counted from 1; None for `size`.
+        mean: Mean of each channel, for images scaled to 0..1.
+        std: Standard deviation of each channel, for images scaled to 0..1.
         threads: Number of decoding threads.
         device: Device of the batches.
         on_unreadable: Called with the path of an unreadable image and the reason.
@@ -175,7 +175,7 @@ class BatchLoader(Loader[Slot]):
         self._upload_split()
 
     def _finish_epoch(self, epoch: int) -> None:
-        """Decode the images of a dropped last batch, so that all images are cached after one epoch."""
+        """Decode the images in a dropped last batch, so that all images are cached after one epoch."""
         if self._source.has_cache:
             self._source.decode(self.sampler.dropped(epoch), replace=False)
 
@@ -249,7 +249,7 @@ class BatchLoader(Loader[Slot]):
     def _transform(
         self, pixels: Tensor, numbers: Tensor, drawn: Tensor, draws: Drawn | None
     ) -> tuple[Tensor, Tensor | None, Placement | None]:
-        """Return inputs and planes in the model's size, and their placement in the loaded images."""
+        """Transform a batch to the model's size; return inputs, planes, and their placement in the loaded images."""
         if draws is not None:
             images, planes = self._transforms.move(pixels, drawn, draws)
             moved = Moved(drawn[:, FORWARD], self._size, draws.tiles)
@@ -265,7 +265,7 @@ class BatchLoader(Loader[Slot]):
 
 
 def upload_budget_bytes(device: torch.device) -> int:
-    """Return the bytes of `device` that a split may occupy; 0 for the CPU, which reads it from the cache."""
+    """Return how many bytes a split may occupy on `device`; 0 for the CPU, which reads it from the cache."""
     if device.type != "cuda":
         return 0
     free, _ = torch.cuda.mem_get_info(device)
@@ -273,7 +273,7 @@ def upload_budget_bytes(device: torch.device) -> int:
 
 
 def upload_images(source: ImageSource, count: int, slot: Slot, device: torch.device) -> Tensor:
-    """Return all images as uint8 [count, C, H, W] on `device`, sent through `slot`; unreadable ones are blank."""
+    """Upload all images to `device` through `slot`, uint8 [count, C, H, W]; unreadable images are blank."""
     capacity, *shape = slot.pixels.shape
     images = torch.zeros((count, *shape), dtype=torch.uint8, device=device)
     for start in range(0, count, capacity):

@@ -13,20 +13,20 @@ from engine.data.splits import Labels
 from engine.data.transforms.augmentation import Drawn
 
 SlotT = TypeVar("SlotT")
-"""Buffer of one batch."""
+"""Buffer for one batch."""
 
 
 @dataclass(frozen=True, eq=False)
 class StagedBatch(Generic[SlotT]):
-    """A slot that holds this worker's samples of a global batch.
+    """Slot with this worker's samples of a global batch.
 
     Attributes:
         slot: The buffer.
         count: Number of images or samples in it.
         global_size: Number of samples of all workers.
-        samples: Sample numbers in the split, int64 [n].
-        on_device: True if the slot holds sample numbers only because the pixels are already on the device.
-        drawn: Random numbers of the augmentation.
+        samples: Numbers of the samples in the split, int64 [n].
+        on_device: True if the slot holds only sample numbers because the pixels are already on the device.
+        drawn: Random numbers for the augmentation.
     """
 
     slot: SlotT
@@ -38,7 +38,7 @@ class StagedBatch(Generic[SlotT]):
 
 
 class Slots(Generic[SlotT]):
-    """Pool of at most `limit` slots, created by `make` on demand and shared by a loader's prefetchers.
+    """Pool of at most `limit` slots, which `make` creates on demand and a loader's prefetchers share.
 
     `changed` guards the shared state and is notified of every change that a prefetcher may wait for.
     """
@@ -50,7 +50,7 @@ class Slots(Generic[SlotT]):
         self._free: deque[SlotT] = deque()
 
     def acquire(self, is_cancelled: Callable[[], bool] = lambda: False) -> SlotT | None:
-        """Wait for a free slot and return it, or None as soon as `is_cancelled`."""
+        """Wait for a free slot and return it; return None as soon as `is_cancelled` returns True."""
         with self.changed:
             self.changed.wait_for(lambda: is_cancelled() or self._free or self._not_created)
             if is_cancelled():
@@ -67,14 +67,14 @@ class Slots(Generic[SlotT]):
 
 
 class Prefetcher(Generic[SlotT]):
-    """Thread that fills slots with `batches` in order, as far ahead as there are slots.
+    """Thread that fills slots with `batches` in order, as long as slots are free.
 
-    It stops before the next batch once `should_continue()` is false. After the last batch it calls `finish_epoch`,
-    which may read more, and then, with reading finished, `on_epoch_read`.
+    It stops before the next batch once `should_continue()` returns False. After the last batch it calls `finish_epoch`,
+    which may read more, and finally `on_epoch_read`.
 
     Attributes:
         start: Index of the first batch in its epoch.
-        is_finished: True once the thread reads no more.
+        is_finished: True once the thread has stopped reading.
         is_closed: True once nobody needs the batches that it has read.
     """
 
@@ -107,9 +107,9 @@ class Prefetcher(Generic[SlotT]):
         self._thread.start()
 
     def get(self) -> StagedBatch[SlotT] | None:
-        """Return the next batch, or None after the last one or once closed.
+        """Return the next batch, or None after the last one or after `close`.
 
-        Raises the error of the reading thread after all batches that were read before it.
+        If reading failed, the error is raised after all batches that were read before it.
         """
         with self._changed:
             self._changed.wait_for(lambda: self.is_closed or self._ready or self.is_finished)

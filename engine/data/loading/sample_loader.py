@@ -1,4 +1,4 @@
-"""Loader of samples other than images of one size."""
+"""Loader of samples that are not images of one size."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from engine.data.splits import dataset_error
 
 
 class SampleLoader(Loader["_SampleSlot"]):
-    """Yields the batches of a `SampleSet`, epoch by epoch; `Batch.inputs` are the stacked inputs of the samples.
+    """Loader that yields the batches of a `SampleSet`, epoch by epoch.
 
-    An unreadable sample is reported once, and so is a file shared by several samples. In training (`sampler.shuffle`)
-    the next readable sample of the split replaces it; in validation it is left out. `mark(stage)` is called in the
-    consumer's thread after the stages "data" and "transfer" of a batch, and "augment" if `finish` changes it.
+    `Batch.inputs` are the stacked inputs of the samples. An unreadable sample is reported once, and so is an unreadable
+    file shared by several samples. In training (`sampler.shuffle`) it is replaced by the next readable sample of the
+    split; in validation it is left out. `mark(stage)` is called in the consumer's thread after the stages "data" and
+    "transfer" of a batch, and "augment" if `finish` changes it.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class SampleLoader(Loader["_SampleSlot"]):
         self._pool.close()
 
     def _load_readable(self, indices: list[int], epoch: int) -> tuple[list[int], list[Sample]]:
-        """Load samples and return the numbers of the readable ones and their replacements, and the samples."""
+        """Load samples; return the readable samples and replacements for the others, with their numbers."""
         loaded: dict[int, Sample | None] = {}
 
         def load(index: int) -> None:
@@ -110,7 +111,7 @@ class SampleLoader(Loader["_SampleSlot"]):
         return numbers, [sample for sample in samples if sample is not None]
 
     def _load(self, index: int, epoch: int) -> Sample | None:
-        """Load a sample; None if it is unreadable."""
+        """Load a sample; return None if it is unreadable."""
         if index in self._unreadable:
             return None
         started = time.perf_counter()
@@ -156,7 +157,7 @@ class SampleLoader(Loader["_SampleSlot"]):
         return stacked.float() if stacked.is_floating_point() else stacked
 
     def _make_empty_batch(self, epoch: int) -> Sample:
-        """Return a batch of no samples, in the shape of the others."""
+        """Return a batch with no samples, whose tensors have the shapes of other batches."""
         if self._empty_batch is None:
             indices = range(len(self.samples))
             first = next((sample for index in indices if (sample := self._load(index, epoch)) is not None), None)
@@ -189,7 +190,7 @@ class _SampleSlot:
             self._copied.record(self._stream)
 
     def receive(self) -> Sample:
-        """Return the batch, safe for kernels that are launched after this call; the caller owns it."""
+        """Return the batch for use by kernels that are launched after this call; the caller owns it."""
         assert self._batch is not None
         inputs, targets = self._batch
         self._batch = None

@@ -15,24 +15,27 @@ from engine.data.randomness import Purpose, RandomStreams
 
 
 class RankSamples(NamedTuple):
-    """One rank's samples of a global batch: `indices` int64 [n], possibly empty; `global_size` counts all ranks'."""
+    """One rank's samples of a global batch.
+
+    `indices`, int64 [n], may be empty; `global_size` is the number of samples of all ranks.
+    """
 
     indices: npt.NDArray[np.int64]
     global_size: int
 
 
 class GlobalBatchSampler(DistributedSampler[Any]):
-    """Yields this rank's samples of each global batch.
+    """Sampler that yields this rank's samples of each global batch.
 
-    Global batch k is the k-th slice of `batch_size` of the epoch's permutation, which depends on (seed, epoch) alone.
-    The ranks get contiguous pieces of it in rank order, nearly equal or in proportion to `shares`, so the union over
-    the ranks is the same for any world size.
+    Global batch k is the k-th slice of `batch_size` samples in the epoch's permutation, which depends only on (seed,
+    epoch). The ranks get contiguous pieces of it in rank order, nearly equal or in proportion to `shares`, so that the
+    union over the ranks is the same for any world size.
 
-    With `shuffle` (training), an incomplete last batch is dropped unless it is the only one. Otherwise (validation),
+    With `shuffle` (training), an incomplete last batch is dropped unless it is the only one. Without it (validation),
     nothing is dropped or repeated.
 
-    With `chances` [length], each sample is drawn in proportion to its chance instead of once per epoch; in each epoch
-    its number is the expected one, rounded up or down.
+    With `chances` [length], each sample is drawn in proportion to its chance instead of once per epoch. In each epoch
+    it occurs as often as expected, rounded up or down.
     """
 
     def __init__(  # noqa: PLR0917 - as torch's DistributedSampler
@@ -55,7 +58,7 @@ class GlobalBatchSampler(DistributedSampler[Any]):
         self._chances = chances
 
     def __len__(self) -> int:
-        """Return the number of global batches of an epoch."""
+        """Return the number of global batches per epoch."""
         full, remaining = divmod(self.length, self.batch_size)
         return full + int(remaining > 0 and (full == 0 or not self.shuffle))
 
@@ -69,13 +72,13 @@ class GlobalBatchSampler(DistributedSampler[Any]):
         return self.epoch_from(self.epoch)
 
     def epoch_from(self, epoch: int, start: int = 0) -> Iterator[RankSamples]:
-        """Yield this rank's samples of each batch of `epoch` from step `start` on."""
+        """Yield this rank's samples of each batch of `epoch`, starting with step `start`."""
         order = self._order(epoch)
         for step in range(start, len(self)):
             yield self._rank_samples(order, step)
 
     def dropped(self, epoch: int) -> npt.NDArray[np.int64]:
-        """Return this rank's samples of the incomplete last batch that is dropped; empty if none is."""
+        """Return this rank's samples of an incomplete last batch that is dropped; empty if no batch is dropped."""
         return self._rank_samples(self._order(epoch), len(self)).indices
 
     def _rank_samples(self, order: npt.NDArray[np.int64], step: int) -> RankSamples:
@@ -103,9 +106,9 @@ class GlobalBatchSampler(DistributedSampler[Any]):
 def balancing_chances(targets: Tensor) -> npt.NDArray[np.float64]:
     """Return chances [N] that draw each class equally often.
 
-    `targets` are int64 [N], the class of each sample, or float [N, C] with any number of classes per sample: then the
-    chance is that of the rarest class (as the repeat factors of Gupta et al. 2019, LVIS, appendix A), and samples
-    without a class count as one more class.
+    `targets` are int64 [N], the class of each sample, or float [N, C] with any number of classes per sample. In the
+    second case, a sample has the chance of its rarest class (like the repeat factors in Gupta et al. 2019, LVIS,
+    appendix A), and samples without a class form an additional class.
     """
     if targets.dim() == 1:
         counts = torch.bincount(targets).double()
@@ -116,7 +119,7 @@ def balancing_chances(targets: Tensor) -> npt.NDArray[np.float64]:
 
 
 def divide(count: int, shares: Sequence[float]) -> list[int]:
-    """Divide `count` in proportion to `shares` by largest remainders, the first ones first.
+    """Divide `count` in proportion to `shares`, giving the largest remainders one more, the first ones first.
 
     Equal shares give the sizes of np.array_split.
     """

@@ -11,17 +11,17 @@ from engine.data.decoding.idx import Bytes
 from engine.data.splits import Labels
 
 SAMPLE, CROP = 0, slice(1, 4)
-"""Columns of a batch's numbers: sample number in the split, and crop (top, left, mirrored)."""
+"""Columns of a batch's numbers: the number of the sample in the split, and the crop (top, left, mirrored)."""
 _COLUMNS = 4
 
 
 class Slot:
-    """Buffer for one batch in main memory, and all that is needed when training on the CPU.
+    """Buffer for one batch in main memory; it is sufficient for training on the CPU.
 
-    `pixels` is uint8 [capacity, C, H, W], `numbers` int64 [capacity, 4] and `drawn` float32 [capacity, columns], the
-    random numbers of an augmentation. One thread calls `wait_until_reusable`, fills the first rows and calls `send`;
-    another thread then calls `receive`, launches the kernels that read the batch, and calls `record_consumed`. The
-    targets [n, ...] that are sent along belong to the receiver.
+    `pixels` is uint8 [capacity, C, H, W], `numbers` int64 [capacity, 4], and `drawn` float32 [capacity, columns] with
+    the random numbers of an augmentation. One thread calls `wait_until_reusable`, fills the first rows and calls
+    `send`. Another thread then calls `receive`, launches the kernels that read the batch, and calls `record_consumed`.
+    The targets [n, ...], which are sent along, belong to the receiver.
     """
 
     pixels: Bytes
@@ -36,14 +36,14 @@ class Slot:
         self.drawn = self._host_drawn.numpy()
 
     def wait_until_reusable(self) -> None:
-        """Wait until the previous batch has been copied out of the buffer."""
+        """Wait until the previous batch was copied out of the buffer."""
 
     def send(self, pixels: int, numbers: int, targets: Tensor) -> None:
         """Send the first `pixels` and `numbers` rows, and the `targets`, to the device."""
         self._targets = targets
 
     def receive(self, pixels: int, numbers: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the first rows of pixels, numbers and drawn numbers, and the targets.
+        """Return the first rows of pixels, numbers and random numbers, and the targets.
 
         The rows are valid for kernels launched before `record_consumed`.
         """
@@ -54,7 +54,7 @@ class Slot:
 
 
 class DeviceSlot(Slot):
-    """Buffer in pinned memory with a copy on a GPU, filled by `stream` in parallel to the computation.
+    """Buffer in pinned memory with a copy on a GPU, which `stream` fills in parallel with the computation.
 
     The host waits for the previous copy before it fills the buffer, the copy waits for the kernels that read the
     previous batch, and the computation waits for its copy.

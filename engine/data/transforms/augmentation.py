@@ -1,10 +1,10 @@
-"""Random numbers of an augmentation for each sample: an affine map, a color matrix and others. Torch-free.
+"""Random numbers for augmenting each sample: an affine map, a color matrix and others. Torch-free.
 
-`RandomStreams` draws every number from (seed, epoch, sample) alone, so all strategies, any number of ranks and a
+`RandomStreams` draws every number from (seed, epoch, sample) only, so that all strategies, any number of ranks and a
 resumed run see the same images.
 
-Coordinates run from -1 (left, top) to 1 (right, bottom), as in torch's `grid_sample` without `align_corners`; an
-affine map is float64 [n, 3, 3] from the loaded image to the model's.
+Coordinates run from -1 (left, top) to 1 (right, bottom), as in torch's `grid_sample` without `align_corners`. An affine
+map, float64 [n, 3, 3], maps the loaded image to the model's image.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ Numbers = npt.NDArray[np.float64]
 TILES = 4
 """Number of images in a mosaic."""
 LIGHT = (Transform("scale", (9 / 8, 9 / 8)), Transform("flip", (0.5,)))
-"""Light augmentation of full images: a square of 8/9 of the shorter side, anywhere, possibly mirrored."""
+"""Light augmentation for full images: a square of 8/9 of the shorter side at a random position, possibly mirrored."""
 FRAMING = ("resized_crop", "scale")
 """Transforms that choose the visible part of the image; the first one chooses from the full original image."""
 MAX_OVERSAMPLING = 2.0
-"""Largest ratio of the side of loaded images to the model's.
+"""Largest ratio between the sides of loaded images and of the model's images.
 
-`grid_sample` averages two pixels at this factor, and would skip some beyond it.
+At this factor, `grid_sample` averages two pixels; beyond it, it would skip some.
 """
 RATIO = (3 / 4, 4 / 3)
-"""Width to height of a resized crop (Szegedy et al. 2015, Going deeper with convolutions, section 6)."""
+"""Range of width over height of a resized crop (Szegedy et al. 2015, Going deeper with convolutions, section 6)."""
 CROP_ATTEMPTS = 10
-"""Draws of a resized crop before the center is taken, as in torchvision's and timm's RandomResizedCrop."""
+"""Number of draws of a resized crop before the center is used, as in torchvision's and timm's RandomResizedCrop."""
 ERASED_AREA, ERASED_RATIO = (0.02, 0.33), (0.3, 3.3)
-"""Fraction of the area and ratio of width to height of erased rectangles.
+"""Ranges of the area, as a fraction, and of the ratio of width to height of erased rectangles.
 
 Zhong et al. 2017, Random erasing data augmentation, section 4.2, and torchvision's defaults.
 """
 SIGMA = (0.1, 2.0)
-"""Standard deviation of a blur, in pixels (Chen et al. 2020, SimCLR, appendix A)."""
+"""Range of the standard deviation of a blur, in pixels (Chen et al. 2020, SimCLR, appendix A)."""
 AFFINE, FORWARD, ERASED, BLURRED, COLOR = slice(0, 6), slice(6, 12), slice(12, 16), 16, 17
-"""Columns of a sample's numbers.
+"""Columns of a sample's random numbers.
 
-The affine map from output to input and its inverse; the erased rectangle (top, left, bottom, right as fractions of the
-side); the sigma of the blur (0 for none); if there are color transforms, a matrix and an offset [C, C + 1]; then the
-columns of rounds and chains.
+They are: the affine map from output to input and its inverse; the erased rectangle (top, left, bottom, right as
+fractions of the side); the sigma of the blur (0 for none); with color transforms, a matrix and an offset [C, C + 1];
+and the columns of rounds and chains.
 """
 
 GRAY = np.array([0.299, 0.587, 0.114])
@@ -59,7 +59,7 @@ _TO_YIQ = np.array([GRAY, [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
 _FROM_YIQ = np.linalg.inv(_TO_YIQ)
 
 PIXELWISE = ("brightness", "color", "contrast", "sharpness", "posterize", "solarize", "autocontrast", "equalize")
-"""Operations of the policies that change pixel values, not positions."""
+"""Operations of policies that change pixel values, not positions."""
 _GEOMETRIC = ("identity", "shear_x", "shear_y", "translate_x", "translate_y", "rotate")
 OPERATIONS = (*_GEOMETRIC, *PIXELWISE)
 """Operations of TrivialAugment, RandAugment and AugMix, by their number."""
@@ -69,7 +69,8 @@ OPERATIONS = (*_GEOMETRIC, *PIXELWISE)
 class _Policy:
     """Largest magnitude of each operation, as in torchvision's tables.
 
-    Degrees, fractions, fractions of the side (pixels if `pixels`), and the range of bits that posterize retains.
+    Rotations are in degrees, shifts in fractions of the side or, if `pixels` is True, in pixels. For posterize, it is
+    the range of bits that it retains.
     """
 
     shear: float
@@ -90,12 +91,12 @@ BINS = 31
 """Number of magnitudes, from none to the largest."""
 MIX_BINS = 10
 MIX_CHAINS, MIX_DEPTH = 3, 3
-"""Number of AugMix's chains, and the most operations in each (Hendrycks et al. 2020, algorithm 1)."""
+"""Number of AugMix's chains, and largest number of operations in each (Hendrycks et al. 2020, algorithm 1)."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """One operation for each sample: its number in `OPERATIONS`, int64 [n], and the column of the magnitudes."""
+    """One random operation for each sample: its index in `OPERATIONS`, int64 [n], and the column of its magnitudes."""
 
     operations: Labels
     column: int
@@ -103,9 +104,9 @@ class Round:
 
 @dataclass(frozen=True)
 class Chain:
-    """Chain of AugMix: an affine map, then the operations of `rounds` in order.
+    """Chain of AugMix: an affine map, followed by the operations of `rounds` in order.
 
-    The map from output to input takes the six columns from `column` on; the next column holds the chain's weight.
+    The map from output to input is in the six columns starting at `column`; the next column holds the chain's weight.
     """
 
     column: int
@@ -113,11 +114,11 @@ class Chain:
 
 
 class Drawn(NamedTuple):
-    """Random numbers of a batch.
+    """Random numbers for augmenting a batch.
 
     Attributes:
         numbers: Numbers for the device, float32 [n * tiles, columns].
-        tiles: Images per sample.
+        tiles: Number of images per sample.
         blurred: Positions of the samples to blur.
         rounds: Operations of TrivialAugment and RandAugment.
         chains: Chains of AugMix.
@@ -131,12 +132,12 @@ class Drawn(NamedTuple):
 
 
 class Augmentation:
-    """Draws the random numbers of `transforms`.
+    """Source of the random numbers for `transforms`.
 
-    `images` is the number of images of the split, `epochs` the length of the run. Geometry is composed into one
-    affine map: first a mosaic, then the visible part of the image (`FRAMING`), then the others in the order of the
-    list. Color transforms are composed into one matrix; policies, colors, blur and erasing follow in this order.
-    Images are mirrored only with `mirror`.
+    `images` is the number of images in the split, and `epochs` the number of epochs of the run. Geometric transforms
+    are composed into one affine map: first a mosaic, then the visible part of the image (`FRAMING`), then the others in
+    the order of the list. Color transforms are composed into one matrix. Policies, colors, blur and erasing follow in
+    this order. Images are mirrored only if `mirror` is True.
     """
 
     def __init__(
@@ -164,11 +165,11 @@ class Augmentation:
 
     @property
     def max_tiles(self) -> int:
-        """Largest number of images that a sample is made of."""
+        """Largest number of images in one sample."""
         return TILES if self._mosaic_until else 1
 
     def tiles(self, epoch: int) -> int:
-        """Return the number of images that a sample of `epoch`, from 1 on, is made of."""
+        """Return the number of images in one sample of `epoch`, counted from 1."""
         return self.max_tiles if epoch <= self._mosaic_until else 1
 
     @property
@@ -183,7 +184,7 @@ class Augmentation:
         return min(MAX_OVERSAMPLING, max(1.0, high) / math.sqrt(RATIO[0]))
 
     def partners(self, epoch: int, samples: Labels) -> Labels:
-        """Return the samples [n * tiles] that a batch [n] is made of, each followed by its mosaic partners."""
+        """Return the samples [n * tiles] in a batch [n], each followed by its mosaic partners."""
         if self.tiles(epoch) == 1:
             return samples
         drawn = self.streams.draw(Purpose.PARTNERS, epoch, samples, TILES - 1)
@@ -193,14 +194,14 @@ class Augmentation:
     def draw(self, epoch: int, samples: Labels, aspects: npt.NDArray[np.floating[Any]] | None = None) -> Drawn:
         """Draw the numbers for `samples` [n] in `epoch`; rows of `numbers` are in the order of `partners`.
 
-        `aspects` [n] are the widths over heights of whole images that were stretched to squares; None for images that
-        are squares.
+        `aspects` [n] are the original aspect ratios, width over height, of images that were stretched to squares; None
+        if the images were not stretched.
         """
         return _BatchDraws(self, epoch, samples, aspects).drawn()
 
 
 class _BatchDraws:
-    """Draws of one batch."""
+    """Random draws for one batch."""
 
     def __init__(
         self, of: Augmentation, epoch: int, samples: Labels, aspects: npt.NDArray[np.floating[Any]] | None
@@ -244,7 +245,7 @@ class _BatchDraws:
         return self._of.policies_from + len(self._policies) - 1
 
     def _uniform(self, count: int) -> Numbers:
-        """Return [count, n] uniform numbers in [0, 1), different for each transform of the list."""
+        """Return uniform numbers in [0, 1), [count, n], which differ between the transforms in the list."""
         purpose, epoch = Purpose.AUGMENT, self._epoch
         return self._of.streams.draw(purpose, epoch, self._samples, count, part=self._batch_index)
 
@@ -259,9 +260,9 @@ class _BatchDraws:
         self._affine = maps[:, None] @ self._affine
 
     def _mosaic(self, chance: float) -> None:
-        """Place four images of their full size around a random point in the middle of the output.
+        """Place four images, each in full size, around a random point near the middle of the output.
 
-        Bochkovskiy et al. 2020, YOLOv4, figure 3; the range of the point as in Ultralytics' Mosaic.
+        Bochkovskiy et al. 2020, YOLOv4, figure 3; the range of the point is that of Ultralytics' Mosaic.
         """
         drawn = self._uniform(3)
         across, down = drawn[0] - 0.5, drawn[1] - 0.5
@@ -272,10 +273,10 @@ class _BatchDraws:
             self._affine[:, tile] = shift(np.where(is_mosaic, x, hidden), np.where(is_mosaic, y, 0.0))
 
     def _resized_crop(self, least: float, most: float) -> None:
-        """Draw a random part of the image and stretch it to the output, as torchvision does.
+        """Choose a random part of the image and stretch it to the output, as torchvision does.
 
-        Uses the first of `CROP_ATTEMPTS` draws of area and ratio whose sides both fit in the image; if none fits, the
-        largest centered part whose ratio is within `RATIO`.
+        The first of `CROP_ATTEMPTS` draws of area and ratio with sides that fit in the image is used. If none fits, the
+        largest centered part with a ratio within `RATIO` is used.
         """
         aspects = self._pop_aspects()
         right, down, *attempts = self._uniform(2 + 2 * CROP_ATTEMPTS)
@@ -293,10 +294,10 @@ class _BatchDraws:
         self._compose(stretch(1 / width, 1 / height) @ shift(-x, -y))
 
     def _scale(self, least: float, most: float) -> None:
-        """Scale the image, whose shorter side fills the output at factor 1, and place it at random.
+        """Scale the image, whose shorter side fills the output at factor 1, and place it at a random position.
 
-        No more of the image is left out, or of what surrounds it let in, than necessary (as torchvision's ScaleJitter
-        with RandomCrop).
+        The position leaves out no more of the image, and adds no more of its surroundings, than necessary (as
+        torchvision's ScaleJitter with RandomCrop).
         """
         size, right, down = self._uniform(3)
         factor = np.exp(math.log(least) + size * math.log(most / least))
@@ -306,7 +307,7 @@ class _BatchDraws:
         self._compose(shift(x, y) @ stretch(x_scale, y_scale))
 
     def _pop_aspects(self) -> Numbers:
-        """Return the aspect ratios [n] of the images and reset them to 1: the output of framing is square."""
+        """Return the aspect ratios [n] of the images and reset them to 1, since images are square after framing."""
         aspects, self._aspects = self._aspects, np.ones(self._count)
         return aspects
 
@@ -330,21 +331,22 @@ class _BatchDraws:
     # Color
 
     def _compose_colors(self, matrices: Numbers, offsets: Numbers | float = 0.0) -> None:
-        """Compose color `matrices` [n, C, C] and `offsets` [n] with those drawn before."""
+        """Compose color `matrices` [n, C, C] and `offsets` [n] with those that were drawn before."""
         self._offset = (matrices @ self._offset[..., None])[..., 0] + np.asarray(offsets)[..., None]
         self._matrix = matrices @ self._matrix
 
     def _color(self, amount: float) -> None:
-        """Scale brightness, contrast and saturation, each by a factor of 1 - amount to 1 + amount.
+        """Scale brightness, contrast and saturation, each by a random factor from 1 - amount to 1 + amount.
 
-        Contrast is about the middle of the scale, so that everything is linear (as NVIDIA DALI's ColorTwist).
+        Contrast is scaled around the middle of the range, so that the transform is linear (as NVIDIA DALI's
+        ColorTwist).
         """
         brightness, contrast, saturation = 1 + (2 * self._uniform(3) - 1) * amount
         gain = brightness * contrast
         self._compose_colors(self._gray_mix(1 - saturation) * gain[:, None, None], 0.5 * (1 - contrast))
 
     def _hue(self, fraction: float) -> None:
-        """Rotate colors around gray in YIQ, as DALI does."""
+        """Rotate colors around the gray axis in YIQ, as DALI does."""
         if self._of.channels != 3:
             return
         angle = 2 * math.pi * self._uniform_between(-fraction, fraction)
@@ -383,7 +385,7 @@ class _BatchDraws:
     # Policies
 
     def _trivial(self) -> None:
-        """Draw one operation of any magnitude."""
+        """Draw one operation with a random magnitude for each sample (TrivialAugment)."""
         chosen, magnitude, sign = self._uniform(3)
         self._add_round(self._operations(chosen), TRIVIAL, np.floor(magnitude * BINS) / (BINS - 1), sign)
 
@@ -396,8 +398,8 @@ class _BatchDraws:
     def _augmix(self, severity: float) -> None:
         """Draw the chains of AugMix and their weights.
 
-        Dirichlet and beta distributions have a parameter of 1, as in the paper: normalized exponential draws, and
-        uniform ones.
+        The Dirichlet and beta distributions have a parameter of 1, as in the paper, so they are drawn as normalized
+        exponential numbers and uniform numbers.
         """
         each = 2 + 3 * MIX_DEPTH
         drawn = self._uniform(1 + MIX_CHAINS * each)
@@ -421,7 +423,7 @@ class _BatchDraws:
         return (chosen * len(OPERATIONS)).astype(np.int64)
 
     def _magnitudes(self, operations: Labels, policy: _Policy, share: Numbers, sign: Numbers) -> Numbers:
-        """Return a `fraction` of the largest magnitudes, in either direction for operations with two."""
+        """Return magnitudes, `share` of the largest ones, with a random sign for operations with two directions."""
         translate = policy.translate / self._of.size if policy.pixels else policy.translate
         most = {
             "shear_x": policy.shear, "shear_y": policy.shear, "translate_x": translate, "translate_y": translate,
@@ -435,14 +437,14 @@ class _BatchDraws:
         return np.where(operations == OPERATIONS.index("solarize"), 1 - share, magnitudes)
 
     def _add_round(self, operations: Labels, policy: _Policy, share: Numbers, sign: Numbers) -> None:
-        """Add operations: their affine maps, and a round for the pixel values."""
+        """Add one operation for each sample: its affine map, and a round for its change of pixel values."""
         magnitudes = self._magnitudes(operations, policy, share, sign)
         self._compose(_affine_maps(operations, magnitudes))
         self._rounds.append(Round(operations, self._column(magnitudes)))
 
 
 def _affine_maps(operations: Labels, magnitudes: Numbers) -> Numbers:
-    """Return the affine maps of operations [n]; the identity for operations that keep pixels in place."""
+    """Return the affine maps of operations [n]; it is the identity for operations that do not move pixels."""
     parameters = [np.where(operations == number, magnitudes, 0.0) for number in range(len(_GEOMETRIC))]
     _, shear_x, shear_y, right, down, degrees = parameters
     moved: Numbers = shear(shear_x, shear_y) @ shift(2 * right, 2 * down) @ rotation(degrees)
@@ -455,7 +457,7 @@ def _two_rows(maps: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[An
 
 
 def _policy_columns(transform: Transform) -> int:
-    """Return the number of columns for a transform's rounds and chains."""
+    """Return the number of columns that a transform's rounds and chains need."""
     if transform.name == "randaugment":
         return int(transform.numbers[0])
     return {"trivial": 1, "augmix": MIX_CHAINS * (MIX_DEPTH + 7)}.get(transform.name, 0)
@@ -494,7 +496,7 @@ def rotation(degrees: Numbers) -> Numbers:
 
 
 def shear(across: Numbers, down: Numbers) -> Numbers:
-    """Return translations [n, 3, 3]."""
+    """Return shears [n, 3, 3]."""
     maps = np.tile(np.eye(3), (len(across), 1, 1))
     maps[:, 0, 1], maps[:, 1, 0] = across, down
     return maps

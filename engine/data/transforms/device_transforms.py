@@ -1,6 +1,6 @@
-"""Transforms of a batch of images on the device: crops, affine maps, colors and normalization.
+"""Transforms for a batch of images on the device: crops, affine maps, colors and normalization.
 
-On a GPU they take a few kernels per batch. `torchvision.transforms.v2` draws once per batch, cannot move each image
+On a GPU they need only a few kernels per batch. `torchvision.transforms.v2` draws once per batch, can't move each image
 differently, and its `normalize` copies mean and deviation to the device for every batch.
 """
 
@@ -20,7 +20,7 @@ from engine.data.splits import Labels
 from engine.data.transforms.augmentation import AFFINE, BLURRED, COLOR, ERASED, OPERATIONS, SIGMA, Augmentation, Drawn
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
-"""Mean and standard deviation per channel, of images scaled to 0..1."""
+"""Mean and standard deviation of each channel, for images scaled to 0..1."""
 
 
 def crop(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
@@ -37,7 +37,7 @@ def crop(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
 
 
 def gather_crops(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
-    """Crop like `crop`, by one gather of all pixels."""
+    """Crop like `crop`, with a single gather of all pixels."""
     along = torch.arange(size, device=pixels.device)
     top, left, mirrored = (crops[:, column, None] for column in range(3))
     rows = top + along
@@ -75,14 +75,14 @@ class Placement(Protocol):
         """Number of loaded squares that each sample is made of."""
 
     def maps(self) -> tuple[Tensor, Tensor]:
-        """Return the maps from positions in the loaded squares, in fractions of the side (x, y), to the model's pixels.
+        """Return the maps from loaded squares, in fractions (x, y) of their side, to the model's pixels.
 
-        They are matrices [n * tiles, 2, 2], and offsets [n * tiles, 2] to be added.
+        Each map is a matrix, [n * tiles, 2, 2] in total, and an offset to be added, [n * tiles, 2].
         """
 
 
 class Cropped(NamedTuple):
-    """Placement by `crops`, int64 [n, 3], out of squares of `loaded` pixels."""
+    """Placement by `crops`, int64 [n, 3], from squares of `loaded` pixels."""
 
     crops: Tensor
     loaded: int
@@ -127,10 +127,10 @@ class Resized(NamedTuple):
 
 
 class Transforms:
-    """Applies the numbers of an `Augmentation` on the device.
+    """Application of an `Augmentation`'s random numbers on the device.
 
-    `outside` is the value of each plane outside of an image. Its channels are black there, or repeat its outermost
-    pixels with `extends_edges`.
+    `outside` is the value of each plane outside of an image. Channels are black there, or repeat the outermost pixels
+    of the image if `extends_edges` is True.
     """
 
     def __init__(
@@ -149,10 +149,10 @@ class Transforms:
         self._around = "border" if extends_edges else "zeros"
 
     def move(self, pixels: Tensor, numbers: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor | None]:
-        """Move pixels by the affine maps.
+        """Move the pixels of a batch by its affine maps.
 
-        `pixels` are uint8 [n * tiles, C + planes, s, s]. Returns float32 [n, C, size, size] of 0..255, interpolated,
-        and the planes, uint8 [n, planes, size, size], taken from the nearest pixel.
+        `pixels` are uint8 [n * tiles, C + planes, s, s]. Returns the images, float32 [n, C, size, size] of 0..255,
+        interpolated, and the planes, uint8 [n, planes, size, size], sampled from the nearest pixel.
         """
         size, channels = self._augmentation.size, self._augmentation.channels
         grid = _grid(numbers[:, AFFINE], size)
@@ -175,10 +175,7 @@ class Transforms:
         normalize: Normalization,
         memory_format: torch.memory_format,
     ) -> Tensor:
-        """Change colors and normalize, blur and erase.
-
-        `pixels` are float32 [n, C, size, size] of 0..255 from `move`, and may be overwritten.
-        """
+        """Change colors, normalize, blur and erase."""
         numbers = numbers[:: drawn.tiles]
         if drawn.rounds or drawn.chains:
             pixels = _apply_policies(pixels, numbers, drawn)
@@ -199,7 +196,7 @@ class Transforms:
 
 
 def _grid(affine: Tensor, size: int) -> Tensor:
-    """Return torch's affine_grid, [n, size, size, 2], in a third of its time by adding rows and columns."""
+    """Compute torch's affine_grid, [n, size, size, 2], in a third of its time by adding rows and columns."""
     along = (torch.arange(size, device=affine.device) * 2 + 1) / size - 1
     maps = affine.view(-1, 2, 3)
     across = along[:, None] * maps[:, None, :, 0] + maps[:, None, :, 2]
@@ -208,7 +205,7 @@ def _grid(affine: Tensor, size: int) -> Tensor:
 
 
 def _window_mask(windows: Tensor, size: int) -> Tensor:
-    """Return the mask of pixels in windows [n, 4], bool [n, 1, size, size].
+    """Return a mask of the pixels inside the windows [n, 4], bool [n, 1, size, size].
 
     Windows are top, left, bottom and right as fractions of the side.
     """
@@ -251,9 +248,9 @@ def _apply_policies(pixels: Tensor, numbers: Tensor, drawn: Drawn) -> Tensor:
 
 
 def operate(pixels: Tensor, operations: Labels, magnitudes: Tensor) -> Tensor:
-    """Apply to each image of uint8 [n, C, h, w] its operation of `OPERATIONS`, int64 [n], with its magnitude [n].
+    """Apply an operation from `OPERATIONS`, int64 [n], with a magnitude [n] to each image of uint8 [n, C, h, w].
 
-    Geometric operations do nothing here. One call per kind of operation saves GPU kernels.
+    Geometric operations do nothing here. Images with the same operation are processed together to save GPU kernels.
     """
     results = list(pixels.unbind())
     for number, name in enumerate(OPERATIONS):
@@ -267,7 +264,7 @@ def operate(pixels: Tensor, operations: Labels, magnitudes: Tensor) -> Tensor:
 
 
 def _blend_with(towards: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return an operation that blends with a degenerate image, as Pillow's ImageEnhance.
+    """Return an operation that blends an image with a degenerate version of it, like Pillow's ImageEnhance.
 
     Positive magnitudes enhance, negative ones weaken.
     """
@@ -280,7 +277,7 @@ def _blend_with(towards: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor
 
 
 def _each_channel(operation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Return `operation`, which takes one channel or three, for any number of channels."""
+    """Extend `operation`, which accepts one channel or three, to any number of channels."""
 
     def operate(pixels: Tensor) -> Tensor:
         if pixels.shape[1] in (1, 3):
@@ -291,7 +288,7 @@ def _each_channel(operation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], T
 
 
 def _smooth(pixels: Tensor) -> Tensor:
-    """Smooth like Pillow's ImageFilter.SMOOTH: the center counts five times; outermost pixels stay as they are.
+    """Smooth like Pillow's ImageFilter.SMOOTH: the center pixel has weight five, and outermost pixels are unchanged.
 
     torchvision's version copies its kernel to the device every time.
     """

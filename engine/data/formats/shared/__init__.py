@@ -1,1 +1,1 @@
-"""Parts that several dataset formats share: search for files and images, shapes, boxes, tables and splits."""
+"""Code shared by several dataset formats: search for files and images, shapes, boxes, tables and splits."""

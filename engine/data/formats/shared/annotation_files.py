@@ -1,4 +1,4 @@
-"""Splits of annotation files by their names, and images that several of them annotate. Torch-free."""
+"""Assignment of annotation files to splits by their names, and images that several files annotate. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _ORDER = ("train", "val", "test", "")
 
 @dataclass
 class AnnotationFiles:
-    """Annotation files by split, and those that are left aside.
+    """Annotation files by split, and files that are not used.
 
     Attributes:
-        splits: Names by "train", "val", "test" and "", in this order.
+        splits: Names of files by "train", "val", "test" and "", in this order.
         unused: Names of files that are not read.
     """
 
@@ -32,8 +32,8 @@ class AnnotationFiles:
     def of(cls, names: Iterable[str], preferred: str = "") -> AnnotationFiles:
         """Group files by split.
 
-        Of each folder's files of a split those with `preferred` in their names are read, if there are any. Files for
-        all images are left aside where there is a training split.
+        If a folder has several files for one split, only those with `preferred` in their names are read, if there are
+        any. Files about all images are not used if there is a training split.
         """
         groups: dict[tuple[str, str], list[str]] = {}
         for name in sorted(names):
@@ -62,25 +62,25 @@ class AnnotationFiles:
 
 
 class Annotated(Protocol):
-    """An annotated image."""
+    """Annotated image."""
 
     @property
     def path(self) -> str:
-        """Full path."""
+        """Full path of the image."""
 
 
 ImageT = TypeVar("ImageT", bound=Annotated)
 
 
 class ImageSplits(Generic[ImageT]):
-    """Collects annotated images by split, each once.
+    """Collector of annotated images by split, each image once.
 
     Attributes:
         images: Annotated images by split.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        """Begin without images. `names` are the splits that the folder has."""
+        """Create an empty collection; `names` are the splits that the folder has."""
         self.images: dict[str, list[ImageT]] = {}
         self._is_single = len(list(names)) == 1
         self._paths: dict[str, set[str]] = {}
@@ -90,7 +90,7 @@ class ImageSplits(Generic[ImageT]):
     def add(self, split: str, images: Sequence[ImageT], *, is_annotated: bool = True) -> bool:
         """Add a file's images to a split, and return True if any of them is new.
 
-        The only split of a folder becomes "", of which validation is drawn.
+        If a folder has only one split, its images are stored under "", and validation images are drawn from them.
 
         Args:
             split: Split of the file.
@@ -107,7 +107,7 @@ class ImageSplits(Generic[ImageT]):
         return bool(added)
 
     def remove_unannotated(self, problems: list[Problem]) -> None:
-        """Remove splits without annotations if others have some: challenges publish test images in this way."""
+        """Remove splits without annotations if other splits have some; challenges publish test images in this way."""
         for split in set(self.images) - self._annotated if self._annotated else ():
             images = self.images.pop(split)
             message = f"No image of the {split} split has annotations ({len(images):,} images)."
@@ -120,7 +120,7 @@ class ImageSplits(Generic[ImageT]):
 
 
 class NamedImages:
-    """Images that annotation files name; those that aren't found are reported together."""
+    """Search for images that annotation files name; missing ones are reported together."""
 
     def __init__(self, tree: Tree) -> None:
         self._lookup = ImageLookup(tree)
@@ -129,7 +129,7 @@ class NamedImages:
         self._are_found = False
 
     def find(self, name: str, file: str, split: str) -> str | None:
-        """Return the full path of the image that `file` calls `name`; None after counting a missing one."""
+        """Return the full path of the image that `file` calls `name`; None if it is missing, which is counted."""
         before = len(self._lookup.ambiguous)
         path = self._lookup.find(name, os.path.dirname(file), split=split, ending=is_image(name))
         if path is not None:
@@ -139,7 +139,7 @@ class NamedImages:
         return path
 
     def problems(self) -> Iterator[Problem]:
-        """Yield problems, errors if no image is found."""
+        """Yield warnings about missing images, or errors if no image was found."""
         report = dataset_warning if self._are_found else dataset_error
         if self._missing:
             message = f"{count_sentence(self._missing, 'image')} named in the annotations but not in the folder"

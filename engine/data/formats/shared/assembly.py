@@ -1,6 +1,7 @@
-"""Assembly of a training's splits from the contents of a folder. Torch-free.
+"""Assembly of the splits for training from the contents of a folder. Torch-free.
 
-Classes of the splits are compared, validation samples drawn, boxes gathered, and the values of masks learned.
+The classes of the splits are compared, validation samples drawn, boxes gathered, and the meanings of mask values
+learned.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from engine.data.splits import (
 )
 
 MAX_CLASSES = 100_000
-"""ImageNet in full has 22 thousand."""
+"""Largest number of classes; the full ImageNet has 22 thousand."""
 MAX_LETTERS = 255
-"""Longest class name; names of folders have the same limit in bytes."""
+"""Longest class name; folder names have the same limit in bytes."""
 MAX_LABELS = 1 << 29
-"""Images times labels: training takes 4 bytes for each, and every worker has them."""
+"""Largest product of the numbers of images and labels: training needs 4 bytes for each in every worker."""
 
 
 def assemble(
     content: Content, kind: str, folder: str, format: Format, *, val_fraction: float, seed: int
 ) -> RecognizedDataset:
-    """Return the splits of a dataset; with a `val_fraction` of 0 as they are, else as a training needs them."""
+    """Return a dataset with splits for training, or with the splits as they are if `val_fraction` is 0."""
     problems = list(content.problems)
     classes = content.classes
     problems += _unusable_classes(classes)
@@ -91,7 +92,7 @@ Prepared = tuple[tuple[str, ...], dict[str, Any]]
 def _prepare_classes(
     classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem], training: bool
 ) -> Prepared:
-    """Compare the classes of the splits, if they are for a training."""
+    """Compare the classes of the splits if they are for training, and return classes and splits."""
     if not training:
         return classes, splits
     counts = {name: np.bincount(split.labels, minlength=len(classes)) for name, split in splits.items()}
@@ -133,7 +134,7 @@ def _prepare_classes(
 
 
 def _only(classes: tuple[str, ...], splits: dict[str, Any], used: np.ndarray) -> Prepared:
-    """Return only the images of the classes `used`, with new class numbers."""
+    """Keep only images of the `used` classes, with new class numbers."""
     if len(used) == len(classes):
         return classes, splits
     numbers = np.full(len(classes), -1)
@@ -198,7 +199,7 @@ _PREPARE: Mapping[str, Callable[[tuple[str, ...], dict[str, Any], list[Problem],
 
 
 def _mask_values(divided: Divided, folder: str, folders: Sequence[str], problems: list[Problem]) -> Meaning:
-    """Learn what the values of the masks mean."""
+    """Learn the meaning of the mask values."""
     masks = divided.train.masks or [*divided.val.masks, *(divided.test.masks if divided.test else ())]
     meaning = learn_meaning(folder, masks, folders)
     if meaning.failure:
@@ -207,7 +208,7 @@ def _mask_values(divided: Divided, folder: str, folders: Sequence[str], problems
 
 
 def _missing_labels(divided: Divided, classes: Sequence[str]) -> list[Problem]:
-    """Return warnings of labels that no image of a split has."""
+    """Return warnings about labels that no image of a split has."""
     found = []
     for split, title, what in ((divided.train, "training", "learned"), (divided.val, "validation", "validated")):
         never = [name for name, number in zip(classes, split.labels.sum(0), strict=True) if not number]

@@ -1,4 +1,4 @@
-"""Masks of parts of images, as labeling tools embed them in their files. Torch-free."""
+"""Masks of image regions, as labeling tools embed them in their files. Torch-free."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from engine.data.formats.shared.shapes import Shape
 Mask = npt.NDArray[np.bool_]
 _PNG = b"\x89PNG"
 _MAX_PNG_BYTES = 64 << 20
-"""Size of an embedded PNG: those of masks are far smaller than their pixels."""
+"""Largest size of an embedded PNG in bytes; PNGs of masks are far smaller than their pixels."""
 
 
 def patch_shape(name: str, inside: Mask, left: int, top: int, size: tuple[int, int], *, ignored: bool = False) -> Shape:
-    """Return the pixels of a part of an image as a shape. Raises Unfit if there are none.
+    """Convert a mask of an image region to a shape. Raises Unfit if no pixel is set.
 
     Args:
-        name: Its class.
-        inside: Pixels that belong to the object, bool [h, w].
-        left: Column of the image where the part begins.
-        top: Row of the image where the part begins.
-        size: Height and width of the image; what is beyond is cut off.
+        name: Class of the object.
+        inside: Pixels of the region that belong to the object, bool [h, w].
+        left: Column of the image where the region begins.
+        top: Row of the image where the region begins.
+        size: Height and width of the image; pixels outside of it are dropped.
         ignored: True if the object is neither learned nor counted as missed.
     """
     height, width = size
@@ -52,11 +52,11 @@ def patch_shape(name: str, inside: Mask, left: int, top: int, size: tuple[int, i
 
 
 def decode_png(text: Any, size: tuple[int, int]) -> Mask:
-    """Return the pixels of a PNG in base64 that are opaque, or that are not 0 if all are opaque.
+    """Decode a mask from a PNG in base64: its opaque pixels, or its pixels other than 0 if all are opaque.
 
     Args:
-        text: The PNG in base64, which zlib may have compressed before.
-        size: Height and width of the image, which the mask does not exceed.
+        text: The PNG in base64, possibly compressed with zlib before.
+        size: Height and width of the image, which the mask must not exceed.
 
     Raises Unfit.
     """
@@ -85,7 +85,7 @@ def decode_png(text: Any, size: tuple[int, int]) -> Mask:
 
 
 def from_runs(counts: Sequence[int], height: int, width: int) -> Mask:
-    """Return a mask from the lengths of runs along its rows, the first of those outside. Raises Unfit."""
+    """Decode a mask from the lengths of runs along its rows, starting outside of the object. Raises Unfit."""
     pixels = height * width
     if not 0 < pixels <= MAX_PIXELS or any(not 0 <= run <= pixels for run in counts) or sum(counts) != pixels:
         raise Unfit("its mask has runs that do not fill its rectangle")
@@ -93,11 +93,11 @@ def from_runs(counts: Sequence[int], height: int, width: int) -> Mask:
 
 
 def from_brush(content: Any, height: int, width: int) -> Mask:
-    """Return a mask from the bytes of Label Studio's brush, which pack the alpha of RGBA pixels. Raises Unfit.
+    """Decode a mask from Label Studio's brush data, packed RGBA pixels whose alpha is the mask. Raises Unfit.
 
-    The packing is that of the package @thi.ng/rle-pack: 32 bits with the count of values, 5 with the bits of a value
-    less 1, 4 times 4 with the bits of a length less 1. Then in turn a bit that is 1 for a repeated value, 2 bits that
-    choose one of the four widths, the length less 1, and the value or the values.
+    The packing is that of the package @thi.ng/rle-pack. The header has 32 bits for the count of values, 5 bits for the
+    bits per value minus 1, and 4 times 4 bits for the bits of a length minus 1. Each run then has 1 bit, which is 1 for
+    a repeated value, 2 bits that choose one of the four widths, the length minus 1, and the value or values.
     """
     try:
         bits = _Bits(bytes(content if isinstance(content, list) else [content]))
@@ -124,7 +124,7 @@ def from_brush(content: Any, height: int, width: int) -> Mask:
 
 
 class _Bits:
-    """Reader of bits, the highest of a byte first."""
+    """Reader of single bits, which starts at the highest bit of each byte."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content

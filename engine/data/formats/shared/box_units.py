@@ -1,4 +1,4 @@
-"""Detection of boxes that are written in other units or in another order than their format defines. Torch-free."""
+"""Detection of boxes in other units, or with numbers in another order, than their format defines. Torch-free."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from engine.data.splits import dataset_error, dataset_warning
 
 _ROUNDING = 0.01
 _MAX_BEYOND = 0.25
-"""Share of boxes beyond their images above which other units are considered."""
+"""Fraction of boxes outside of their images above which other units are considered."""
 _FEWEST = 4
-"""Boxes that are needed to tell the meaning of their numbers."""
+"""Smallest number of boxes from which the meaning of their numbers can be inferred."""
 
 _CENTERED = "a center, width and height"
 
@@ -25,8 +25,8 @@ def check_units(splits: Mapping[str, Sequence[ShapedImage]], problems: list[Prob
     """Mark boxes given as fractions of the image size, and report those with ambiguous units.
 
     Args:
-        splits: Annotated images; `fractions` is set on them.
-        problems: Where warnings and errors are added.
+        splits: Annotated images; their `fractions` is set to True if the boxes are fractions.
+        problems: List to which warnings and errors are added.
         anchor: Point that x and y denote in this format: the top-left corner of the box, or its center.
     """
     images = [image for split in splits.values() for image in split]
@@ -55,7 +55,7 @@ def check_units(splits: Mapping[str, Sequence[ShapedImage]], problems: list[Prob
 
 
 def _could_be_centered(left: float, top: float, right: float, bottom: float) -> bool:
-    """Return True if left and top could be the center of a box of this width and height within the image."""
+    """Return True if (left, top) could be the center of a box of the given size inside the image."""
     width, height = right - left, bottom - top
     return min(left - width / 2, top - height / 2) >= -_ROUNDING and (
         max(left + width / 2, top + height / 2) <= 1 + _ROUNDING
@@ -63,7 +63,10 @@ def _could_be_centered(left: float, top: float, right: float, bottom: float) -> 
 
 
 def _other_reading(images: Iterable[ShapedImage], anchor: Anchor) -> str | None:
-    """Return what the numbers of the boxes must be, None if what the format says fits or if nothing else does."""
+    """Return the only other meaning of the numbers that fits all boxes.
+
+    Returns None if most boxes are inside their images with the meaning that the format defines, or if no meaning fits.
+    """
     boxes = beyond = 0
     fitting = {"left, top, right and bottom", "a corner, width and height" if anchor == "center" else _CENTERED}
     for image in images:

@@ -1,4 +1,4 @@
-"""Images with boxes, as all formats give them. Torch-free."""
+"""Images with boxes, in the form that all formats return. Torch-free."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from engine.data.decoding.tiff import open_to_show
 from engine.data.splits import Labels, warn_about
 
 MAX_BOXES = 1000
-"""Boxes of one image that are used; of more the largest. Every image's row of targets is as long as the longest."""
+"""Largest number of boxes used in one image; of more boxes, the largest are used.
+
+The targets of every image take as much memory as those of the image with most boxes.
+"""
 TOLERANCE = 1.0
-"""Pixels by which a box may exceed its image without a warning, as some tools count edges from 1."""
+"""Number of pixels by which a box may exceed its image without a warning, as some tools count edges from 1."""
 MIN_SIDE = 1e-3
-"""Sides of boxes are longer than this, in pixels, so that single precision tells their edges apart."""
+"""Smallest side of a box in pixels, so that its edges differ in single precision."""
 THREADS = 4
 ANY_CLASS = -1
 """Class of ignored regions; predictions in them count neither as right nor as wrong."""
@@ -31,9 +34,9 @@ Sizes = npt.NDArray[np.int64]
 
 
 class Box(NamedTuple):
-    """A box: its edges from the left and the top of its image, in pixels or in fractions of its sides.
+    """Box: its edges, as distances from the left and the top of its image, in pixels or in fractions of the image.
 
-    `label` is its class. An `ignored` one (crowds, what is difficult) is neither learnt nor counted as missed.
+    `label` is its class. An `ignored` box (a crowd or a difficult object) is neither learned nor counted as missed.
     """
 
     left: float
@@ -46,9 +49,9 @@ class Box(NamedTuple):
 
 @dataclass
 class BoxedImage:
-    """One annotated image.
+    """Annotated image.
 
-    `size` is its height and width, None if unknown. With `fractions`, boxes are fractions of it.
+    `size` is its height and width, None if unknown. With `fractions`, its boxes are fractions of the image size.
     """
 
     path: str
@@ -59,11 +62,11 @@ class BoxedImage:
 
 @dataclass(frozen=True, eq=False)
 class BoxSplit:
-    """Images as files, with the boxes in each.
+    """Split of image files with boxes.
 
-    `sizes` is int64 [n, 2], heights and widths, 0 where an image cannot be read. Those of image i are rows
-    `bounds[i]` to `bounds[i + 1]` of `boxes`, float32 [k, 4] (x1, y1, x2, y2 in its pixels, within it and of some
-    area), of `labels`, int64 [k], and of `ignored`, bool [k].
+    `sizes`, int64 [n, 2], holds the heights and widths of the images, 0 for unreadable ones. The boxes of image i are
+    the rows from `bounds[i]` to `bounds[i + 1]` of `boxes`, float32 [k, 4] (x1, y1, x2, y2 in pixels, inside the image
+    and with a positive area), of `labels`, int64 [k], and of `ignored`, bool [k].
     """
 
     files: Sequence[str]
@@ -75,11 +78,11 @@ class BoxSplit:
     is_drawn: bool = False
 
     def of(self, index: int) -> slice:
-        """Return the rows of an image's boxes."""
+        """Return the rows of the boxes of an image."""
         return slice(int(self.bounds[index]), int(self.bounds[index + 1]))
 
     def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> BoxSplit:
-        """Return the images for which `which`, bool [n], is true."""
+        """Return only the images for which `which`, bool [n], is True."""
         counts = np.diff(self.bounds)
         rows = np.repeat(which, counts)
         return BoxSplit(
@@ -94,7 +97,7 @@ class BoxSplit:
 
 
 def gather(images: Sequence[BoxedImage], classes: int, faults: BoxFaults) -> BoxSplit:
-    """Return the images of a split with their boxes, cut at the edges and without unusable ones."""
+    """Return a split with its images and boxes; boxes are cut at the image edges, and unusable boxes are dropped."""
     sizes = image_sizes(images)
     paths = [image.path for image in images]
     boxes = [box for image in images for box in image.boxes]
@@ -126,7 +129,7 @@ def gather(images: Sequence[BoxedImage], classes: int, faults: BoxFaults) -> Box
 def _largest(
     of: Labels, boxes: npt.NDArray[np.float64], paths: Sequence[str], faults: BoxFaults
 ) -> npt.NDArray[np.bool_]:
-    """Return which boxes are used, bool [n]: the largest of each image. `of` has the image of each box."""
+    """Return which boxes are used, bool [n]: the largest of each image. `of` holds the image of each box."""
     used = np.ones(len(of), bool)
     areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
     for image in np.flatnonzero(np.bincount(of, minlength=len(paths)) > MAX_BOXES).tolist():
@@ -137,7 +140,7 @@ def _largest(
 
 
 class BoxFaults:
-    """Faults of a folder's boxes, counted; each kind is reported once with the first images' names."""
+    """Counter of faults in a folder's boxes; each kind is reported once with the names of the first images."""
 
     def __init__(self) -> None:
         self.empty: list[str] = []
@@ -156,7 +159,7 @@ class BoxFaults:
 
 
 def image_sizes(images: Sequence[BoxedImage]) -> Sizes:
-    """Return heights and widths, int64 [n, 2], from the annotations or else from headers; 0 if neither has them."""
+    """Return heights and widths, int64 [n, 2], from the annotations or else from image headers; 0 if unknown."""
     silence_pillow()
     annotated = [image.size or (0, 0) for image in images]
     fit = [size if min(size) > 0 and max(size) <= MAX_PIXELS else (0, 0) for size in annotated]

@@ -1,4 +1,4 @@
-"""Evidence against folders of images being classes: what their names, folders, files and images say. Torch-free."""
+"""Evidence against folders of images being classes, from names, folders, files and images. Torch-free."""
 
 from __future__ import annotations
 
@@ -26,48 +26,48 @@ _ROLES = frozenset(
         "query", "pred", "preds", "prediction", "predictions", "unlabeled", "unlabelled",
     }
 )  # fmt: skip
-"""Names that say what files are for, not what is in the images."""
+"""Folder names that describe the purpose of files, not the content of the images."""
 _PAIRED_ROLES = frozenset({"left", "right", "mask", "input", "output", "target", "before", "after", "ir", "visible"})
-"""Names of classes as well, but of roles where all these folders have the same file names."""
+"""Folder names that may be classes, but are roles if all these folders have the same file names."""
 _LEADING_ROLES = frozenset({"annotations", "annots", "groundtruth", "labels", "masks", "segmentations"})
-"""Roles that say so at the beginning of a longer name, too, such as "labels-ah"."""
+"""Roles that also count at the beginning of a longer name, such as "labels-ah"."""
 _PIECES = frozenset({
     "archive", "batch", "chunk", "clip", "data", "dataset", "fold", "folder", "frames", "image", "images", "img", "imgs",
     "part", "scene", "seq", "sequence", "session", "shard", "split", "subset", "tile", "video",
 })  # fmt: skip
-"""Words for pieces of a dataset, as in "part_1" and "part_2"."""
+"""Words for parts of a dataset, as in "part_1" and "part_2"."""
 _SIZE = re.compile(r"\d{3,}x\d{3,}")
 _SIDE_TOKEN = re.compile(
     r"(?<=[-_. ])(masks?|gt|labels?|seg|segmentation|groundtruth|depth|disp|flow|B\d[0-9A]|band\d+)$", re.I
 )
-"""Endings of the names of masks, of measured values and of spectral bands."""
+"""Ends of names of masks, of measured values and of spectral bands."""
 _MIN_SIDE_SHARE = 0.3
 _SOURCES = frozenset({"cam", "camera", "view"})
-"""Words for what took an image."""
+"""Words for devices that take images."""
 _OF_ALL = frozenset({".xml", ".csv", ".mat", ".geojson", ".pts", ".pfm", ".exr", ".flo"})
-"""Endings of annotations and of measured values whatever the files are named."""
+"""Extensions of annotations and of measured values, whatever the files are named."""
 _ANNOTATIONS = frozenset({".json", ".txt", *_OF_ALL})
 _SAMPLED = 40
-"""Class folders, and files of each, that evidence is looked for in."""
+"""Number of class folders, and of files in each, that are searched for evidence."""
 _MASK_ENDING = re.compile(r"[-_ ]?(mask|masks|label|labels|gt|seg|segmentation|l)$")
 _COMPARED = 1000
-"""Images of a class whose names are compared with those of others: the first, since equal names sort alike."""
+"""Number of images of a class whose names are compared with others: the first, since equal names sort equally."""
 _MIN_FOR_SINGLE = 8
-"""Folders of one image each, from so many on, are of images rather than of classes."""
+"""Number of folders with one image each from which on the folders represent images rather than classes."""
 _INNER_FOLDERS = 60
-"""Folders within that of a class whose names are compared with those in others."""
+"""Number of folders inside a class folder whose names are compared with those in other class folders."""
 _INNER_DEPTH = 3
 _VIEWS = 5
-"""Images of two folders that are compared pixel by pixel."""
+"""Number of images in two folders that are compared pixel by pixel."""
 _MIN_VIEWS = 3
 _THUMBNAIL = 16
 _MIN_ALIKE = 0.5
 _MIN_MARGIN = 0.25
-"""Least mean correlation of images of the same name, and how far it exceeds that of others."""
+"""Smallest mean correlation of images with the same name, and by how much it must exceed that of other images."""
 
 
 def evidence_against(tree: Tree, roots: Sequence[str], names: Sequence[str]) -> Iterator[str]:
-    """Yield what speaks against the folders `names` being classes."""
+    """Yield the evidence against the folders `names` being classes."""
     sampled = [names[index] for index in spread_evenly(len(names), _SAMPLED)]
     yield from _role_names(tree, names)
     yield from _piece_names(names)
@@ -116,7 +116,7 @@ def _role_names(tree: Tree, names: Sequence[str]) -> Iterator[str]:
 
 
 def _split_pairs(names: Sequence[str]) -> list[str]:
-    """Return the names that differ in the word of a split alone, such as bounding_box_train and bounding_box_test."""
+    """Return the names that differ only in the word for a split, such as bounding_box_train and bounding_box_test."""
     found: dict[tuple[str, ...], dict[str, str]] = {}
     for name in names:
         words = _words(name)
@@ -128,14 +128,14 @@ def _split_pairs(names: Sequence[str]) -> list[str]:
 
 
 def _validation_names(names: Sequence[str], total: int) -> Iterator[str]:
-    """Yield that half of the names have a word for validation in them, as Places' data_large and val_large do."""
+    """Yield evidence if half of the names contain a word for validation, like Places' data_large and val_large."""
     found = [name for name in names if "val" in {split_named(word) for word in _words(name)}]
     if found and 2 * len(found) >= total:
         yield f"folders with words for validation in their names ({some(found)})"
 
 
 def _piece_names(names: Sequence[str]) -> Iterator[str]:
-    """Yield that all names are those of pieces of a dataset, or of cameras, rather than of classes."""
+    """Yield evidence if all names denote parts of a dataset or cameras, rather than classes."""
     words = [[word for word in _words(name) if not word.isdigit()] for name in names]
     if len(names) < 2 or not all(words):
         return
@@ -147,7 +147,7 @@ def _piece_names(names: Sequence[str]) -> Iterator[str]:
 
 
 def _inner_names(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
-    """Return the names of folders within that of a class, down to a few levels."""
+    """Return the names of folders inside a class folder, down to a few levels."""
     found: set[str] = set()
     for root in roots:
         folder = os.path.join(root, name)
@@ -158,10 +158,10 @@ def _inner_names(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
 
 
 def _shared_folders(names: Sequence[str], inner: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield that folders have folders of the same names: domains, copies, or splits of each class.
+    """Yield evidence if folders contain folders with the same names: domains, copies, or splits of each class.
 
-    Names that differ only in their numbers are passed over, since sequences within each class are numbered alike;
-    except in folders that are themselves numbered, such as patients with a folder for each class.
+    Names that differ only in their numbers don't count, since sequences inside each class are numbered in the same way.
+    They do count in folders that are numbered themselves, such as patients with a folder for each class.
     """
     for name, found in inner.items():
         others = sorted((found & set(names)) - {name})
@@ -199,7 +199,7 @@ def _adjacent_annotations(
 
 
 def _side_images(stems: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield that classes hold several images of each name: with masks, depth or the bands of a satellite."""
+    """Yield evidence if classes contain several images of each name: with masks, depth or satellite bands."""
     for name, found in stems.items():
         bases = Counter(_SIDE_TOKEN.sub("", stem) for stem in found)
         sides = sorted(
@@ -211,7 +211,7 @@ def _side_images(stems: Mapping[str, set[str]]) -> Iterator[str]:
 
 
 def _has_sibling(base: str, found: Set[str], bases: Mapping[str, int]) -> bool:
-    """Return True if another image has the same name up to an ending, such as "a_B02" for "a_B03"."""
+    """Return True if another image has the same name except for its end, such as "a_B02" for "a_B03"."""
     plain = base.rstrip("-_. ")
     return (
         bases[base] > 1 or plain in found or any(f"{base}{word}" in found for word in ("color", "rgb", "image", "img"))
@@ -219,13 +219,15 @@ def _has_sibling(base: str, found: Set[str], bases: Mapping[str, int]) -> bool:
 
 
 def annotation_folder(tree: Tree, roots: Sequence[str], names: Sequence[str], stems: Set[str] = frozenset()) -> str:
-    """Return the first folder next to those of classes that has annotations of images or of these folders; "" for none.
+    """Return the first folder, next to those of classes, with annotations of images or of these folders.
+
+    Returns "" if there is none.
 
     Args:
         tree: Listing of the dataset.
-        roots: Folders that the folders of classes are in.
-        names: Names of these.
-        stems: Names of images without their endings.
+        roots: Folders that contain the class folders.
+        names: Names of the class folders.
+        stems: Names of images without extensions.
     """
     known = stems | set(names)
     for root in roots:
@@ -241,7 +243,7 @@ def annotation_folder(tree: Tree, roots: Sequence[str], names: Sequence[str], st
 
 
 def _same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield that folders have files of the same names, if their names or images say that they belong together."""
+    """Yield evidence if folders have files with the same names that belong together by their names or images."""
     names = list(stems)
     plain = {name: {_MASK_ENDING.sub("", stem.lower()) for stem in found} for name, found in stems.items()}
     for index, one in enumerate(names[:-1]):
@@ -268,7 +270,7 @@ def _folders_of(tree: Tree, roots: Sequence[str], name: str) -> Iterator[str]:
 
 
 def _stems(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
-    """Return the names without endings of the first images of a class."""
+    """Return the names, without extensions, of the first images of a class."""
     files = (file for folder in _folders_of(tree, roots, name) for file in tree.files(folder) if is_image(file))
     return {os.path.splitext(file)[0] for file in islice(files, _COMPARED)}
 
@@ -293,9 +295,9 @@ def _sample_files(tree: Tree, roots: Sequence[str], name: str) -> list[str]:
 
 
 def _show_the_same(tree: Tree, roots: Sequence[str], one: str, other: str) -> bool:
-    """Return True if images of the same name in two folders are far more alike than those of different names.
+    """Return True if images of the same name in two folders are far more similar than images of different names.
 
-    Copies are left to the inspection, which finds them under any name.
+    Copies are not considered here: the inspection finds them under any name.
     """
     found = [{_stem(file): file for file in _first_files(tree, roots, name)} for name in (one, other)]
     common = sorted(found[0].keys() & found[1].keys())
@@ -312,7 +314,7 @@ def _show_the_same(tree: Tree, roots: Sequence[str], one: str, other: str) -> bo
 
 
 def _thumbnail(path: str) -> npt.NDArray[np.float64] | None:
-    """Return an image in gray and small, its values with a mean of 0 and a variance of 1; None if it can't be read."""
+    """Return a small gray version of an image with a mean of 0 and a variance of 1; None if it can't be read."""
     try:
         with decode_header(read_image(path)) as image:
             small = np.asarray(image.convert("L").resize((_THUMBNAIL, _THUMBNAIL)), np.float64)
@@ -337,7 +339,7 @@ def _plain(name: str) -> str:
 
 
 def _words(name: str) -> list[str]:
-    """Return the words of a name: "PedMasks" and "ped_masks" have "ped" and "masks"."""
+    """Return the words in a name: both "PedMasks" and "ped_masks" have "ped" and "masks"."""
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]
 
 

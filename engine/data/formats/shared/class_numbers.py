@@ -1,4 +1,4 @@
-"""Names and numbers of classes from files of names in the dataset. Torch-free."""
+"""Names and numbers of classes, from files with class names in the dataset. Torch-free."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ MAX_NAMES_BYTES = 4 << 20
 
 
 def find_names(tree: Tree, folders: Collection[str], numbers: Collection[int]) -> tuple[dict[int, str], str]:
-    """Return the name of each of the numbers and the file that has them; ({}, "") if no file names them all.
+    """Return the name of each number and the file with these names; ({}, "") if no file names all of them.
 
     Args:
         tree: Listing of the dataset.
-        folders: Folders that are searched, relative to the dataset's.
+        folders: Folders to search, relative to the dataset folder.
         numbers: Numbers that the annotations use.
     """
     for path, names in _candidates(tree, folders):
@@ -46,7 +46,7 @@ def find_names(tree: Tree, folders: Collection[str], numbers: Collection[int]) -
 
 
 def _from_zero_or_one(names: list[str], numbers: Collection[int]) -> dict[int, str]:
-    """Return names by the numbers of their lines; {} if it can't be told whether these count from 0 or 1."""
+    """Return names by their line numbers; {} if it is unclear whether these count from 0 or 1."""
     lowest, highest = min(numbers), max(numbers)
     if lowest == 0 and highest < len(names):
         return dict(enumerate(names))
@@ -68,7 +68,7 @@ def _candidates(tree: Tree, folders: Collection[str]) -> Iterator[tuple[str, lis
 
 
 def _read(path: str) -> list[str] | dict[int, str]:
-    """Return the names in a file: a list by lines, or a mapping if the file gives numbers. Raises ValueError."""
+    """Return the names in a file, as a list of lines, or as a mapping if the file gives numbers. Raises ValueError."""
     match suffix(path):
         case ".csv":
             return _of_table(path)
@@ -98,7 +98,7 @@ def _of_mapping(content: object) -> list[str] | dict[int, str]:
 
 
 def _of_table(path: str) -> dict[int, str]:
-    """Return the names in a table of one column of different numbers and one of different names."""
+    """Return the names from a table with one column of unique numbers and one of unique names."""
     table = open_table(path)
     rows = list(table.rows()) if table is not None else []
     if not rows:
@@ -114,9 +114,10 @@ def _of_table(path: str) -> dict[int, str]:
 
 
 def number_classes(folder: str, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Return the classes, fit to print, and the number of each name in annotations.
+    """Return the printable class names, and the number of each name in annotations.
 
-    They are in the order of ArcGIS's definition in `folder` if the names are its values or its names; else sorted.
+    If the names are the values or names in ArcGIS's definition in `folder`, the classes have its order; else they are
+    sorted.
     """
     found_names = set(names)
     defined = arcgis_classes(folder)

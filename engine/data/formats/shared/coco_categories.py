@@ -22,7 +22,7 @@ _UNLISTED = Fault("entry of a category that is not listed", "entries of categori
 
 
 class Category(msgspec.Struct):
-    """A category as COCO lists it."""
+    """Category in COCO's JSON."""
 
     id: Key
     name: Key | None = None
@@ -34,7 +34,7 @@ _DECODER = msgspec.json.Decoder(Category)
 
 
 class Categories:
-    """Categories of one file. If it lists none, their ids serve as names."""
+    """Categories of one file. If it lists none, the ids in annotations serve as names."""
 
     def __init__(self, entries: Sequence[msgspec.Raw], faults: EntryFaults) -> None:
         self._faults = faults
@@ -52,7 +52,7 @@ class Categories:
         self._by_spelling = with_spellings(self._by_id)
 
     def find(self, key: Key, place: str) -> Category | None:
-        """Return the category that the value at `place` names; None after counting one that is not listed."""
+        """Return the category with the id `key`; None if it is not listed, which is counted as a fault at `place`."""
         found = self._by_spelling.get(key)
         if found is None and self._are_listed:
             self._faults.add(_UNLISTED, place)
@@ -62,7 +62,7 @@ class Categories:
         return found
 
     def name(self, key: Key, place: str) -> str | None:
-        """Return the name of a category like `find`."""
+        """Return the name of the category that `find` returns, or None."""
         found = self.find(key, place)
         return None if found is None else str(found.name)
 
@@ -72,7 +72,7 @@ class Categories:
 
 
 def with_spellings(table: Mapping[Key, Any]) -> dict[Key, Any]:
-    """Return the entries by their ids and, where no other entry has it, by the text "1" of 1 or the number of "1"."""
+    """Return the table with additional keys: "1" for the id 1, and 1 for "1", unless another entry has this id."""
     found = dict(table)
     for key, value in table.items():
         if not isinstance(key, str):

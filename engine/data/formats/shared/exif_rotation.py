@@ -1,4 +1,7 @@
-"""Annotations of images with an Exif orientation: drawn on the turned image or on the stored pixels. Torch-free."""
+"""Detection whether annotations of images with an Exif orientation refer to the upright image or the stored pixels.
+
+Torch-free.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,18 @@ from engine.data.formats.shared.instances import Instance, InstanceSplit, Source
 from engine.data.splits import warn_about
 
 Drawn = Literal["raw", "upright", "unknown", "other"]
-"""The image that an annotation was drawn on: the pixels in the file, the upright image, either, or another image."""
+"""Image that an annotation was drawn on: the stored pixels, the upright image, either of these, or another image."""
 
 
 @dataclass
 class RotationReport:
-    """The turned images of a folder: `raw` ones, whose annotations are turned with them, and `unknown` ones."""
+    """Images of a folder with a rotation: `raw` ones, whose annotations must be rotated too, and `unknown` ones."""
 
     raw: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
 
     def problems(self, noun: str) -> list[Problem]:
-        """Return a warning for each group; `noun` is the annotations' plural."""
+        """Return a warning for each of the two groups; `noun` is the plural name of the annotations."""
         found = []
         remedy = f"The {noun} are turned with the image; check them in the samples."
         found += warn_about(
@@ -46,13 +49,16 @@ class RotationReport:
         return found
 
     def note(self, verdicts: Mapping[int, Drawn], paths: Sequence[str]) -> None:
-        """Add images whose annotations are turned one by one, only where their own size proves it."""
+        """Record images whose annotations were rotated only if their size proved that this is necessary."""
         self.raw += [paths[index] for index in sorted(verdicts) if verdicts[index] == "raw"]
         if "upright" not in verdicts.values():
             self.unknown += [paths[index] for index in sorted(verdicts) if verdicts[index] == "unknown"]
 
     def chosen(self, verdicts: Mapping[int, Drawn], paths: Sequence[str]) -> set[int]:
-        """Return the indices of images whose annotations are rotated with them; one answer counts for a whole tool."""
+        """Return the indices of images whose annotations must be rotated, and record them.
+
+        Images with an unknown verdict follow the others, since one tool treats all its images in the same way.
+        """
         known = {verdict for verdict in verdicts.values() if verdict in ("raw", "upright")}
         chosen = {index for index, verdict in verdicts.items() if verdict == "raw"}
         unknown = {index for index, verdict in verdicts.items() if verdict == "unknown"}
@@ -65,7 +71,7 @@ class RotationReport:
 
 
 def drawn_on(sizes: Sequence[tuple[int, int]], rotation: Rotation) -> Drawn:
-    """Return which image annotations were drawn on, by the sizes that they give: as stored, or rotated."""
+    """Return which image the annotations were drawn on, given the image sizes that they state."""
     is_raw, is_upright = (all(size == given for given in sizes) for size in (rotation.raw, rotation.size))
     if is_raw and is_upright:
         return "unknown"
@@ -76,7 +82,7 @@ def drawn_on(sizes: Sequence[tuple[int, int]], rotation: Rotation) -> Drawn:
 
 
 def rotate_boxes(images: Sequence[BoxedImage], rotations: RotationReport) -> list[BoxedImage]:
-    """Return the images with their boxes, and the sizes that these belong to, as on the upright images."""
+    """Return the images with boxes and sizes that refer to the upright images."""
     found = rotations_of([image.path for image in images])
     verdicts = {index: _of_boxes(images[index], rotation) for index, rotation in found.items() if images[index].boxes}
     chosen = rotations.chosen(verdicts, [image.path for image in images])
@@ -115,14 +121,14 @@ def _rotated(image: BoxedImage, rotation: Rotation) -> list[Box]:
 
 
 class RotatedSource:
-    """The instances of an image that were drawn on its unturned pixels, turned with it."""
+    """Source that rotates the instances of another source, which were drawn on the stored pixels of a rotated image."""
 
     def __init__(self, source: Source, rotation: Rotation) -> None:
         self._source = source
         self._rotation = rotation
 
     def instances(self, height: int, width: int) -> list[Instance]:
-        """Return those of the upright image, which has that size."""
+        """Return the instances in the upright image of the given size."""
         rotation = self._rotation._replace(height=height, width=width)
         return [
             each._replace(window=_rotated_window(each.window, rotation))
@@ -130,20 +136,20 @@ class RotatedSource:
         ]
 
     def labels(self) -> list[int]:
-        """Return the class of each."""
+        """Return the class of each instance."""
         return self._source.labels()
 
     def sizes(self) -> list[tuple[int, int]]:
-        """Return the sizes of their images when these are upright."""
+        """Return the image sizes from the annotations, after rotating the images upright."""
         return [self._rotation.size for _ in self._source.sizes()]
 
     def state(self) -> bytes:
-        """Return a fingerprint."""
+        """Return a fingerprint that changes if the instances or the rotation do."""
         return b"turned %d " % self._rotation.orientation + self._source.state()
 
 
 def rotate_instances(split: InstanceSplit, rotations: RotationReport) -> InstanceSplit:
-    """Return the instances as on the upright images."""
+    """Return a split whose instances refer to the upright images."""
     found = rotations_of(split.files)
     verdicts = {index: _of_source(split.sources[index], rotation) for index, rotation in found.items()}
     chosen = rotations.chosen(verdicts, split.files)

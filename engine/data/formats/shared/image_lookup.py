@@ -1,4 +1,4 @@
-"""Search for images that annotation files name, often by paths of another machine. Torch-free."""
+"""Search for images that annotation files name, often with paths from another machine. Torch-free."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ IMAGE_FOLDERS = ("images", "image", "imgs", "img", "data", "jpegimages", "jpegs"
 
 
 class ImageLookup:
-    """Finds images of a dataset by the names in annotation files.
+    """Search for images by the names in annotation files.
 
-    A name is looked for as a path from the annotation file's folder and from the dataset's, there also in folders of
-    images; then without its leading folders, one after another; and at last by the file's name anywhere in the
-    dataset, if only one image has it. An image in the folder of another split than the name says is not taken. A name
-    in other case is taken if no image has the exact name.
+    A name is tried as a path relative to the folder of the annotation file and to the dataset folder, including its
+    folders of images. Then its leading folders are removed one after another. In the end, a file with this name
+    anywhere in the dataset is used if there is only one. An image in the folder of a different split than the name
+    suggests is not used. A name that differs only in case is used if no image has the exact name.
 
     Attributes:
         ambiguous: Names that several images have.
@@ -32,13 +32,13 @@ class ImageLookup:
         self._anywhere: dict[str, list[str]] | None = None
 
     def find(self, name: str, near: str = "", *, split: str = "", ending: bool = True) -> str | None:
-        """Return the full path of the image, None if there is none or it can't be told which.
+        """Return the full path of the image; None if there is no such image or several are possible.
 
         Args:
             name: Path or URL in the annotation file.
-            near: Folder of the annotation file, relative to the dataset's.
-            split: Split that the annotations are for; its folder of images is preferred.
-            ending: False if `name` may lack the ending of the file.
+            near: Folder of the annotation file, relative to the dataset folder.
+            split: Split of the annotations; its folders of images are preferred.
+            ending: False if `name` may lack the file extension.
         """
         parts = _parts(name)
         if not parts:
@@ -51,9 +51,9 @@ class ImageLookup:
         return self._by_name_alone(parts, split, ending=ending)
 
     def _folders(self, parents: tuple[str, ...], near: str, split: str) -> list[tuple[str, dict[str, str]]]:
-        """Return the folders that may have an image that is named with the folders `parents`, the likeliest first.
+        """Return the folders that may contain an image named with the folders `parents`, the likeliest first.
 
-        Each is a full path with a separator at its end, and the images in it by name.
+        Each folder is a full path with a separator at its end, followed by its images by name.
         """
         known = self._known_folders.get((parents, near, split))
         if known is not None:
@@ -71,7 +71,7 @@ class ImageLookup:
         return self._known_folders.setdefault((parents, near, split), found)
 
     def _roots(self, near: str, split: str) -> list[str]:
-        """Return the folders that names may be relative to, the likeliest first."""
+        """Return the folders that image names may be relative to, the likeliest first."""
         if (near, split) in self._known_roots:
             return self._known_roots[near, split]
         roots: list[str] = []
@@ -93,7 +93,7 @@ class ImageLookup:
         return self._known_roots[near, split]
 
     def _listed(self, folder: str) -> dict[str, str]:
-        """Return the images of a folder by their names with and without endings; {} for a missing folder."""
+        """Return the images of a folder by their names, both with and without extensions; {} for a missing folder."""
         if folder not in self._names:
             found_names: dict[str, str] = {}
             if folder == "" or (not folder.startswith("..") and self._tree.exists(folder)):
@@ -122,7 +122,7 @@ class ImageLookup:
 
 
 def _parts(name: str) -> list[str]:
-    """Return the folders and the file that a path or a URL names, without "." and ".."."""
+    """Return the folders and the file name in a path or URL, without "." and ".."."""
     name = name.strip().replace("\\", "/")
     if "://" in name or "?d=" in name:
         try:
@@ -138,12 +138,12 @@ def _parts(name: str) -> list[str]:
 
 
 def _fits(folder: str, words: list[str]) -> bool:
-    """Return True unless `folder` is of another split than `words` say."""
+    """Return True unless `folder` belongs to another split than `words` do."""
     named_splits = {split for word in words if (split := _split(word))}
     found_names = {split for word in folder.split(os.sep) if (split := _split(word))}
     return not named_splits or not found_names or bool(named_splits & found_names)
 
 
 def _split(name: str) -> str:
-    """Return the split that a folder is of by its name ("train", "train_images"); "" for none."""
+    """Return the split that the name of a folder denotes ("train", "train_images"), or ""."""
     return split_named(name) or split_in(name)

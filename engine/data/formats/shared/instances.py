@@ -1,4 +1,4 @@
-"""Images with outlined objects: sources of the outlines, and their planes of numbers and classes. Torch-free."""
+"""Images with outlined objects: sources of the outlines, and planes with object numbers and classes. Torch-free."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ from engine.data.decoding.reading import Unfit, read_image
 from engine.data.splits import MaskCode, printable, warn_about
 
 MAX_INSTANCES = 255
-"""Instances of an image that are used, the largest first; a byte numbers them."""
+"""Largest number of instances used in one image, since a byte numbers them; of more instances, the largest are used."""
 
 MAX_PAINTED = 1 << 28
 MAX_LAYERS = 4
-"""Limit of the pixels in the rectangles around all objects of an image, one byte each: this many, or this many times
-the pixels of the image."""
+"""Limit on the pixels of the rectangles around all objects of an image, which take one byte each.
+
+It is the larger of this many pixels and this many times the pixels of the image.
+"""
 
 MAX_NUMBERS = 0xFFFF
-"""Masks with larger values are renumbered before each value is searched for."""
+"""Largest value of masks that are searched for each value directly; masks with larger values are renumbered before."""
 
 
 class Instance(NamedTuple):
@@ -52,16 +54,19 @@ class Source(Protocol):
     """Source of the instances of one image."""
 
     def instances(self, height: int, width: int) -> list[Instance]:
-        """Return the instances of the image, which has that size.
+        """Return the instances of the image, which has the given size.
 
-        Raises Unfit, OutlineError, or what a decoder raises.
+        Raises Unfit, OutlineError, or any exception of a decoder.
         """
 
     def labels(self) -> list[int]:
-        """Return the class of each readable instance without the ignored ones."""
+        """Return the class of each readable instance that is not ignored."""
 
     def sizes(self) -> list[tuple[int, int]]:
-        """Return the heights and widths that the annotations give for the image. May raise what a decoder raises."""
+        """Return the heights and widths that the annotations state for the image.
+
+        May raise any exception of a decoder.
+        """
 
     def state(self) -> bytes:
         """Return a fingerprint that changes if the instances do."""
@@ -70,7 +75,8 @@ class Source(Protocol):
 class Outlines:
     """Outlines from COCO's JSON.
 
-    Each has a class, a `segmentation` and True for a crowd; `size` is the image's height and width in the JSON.
+    Each outline has a class, a `segmentation`, and True for a crowd. `size` is the height and width that the JSON
+    states for the image.
     """
 
     def __init__(self, outlines: Sequence[tuple[int, msgspec.Raw, bool]], size: tuple[int, int] | None) -> None:
@@ -97,7 +103,7 @@ class Outlines:
 
 
 class Polygons:
-    """Outlines as polygons, float64 [k, 2] of x and y in fractions of the image, each of a class."""
+    """Outlines as polygons, float64 [k, 2] of x and y in fractions of the image, each with a class."""
 
     def __init__(self, polygons: Sequence[tuple[int, Points]]) -> None:
         self._polygons = tuple(polygons)
@@ -119,7 +125,7 @@ class Polygons:
 
 
 class NumberedMasks:
-    """Images of one size with a value for each instance, 0 elsewhere; one image for each class."""
+    """Masks with one value for each instance and 0 elsewhere; there is one mask for each class."""
 
     def __init__(self, masks: Sequence[tuple[str, int]]) -> None:
         self._masks = tuple(masks)
@@ -147,13 +153,13 @@ class NumberedMasks:
 
 
 class ClassedMask:
-    """Instances in an image of numbers, with a second image of the class of each pixel, as PASCAL VOC has them.
+    """Instances in a mask of object numbers, with a second mask for the class of each pixel, as in PASCAL VOC.
 
     Args:
-        numbers: Image in which each instance has a value of its own (SegmentationObject).
-        classes: Image of classes (SegmentationClass).
-        code: Meaning of the values of `classes`.
-        background: Class that is not one of instances, which are numbered without it; None if there is none.
+        numbers: Mask in which each instance has a different value (SegmentationObject).
+        classes: Mask of classes (SegmentationClass).
+        code: Meaning of the values in `classes`.
+        background: Class without instances; the other classes are numbered without it. None if there is none.
     """
 
     def __init__(self, numbers: str, classes: str, code: MaskCode, background: int | None = 0) -> None:
@@ -163,7 +169,7 @@ class ClassedMask:
         self._background = background
 
     def instances(self, height: int, width: int) -> list[Instance]:
-        """Return the instances, each of the class that most of its pixels have."""
+        """Return the instances, each with the class that most of its pixels have."""
         plane = class_plane(_values(self._classes, (height, width)), self._code)
         found = []
         for window in numbered_windows(self._numbers, (height, width)):
@@ -182,21 +188,21 @@ class ClassedMask:
             return []  # a decoder may raise nearly anything; loading the image reports it
 
     def sizes(self) -> list[tuple[int, int]]:
-        """Return the heights and widths of both images."""
+        """Return the heights and widths of both masks."""
         return _sizes((self._numbers, self._classes))
 
     def state(self) -> bytes:
-        """Return a fingerprint that changes with the images and their meaning."""
+        """Return a fingerprint that changes with the masks and the meaning of their values."""
         return _state((self._numbers, self._classes)) + repr((self._code, self._background)).encode()
 
 
 @dataclass(frozen=True)
 class Numbering:
-    """Values of masks that hold a label and the number of an object: label * `factor` + number.
+    """Encoding of mask values that hold a label and an object number: label * `factor` + number.
 
     Attributes:
-        factor: Values of each label.
-        first: Number of the first object of a label; those below are regions of objects that are not separated.
+        factor: Number of values for each label.
+        first: Number of the first object of a label; lower numbers are regions of objects that are not separated.
         bare_labels: True if values below `factor` are labels of such regions.
     """
 
@@ -205,7 +211,7 @@ class Numbering:
     bare_labels: bool = False
 
     def split(self, value: int) -> tuple[int, bool]:
-        """Return the label of a value and whether it is a region of objects that are not separated."""
+        """Return the label of a value, and True if it is a region of objects that are not separated."""
         if self.bare_labels and value < self.factor:
             return value, True
         label, number = divmod(value, self.factor)
@@ -213,12 +219,12 @@ class Numbering:
 
 
 class NumberedLabels:
-    """Instances in an image whose values hold a label and a number, as those of Cityscapes.
+    """Instances in a mask whose values hold a label and an object number, as in Cityscapes.
 
     Args:
-        path: Image of the values.
-        numbering: How these are composed.
-        classes: Class of each label; others are not of instances.
+        path: Mask.
+        numbering: Encoding of its values.
+        classes: Class of each label; other labels are no instances.
     """
 
     def __init__(self, path: str, numbering: Numbering, classes: Mapping[int, int]) -> None:
@@ -227,7 +233,7 @@ class NumberedLabels:
         self._classes = classes
 
     def instances(self, height: int, width: int) -> list[Instance]:
-        """Return the instances; regions of objects that are not separated are ignored ones."""
+        """Return the instances; regions of objects that are not separated are ignored instances."""
         from scipy.ndimage import find_objects
 
         size = (height, width)
@@ -261,10 +267,10 @@ class NumberedLabels:
 
 
 class PanopticImage:
-    """Image of segment ids (R + 256 G + 65536 B), as COCO's panoptic format has it. Ids without a class are background."""
+    """Mask of segment ids (R + 256 G + 65536 B) in COCO's panoptic format; ids without a class are background."""
 
     def __init__(self, path: str, segments: Sequence[tuple[int, int, bool]]) -> None:
-        """Keep the path and, for each segment, its id, its class, and whether it is a crowd."""
+        """Store the path and, for each segment, its id, its class, and True for a crowd."""
         self._path = path
         self._segments = tuple(segments)
 
@@ -304,7 +310,7 @@ class PanopticImage:
 
 @dataclass(frozen=True, eq=False)
 class InstanceSplit:
-    """Images as files, and where the instances in each come from."""
+    """Split of image files, each with the source of its instances."""
 
     files: Sequence[str]
     sources: Sequence[Source]
@@ -326,13 +332,13 @@ class InstanceSplit:
 
 
 def too_many(crowded: Sequence[str]) -> list[Problem]:
-    """Return a warning about images with more instances than are used."""
+    """Return a warning about images with too many instances."""
     remedy = "The largest are used; cut such images into tiles to learn from all."
     return warn_about(crowded, "image", f"with more than {MAX_INSTANCES} instances:", remedy)
 
 
 def _sizes(paths: Sequence[str]) -> list[tuple[int, int]]:
-    """Return heights and widths from the files' headers. Raises what a decoder raises."""
+    """Return heights and widths from file headers. Raises any exception of a decoder."""
     return [(height, width) for width, height in map(mask_size, paths)]
 
 
@@ -349,9 +355,9 @@ def _state(paths: Sequence[str]) -> bytes:
 
 
 def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
-    """Return the pixels of each value except 0 in the mask at `path`.
+    """Return the window of each value except 0 in the mask at `path`.
 
-    Raises Unfit if it has another size (height, width).
+    Raises Unfit if the mask does not have the given size (height, width).
     """
     from scipy.ndimage import find_objects
 
@@ -372,7 +378,7 @@ def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
 
 
 def _within_limit(instances: Iterable[Instance], height: int, width: int) -> list[Instance]:
-    """Return the instances of an image of that size. Raises Unfit if the rectangles around them are too large."""
+    """Return the instances of an image of the given size. Raises Unfit if the rectangles around them are too large."""
     found: list[Instance] = []
     painted = 0
     for each in instances:
@@ -383,13 +389,16 @@ def _within_limit(instances: Iterable[Instance], height: int, width: int) -> lis
 
 
 def _check_painted(pixels: int, size: tuple[int, int]) -> None:
-    """Raise Unfit if the rectangles around the objects in an image of that size exceed the limit of pixels."""
+    """Raise Unfit if `pixels`, the area of the rectangles around all objects of an image, exceed the limit."""
     if pixels > max(MAX_PAINTED, MAX_LAYERS * size[0] * size[1]):
         raise Unfit(f"the rectangles around its objects have {pixels:,} pixels or more, which is too many")
 
 
 def _values(path: str, size: tuple[int, int]) -> MaskValues:
-    """Read a mask. Raises Unfit if it does not have that size (height, width), or what its decoder raises."""
+    """Read a mask.
+
+    Raises Unfit if it does not have the given size (height, width), and any exception of its decoder.
+    """
     mask = read_values(read_image(path))
     height, width = mask.values.shape
     require_size(f"its mask {printable(os.path.basename(path))} has", (height, width), size)
@@ -397,16 +406,16 @@ def _values(path: str, size: tuple[int, int]) -> MaskValues:
 
 
 def object_numbers(mask: MaskValues) -> Values:
-    """Return the number of the object at each pixel of a mask that numbers objects."""
+    """Return the object number at each pixel of a mask that numbers objects."""
     values = values_in(mask)
     return values[values > 0]
 
 
 def paint(instances: Sequence[Instance], height: int, width: int) -> tuple[Bytes, Bytes]:
-    """Return two planes, uint8 [h, w]: number of the instance at each pixel, and its class.
+    """Return two planes, uint8 [h, w]: the number of the instance at each pixel, and its class.
 
-    Numbers start at 1, and 0 is background; the class of background and of ignored instances is NO_CLASS. Larger
-    instances are painted first, so that small ones in front stay visible. The largest `MAX_INSTANCES` are used.
+    Numbers start at 1, and 0 is background. Background and ignored instances have the class NO_CLASS. Larger instances
+    are painted first, so that small ones in front stay visible. Only the largest `MAX_INSTANCES` are used.
     """
     numbers = np.zeros((height, width), np.uint8)
     classes = np.full((height, width), NO_CLASS, np.uint8)

@@ -1,4 +1,4 @@
-"""Annotation files, most of them JSON: search for them, samples of large ones, and tolerant reading. Torch-free."""
+"""Annotation files, mostly JSON: search for them, sampling of large ones, and tolerant reading. Torch-free."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from engine.data.splits import count_sentence, dataset_error, dataset_warning, f
 from engine.system.regular_files import UnusableFile, open_regular, read_regular
 
 MAX_BYTES = 4 << 30
-"""Largest file that is read; LVIS, one of the largest datasets, has a file of 1.1 GB."""
+"""Size of the largest file that is read, in bytes; LVIS, one of the largest datasets, has a file of 1.1 GB."""
 MAX_FILES = 20
-"""Files that are opened in each folder to detect a format, the largest first: some formats have one per image."""
+"""Number of files, largest first, that are opened per folder to detect a format, since some have one per image."""
 DEPTH = 3
 PIECE_BYTES = 1 << 20
 SAMPLED = 20
-"""Annotation files that are opened to detect their format, if each is about one image."""
+"""Number of annotation files about one image each that are opened to detect their format."""
 MAX_FILES_SAMPLED = 500
-"""Annotation files that are opened to find one with an object."""
+"""Number of annotation files that are opened to find one with an object."""
 _MAX_SAMPLE_BYTES = 64 << 20
 _PATIENCE = 4
-"""Pieces without any of the keys, after which the search for them ends."""
+"""Number of pieces without any of the keys after which the search for them ends."""
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -47,20 +47,20 @@ _ITEM = re.compile(r"[\s,]*(?=\S)")
 _DECODER = json.JSONDecoder()
 _EMPTY = re.compile(r"\s*\]")
 _MAX_BUFFERED = 64 << 20
-"""Characters of an entry after which the search for its end stops."""
+"""Length of an entry, in characters, after which the search for its end stops."""
 _LONGEST_KEY = 64
 _SHOWN = 1 << 16
-"""Characters of an entry that can't be decoded."""
+"""Number of characters that are returned of an entry that can't be decoded."""
 
 T = TypeVar("T")
 
 
 Sample = dict[str, list[Any]]
-"""First entries of the lists in a JSON file, by their keys."""
+"""First entries of the lists in a JSON file, by key."""
 
 
 class Fault(NamedTuple):
-    """Fault that entries of a JSON file may have, named for one entry and for several."""
+    """Kind of fault in entries of a JSON file, with texts for one entry and for several."""
 
     one: str
     many: str
@@ -71,7 +71,7 @@ UNUSABLE = Fault("entry with a missing or unusable value", "entries with a missi
 
 
 def json_files(tree: Tree, ending: str = ".json") -> dict[str, list[str]]:
-    """Return the files with an ending by their folders, the largest first; all names relative to the dataset's folder."""
+    """Return the files with an extension by folder, largest first; names are relative to the dataset folder."""
     found = {}
     for folder in tree.walk(depth=DEPTH):
         names = [os.path.join(folder, name) for name in tree.files(folder, ending)]
@@ -88,7 +88,7 @@ def _size(path: str) -> int:
 
 
 def pieces(path: str) -> Iterator[str]:
-    """Yield the text of a file piece by piece. Raises OSError and UnusableFile."""
+    """Yield the text of a file piece by piece. Raises OSError or UnusableFile."""
     with open_regular(path) as stream:
         start = stream.read(PIECE_BYTES)
         encoding, skipped = _encoding(start)
@@ -99,7 +99,7 @@ def pieces(path: str) -> Iterator[str]:
 
 
 def head(path: str) -> str:
-    """Return the beginning of a file; "" if it can't be read."""
+    """Return the beginning of a file, or "" if it can't be read."""
     try:
         return next(pieces(path), "")
     except OSError:
@@ -107,10 +107,10 @@ def head(path: str) -> str:
 
 
 def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) -> Sample:
-    """Return up to `count` first entries of the lists that have these keys in a JSON object.
+    """Return up to `count` first entries of the lists with the given keys in a JSON object.
 
-    Reads no further than the first entries of the list `until` unless it is empty or missing; stops after some pieces
-    without any of the keys. Returns nothing for other files and for those that can't be read.
+    Reading ends with the first entries of the list `until`, unless it is empty or missing, or after some pieces without
+    any of the keys. Returns {} for other files and for files that can't be read.
     """
     found = Sample()
     pattern = re.compile(rf'"({"|".join(keys)})"\s*:\s*\[')
@@ -141,7 +141,10 @@ def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) ->
 
 
 def text_windows(path: str, count: int = 8, length: int = 1 << 18) -> Iterator[str]:
-    """Yield pieces of a file's text, evenly spread; all of a short file. Yields less if the file can't be read."""
+    """Yield pieces of a file's text, evenly spread; a short file is yielded as a whole.
+
+    Stops early if reading fails.
+    """
     try:
         with open_regular(path) as stream:
             size = os.fstat(stream.fileno()).st_size
@@ -154,7 +157,7 @@ def text_windows(path: str, count: int = 8, length: int = 1 << 18) -> Iterator[s
 
 
 def items_from(text: str, start: int, count: int) -> list[Any]:
-    """Return up to `count` entries of a list that begins before `start`; fewer if the text ends."""
+    """Return up to `count` entries of a list that begins before position `start` of a text; fewer if the text ends."""
     items: list[Any] = []
     while len(items) < count and (match := _ITEM.match(text, start)):
         try:
@@ -166,7 +169,7 @@ def items_from(text: str, start: int, count: int) -> list[Any]:
 
 
 def _encoding(start: bytes) -> tuple[str, int]:
-    """Return the encoding of a text by its first bytes, and the length of its byte order mark."""
+    """Detect the encoding of a text from its first bytes; returns it with the length of the byte order mark."""
     for mark, name in _BOMS:
         if start.startswith(mark):
             return name, len(mark)
@@ -176,7 +179,10 @@ def _encoding(start: bytes) -> tuple[str, int]:
 
 
 def read_json_bytes(path: str) -> bytes:
-    """Return the content of a JSON file as UTF-8, NaN and infinities replaced by null. Raises OSError, UnusableFile and Unfit."""
+    """Return a JSON file's content as UTF-8 with NaN and infinities replaced by null.
+
+    Raises OSError, UnusableFile or Unfit.
+    """
     with refuse_unusable(path):
         allow_for_text(path)
         content = read_regular(path, MAX_BYTES)
@@ -193,7 +199,7 @@ def read_json_bytes(path: str) -> bytes:
 
 
 def _check_utf8(content: bytes) -> None:
-    """Raise Unfit for a text in another encoding; piece by piece, so that no second copy of it is made."""
+    """Raise Unfit if a text is not UTF-8; it is checked piece by piece, so that no second copy is made."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     for start in range(0, len(content), PIECE_BYTES):
         try:
@@ -206,7 +212,7 @@ def _check_utf8(content: bytes) -> None:
 def decode_file(
     path: str, name: str, decoder: msgspec.json.Decoder[T], problems: list[Problem], remedy: str
 ) -> T | None:
-    """Return the content of a JSON file, or None after adding an error that names the file and the place."""
+    """Decode a JSON file, or return None after adding an error with the file and the position to `problems`."""
     try:
         content = read_json_bytes(path)
         with refuse_unusable(path):
@@ -223,7 +229,7 @@ def decode_file(
 
 
 def _place(error: msgspec.ValidationError) -> str:
-    """Return the place of a value that is missing or of another type, such as images[3].id; "" for the whole content."""
+    """Return the path to a missing or mistyped value, such as images[3].id; "" for the root."""
     found = [each[1].lstrip(".") for pattern in (_PATH, _LACKED) if (each := pattern.search(str(error)))]
     return ".".join(filter(None, found))
 
@@ -237,20 +243,20 @@ def _malformed(error: msgspec.DecodeError, content: bytes) -> str:
 
 
 class EntryFaults:
-    """Entries of a JSON file that can't be used: counted, and reported by their places, such as annotations[12].bbox."""
+    """Counter of unusable entries of a JSON file; they are reported by their paths, such as annotations[12].bbox."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._places: dict[Fault, list[str]] = {}
 
     def add(self, fault: Fault, place: str) -> None:
-        """Count a fault of the entry at `place`."""
+        """Count a fault in the entry at `place`."""
         self._places.setdefault(fault, []).append(place)
 
     def decode_each(
         self, decoder: msgspec.json.Decoder[T], entries: Iterable[msgspec.Raw], key: str
     ) -> Iterator[tuple[str, T]]:
-        """Yield place and content of each entry of the list `key` whose fields have the right types."""
+        """Yield path and content of each entry in the list `key` with fields of the right types; count the others."""
         for index, entry in enumerate(entries):
             place = f"{key}[{index}]"
             try:
@@ -270,7 +276,7 @@ class EntryFaults:
 
 
 def files_ending(tree: Tree, ending: str) -> list[str]:
-    """Return the files with an ending (".json"), relative to the dataset's folder."""
+    """Return the files with the extension `ending` (".json"), relative to the dataset folder."""
     return [os.path.join(folder, name) for folder in tree.walk() for name in tree.files(folder, ending)]
 
 
@@ -280,13 +286,13 @@ def sample(paths: Sequence[str], count: int = SAMPLED) -> list[str]:
 
 
 def likely_first(paths: Sequence[str]) -> list[str]:
-    """Return a sample of the paths that prefers files in few folders, as those about all images are."""
+    """Return a sample of the paths with those near the dataset folder first, since files about all images are there."""
     order = sorted(paths, key=lambda path: (path.count(os.sep), path))
     return [*order[:SAMPLED], *sample(order[SAMPLED:])]
 
 
 def find_words(path: str, words: Iterable[bytes]) -> set[bytes]:
-    """Return those of the `words` that occur in a file of UTF-8 or UTF-16. Raises UnusableFile and OSError."""
+    """Return which of the `words` occur in a file of UTF-8 or UTF-16. Raises UnusableFile or OSError."""
     missing = set(words)
     found: set[bytes] = set()
     overlap = max(map(len, missing), default=1)
@@ -326,9 +332,9 @@ def sample_json(path: str, words: Iterable[bytes]) -> Any:
 
 
 def first_items(path: str, count: int = SAMPLED) -> list[Any]:
-    """Return the first items of a JSON file that is an array, without reading all of a large one.
+    """Return the first items of a JSON file with an array, without reading all of a large file.
 
-    Raises UnusableFile and OSError.
+    Raises UnusableFile or OSError.
     """
     with refuse_unusable(path):
         rest = pieces(path)

@@ -1,4 +1,4 @@
-"""Choice of the columns of a table that name images, labels and splits. Torch-free."""
+"""Choice of the columns of a table that hold images, labels and splits. Torch-free."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OTHER_COLUMNS = frozenset({
     "patient_id", "patient", "patientid", "lesion_id", "is_validated", "license", "author", "photographer", "date",
     "time", "timestamp", "source", "camera", "copyright", "md5", "sha1", "sha256", "latitude", "longitude", "lat", "lon",
 })  # fmt: skip
-"""Names of columns about an image that are labels only if it is the sole column."""
+"""Names of columns that describe an image, and hold labels only if there is no other column."""
 TEXT_COLUMNS = frozenset(
     {"text", "caption", "captions", "description", "prompt", "question", "answer", "comment", "comments"}
 )
@@ -53,26 +53,26 @@ BOX_COLUMNS = frozenset(
 )
 UNCERTAIN = "-1"
 _COORDINATE = re.compile(r"(^|_)[xy]_?\d*$")
-"""Names of columns such as left_eye_x, which give positions in an image."""
+"""Pattern for names of columns with positions in an image, such as left_eye_x."""
 CONFIDENCE = "confidence"
-"""Name of the column that says, with 0, that an image lacks the label of its row: in tables of Open Images."""
+"""Name of the column in Open Images' tables whose value 0 means that the image lacks the label of its row."""
 _LABEL_WORDS = frozenset({"label", "labels", "class", "classes", "category", "tag", "tags", "id", "ids"})
 _FEW_NUMBERS = 10
-"""Different whole numbers of an unknown column, above which these may be measured values."""
+"""Number of different whole numbers in an unknown column above which these may be measured values."""
 _SAMPLED_LISTS = 200
-"""Cells of lists that are examined."""
+"""Number of cells with lists that are examined."""
 _FEW_ROWS = 20
-"""From this number of rows on, labels in an unknown column must occur twice on average."""
+"""Number of rows from which on labels in an unknown column must occur twice on average."""
 MAX_DISTINCT = 100_000
-"""Different cells of a column that are counted; a column with more holds no labels."""
+"""Number of different cells that are counted in a column; a column with more holds no labels."""
 
 
 @dataclass
 class Profile:
-    """Cells of one column.
+    """Statistics of the cells in one column.
 
     Attributes:
-        cells: How often which cell occurs, without blank ones; beyond `MAX_DISTINCT` no further ones are counted.
+        cells: Number of occurrences of each cell, without blank ones; beyond `MAX_DISTINCT` no further cells are added.
         blank: Number of blank cells.
         rows: Number of all cells.
     """
@@ -94,22 +94,22 @@ class Profile:
 
     @property
     def has_fractions(self) -> bool:
-        """True if the cells are numbers and some are fractions."""
+        """True if all cells are numbers and some of them are fractions."""
         return bool(self.cells) and not self.is_numbers and all(finite(cell) is not None for cell in self.cells)
 
 
 @dataclass(frozen=True)
 class Labelling:
-    """Columns of a table to read labels from.
+    """Columns from which labels are read.
 
     Attributes:
-        file: Column of the images.
-        split: Column of the splits; None for none.
-        flags: Columns of one label each.
-        listed: Column of one or several labels; None if there are flags.
+        file: Column with the images.
+        split: Column with the splits; None if there is none.
+        flags: Columns with yes/no flags for one label each.
+        listed: Column with one or several labels; None if there are flags.
         mark: Separator of several labels in a cell; "" if cells hold one label.
-        signed: True if -1 means no, as 0 does not occur.
-        certain: True if the column of labels is known by its name.
+        signed: True if -1 means no, since 0 does not occur.
+        certain: True if the name of the column shows that it holds labels.
     """
 
     file: int
@@ -122,7 +122,7 @@ class Labelling:
 
 
 def profile(table: Table) -> list[Profile]:
-    """Return what the cells of each column are, reading all rows once. Raises UnusableFile."""
+    """Count the cells of each column, reading all rows once. Raises UnusableFile."""
     found = [Profile() for _ in table.head]
     counters = [each.cells for each in found]
     rows = 0
@@ -138,7 +138,10 @@ def profile(table: Table) -> list[Profile]:
 
 
 def file_column(table: Table) -> int | None:
-    """Return the column of the images: the only one of image files, else by its name; None for none or several."""
+    """Return the column with the images: the only one with image files, else by its name.
+
+    Returns None if there are none or several.
+    """
     sample = table.sample()
     fitting = [
         column
@@ -155,7 +158,7 @@ def file_column(table: Table) -> int | None:
 
 
 def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labelling]:
-    """Return the ways to read labels from a table, the likeliest first; none if it has no labels."""
+    """Return the possible ways to read labels from a table, the likeliest first; [] if it has no labels."""
     file = file_column(table)
     names = table.plain
     if file is None or not BOX_COLUMNS.isdisjoint(names) or _has_masks(names, profiles):
@@ -195,7 +198,7 @@ def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labelling]:
 
 
 def _has_masks(names: Sequence[str], profiles: Sequence[Profile]) -> bool:
-    """Return True if a column gives the files of masks, so that the table is about objects or pixels."""
+    """Return True if a column lists mask files, so that the table is about objects or pixels."""
     return any(
         "mask" in name.split("_") and all(is_image(cell) for cell in list(cells.cells)[:20])
         for name, cells in zip(names, profiles, strict=True)
@@ -204,21 +207,21 @@ def _has_masks(names: Sequence[str], profiles: Sequence[Profile]) -> bool:
 
 
 def may_be_measured(name: str, cells: Profile) -> bool:
-    """Return True if a column, not named as one of labels, has so many numbers that they may be measured."""
+    """Return True if a column whose name suggests no labels has so many numbers that they may be measured values."""
     is_named = not _LABEL_WORDS.isdisjoint([*name.split("_"), name]) or name in LABEL_COLUMNS
     is_number = cells.is_numbers or cells.has_fractions
     return is_number and not is_named and len(cells.cells) > _FEW_NUMBERS
 
 
 def has_only_measures(table: Table, profiles: Sequence[Profile]) -> bool:
-    """Return True if all that a table gives about images are numbers with fractions."""
+    """Return True if a table holds nothing about images except numbers with fractions."""
     file = file_column(table)
     others = [each for column, each in enumerate(profiles) if column != file and each.cells]
     return file is not None and bool(others) and all(each.has_fractions for each in others)
 
 
 def _is_unrelated(name: str, cells: Profile, headless: bool) -> bool:
-    """Return True if a column can not be a label: an index, another file, a split, or blank."""
+    """Return True if a column can't hold labels: it is an index, a second file, a split, a coordinate, or blank."""
     if not cells.cells:
         return True
     if (name in INDEX_COLUMNS and not headless) or name in (*SPLIT_COLUMNS, "kfold", "folds"):
@@ -235,7 +238,7 @@ def _may_be_labels(cells: Profile) -> bool:
 
 
 def _lists_values(cells: Profile) -> bool:
-    """Return True if all cells list equally many numbers, as of boxes or for each class, rather than labels."""
+    """Return True if all cells list the same count of numbers, such as boxes or scores, rather than labels."""
     cells_of_lists = list(cells.cells)[:_SAMPLED_LISTS]
     if len(cells_of_lists) < 2 or not all(cell.startswith(UNIT) for cell in cells_of_lists):
         return False
@@ -277,7 +280,7 @@ def split_column_named(names: Sequence[str], file: int) -> int | None:
 
 
 def split_in_cell(name: str, cell: str) -> str:
-    """Return the split that a cell of the column `name` says; "" for none."""
+    """Return the split that a cell in the column `name` denotes, or ""."""
     if name in SPLIT_COLUMNS:
         return split_named(cell)
     is_yes = without_fraction(cell.lower()) in YES
@@ -289,7 +292,7 @@ def split_in_cell(name: str, cell: str) -> str:
 
 
 def _without_doubles(table: Table, columns: Sequence[int], profiles: Sequence[Profile]) -> list[int]:
-    """Return the columns without those that only repeat another: numbers of the classes that a column names."""
+    """Drop columns that repeat another column, such as numbers of the classes that a column names."""
     different: list[int] = []
     for column in sorted(columns, key=lambda column: profiles[column].is_numbers):
         same = [
@@ -305,7 +308,7 @@ def _without_doubles(table: Table, columns: Sequence[int], profiles: Sequence[Pr
 
 
 def _mark(name: str, cells: Profile) -> str:
-    """Return the separator of several labels in the cells of a column; "" if each holds one."""
+    """Return the separator of several labels in the cells of a column, or "" if each cell holds one label."""
     known = list(cells.cells)
     if cells.is_numbers:
         return ""
@@ -320,9 +323,10 @@ def _mark(name: str, cells: Profile) -> str:
 
 
 def _separates(mark: str, name: str, cells: Profile) -> bool:
-    """Return True if a comma or a blank separates labels, rather than being within their names.
+    """Return True if a comma or blank separates labels rather than being part of their names.
 
-    Labels are joined in more ways than there are labels; names such as "golden retriever" have words of their own.
+    Labels occur in more combinations than there are labels, whereas the words in names such as "golden retriever"
+    don't.
     """
     several = [cell.split(mark) for cell in cells.cells if mark in cell]
     if not several or (mark == " " and not _may_list(name, several)):

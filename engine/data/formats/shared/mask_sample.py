@@ -1,4 +1,4 @@
-"""Sample of masks that tells labels from photographs, and numbers of objects from classes. Torch-free."""
+"""Sample of masks that shows whether they are label images, and whether their values number objects. Torch-free."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from engine.data.decoding.reading import decode_header, describe_failure, open_i
 from engine.data.splits import first_names, spread_evenly
 
 SAMPLE = 12
-"""Masks that are opened."""
+"""Number of masks that are opened."""
 _FEW_VALUES = 64
-"""An image with so few values or colors is one of labels."""
+"""Number of values or colors up to which an image counts as a label image."""
 _FREQUENT_VALUES = 16
 _MIN_SHARE = 0.75
-"""Share of the pixels that have one of the `_FREQUENT_VALUES` values, or the value of their left neighbor, at least."""
+"""Smallest fraction of pixels with one of the `_FREQUENT_VALUES` values, or with the value of their left neighbor."""
 _MIN_FLAT = 0.7
-"""Minimum share of pixels that equal their left neighbor, in an image of labels among photographs."""
+"""Smallest fraction of pixels equal to their left neighbor in a label image."""
 _MAX_PIXELS = 1 << 21
-"""Pixels of a mask that are inspected."""
+"""Number of pixels of a mask that are inspected."""
 
 
 @dataclass
@@ -31,14 +31,14 @@ class MaskSample:
     """Properties of a sample of masks.
 
     Attributes:
-        readable: Masks that could be opened.
-        label_like: Those with the few values or flat areas of labels.
-        fitting: Those with the size of their image.
-        colored: Those with several channels that differ.
-        numbers: Different values besides 0 in each readable mask.
+        readable: Number of masks that could be opened.
+        label_like: Number of masks with few values or flat areas, like label images.
+        fitting: Number of masks with the size of their image.
+        colored: Number of masks with several different channels.
+        numbers: Different values except 0 in each readable mask.
         number_objects: True if the values number the objects of each mask.
         has_zero: True if any of them contains 0.
-        lossy: Those whose compression changes values, as JPEG does.
+        lossy: Number of masks whose compression changes values, as JPEG does.
         failure: Name of a mask that can't be opened, and why; "" if all can.
     """
 
@@ -54,7 +54,7 @@ class MaskSample:
 
     @property
     def are_labels(self) -> bool:
-        """True if most masks look like labels."""
+        """True if most masks look like label images."""
         return 2 * self.label_like > self.readable
 
     @property
@@ -69,7 +69,7 @@ class MaskSample:
 
     @property
     def values(self) -> set[int]:
-        """All values besides 0."""
+        """All values except 0."""
         return {value for values in self.numbers for value in values}
 
     @property
@@ -79,7 +79,7 @@ class MaskSample:
 
     @property
     def are_classes(self) -> bool:
-        """True if the values can't be a count in most masks, as those of classes are not."""
+        """True if most masks skip so many numbers that their values must be classes, not counted objects."""
         gaps = sum(values != list(range(1, len(values) + 1)) for values in self.numbers)
         repeated = len(self.values) < sum(map(len, self.numbers))
         return 2 * gaps > len(self.numbers) > 1 and len(self.values) > 1 and repeated
@@ -110,7 +110,7 @@ def sample_masks(pairs: Sequence[tuple[str, str]]) -> MaskSample:
 
 
 def _levels(mask: MaskValues) -> Values:
-    """Return the values [h, w] of a mask, of gray colors the level."""
+    """Return the values [h, w] of a mask, with gray colors as levels."""
     levels = mask.values & 0xFF
     is_gray = mask.mode == "color" and (mask.values == levels * GRAY).all()
     return levels if is_gray else mask.values
@@ -127,7 +127,7 @@ def _is_label_like(values: Values) -> bool:
 
 
 def _has_size(path: str, shape: tuple[int, ...]) -> bool:
-    """Return True if an image has a height and width, upright or turned as its EXIF data may ask for."""
+    """Return True if an image has the given height and width, with or without its EXIF rotation."""
     try:
         with open_image(path) as image:
             return shape in ((image.height, image.width), (image.width, image.height))
@@ -136,7 +136,7 @@ def _has_size(path: str, shape: tuple[int, ...]) -> bool:
 
 
 def are_label_images(paths: Sequence[str]) -> bool | None:
-    """Return True if most of the files that can be read have few values or colors in flat areas; None if none can be."""
+    """Return True if most readable files have few values or colors in flat areas; None if no file can be read."""
     votes = [vote for path in paths if (vote := _is_label_image(path)) is not None]
     return 2 * sum(votes) > len(votes) if votes else None
 

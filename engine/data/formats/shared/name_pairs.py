@@ -1,4 +1,4 @@
-"""Pairs of images and files about them by their names. Torch-free."""
+"""Matching of images with files about them by their names. Torch-free."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ class Pairs:
         both: Images with their files.
         alone: Images without a file.
         spare: Files without an image.
-        several: Images with more than one file, none of which is used.
-        same_name: Images whose names differ in the ending or the folder alone, so that a file may be about any of them.
-        missing: Names in a list of images of which there is no image.
+        several: Images with more than one file; none of these is used.
+        same_name: Images whose names differ only in the extension or the folder, so that it is unclear which one a file
+            describes.
+        missing: Names in a list for which there is no image.
     """
 
     both: list[tuple[str, str]] = field(default_factory=list)
@@ -39,7 +40,7 @@ class Pairs:
 
     @classmethod
     def joined(cls, several: Iterable[Pairs]) -> Pairs:
-        """Return the pairs of several folders."""
+        """Join the pairs of several folders."""
         every = cls()
         for each in several:
             every.add(each)
@@ -55,7 +56,7 @@ class Pairs:
         self.missing += other.missing
 
     def of(self, folders: Collection[str]) -> Pairs:
-        """Return the images in some folders with their files, without spare files."""
+        """Return only the pairs whose images are in the given folders, without spare files."""
         return Pairs(
             [pair for pair in self.both if os.path.dirname(pair[0]) in folders],
             [path for path in self.alone if os.path.dirname(path) in folders],
@@ -75,11 +76,11 @@ class Pairs:
 
     @property
     def file_count(self) -> int:
-        """Number of files about images."""
+        """Number of files, with and without an image."""
         return len(self.both) + len(self.spare)
 
     def problems(self, one: str, many: str) -> list[Problem]:
-        """Return warnings of images and files without a counterpart, called `one` ("a mask") and `many` ("masks")."""
+        """Return warnings about images and files without a counterpart; messages call a file `one` and files `many`."""
         found = []
         remedy = "They are left out; add them to the folder, or remove them from the list."
         found += warn_about(self.missing, "image", "named in a list but not in the folder:", remedy)
@@ -97,35 +98,36 @@ class Pairs:
 
 
 def mask_splits(splits: Mapping[str, Pairs]) -> dict[str, MaskSplit]:
-    """Return pairs of images and masks as splits."""
+    """Convert pairs of images and masks to splits."""
     return {name: MaskSplit(pairs.images, pairs.files) for name, pairs in splits.items()}
 
 
 def instance_splits(splits: Mapping[str, Pairs], source: Callable[[str], Source]) -> dict[str, InstanceSplit]:
-    """Return pairs of images and masks as splits; `source` makes the source of the instances from a mask's path."""
+    """Convert pairs of images and masks to splits; `source` creates the source of the instances from a mask's path."""
     return {name: InstanceSplit(pairs.images, list(map(source, pairs.files))) for name, pairs in splits.items()}
 
 
 def pair_folders(
     tree: Tree, images: Iterable[str], about: str, endings: Sequence[str], suffixes: Sequence[str]
 ) -> Pairs:
-    """Return the images of some folders with the files about them in another folder.
+    """Pair the images in some folders with the files about them in another folder.
 
     Args:
-        tree: Folder of the dataset.
-        images: Folders of images, relative to the dataset's.
-        about: Folder of the files about them.
-        endings: Endings of these files; of several of one name that with the earliest ending is taken.
-        suffixes: What their names may have behind those of the images.
+        tree: Listing of the dataset.
+        images: Folders of images, relative to the dataset folder.
+        about: Folder with the files about them.
+        endings: Extensions of these files; of several files with the same name, the one with the first extension is
+            used.
+        suffixes: Possible additions to the image name in the names of these files.
     """
     paths = [os.path.join(folder, name) for folder in images for name in tree.files(folder) if is_image(name)]
     return _pair(tree, sorted(paths), about, _by_key(tree, about, endings), suffixes)
 
 
 def pair_in_one_folder(tree: Tree, folder: str, endings: Sequence[str], chosen: str, suffixes: Sequence[str]) -> Pairs:
-    """Return the images of a folder with the files of the suffix `chosen` in the same folder.
+    """Pair the images in a folder with the files in the same folder that have the suffix `chosen`.
 
-    Files of the other `suffixes` are neither.
+    Files with one of the other `suffixes` are neither.
     """
     behind = tuple(each.lower() for each in suffixes)
     names = [name for name in tree.files(folder) if suffix(name) in endings]
@@ -161,10 +163,11 @@ def _pair(tree: Tree, paths: Sequence[str], about: str, files: Mapping[str, str]
 
 
 def match_names(images: Sequence[str], files: Sequence[str], suffixes: Sequence[str]) -> dict[str, str]:
-    """Return the name of the file about each image, by the image's name, both without endings.
+    """Return the name of the file about each image, by the name of the image, both without extensions.
 
-    A file has the name of its image with one of `suffixes` behind. If few do, images and files have words in common at
-    their beginnings and ends, such as DRIVE's 21_training and 21_manual1, and what is left is equal.
+    A file has the name of its image followed by one of `suffixes`. If few files do, the words that all images, or all
+    files, have in common at their beginnings and ends are removed, such as in DRIVE's 21_training and 21_manual1, and
+    the rest must be equal.
     """
     known = set(files)
     matches: dict[str, str] = {}
@@ -182,7 +185,7 @@ def match_names(images: Sequence[str], files: Sequence[str], suffixes: Sequence[
 
 
 def _by_common_words(images: Sequence[str], files: Sequence[str]) -> Iterable[dict[str, str]]:
-    """Yield the matches after removing the beginnings, the ends, or both that all names have in common."""
+    """Yield the matches after removing common beginnings, common ends, or both from all names."""
     of_images, of_files = _common_affixes(images), _common_affixes(files)
     said = [{split_in(word) for word in affixes} - {""} for affixes in (of_images, of_files)]
     if said[0] and said[1] and said[0] != said[1]:
@@ -198,13 +201,13 @@ def _by_common_words(images: Sequence[str], files: Sequence[str]) -> Iterable[di
 
 
 def _common_affixes(names: Sequence[str]) -> tuple[str, str]:
-    """Return the beginning and the end that all names have in common, cut between words."""
+    """Return the beginning and the end that all names share, cut between words."""
     end = _common_beginning([name[::-1] for name in names])[::-1]
     return _common_beginning(names), end
 
 
 def _common_beginning(names: Sequence[str]) -> str:
-    """Return the words with which all names begin; digits behind belong to what tells the names apart."""
+    """Return the words with which all names begin; digits after them distinguish the names and are not included."""
     low, high = min(names), max(names)
     length = next((index for index, pair in enumerate(zip(low, high, strict=False)) if pair[0] != pair[1]), len(low))
     beginning = low[:length].rstrip("0123456789")
@@ -216,7 +219,7 @@ def _common_beginning(names: Sequence[str]) -> str:
 
 
 def _numbered_copies(files: Mapping[str, str], matched: set[str]) -> dict[str, list[str]]:
-    """Return further files of the same image by the matched one: NAME_mask_1 of NAME_mask."""
+    """Return additional files about the same image by the matched file: NAME_mask_1 for NAME_mask."""
     found: dict[str, list[str]] = {}
     for key in files:
         base = _without_number(key)
@@ -226,7 +229,7 @@ def _numbered_copies(files: Mapping[str, str], matched: set[str]) -> dict[str, l
 
 
 def _by_key(tree: Tree, folder: str, endings: Sequence[str]) -> dict[str, str]:
-    """Return the files with one of the endings by their keys."""
+    """Return the files with one of the extensions by their keys (see `_keys`)."""
     names = [name for name in tree.files(folder) if suffix(name) in endings]
     names.sort(key=lambda name: (endings.index(suffix(name)), name))
     by_stem: dict[str, str] = {}
@@ -236,14 +239,14 @@ def _by_key(tree: Tree, folder: str, endings: Sequence[str]) -> dict[str, str]:
 
 
 def _keys(stems: Sequence[str]) -> list[str]:
-    """Return names in one Unicode form and in lower case, unless two are then the same."""
+    """Return names in one Unicode form and in lower case, unless this makes two names equal."""
     plain = list(map(unicode_key, stems))
     lower = [stem.lower() for stem in plain]
     return lower if len(set(lower)) == len(set(plain)) else plain
 
 
 def _without_number(stem: str) -> str:
-    """Return a name without a number behind it: NAME_mask for NAME_mask_1."""
+    """Return a name without a number at its end: NAME_mask for NAME_mask_1."""
     return re.sub(r"[_\-. ]\d+$", "", stem)
 
 

@@ -1,6 +1,6 @@
-"""Search for folders of images and the folders of their annotations, in all usual layouts.
+"""Search for folders of images and their folders of annotations, in all common layouts.
 
-The names of the folders on the way to a file are compared after words such as "images" and "masks" are removed, so that
+The folder names on the paths of files are compared after removing words such as "images" and "masks". In this way
 train/images belongs to train/masks, images/train to masks/train, and train to trainannot. Torch-free.
 """
 
@@ -21,29 +21,29 @@ IMAGE_WORDS = frozenset({
     "originals", "photo", "photos", "picture", "pictures", "frames", "sat",
 })  # fmt: skip
 _GLUED_IMAGE_WORDS = ("images", "image", "imgs", "img", "input", "data")
-"""Words that may be behind that of a split: train_images, ISIC2018_Task1-2_Training_Input."""
+"""Words that may follow the word for a split: train_images, ISIC2018_Task1-2_Training_Input."""
 _ENDING_WORD = re.compile(r"_(png|jpg|jpeg|tif|tiff|bmp|npy)$")
 _SPLIT_SHORT = {"tr": "train", "te": "test"}
 MAX_FOLDERS = 100_000
-"""Folders of a dataset that are searched."""
+"""Number of folders in a dataset that are searched."""
 MAX_SIBLINGS = 20
-"""Folders next to one of annotations that may hold the images."""
+"""Number of folders next to one of annotations that are tried as folders of images."""
 
 Key = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Names of the folders and files of one kind of annotations.
+    """Names for the folders and files of one kind of annotations.
 
     Attributes:
-        words: Names of their folders, in lower case with "_" between words.
-        glued: Those that may be a part of a folder's name: "annot" of trainannot.
-        endings: Endings of their files, the preferred first.
-        suffixes: What their names may have behind those of the images; "" for nothing.
-        image_folder_suffixes: Those of `suffixes` that files in the folder of the images may have.
-        strange: Words in the names of other folders that keep these from being candidates; None if no folder is a
-            candidate by its files alone.
+        words: Names for the folders, in lower case with "_" between words.
+        glued: Words that may be a part of a folder's name: "annot" in trainannot.
+        endings: Extensions of the files, the preferred one first.
+        suffixes: Possible additions to the image name in the names of the files; "" for none.
+        image_folder_suffixes: Those `suffixes` that files in the folder of the images may have.
+        strange: Words in the names of other folders that exclude these as candidates; None if no folder is a candidate
+            by its files alone.
     """
 
     words: frozenset[str]
@@ -59,11 +59,11 @@ class Candidate:
     """Files that may be the annotations of images.
 
     Attributes:
-        variant: Name of their folder without that of the split, or the suffix of the files in the images' folders.
-        splits: Pairs by "train", "val" and "test"; by "" those of no split.
-        folders: Folders of the annotations, relative to the dataset's.
-        is_named: True if the folder has one of the names of such annotations.
-        without: Folders of images that have none, although others have.
+        variant: Name of their folder without the name of the split, or the suffix of the files in the images' folders.
+        splits: Pairs by "train", "val" and "test"; pairs outside of all splits are stored under "".
+        folders: Folders of the annotations, relative to the dataset folder.
+        is_named: True if the folder has one of the names for such annotations.
+        without: Folders of images without annotations, although other folders have some.
     """
 
     variant: str
@@ -100,14 +100,14 @@ class _PathName(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A folder with files, by the parts of its path."""
+    """Folder with files, with the names of all folders on its path."""
 
     folder: str
     parts: tuple[_PathName, ...]
 
     @property
     def role(self) -> str:
-        """Role of the last part that has one."""
+        """Role of the last name on the path that has one."""
         return next((part.role for part in reversed(self.parts) if part.role), "")
 
     @property
@@ -116,7 +116,7 @@ class _Place(NamedTuple):
 
     @property
     def bare_key(self) -> Key:
-        """Key without the rests of names of annotations, unless they are splits: PedMasks counts as masks."""
+        """Key without words in names of annotation folders that denote no split: PedMasks counts as masks."""
         return tuple(
             split_named(part.rest) or part.rest
             for part in self.parts
@@ -131,7 +131,7 @@ class _Place(NamedTuple):
         return ""
 
     def variant(self, *, bare: bool) -> str:
-        """Return the name that all splits have in common."""
+        """Return the name of the annotations that all splits share."""
         names = [
             part.name if bare and not _split_of_words(part.rest) else part.word
             for part in self.parts
@@ -141,7 +141,7 @@ class _Place(NamedTuple):
 
 
 def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
-    """Return the folders whose files belong to images, those of most pairs first."""
+    """Return the folders whose files belong to images, those with most pairs first."""
     places = list(_places(tree, roles))
     images = [place for place in places if place.role == "images" and _has_images(tree, place)]
     others = [place for place in places if place.role == "" and _has_images(tree, place)]
@@ -162,7 +162,7 @@ def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
 
 
 class _Index:
-    """Folders of images by their keys, by the beginnings of these, and by the folder that they are in."""
+    """Index of image folders by their keys, by the beginnings of their keys, and by their parent folders."""
 
     def __init__(self, images: Sequence[_Place], others: Sequence[_Place]) -> None:
         self._named: dict[Key, list[_Place]] = {}
@@ -180,10 +180,10 @@ class _Index:
             self._inside.setdefault(os.path.dirname(place.folder), []).append(place)
 
     def partners(self, place: _Place) -> Iterator[tuple[list[_Place], bool]]:
-        """Yield folders that may have the images of a folder of annotations, the likeliest first.
+        """Yield lists of folders that may contain the images for a folder of annotations, the likeliest first.
 
-        With each is True if what is left of the name of the annotations is a part of their name rather than of a
-        split's.
+        Each comes with True if the words that remain of the folder name belong to the name of the annotations, rather
+        than to a split.
         """
         for by_key in (self._named, self._others):
             for key in dict.fromkeys((place.key, place.bare_key)):
@@ -193,12 +193,12 @@ class _Index:
             yield below, False
 
     def siblings(self, place: _Place) -> Sequence[_Place]:
-        """Return folders of other names next to one of annotations."""
+        """Return folders with other names next to a folder of annotations."""
         return self._inside.get(os.path.dirname(place.folder), ())[:MAX_SIBLINGS]
 
 
 class _Search:
-    """Collector of candidates and of the folders of images that each of them uses."""
+    """Collector of candidates, and of the image folders that each of them uses."""
 
     def __init__(self, tree: Tree, roles: Roles) -> None:
         self.found: dict[tuple[str, bool], Candidate] = {}
@@ -207,7 +207,7 @@ class _Search:
         self._roles = roles
 
     def join(self, place: _Place, index: _Index) -> None:
-        """Add a folder of annotations with the first images that it belongs to, or with each of its siblings that fit."""
+        """Add a folder of annotations with the first folders whose images match, else with all siblings that match."""
         for partners, bare in index.partners(place):
             if self.add(place.variant(bare=bare), place, partners, named=True):
                 return
@@ -218,7 +218,7 @@ class _Search:
             self.add(variant if len(siblings) == 1 else f"{variant} of {name}", place, [each], named=True)
 
     def add(self, variant: str, place: _Place, partners: Sequence[_Place], *, named: bool) -> bool:
-        """Add a folder of annotations with folders of images; return False if no names agree."""
+        """Add a folder of annotations with folders of images; return False if no file names match."""
         pairs = self._pair(partners, place)
         if not pairs.both:
             return False
@@ -238,7 +238,7 @@ class _Search:
 def _siblings(
     images: Sequence[_Place], others: Sequence[_Place], strange: Sequence[str]
 ) -> Iterator[tuple[_Place, _Place]]:
-    """Yield folders of no known name with the folder of images that has another name in one place alone."""
+    """Yield each folder with an unknown name, and the image folder whose path differs from its path in one name."""
     patterns: dict[tuple[Key, Key], _Place] = {}
     for place in images:
         for before, after in _contexts(place):
@@ -261,13 +261,13 @@ def _contexts(place: _Place) -> Iterator[tuple[Key, Key]]:
 
 
 def _name_at(place: _Place, partner: _Place) -> str:
-    """Return the name on the path of a folder that the path of its images does not have."""
+    """Return the name in which the path of a folder differs from the path of its images."""
     pairs = zip(place.parts, partner.parts, strict=True)
     return next(part.name for part, other in pairs if part.name != other.name)
 
 
 def _in_image_folders(tree: Tree, roles: Roles, places: Sequence[_Place]) -> Iterator[Candidate]:
-    """Yield candidates whose files are in the folders of the images, by their suffixes."""
+    """Yield candidates whose files are in the folders of the images, grouped by their suffixes."""
     if not roles.image_folder_suffixes:
         return
     behind = tuple(each.lower() for each in roles.image_folder_suffixes)
@@ -316,12 +316,12 @@ def _plain(name: str) -> str:
 
 
 def _rest(plain: str, word: str) -> str:
-    """Return a name without a word at its beginning or end; "" if it has none there."""
+    """Return a name without a word at its beginning or end, or "" if the word is in neither place."""
     if plain.endswith(word):
         return plain.removesuffix(word).rstrip("_")
     return plain.removeprefix(word + "_") if plain.startswith(word + "_") else ""
 
 
 def _split_of_words(words: str) -> str:
-    """Return the split that a name of several words is of."""
+    """Return the split that one of several words in a name denotes, or ""."""
     return split_in(words) or _SPLIT_SHORT.get(words.rpartition("_")[2], "")

@@ -1,4 +1,4 @@
-"""Parquet files, read with the optional package pyarrow. Torch-free."""
+"""Reading of Parquet files with the optional package pyarrow. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _ROWS_AT_ONCE = 256
 
 
 def is_installed() -> bool:
-    """Return True if Parquet files can be read."""
+    """Return True if pyarrow is installed, so that Parquet files can be read."""
     return importlib.util.find_spec("pyarrow") is not None
 
 
 @contextmanager
 def open_parquet(path: str) -> Iterator[Any]:
-    """Open a file as a `pyarrow.parquet.ParquetFile`. Raises OSError, and UnusableFile also for what pyarrow raises."""
+    """Open a file as a `pyarrow.parquet.ParquetFile`. Raises OSError, or UnusableFile for exceptions of pyarrow."""
     if not is_installed():
         raise UnusableFile(path, "needs the package pyarrow", f"Install it: {INSTALL}")
     import pyarrow
@@ -43,14 +43,14 @@ def open_parquet(path: str) -> Iterator[Any]:
 
 
 def rows(path: str, columns: Sequence[str] | None = None) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of a file as mappings of columns to values. Raises UnusableFile and OSError."""
+    """Yield the rows of a file as mappings from columns to values. Raises UnusableFile or OSError."""
     with open_parquet(path) as file:
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns, use_threads=False):
             yield from batch.to_pylist()
 
 
 def features(path: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the types of the columns by name, and what Hugging Face's `datasets` noted about them in the file."""
+    """Return the column types by name, and the metadata that Hugging Face's `datasets` has stored in the file."""
     with open_parquet(path) as file:
         schema = file.schema_arrow
         noted = (schema.metadata or {}).get(b"huggingface", b"{}")

@@ -1,4 +1,4 @@
-"""Images and shapes of an annotation tool's export, collected file by file with all that can't be used. Torch-free."""
+"""Images and shapes from the export of an annotation tool, collected file by file, with all faults. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from engine.data.formats.tree import Tree
 from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable, warn_about
 
 _MAX_COORDINATE = 1e9
-"""Larger than any image, and small enough to compute with."""
+"""Largest valid coordinate: larger than any image, and small enough for calculations."""
 
 
 def as_number(value: Any) -> float | None:
-    """Return a number from JSON or XML, given as a number or as text; None for anything that can't be a coordinate."""
+    """Convert a number or text from JSON or XML to a float; None for anything that can't be a coordinate."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -33,7 +33,7 @@ def as_number(value: Any) -> float | None:
 
 
 def as_size(height: Any, width: Any) -> tuple[int, int] | None:
-    """Return the size of an image from JSON or XML; None if it is not one."""
+    """Convert height and width from JSON or XML to an image size; None if it is invalid."""
     numbers = as_number(height), as_number(width)
     if numbers[0] is None or numbers[1] is None:
         return None
@@ -42,7 +42,7 @@ def as_size(height: Any, width: Any) -> tuple[int, int] | None:
 
 
 def as_points(value: Any) -> list[tuple[float, float]]:
-    """Return the points of a list of [x, y]. Raises Unfit if one of them is not a pair of numbers."""
+    """Convert a list of [x, y] to points. Raises Unfit if an entry is not a pair of numbers."""
     points = []
     for each in value if isinstance(value, list) else (None,):
         x, y = map(as_number, each) if isinstance(each, list | tuple) and len(each) == 2 else (None, None)
@@ -53,7 +53,7 @@ def as_points(value: Any) -> list[tuple[float, float]]:
 
 
 def detected_kinds(*, has_outlines: bool, has_boxes: bool, max_tags: int) -> list[str]:
-    """Return the kinds of annotations of a tool's export; `max_tags` is the most tags of one image."""
+    """Return the kinds of annotations in a tool's export; `max_tags` is the largest number of tags of one image."""
     kinds = ["instances"] if has_outlines else []
     kinds += ["boxes"] if has_outlines or has_boxes else []
     return kinds + (["labels"] if max_tags > 1 else ["classes", "labels"] if max_tags else [])
@@ -61,13 +61,13 @@ def detected_kinds(*, has_outlines: bool, has_boxes: bool, max_tags: int) -> lis
 
 @dataclass
 class Survey:
-    """Findings in a sample of files about one image each.
+    """Content of a sample of files about one image each.
 
     Attributes:
-        valid: Number of files of the format.
+        valid: Number of files with the expected format.
         others: Number of other files.
         shapes: Kinds of the shapes.
-        max_tags: Most tags of one image.
+        max_tags: Largest number of tags of one image.
     """
 
     valid: int = 0
@@ -85,7 +85,7 @@ def survey_files(
     shapes_of: Callable[[Any], Iterable[str]],
     tags_of: Callable[[Any], Sequence[str]],
 ) -> Survey:
-    """Survey a sample of JSON files that contain all `keys`, a larger one if the first has no annotation."""
+    """Survey a sample of JSON files that contain all `keys`, and a larger sample if the first has no annotation."""
     for count in (SAMPLED, MAX_FILES_SAMPLED):
         found = Survey()
         for path in sample(paths, count):
@@ -102,12 +102,12 @@ def survey_files(
 
 
 class ShapeCollection:
-    """Images and shapes of a dataset, collected file by file, with everything that can't be used.
+    """Collector of a dataset's images and shapes, file by file, and of everything unusable.
 
     Attributes:
-        tree: Folder of the dataset.
-        splits: Annotated images by split, "" for those of no split.
-        problems: Faults that are complete when they are found.
+        tree: Listing of the dataset.
+        splits: Annotated images by split, or under "" without a split.
+        problems: Problems that need not be counted and merged.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -129,14 +129,14 @@ class ShapeCollection:
         return self._lookup.find(name, near, split=split, ending=ending)
 
     def find_named(self, path: str, same_name_image: str | None, name: str, near: str, split: str) -> str | None:
-        """Return the image that an annotation file is about: the one with its own name, else the one that it names.
+        """Return the image that an annotation file describes: the one with its own name, else the one that it names.
 
         Args:
             path: Annotation file.
-            same_name_image: Image with the name of the annotation file. Ask for files that have one first.
+            same_name_image: Image with the name of the annotation file. Call this for files with such an image first.
             name: Name of the image in the file.
-            near: Folder that `name` may start from.
-            split: Split that the annotations are for.
+            near: Folder that `name` may be relative to.
+            split: Split of the annotations.
         """
         base = os.path.basename(name.replace("\\", "/"))
         if same_name_image is not None:
@@ -154,7 +154,7 @@ class ShapeCollection:
         return None if image in self._used else image
 
     def add(self, image: ShapedImage, *splits: str) -> None:
-        """Add an annotated image to splits, unless it has been added before."""
+        """Add an annotated image to splits, unless it was added before."""
         if image.path in self._used:
             self._twice.append(image.path)
             return
@@ -167,7 +167,7 @@ class ShapeCollection:
         self._missing[name] = None
 
     def note_unannotated(self, name: str) -> None:
-        """Report that an image is listed but was not annotated."""
+        """Report that an image is listed but not annotated."""
         self._unannotated.append(name)
 
     def skip_file(self, path: str, error: Exception, image: str | None = None) -> None:
@@ -181,8 +181,9 @@ class ShapeCollection:
 
         Args:
             path: Annotation file or image.
-            reason: Constant phrase that follows "There are 3 objects", such as "without a name".
-            detail: The fault of this object.
+            reason: Phrase that follows "There are 3 objects", such as "without a name"; objects with the same phrase
+                are counted together.
+            detail: Description of this object's fault.
         """
         self._objects.setdefault(reason, []).append((path, detail))
 
@@ -191,7 +192,7 @@ class ShapeCollection:
 
         Args:
             kind: Kind of annotations.
-            listed: Classes in the order of the tool; those that do not occur are dropped.
+            listed: Classes in the tool's order; classes without annotations are dropped.
         """
         problems = [*self.problems, *self._of_files(), *self._of_images(), *self._of_objects()]
         if not self._used:
@@ -210,7 +211,7 @@ class ShapeCollection:
         return convert(kind, splits, problems, [name for name in dict.fromkeys(listed) if name in names])
 
     def _settle_splits(self, problems: list[Problem]) -> None:
-        """Leave out images of no split if there are training images; else these are the training images."""
+        """Drop images without a split if there are training images; otherwise use them for training."""
         rest = self.splits.get("")
         if not rest or len(self.splits) == 1:
             return
@@ -250,7 +251,7 @@ class ShapeCollection:
         yield from warn_about(alone, "image", "without an annotation:", "They are left out; annotate them to use them.")
 
     def _alone(self) -> Iterator[str]:
-        """Yield the images in the folders of annotated images that nothing is known of."""
+        """Yield the images that no annotation mentions, in folders with annotated images."""
         known = self._used.union(self._unannotated, self._unreadable_images)
         for folder in sorted({os.path.dirname(path) for path in self._used}):
             paths = [os.path.join(folder, name) for name in filter(is_image, self.tree.files(self.tree.within(folder)))]

@@ -1,4 +1,4 @@
-"""Images with named shapes, which most annotation tools write, and their conversion to each kind. Torch-free."""
+"""Images with named shapes, as written by most annotation tools, and their conversion to all kinds. Torch-free."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Edges = tuple[float, float, float, float]
 
 
 class Shape(NamedTuple):
-    """One annotated object.
+    """Annotated object.
 
     Attributes:
-        name: Its class.
+        name: Class of the object.
         box: Left, top, right and bottom in pixels.
         outline: COCO's `segmentation` as JSON; None if the object has only a box.
         ignored: True for crowds and difficult objects, which are neither learned nor counted as missed.
@@ -49,7 +49,7 @@ class ShapedImage:
     Attributes:
         path: Full path of the image.
         shapes: Objects in it.
-        size: Height and width that the annotations give; None if they give none.
+        size: Height and width that the annotations state, or None.
         tags: Classes of the image as a whole.
         fractions: True if the boxes are in fractions of the image's width and height.
     """
@@ -62,12 +62,15 @@ class ShapedImage:
 
 
 def box_shape(name: str, left: float, top: float, right: float, bottom: float, *, ignored: bool = False) -> Shape:
-    """Return a box; its corners may be swapped."""
+    """Create a shape from a box, whose corners may be swapped."""
     return Shape(name, (min(left, right), min(top, bottom), max(left, right), max(top, bottom)), ignored=ignored)
 
 
 def polygon_shape(name: str, *rings: Iterable[tuple[float, float]], ignored: bool = False) -> Shape | None:
-    """Return the area within any of the rings of x and y in pixels; None if none of them has three points."""
+    """Create a shape from the area inside any of the rings, points x and y in pixels.
+
+    Returns None if no ring has three points.
+    """
     flat = [[value for point in ring for value in point] for ring in rings]
     flat = [ring for ring in flat if len(ring) >= 6 and np.isfinite(ring).all()]
     if not flat:
@@ -78,7 +81,7 @@ def polygon_shape(name: str, *rings: Iterable[tuple[float, float]], ignored: boo
 
 
 def require_polygon(name: str, points: Sequence[tuple[float, float]]) -> Shape:
-    """Return an object of class `name` with this outline. Raises Unfit if it has no area."""
+    """Create a shape from an outline. Raises Unfit if it has no area."""
     shape = polygon_shape(name, points)
     if shape is None:
         raise Unfit(f"it has {len(points)} points")
@@ -91,13 +94,13 @@ def convert(
     problems: list[Problem],
     classes: Sequence[str] | None = None,
 ) -> Content:
-    """Return annotations of one kind: "boxes", "instances", "classes" or "labels".
+    """Convert annotated images to one kind: "boxes", "instances", "classes" or "labels".
 
     Args:
         kind: Kind of annotations.
         splits: Annotated images by split.
-        problems: Problems found so far; those of the conversion are added.
-        classes: Names in the order that the format gives; None to sort the names that occur.
+        problems: List of problems to which those of the conversion are added.
+        classes: Class names in the order of the format; None to sort the names that occur.
     """
     images = [image for split in splits.values() for image in split]
     of_objects = kind in ("boxes", "instances")
@@ -162,14 +165,14 @@ def _labels(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems:
 def rotate_points(
     points: Sequence[tuple[float, float]], degrees: float, center: tuple[float, float]
 ) -> list[tuple[float, float]]:
-    """Return points turned clockwise around a point, y being downward."""
+    """Rotate points clockwise around a center, where y points down."""
     sine, cosine = math.sin(math.radians(degrees)), math.cos(math.radians(degrees))
     x0, y0 = center
     return [(x0 + (x - x0) * cosine - (y - y0) * sine, y0 + (x - x0) * sine + (y - y0) * cosine) for x, y in points]
 
 
 def ellipse_points(x: float, y: float, radius_x: float, radius_y: float) -> list[tuple[float, float]]:
-    """Return an ellipse as a polygon that reaches its leftmost, topmost, rightmost and bottom points."""
+    """Convert an ellipse to a polygon that touches its leftmost, topmost, rightmost and bottom points."""
     count = 72
     angles = [2 * math.pi * step / count for step in range(count)]
     return [(x + radius_x * math.cos(angle), y + radius_y * math.sin(angle)) for angle in angles]

@@ -17,7 +17,10 @@ from engine.data.splits import FileSplit, IdxSplit, Labels, LabelSplit, dataset_
 
 
 class Divided(NamedTuple):
-    """Splits of a folder. `test` is None if it has none, and `val` if its samples serve for both."""
+    """Training, validation and test samples of a folder.
+
+    `test` is None if there are no test samples, and the same object as `val` if one split serves both purposes.
+    """
 
     train: Any
     val: Any
@@ -34,17 +37,17 @@ def divide(
     layout: str,
     nothing: str = "There are annotations, but none for training images.",
 ) -> Divided | None:
-    """Return the training, validation and test samples; None if there is nothing to train on.
+    """Divide a folder into training, validation and test samples; returns None if there is nothing to train on.
 
     Args:
-        splits: By "train", "val" and "test", or "" if the folder has none.
+        splits: Samples by "train", "val" and "test", or by "" if the folder has no splits.
         folder: Folder of the dataset.
-        problems: Gets what is wrong.
-        val_fraction: Share of the training samples to hold out if there is no validation split, of each class alike;
-            0 to hold out nothing, in which case there may be nothing to train on.
-        seed: Seed of the draw.
+        problems: List to which problems are added.
+        val_fraction: Fraction of the training samples of each class to hold out if there is no validation split. With
+            0, nothing is held out, and the training samples may be missing.
+        seed: Seed for drawing the validation samples.
         layout: Remedy if there is nothing to train on.
-        nothing: Message for that.
+        nothing: Message if there is nothing to train on.
     """
     present = {name: split for name, split in splits.items() if sample_count(split)}
     if val_fraction and "val" not in present and "test" in present and "train" in present:
@@ -79,14 +82,17 @@ def sample_count(split: Any) -> int:
 
 
 def strata(split: Any) -> Labels:
-    """Return the class by which each sample is drawn, [n]: the rarest label if it has several, 0 without classes."""
+    """Return the class of each sample for stratified drawing, [n]: its rarest label if it has several.
+
+    Samples of datasets without classes all have class 0.
+    """
     if isinstance(split, LabelSplit):
         return _rarest_labels(split)
     return split.labels if isinstance(split, FileSplit | IdxSplit) else np.zeros(sample_count(split), np.int64)
 
 
 def sample_keys(split: Any, folder: str) -> Iterable[bytes]:
-    """Yield what identifies each sample on every machine: its path within `folder`, or its row in a file."""
+    """Yield bytes that identify each sample on every machine: its path relative to `folder`, or its row in a file."""
     if isinstance(split, IdxSplit):
         rows = range(len(split.labels)) if split.rows is None else split.rows.tolist()
         return (row.to_bytes(8, "little") for row in rows)
@@ -97,7 +103,10 @@ def sample_keys(split: Any, folder: str) -> Iterable[bytes]:
 
 
 def select_samples(split: Any, which: npt.NDArray[np.bool_], *, is_drawn: bool = False) -> Any:
-    """Return the samples for which `which`, bool [n], is true; `is_drawn` if the folder has no such split."""
+    """Return only the samples for which `which`, bool [n], is True.
+
+    `is_drawn` marks a split that does not exist in the folder.
+    """
     if hasattr(split, "select"):
         return split.select(which, is_drawn=is_drawn)
     files = [split.files[row] for row in np.flatnonzero(which).tolist()]
@@ -107,7 +116,7 @@ def select_samples(split: Any, which: npt.NDArray[np.bool_], *, is_drawn: bool =
 
 
 def _rarest_labels(split: LabelSplit) -> Labels:
-    """Return for each image the label of its own that the fewest images have, [N]; one more than any for none."""
+    """Return the rarest of each image's labels, [N]; images without a label get the number of labels."""
     counts = np.append(split.labels.sum(0), split.labels.size + 1)
     present = np.column_stack([split.labels, ~split.labels.any(1)])
     return np.where(present, counts, counts.max() + 1).argmin(1).astype(np.int64)

@@ -23,9 +23,9 @@ from engine.system.regular_files import UnusableFile, open_regular
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".txt")
 HEAD_BYTES = 1 << 16
-"""Number of bytes at the start of a file that detection reads."""
+"""Number of bytes at the beginning of a file that are read to detect its format."""
 UNIT = "\x1f"
-"""Separator of the items of a list in a cell; text has none of it."""
+"""Separator for list items in a cell; it never occurs in text."""
 FILE_COLUMNS = (
     "file", "filename", "file_name", "fname", "image", "image_name", "imagename", "image_file", "image_filename", "img",
     "img_name", "img_path", "picture", "path", "paths", "image_path", "imagepath", "filepath", "filepaths", "file_path",
@@ -38,34 +38,34 @@ TESTING_COLUMNS = ("is_test", "is_testing")
 INDEX_COLUMNS = ("", "unnamed_0", "unnamed_0_1", "index", "row", "idx")
 SUBMISSIONS = ("submission", "sample_sub")
 _SHAPES = frozenset({"annotations", "coordinates", "regions", "shapes", "objects", "bbox", "segmentation", "points"})
-"""Keys of JSON files that draw something in the images."""
+"""Keys in JSON files that describe objects in images."""
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-"""Names of the files that describe a folder of images for Hugging Face's `datasets`."""
+"""Names of metadata files that describe a folder of images for Hugging Face's `datasets`."""
 YES = frozenset({"1", "true", "yes"})
 NO = frozenset({"0", "false", "no"})
 _MAX_INNER_FOLDERS = 200
-"""Folders two levels down that are searched for tables."""
+"""Number of folders two levels down that are searched for tables."""
 _MAX_TABLES = 200
 _SAMPLED = 200
 _FEW_WORDS = 20
 _OF_BOX = 6
-"""Cells of a line without names of columns that has a box: the image, four edges and the class."""
+"""Number of cells in a line with a box, in tables without column names: image, four edges and class."""
 _NUMBER = re.compile(r"[+-]?\d+[.,]0*")
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of a file.
+    """Table in a file.
 
     Attributes:
         path: Full path of the file.
-        head: Names of the columns as they are written.
-        text: Content, for tables of lines; "" for others.
+        head: Names of the columns as written.
+        text: Content of a table of lines; "" for other tables.
         delimiter: Character between the cells of a line.
-        headless: True if the first line is a row like the others; `head` is then made up.
-        records: Rows, if there is no text.
-        open_end: Cells of the last line if it has no line break; () otherwise.
-        cut: Last line, if it was left out because it seems to be cut off.
+        headless: True if the first line is an ordinary row; `head` is invented then.
+        records: Rows of a table without text.
+        open_end: Cells of the last line if it has no line break, else ().
+        cut: Last line if it was removed because it seems truncated, else "".
     """
 
     path: str
@@ -79,11 +79,11 @@ class Table:
 
     @property
     def plain(self) -> tuple[str, ...]:
-        """Names of the columns as by `plain`."""
+        """Names of the columns, normalized by `plain`."""
         return tuple(plain(name) for name in self.head)
 
     def rows(self) -> Iterator[Sequence[str]]:
-        """Yield one cell per column for each row, without blank rows. Raises UnusableFile."""
+        """Yield the cells of each row, one per column, without blank rows. Raises UnusableFile."""
         if not self.text:
             yield from self.records
             return
@@ -98,7 +98,7 @@ class Table:
                 yield cells if len(cells) == width else cells + [""] * (width - len(cells))
 
     def sample(self, count: int = _SAMPLED) -> list[Sequence[str]]:
-        """Return up to `count` rows, evenly spread over those of the first lines."""
+        """Return up to `count` rows, evenly spread over the first lines."""
         rows = list(itertools.islice(self.rows(), 50 * count))
         return [rows[index] for index in spread_evenly(len(rows), count)]
 
@@ -110,14 +110,14 @@ def plain(name: str) -> str:
 
 
 def without_fraction(cell: str) -> str:
-    """Return a number without its empty fraction ("1.0" and "1,0" are "1") and other text as it is."""
+    """Return a number without a fraction of zero ("1.0" and "1,0" become "1"), and any other text unchanged."""
     return re.split("[.,]", cell)[0] if _NUMBER.fullmatch(cell) else cell
 
 
 def find_tables(tree: Tree, endings: Sequence[str] = ENDINGS) -> Iterator[tuple[str, str]]:
-    """Yield the folder and the name of each file that may be a table, from the dataset's folder down to two levels.
+    """Yield folder and name of each file that may be a table, down to two levels below the dataset folder.
 
-    Endings that many files of a folder have are those of files about one image each.
+    Extensions that many files in a folder have are skipped, since such files describe one image each.
     """
     inner = (folder for folder in tree.walk(depth=2) if folder.count(os.sep) == 1)
     for folder in itertools.chain(tree.walk(depth=1), itertools.islice(inner, _MAX_INNER_FOLDERS)):
@@ -136,16 +136,18 @@ def is_metadata(tree: Tree, folder: str, name: str) -> bool:
 
 
 def open_table(path: str, *, head: bool = False) -> Table | None:
-    """Return the table in a file; None if there is none, also for files that can't be read if only the head is wanted.
+    """Open the table in a file; returns None if the file holds no table.
+
+    With `head`, None is also returned for a file that can't be read.
 
     Args:
         path: Full path.
-        head: Read the first lines only. JSON files are then judged by their beginning and read in full if they are
-            records.
+        head: True to read only the first lines. JSON files are then recognized by their beginning, and read in full
+            only if they hold records.
 
     Raises:
         UnusableFile: The file is too large or no regular file.
-        OSError: It can't be read.
+        OSError: The file can't be read.
     """
     ending = suffix(path)
     try:
@@ -171,7 +173,7 @@ def open_table(path: str, *, head: bool = False) -> Table | None:
 
 
 def _head(path: str) -> str:
-    """Return the first full lines of a file."""
+    """Return the first complete lines of a file."""
     with open_regular(path) as stream:
         content = stream.read(HEAD_BYTES + 1)
     text = decode_text(content)
@@ -196,13 +198,13 @@ def _of_lines(path: str, text: str) -> Table | None:
 
 
 def _is_ragged(text: str, delimiter: str) -> bool:
-    """Return True if the first full lines have different numbers of cells: a list of labels behind each image."""
+    """Return True if the first complete lines have different numbers of cells, as with lists of labels."""
     full = text if text.endswith(("\n", "\r")) else text[: text.rfind("\n") + 1]
     return len({len(line) for line in itertools.islice(_lines(full, delimiter), _SAMPLED)}) > 1
 
 
 def _made_up(row: Sequence[str], text: str, delimiter: str) -> list[str]:
-    """Return names for the columns of a table without such, given its first row."""
+    """Invent names for the columns of a table without a header, given its first row."""
     file = next(column for column, cell in enumerate(row) if is_image(cell))
     if file == 0 and len(row) < _OF_BOX and _is_ragged(text, delimiter):
         return ["file", "labels"]
@@ -214,9 +216,10 @@ def _made_up(row: Sequence[str], text: str, delimiter: str) -> list[str]:
 
 
 def _without_cut_line(table: Table) -> Table:
-    """Return a table without its last line if that has no line break and seems to be cut off.
+    """Return a table without its last line if that line has no line break and seems truncated.
 
-    It then has fewer cells than the others, or ends with a word that is in no other line or begins one.
+    A truncated line has fewer cells than the others, or ends with a word that occurs in no other line or only begins
+    one.
     """
     if not table.text or table.text.endswith(("\n", "\r")):
         return table
@@ -237,7 +240,7 @@ def _without_cut_line(table: Table) -> Table:
 
 
 def _of_listing(path: str, text: str) -> Table | None:
-    """Return the table of a .txt file: lines of a path and one class or several flags, or lines as in a CSV file."""
+    """Read the table in a .txt file: lines with a path and one class or several flags, or lines as in a CSV file."""
     first = text.lstrip().partition("\n")[0]
     if any(mark in first for mark in ",;\t"):
         return _of_lines(path, text)
@@ -261,7 +264,7 @@ def _of_listing(path: str, text: str) -> Table | None:
 
 
 def _listed(line: str) -> list[str] | None:
-    """Return the path in a line and the words behind it; None if it does not begin with an image."""
+    """Return the path in a line and the words after it; None if the line does not begin with an image."""
     found = re.match(r"\s*(.+?\.[A-Za-z]{3,4})(?:\s+(.*))?$", line)
     if found is None or not is_image(found[1]):
         return None
@@ -272,7 +275,7 @@ def _listed(line: str) -> list[str] | None:
 
 
 def _begins_records(text: str) -> bool:
-    """Return True if a JSON file may be a list of objects with an image each, or an object of labels by image."""
+    """Return True if a JSON file may hold a list of objects with one image each, or map images to labels."""
     start = text.lstrip()
     if start.startswith("["):
         keys = re.findall(r'"([^"\\]{1,40})"\s*:', start[: start.find("}") + 1 or 4096])
@@ -313,7 +316,7 @@ def _of_json_lines(path: str, text: str) -> Table | None:
 
 
 def of_records(path: str, records: Iterable[Any]) -> Table | None:
-    """Return the table of JSON objects; objects of flags become a column for each flag."""
+    """Create a table from JSON objects; objects that hold flags become one column for each flag."""
     rows = [_flat(record) for record in records if isinstance(record, dict)]
     head = tuple(dict.fromkeys(key for row in rows for key in row))
     if not head:
@@ -332,7 +335,7 @@ def _flat(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _cell(value: Any) -> str:
-    """Return a JSON value as text: lists with `UNIT` before each item, "" for objects and nested lists."""
+    """Convert a JSON value to text: lists get `UNIT` before each item, objects and nested lists become ""."""
     match value:
         case None:
             return ""
@@ -346,7 +349,7 @@ def _cell(value: Any) -> str:
 
 
 def images_in_no_table(tree: Tree, used: Collection[str]) -> list[str]:
-    """Return the full paths of the images that are not among those that tables name."""
+    """Return the full paths of the images that no table names."""
     total = sum(
         count for folder in tree.walk() for ending, count in tree.suffixes(folder).items() if ending in EXTENSIONS
     )
@@ -357,7 +360,7 @@ def images_in_no_table(tree: Tree, used: Collection[str]) -> list[str]:
 
 
 def cut_off(tree: Tree, tables: Iterable[Table]) -> Iterator[Problem]:
-    """Report tables whose last line was left out."""
+    """Report tables whose truncated last line was removed."""
     for table in tables:
         if table.cut:
             message = f"The last line of {describe(table, tree)} seems to be cut off: {printable(table.cut)[:80]}."
@@ -365,5 +368,5 @@ def cut_off(tree: Tree, tables: Iterable[Table]) -> Iterator[Problem]:
 
 
 def describe(table: Table, tree: Tree) -> str:
-    """Return a table's path below the dataset's folder, fit to print."""
+    """Return the printable path of a table relative to the dataset folder."""
     return printable(tree.within(table.path))

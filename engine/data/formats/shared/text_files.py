@@ -1,4 +1,4 @@
-"""Images and the text file about each, in mirrored, nested or shared folders. Torch-free."""
+"""Search for the text file about each image, in mirrored, nested or shared folders. Torch-free."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from engine.system.regular_files import UnusableFile
 IMAGE_WORDS = frozenset({"images", "image", "imgs", "img", "jpegimages", "rgb", "inputs"})
 LABEL_WORDS = frozenset({"labels", "label", "annotations", "annotation", "annfiles", "labeltxt", "txt", "txts"})
 MAX_CANDIDATES, MAX_OPENED, ENOUGH_FILES = 10_000, 300, 60
-"""Text files of a dataset whose size is read, that are opened, and with lines that are enough to detect a format."""
+"""Numbers of text files: whose size is read, that are opened, and that must have lines to detect a format."""
 
 T = TypeVar("T")
 
 
 class Pair(NamedTuple):
-    """An image and the file about it, None if there is none; both are full paths."""
+    """Full paths of an image and of the file about it; the latter is None if there is no such file."""
 
     image: str
     text: str | None
@@ -33,12 +33,12 @@ class Pair(NamedTuple):
 
 @dataclass
 class Parsed(Generic[T]):
-    """Objects in a text file, and the faults of its unusable lines.
+    """Objects in a text file, and the faults in its unusable lines.
 
     Attributes:
-        rows: Objects in the order of their lines, each once.
+        rows: Objects in the order of their lines, without repetitions.
         faults: Texts such as "line 1 has 3 numbers".
-        repeated: How many lines are the same as one before.
+        repeated: Number of lines that repeat an earlier line.
     """
 
     rows: list[T] = field(default_factory=list)
@@ -47,11 +47,11 @@ class Parsed(Generic[T]):
 
 
 class TextFiles:
-    """Finds the text file about an image.
+    """Search for the text file about an image.
 
-    The file has the image's name and is, in this order: in the folder whose name says "labels" where that of the
-    image says "images" (images/train/a.jpg, labels/train/a.txt); next to the image; in a folder of labels within or
-    next to a folder above; or in one folder of labels for all folders of images.
+    The file has the image's name and is in one of these places, in this order: the folder with "labels" in its path
+    where the image's path has "images" (images/train/a.jpg, labels/train/a.txt); the folder of the image; a folder of
+    labels inside or next to a parent folder; or a single folder of labels for all images.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -61,7 +61,7 @@ class TextFiles:
         self._pairs: dict[str, list[Pair]] = {}
 
     def find(self, folder: str, name: str) -> str | None:
-        """Return the full path of the file about the image `name` in `folder`, which is relative to the dataset's."""
+        """Return the full path of the file about the image `name` in `folder`, relative to the dataset folder."""
         if folder not in self._searched:
             self._searched[folder] = list(filter(self._in, self._folders_for(folder)))
         stem = os.path.splitext(name)[0]
@@ -79,14 +79,14 @@ class TextFiles:
         return self._pairs[folder]
 
     def _in(self, folder: str) -> dict[str, str]:
-        """Return the text files in `folder` by their names without ending; nothing if the folder doesn't exist."""
+        """Return the text files in `folder` by their names without extensions; {} if the folder doesn't exist."""
         if folder not in self._names:
             files = self._tree.files(folder, ".txt") if folder == "" or self._tree.exists(folder) else []
             self._names[folder] = {unicode_key(os.path.splitext(name)[0]): name for name in files}
         return self._names[folder]
 
     def _folders_for(self, folder: str) -> list[str]:
-        """Return the possible folders of files about the images in `folder`, the likeliest first."""
+        """Return the folders that may contain the files about images in `folder`, the likeliest first."""
         parts = folder.split(os.sep) if folder else []
         mirrored: list[str] = []
         shared: list[str] = []
@@ -115,7 +115,7 @@ class TextFiles:
 
 
 def tokens_without(name: str, tokens: frozenset[str]) -> tuple[str, ...]:
-    """Return the words and numbers of a name without those among `tokens`."""
+    """Return the words and numbers in a name, without `tokens`."""
     return tuple(token for token in _tokens(name) if token not in tokens)
 
 
@@ -125,7 +125,7 @@ def is_label_folder(name: str) -> bool:
 
 
 def image_folders(tree: Tree, folder: str = "") -> Iterator[str]:
-    """Yield the folders with images from `folder` down; a folder of labels only if it also has text files."""
+    """Yield `folder` and all folders below it that contain images; a folder of labels must also contain text files."""
     for current in tree.walk(folder):
         if tree.has(EXTENSIONS, current):
             below = current.removeprefix(folder).split(os.sep)
@@ -136,7 +136,7 @@ def image_folders(tree: Tree, folder: str = "") -> Iterator[str]:
 def pairs_by_folder(tree: Tree, texts: TextFiles) -> dict[str, list[Pair]]:
     """Return the images of all annotated folders by split, "" for folders without a split.
 
-    A folder is annotated if one of its images has a text file, or if it is below such a folder.
+    A folder is annotated if one of its images has a text file, or if a parent folder is annotated.
     """
     by_folder = {folder: texts.pairs(folder) for folder in image_folders(tree)}
     annotated = {folder for folder, pairs in by_folder.items() if any(pair.text for pair in pairs)}
@@ -166,7 +166,7 @@ def without_unannotated(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, lis
 
 
 def annotated_only(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pair]], list[Problem]]:
-    """Return the images that have a text file, and the warning of the others."""
+    """Return the images that have a text file, and a warning about the others."""
     alone = [pair.image for pairs in splits.values() for pair in pairs if pair.text is None]
     annotated = {split: [pair for pair in pairs if pair.text is not None] for split, pairs in splits.items()}
     if not alone:
@@ -178,13 +178,13 @@ def annotated_only(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pai
 
 
 def pairs_by_lists(splits: Mapping[str, list[Pair]], lists: Mapping[str, frozenset[str]]) -> dict[str, list[Pair]]:
-    """Return the images by the lists of their names without endings, one for each split."""
+    """Divide images into splits by lists of their names without extensions."""
     by_name = {os.path.splitext(os.path.basename(pair.image))[0]: pair for pairs in splits.values() for pair in pairs}
     return {split: [by_name[name] for name in sorted(names) if name in by_name] for split, names in lists.items()}
 
 
 def check_pairs(tree: Tree, splits: Mapping[str, Sequence[Pair]]) -> list[Problem]:
-    """Return warnings of images in no split, in several splits, and of files that several images share."""
+    """Return warnings about images in no split or in several splits, and about files shared by several images."""
     in_split: dict[str, str] = {}
     repeated: list[str] = []
     sharing: dict[str, list[str]] = {}
@@ -206,7 +206,10 @@ def check_pairs(tree: Tree, splits: Mapping[str, Sequence[Pair]]) -> list[Proble
 
 
 def text_folders(tree: Tree, lists: frozenset[str]) -> dict[str, list[str]]:
-    """Return the folders with text files that may be about images, and their names but those of `lists`."""
+    """Return the folders with text files that may describe images, and the names of these files.
+
+    Files with one of the names in `lists` are left out.
+    """
     found: dict[str, list[str]] = {}
     for folder in tree.walk():
         if not tree.has(".txt", folder):
@@ -221,7 +224,7 @@ def text_folders(tree: Tree, lists: frozenset[str]) -> dict[str, list[str]]:
 
 
 def describe_folders(folders: Mapping[str, Sequence[str]]) -> str:
-    """Return how many text files there are, and where: "40 text files in labels/train, labels/val"."""
+    """Describe the number and folders of text files: "40 text files in labels/train, labels/val"."""
     largest = sorted(folders, key=lambda folder: -len(folders[folder]))
     where = ", ".join(printable(name) or "the folder itself" for name in largest[:3]) + (
         ", …" if len(largest) > 3 else ""
@@ -233,12 +236,13 @@ def describe_folders(folders: Mapping[str, Sequence[str]]) -> str:
 def parse_lines(
     path: str, parse_line: Callable[[str, int], T | None], key: Callable[[T], Any] | None = None
 ) -> Parsed[T]:
-    """Return the objects in the lines of a file. Raises UnusableFile and OSError.
+    """Parse the lines of a file. Raises UnusableFile or OSError.
 
     Args:
         path: Full path.
-        parse_line: Return the object in a line of that number, None if the line describes none; raises Unfit.
-        key: Return what is equal for objects that repeat each other; None to compare the objects themselves.
+        parse_line: Returns the object in a line, given its text and number; None if it describes no object. Raises
+            Unfit.
+        key: Returns a value that is equal for objects that repeat each other; None to compare the objects.
     """
     found = Parsed[T]()
     visited: set[Any] = set()
@@ -268,8 +272,8 @@ def detect_texts(
 
     Args:
         tree: Listing of the dataset.
-        lists: Names of text files that are about no single image.
-        parse: Return the objects in a file.
+        lists: Names of text files that do not describe a single image.
+        parse: Returns the objects in a file.
         kinds: Kinds of annotations, the most detailed first.
         lines: Description of the lines, for the evidence.
     """
@@ -314,16 +318,16 @@ def sample(paths: Sequence[str], parse: Callable[[str], Parsed[T]]) -> list[tupl
 
 
 def good_share(files: Sequence[tuple[str, Parsed[T]]]) -> float:
-    """Return the share of files with at least as many usable as unusable lines; 0 without files."""
+    """Return the fraction of files with at least as many usable as unusable lines; 0 without files."""
     return sum(len(parsed.rows) >= len(parsed.faults) for _, parsed in files) / len(files) if files else 0.0
 
 
 def read_texts(
     splits: Mapping[str, Sequence[Pair]], parse: Callable[[str], Parsed[T]]
 ) -> tuple[dict[str, list[tuple[str, list[T]]]], list[Problem]]:
-    """Return each split's images, sorted, with the objects in each, and the problems of their files.
+    """Return the sorted images of each split with their objects, and the problems of the text files.
 
-    Images without a text file hold nothing. An image is left out if its file can't be read or has no usable line.
+    Images without a text file have no objects. An image is left out if its file can't be read or has no usable line.
     """
     read: dict[str, list[tuple[str, list[T]]]] = {split: [] for split in splits}
     faults: list[tuple[str, str]] = []
@@ -360,7 +364,7 @@ def _unreadable(faults: Sequence[tuple[str, str]], noun: str, remedy: str) -> It
 
 
 def check_spare(tree: Tree, folders: Mapping[str, Sequence[str]], used: Iterable[str | None]) -> list[Problem]:
-    """Return the warning of text files, by their folders, that are about no image."""
+    """Return a warning about text files that belong to no image."""
     known = set(used)
     spare = [
         path for folder, names in folders.items() for name in names if (path := tree.path(folder, name)) not in known
@@ -384,12 +388,12 @@ def _unused(tree: Tree, used: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def _image_root(folder: str) -> str | None:
-    """Return the path up to the last folder whose name has a word for images; None if there is none."""
+    """Return the path up to the last folder with a word for images in its name; None if there is none."""
     parts = folder.split(os.sep)
     depths = [depth for depth, part in enumerate(parts) if not IMAGE_WORDS.isdisjoint(_tokens(part))]
     return os.path.join(*parts[: depths[-1] + 1]) if depths else None
 
 
 def _tokens(name: str) -> list[str]:
-    """Return the words and numbers of a name without a version such as "-v1.5"."""
+    """Return the words and numbers in a name, without a version such as "-v1.5"."""
     return re.findall(r"[^\W\d_]+|\d+", re.sub(r"[-_. ]v\d+(\.\d+)*", " ", name.lower()))

@@ -1,4 +1,7 @@
-"""Images of archives, unpacked once into Footplate's cache so that they are read like other files. Torch-free."""
+"""Unpacking of images from archives into Footplate's cache, once, so that they are read like other files.
+
+Torch-free.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _FOLDER = "unpacked"
 _COMPLETE = "complete"
 _PARTIAL = ".unpacking-"
 _PATIENCE_S = 86400.0
-"""Longest time that another process may take to unpack the same archives."""
+"""Longest time, in seconds, that another process may need to unpack the same archives."""
 _SPARE_BYTES = 1 << 30
 _MAX_LETTERS = 80
 _UNSAFE = re.compile(r"[^A-Za-z0-9_. ()+-]")
@@ -33,10 +36,10 @@ _STARTS = (
 
 
 def unpacked(archives: Sequence[str], unpack: Callable[[Path], None]) -> Path:
-    """Return the folder in the cache with the images of some archives; `unpack` writes them unless they are there.
+    """Return the cache folder with the images of some archives; `unpack` writes them if they are missing.
 
-    The folder is another if one of the archives changes. Raises UnusableFile if the disk has no room, OSError, and
-    what `unpack` raises.
+    If an archive changes, another folder is used. Raises UnusableFile if the disk is full, OSError, and exceptions of
+    `unpack`.
     """
     digest = hashlib.blake2b(digest_size=12)
     size = 0
@@ -67,7 +70,7 @@ def unpacked(archives: Sequence[str], unpack: Callable[[Path], None]) -> Path:
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[bool]:
-    """Wait until no other process has the lock, and yield True; False at once on a file system without locks."""
+    """Wait for the lock and yield True, or yield False immediately on a file system without locks."""
     with ExitStack() as held:
         try:
             held.enter_context(locked(lock, _PATIENCE_S))
@@ -81,7 +84,7 @@ def _alone(lock: Path) -> Iterator[bool]:
 
 
 def _write(folder: Path, unpack: Callable[[Path], None]) -> None:
-    """Fill a folder by `unpack`; it is there completely or not at all."""
+    """Fill a folder with `unpack`; afterwards the folder exists completely or not at all."""
     partial = Path(tempfile.mkdtemp(prefix=f"{_PARTIAL}{folder.name}-", dir=folder.parent))
     try:
         unpack(partial)
@@ -97,24 +100,24 @@ def _write(folder: Path, unpack: Callable[[Path], None]) -> None:
 
 
 def stable_root(path: str, folder: str) -> str:
-    """Return the folder that a file's path is relative to, so that the path is the same on every machine."""
+    """Return the root of a file's path, relative to which the path is the same on every machine."""
     parent = os.path.join(cache_folder(), _FOLDER, "")
     return parent + path[len(parent) :].partition(os.sep)[0] if path.startswith(parent) else folder
 
 
 def name_within(path: str, folder: str) -> str:
-    """Return a file's path relative to the dataset's folder or the unpacked archives, escaped for display."""
+    """Return a file's printable path relative to the dataset folder or to the unpacked archives."""
     return printable(os.path.relpath(path, stable_root(path, folder)))
 
 
 def file_name(name: str, content: bytes, row: int, used: set[str]) -> str:
-    """Return the name of the file for an image: that in the archive if it can be used, with the row's number if not.
+    """Choose the file name for an unpacked image: the name in the archive if it is usable, else the number of its row.
 
     Args:
-        name: Path of the image in the archive; "" for none.
-        content: The image.
+        name: Path of the image in the archive; "" if it has none.
+        content: Content of the image file.
         row: Number of the image in the archive.
-        used: Names that other images in the same folder have, in lower case; the new one is added.
+        used: Lower-case names of other images in the same folder; the new name is added.
     """
     stem, ending = os.path.splitext(_UNSAFE.sub("_", os.path.basename(name.replace("\\", "/"))))
     if ending.lower() not in EXTENSIONS:

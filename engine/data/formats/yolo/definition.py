@@ -18,9 +18,9 @@ from engine.system.regular_files import UnusableFile
 
 NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels", "class_names.txt", "predefined_classes.txt")
 MAX_YAML_BYTES = 1 << 20
-"""Thirty thousand names take less; PyYAML takes seconds for it."""
+"""Largest YAML file in bytes: thirty thousand names take less, and PyYAML needs seconds for it."""
 MAX_LEVELS = 2
-"""Depth of folders that are searched for descriptions."""
+"""Depth to which folders are searched for descriptions."""
 MAX_NESTING = 50
 _BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
 _NOTHING = ("", "~", "null", "none")
@@ -28,15 +28,15 @@ _NOTHING = ("", "~", "null", "none")
 
 @dataclass
 class Definition:
-    """Description of a dataset in a file.
+    """Description of a dataset, read from a file.
 
     Attributes:
-        file: Its path relative to the dataset's folder, "" if there is none.
-        names: Names of the classes in the order of their numbers; None if the file doesn't give them.
-        splits: Paths of folders, lists or images as written, by "train", "val" and "test".
-        base: Folder from which the paths start, as written.
-        keypoint_shape: Number of key points and of the values of each; None for other datasets.
-        problems: What is wrong with the file.
+        file: Path of the file relative to the dataset folder, "" if there is none.
+        names: Class names in the order of their numbers; None if the file doesn't list them.
+        splits: Paths of folders, lists or images, as written, by "train", "val" and "test".
+        base: Folder that the paths are relative to, as written.
+        keypoint_shape: Number of key points and of the values of each; None for datasets without key points.
+        problems: Problems of the file.
     """
 
     file: str = ""
@@ -48,7 +48,7 @@ class Definition:
 
 
 def find_definition(tree: Tree) -> Definition:
-    """Return the description of the dataset; an empty one if there is none. Raises UnusableFile and OSError."""
+    """Return the description of the dataset, which is empty if there is none. Raises UnusableFile or OSError."""
     broken: list[Problem] = []
     found = _in_folder(tree, "", broken)
     if not found:
@@ -65,7 +65,7 @@ def find_definition(tree: Tree) -> Definition:
 
 
 def _in_folder(tree: Tree, folder: str, broken: list[Problem]) -> list[Definition]:
-    """Return the descriptions in a folder, the likeliest first. Adds files that are not valid to `broken`."""
+    """Return the descriptions in a folder, the likeliest first, and add problems of invalid files to `broken`."""
     found: list[Definition] = []
     names = tree.files(folder, (".yaml", ".yml"))
     for name in sorted(names, key=lambda name: (not name.startswith("data"), name)):
@@ -82,17 +82,17 @@ def _in_folder(tree: Tree, folder: str, broken: list[Problem]) -> list[Definitio
 
 
 def resolve(tree: Tree, entry: str, near: str, base: str = "", split: str = "") -> str | None:
-    """Return the path, relative to the dataset's folder, that `entry` means; None if it doesn't exist.
+    """Return the path, relative to the dataset folder, that `entry` refers to; None if it doesn't exist.
 
-    Paths are often of another machine or begin with a step too many upwards, as Roboflow's do. So leading folders are
-    dropped until something in the dataset has the rest as its path, but not a folder of the split's name.
+    Paths often come from another machine, or begin with one ".." too many, as Roboflow's do. Therefore leading folders,
+    except one with the split's name, are dropped until the rest is a path in the dataset.
 
     Args:
         tree: Folders and files of the dataset.
         entry: Path as written.
-        near: Folder of the file that names it, relative to the dataset's.
-        base: Path as written from which `entry` starts.
-        split: Split that the path is of.
+        near: Folder of the file that contains the entry, relative to the dataset folder.
+        base: Path, as written, that `entry` is relative to.
+        split: Split that the path belongs to.
     """
     parts, leading = _parts(entry), _parts(base)
     for start in dict.fromkeys((near, "")):
@@ -115,18 +115,18 @@ def _loses_split(dropped: Iterable[str], rest: Iterable[str], split: str) -> boo
 
 
 def _parts(path: str) -> list[str]:
-    """Return the folders and the file of a path of any system, without "." and ".." and without patterns."""
+    """Return the folders and the file name in a path of any system, without ".", ".." and patterns."""
     path = re.sub(r"^[A-Za-z]:/", "", path.strip().replace("\\", "/"))
     return [part for part in path.split("/") if part not in ("", ".", "..") and "*" not in part and "\0" not in part]
 
 
 def class_names(tree: Tree, definition: Definition, folders: Iterable[str]) -> tuple[list[str] | None, list[Problem]]:
-    """Return the names of the classes, and the problems of their files; None if nothing names them.
+    """Return the class names, or None if no file lists them, and the problems of the files.
 
     Args:
         tree: Folders and files of the dataset.
-        definition: Contents of data.yaml or obj.data.
-        folders: Folders of text files, relative to the dataset's, where a list of names may be, too.
+        definition: Content of data.yaml or obj.data.
+        folders: Folders of text files, relative to the dataset folder, that may also contain a list of names.
     """
     where = dict.fromkeys(["", *(os.path.dirname(folder) for folder in folders), *folders, *tree.named(("data",))])
     found = {os.path.join(folder, name): name for folder in where for name in NAME_FILES if name in tree.files(folder)}
@@ -180,7 +180,7 @@ def _of_yaml(tree: Tree, content: Mapping[str, Any], file: str) -> Definition:
 
 
 def _of_darknet(tree: Tree, file: str) -> Definition:
-    """Return the contents of darknet's obj.data, lines such as "train = data/train.txt"."""
+    """Read darknet's obj.data with lines such as "train = data/train.txt"."""
     lines = (line.partition("=") for line in read_text(tree.path(file)).splitlines())
     values = {key.strip().lower(): value.strip() for key, sign, value in lines if sign}
     definition = Definition(file)
@@ -194,7 +194,10 @@ def _of_darknet(tree: Tree, file: str) -> Definition:
 
 
 def _names(names: Any, path: str) -> list[str] | None:
-    """Return the names in a list, a text with commas, or by their numbers. Raises UnusableFile for other contents."""
+    """Return the names from a list, a text with commas, or a mapping of numbers.
+
+    Raises UnusableFile for anything else.
+    """
     if isinstance(names, str):
         names = [name.strip() for name in names.split(",")] if _text(names) else None
     listed = names.values() if isinstance(names, dict) else names or ()
@@ -225,8 +228,8 @@ def _number(value: Any) -> int | None:
 def _read_yaml(path: str) -> dict[str, Any] | Problem:
     """Return the mapping in a YAML file with all values as text, so that a class may be called "no" or "007".
 
-    An empty mapping if the file has other contents, a problem if it is not valid. Raises OSError, and UnusableFile for
-    aliases of lists or mappings: by a few lines of such a billion words can be meant.
+    Returns an empty mapping for other content, and a problem for invalid YAML. Raises OSError, and UnusableFile for
+    aliases of lists or mappings, since a few lines with such aliases can expand to a billion words.
     """
     import yaml
 

@@ -44,20 +44,20 @@ from engine.data.splits import count_sentence, dataset_error, dataset_warning, f
 NOT_ANNOTATIONS = frozenset(
     {*NAME_FILES, "labels.txt", "notes.txt", "map.txt", "train.txt", "val.txt", "valid.txt", "test.txt", "readme.txt"}
 )
-"""Names of text files that are lists or notes."""
+"""Names of text files that hold lists or notes instead of annotations."""
 ROUNDING = 0.01
 """Fraction of the image by which outlines may exceed it without a warning."""
 
 
 class Source(NamedTuple):
-    """Findings of the detection: the description of the dataset, and the meaning of the columns."""
+    """Results of the detection: the description of the dataset, and the meaning of the columns."""
 
     definition: Definition
     columns: Columns
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return how the text files can be read; a refusal that names a bad line if most of their lines are not YOLO's."""
+    """Detect YOLO's text files; if most of their lines are invalid, return a refusal that names one of these."""
     folders = text_folders(tree, NOT_ANNOTATIONS)
     if not any(tree.has(EXTENSIONS, folder) for folder in tree.walk()):
         return _refusal_without_images(tree)
@@ -81,7 +81,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the boxes or the instances of a dataset."""
+    """Return the boxes or the instances of the dataset."""
     definition, columns = detection.source
     search = ImageSearch(tree, definition)
     splits = search.splits()
@@ -113,7 +113,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _read_fractions(path: str) -> Parsed[Row]:
-    """Return the lines of a file, with those that are not of fractions of the image among the faults."""
+    """Return the lines of a file; lines that do not hold fractions of the image are faults."""
     lines = read_lines(path)
     found: Parsed[Row] = Parsed([], lines.faults, lines.repeated)
     for row in lines.rows:
@@ -126,7 +126,7 @@ def _read_fractions(path: str) -> Parsed[Row]:
 
 
 def _has_boxes(paths: Sequence[str]) -> bool:
-    """Return True if most lines have a class number and as many numbers as a box, though perhaps in pixels."""
+    """Return True if most lines have a class number and the four numbers of a box, even if these are in pixels."""
     lengths = [len(row.values) for _, lines in sample(paths, read_lines) for row in lines.rows]
     return bool(lengths) and 2 * sum(length in (BOX, BOX + 1) for length in lengths) >= len(lengths)
 
@@ -144,7 +144,7 @@ def _is_fraction(value: float) -> bool:
 def _readings(
     definition: Definition, rows: Sequence[Row], evidence: tuple[str, ...], confidence: Confidence
 ) -> list[Detection]:
-    """Return a detection for each meaning that the columns may have."""
+    """Return one detection for each possible meaning of the columns."""
     columns = meanings(rows, definition.keypoint_shape)
     against: list[str] = []
     if definition.keypoint_shape is not None and not columns[0].keypoint_values:
@@ -184,7 +184,7 @@ def _refusal(evidence: tuple[str, ...], found: Sequence[tuple[str, Parsed[Row]]]
 
 
 def _refusal_without_images(tree: Tree) -> list[Detection]:
-    """Return the refusal of a dataset that was exported without its images; nothing if it is another dataset."""
+    """Return the refusal of a dataset that was exported without its images; [] for any other dataset."""
     if not any(tree.has(".txt", folder) for folder in tree.walk()):
         return []
     definition = find_definition(tree)
@@ -195,7 +195,7 @@ def _refusal_without_images(tree: Tree) -> list[Detection]:
 
 
 def _kinds(rows: Sequence[Row], columns: Columns) -> tuple[tuple[str, ...], str]:
-    """Return the kinds that can be read, and what the lines hold."""
+    """Return the kinds of annotations that can be read, and a description of the lines."""
     lengths = Counter(len(row.values) for row in rows)
     long = sum(count for length, count in lengths.items() if length > 5)
     if columns.keypoint_values:
@@ -212,11 +212,11 @@ def _kinds(rows: Sequence[Row], columns: Columns) -> tuple[tuple[str, ...], str]
 
 
 Shape = tuple[int, tuple[float, float, float, float] | Points]
-"""Class, and center, width and height of a box or the points of an outline."""
+"""Class, and either center, width and height of a box or the points of an outline."""
 
 
 def _read_shapes(path: str, columns: Columns) -> Parsed[Shape]:
-    """Return the objects in a file. Raises UnusableFile and OSError."""
+    """Return the objects in a file. Raises UnusableFile or OSError."""
     lines = read_lines(path)
     found: Parsed[Shape] = Parsed([], lines.faults, lines.repeated)
     for row in lines.rows:

@@ -1,4 +1,4 @@
-"""Images of a YOLO dataset by split, as its description, lists and folders give them. Torch-free."""
+"""Search for the images of a YOLO dataset by split, using its description, lists and folders. Torch-free."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from engine.data.splits import dataset_warning, printable, warn_about
 
 
 class ImageSearch:
-    """Finds the images of each split and the text file about each.
+    """Search for the images of each split, and for the text file about each.
 
     Attributes:
-        problems: What is wrong with paths and lists.
-        texts_of_images: Text files about images in folders, whether the images are in a split or not.
+        problems: Problems of paths and lists.
+        texts_of_images: Text files about all images in folders, even if an image belongs to no split.
     """
 
     def __init__(self, tree: Tree, definition: Definition) -> None:
@@ -50,7 +50,7 @@ class ImageSearch:
         return found
 
     def _lists(self) -> dict[str, list[str]]:
-        """Return lists of images in the dataset's folder, such as train.txt, by split."""
+        """Return the lists of images in the dataset folder, such as train.txt, by split."""
         found: dict[str, list[str]] = {}
         for folder in ("", *self._tree.named(("data",))):
             for name in self._tree.files(folder, ".txt"):
@@ -61,7 +61,7 @@ class ImageSearch:
         return found
 
     def _named(self, entry: str, split: str) -> list[Pair]:
-        """Return the images that an entry of the description means: a folder, a list of images, or an image."""
+        """Return the images that an entry of the description refers to: a folder, a list of images, or one image."""
         definition = self._definition
         path = resolve(self._tree, entry, os.path.dirname(definition.file), definition.base, split)
         if path is None:

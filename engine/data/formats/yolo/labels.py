@@ -1,8 +1,8 @@
 """Lines of YOLO's text files and the meaning of their columns. Torch-free.
 
-A line has the number of a class, and then (docs.ultralytics.com, "Datasets"): center, width and height of a box in
-fractions of the image; such a box and key points, each of 2 or 3 values; or the points of an outline, which are four
-for a rotated box. The confidence of a detector may follow.
+A line has a class number, followed by one of these (docs.ultralytics.com, "Datasets"): center, width and height of a
+box in fractions of the image; such a box and key points of 2 or 3 values each; or the points of an outline, four of
+them for a rotated box. The confidence of a detector may follow.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from engine.data.decoding.reading import Unfit, read_number
 from engine.data.formats.shared.text_files import Parsed, parse_lines
 
 MAX_CLASSES = 100_000
-"""Larger numbers are of no class."""
+"""Limit on class numbers; larger numbers can't be classes."""
 BOX = 4
 QUAD = 8
 MIN_OUTLINE = 6
 MARGIN = 0.1
 """Fraction of the image by which annotations may exceed it."""
 CLEAR, UNCLEAR = 0.95, 0.8
-"""Share of lines that fit the meaning that is chosen, at least, and another one, at most."""
+"""Smallest fraction of lines that must fit the chosen meaning, and largest fraction that may fit another one."""
 MIN_LINES = 5
-"""Lines that must fit only one meaning for it to be chosen."""
+"""Number of lines that must fit only one meaning for it to be chosen."""
 
 _DECIMAL_COMMA = re.compile(r"-?\d+(,\d+)?")
 _VISIBILITY = {0.0, 1.0, 2.0}
@@ -37,7 +37,7 @@ Points = npt.NDArray[np.float64]
 
 
 class Row(NamedTuple):
-    """A line: the number of a class, and the values behind it."""
+    """Line of a text file: a class number, and the values after it."""
 
     number: int
     label: int
@@ -45,10 +45,10 @@ class Row(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Meaning of the values of lines that have more than a box and a confidence.
+    """Meaning of the values in lines with more than a box and a confidence.
 
     Attributes:
-        keypoint_values: Values of all key points behind the box; 0 if the values are outlines.
+        keypoint_values: Number of values for all key points after the box; 0 if the values are outlines.
         scored: True if a confidence follows each outline.
     """
 
@@ -56,7 +56,7 @@ class Columns(NamedTuple):
     scored: bool = False
 
     def box(self, row: Row) -> tuple[float, float, float, float] | None:
-        """Return center, width and height; None if the line is an outline. Raises Unfit for lines of neither kind."""
+        """Return center, width and height of the box; None if the line is an outline. Raises Unfit for other lines."""
         count = len(row.values)
         if count in (BOX, BOX + 1):
             return self._within(row, row.values[:BOX])  # type: ignore[return-value]
@@ -68,7 +68,7 @@ class Columns(NamedTuple):
         return None
 
     def outline(self, row: Row) -> Points:
-        """Return x and y of the points, float64 [k, 2]. Raises Unfit if the line has none."""
+        """Return the points of the outline, float64 [k, 2] of x and y. Raises Unfit if the line has none."""
         values = row.values[:-1] if self.scored and len(row.values) % 2 else row.values
         if len(values) < MIN_OUTLINE or len(values) % 2:
             raise Unfit(f"line {row.number} has {len(row.values) + 1} numbers; a box needs 5, an outline an odd count")
@@ -83,7 +83,7 @@ class Columns(NamedTuple):
 
 
 def read_lines(path: str) -> Parsed[Row]:
-    """Return the lines of a file. Raises UnusableFile and OSError."""
+    """Return the lines of a file. Raises UnusableFile or OSError."""
     return parse_lines(path, _parse_line, key=lambda row: row[1:])
 
 
@@ -98,9 +98,9 @@ def _parse_line(line: str, number: int) -> Row | None:
 
 
 def split_line(line: str) -> list[str]:
-    """Return the words of a line that spaces, tabs, semicolons or commas separate.
+    """Split a line at spaces, tabs, semicolons or commas.
 
-    If there are other separators and no period, a comma within a number is its decimal mark.
+    If there are other separators and no period, a comma inside a number is its decimal separator.
     """
     tokens = line.replace(";", " ").split()
     if len(tokens) > BOX and "," in line and all(map(_DECIMAL_COMMA.fullmatch, tokens)):
@@ -119,11 +119,11 @@ def _label(token: str, line: int) -> int:
 
 
 def meanings(rows: Sequence[Row], keypoint_shape: tuple[int, int] | None) -> list[Columns]:
-    """Return the meaning of the columns of a dataset's lines: several, the likeliest first, if it can't be decided.
+    """Return the possible meanings of the columns, the likeliest first; there are several if it can't be decided.
 
     Args:
-        rows: Lines of several files.
-        keypoint_shape: `kpt_shape` of data.yaml, the number of key points and of the values of each.
+        rows: Lines from several files.
+        keypoint_shape: `kpt_shape` in data.yaml: the number of key points and of the values of each.
     """
     counts = Counter(len(row.values) for row in rows if len(row.values) > BOX + 1)
     if keypoint_shape is not None:
@@ -167,7 +167,7 @@ def _of_constant_length(rows: Sequence[Row], count: int, outlines: Columns) -> l
 
 
 def _is_pose(values: npt.NDArray[np.float64], per_point: int) -> npt.NDArray[np.bool_]:
-    """Return which lines, float64 [n, k], begin with a box in the image that holds the points behind it."""
+    """Return which lines, float64 [n, k], begin with a box inside the image that contains the points after it."""
     center, size = values[:, None, :2], values[:, None, 2:BOX]
     points = values[:, BOX:].reshape(len(values), -1, per_point)
     hidden = np.all(points[..., :2] <= 0, axis=2)
@@ -181,7 +181,7 @@ def _is_pose(values: npt.NDArray[np.float64], per_point: int) -> npt.NDArray[np.
 
 
 def _is_outline(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-    """Return which lines, float64 [n, k], have a second point near the others, as outlines do."""
+    """Return which lines, float64 [n, k], have a second point near the others, which is typical of outlines."""
     points = values.reshape(len(values), -1, 2)
     others = np.delete(points, 1, axis=1)
     low, high = others.min(1), others.max(1)
