@@ -1,9 +1,9 @@
-"""Orders and answers of the advisor, and of the finders of a learning rate and a batch size.
+"""Orders and answers of the advisor, and of the finders for a learning rate and a batch size.
 
 ``python -m engine.advisor`` carries out a `FinderOrder`. ``python -m engine.advisor.advice`` finds the fastest way to
-train a job by short trials. After Ctrl+C or SIGTERM it ends them and answers from the measurements that it has
-(`Advice.ended_by` is "stopped"), so callers should read to the last line. Both exit with their workers if their parent
-exits.
+train a job by short trials. After Ctrl+C or SIGTERM it stops the trials and answers with the measurements made until
+then (`Advice.ended_by` is "stopped"), so callers should read to the last line. Both processes and their workers exit
+when their parent exits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Value = bool | int | float | str | tuple[str, ...] | None
 
 
 class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Network between machines, in each direction, as stated by the user; it isn't measured."""
+    """Speed of the network between machines, in each direction, as stated by the user and not measured."""
 
     bits_per_second: float
     latency_s: float = 50e-6
@@ -35,7 +35,7 @@ class AdviceOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     Attributes:
         seconds: Time for all trials together.
         remeasure: Measure even if a cached answer exists.
-        machines: Number of machines like this one for which the answer also predicts the speed, if above 1.
+        machines: Number of machines like this one; if above 1, the answer also predicts their speed.
         network: Network that joins these machines.
     """
 
@@ -51,7 +51,7 @@ State = Literal["waiting", "trying", "measured", "slower", "too_large", "failed"
 
 - waiting: its trial has not started.
 - trying: its trial is running.
-- measured: it can still be the fastest.
+- measured: it was measured and may still be the fastest.
 - slower: it was measured and is too slow.
 - too_large: its trial ran out of memory.
 - failed: its trial failed for another reason.
@@ -62,9 +62,9 @@ class JobTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Predicted duration of the full job: ``start_s + epochs * (steps * step_s + validation_s)``.
 
     Attributes:
-        start_s: Additional time of the first epoch, while images are decoded.
+        start_s: Additional time that the first epoch takes because images are decoded.
         steps: Steps per epoch.
-        validation_s: Validation and checkpoint after an epoch.
+        validation_s: Time for validation and checkpoint after each epoch.
         measured: Terms that were measured: "start", "step", "data", "validation".
         estimated: The other terms.
     """
@@ -80,16 +80,17 @@ class JobTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Way to train the job, with its measurements; unknown ones are None.
+    """Way to train the job, with its measurements, which are None if unknown.
 
     Attributes:
         name: Name for users: "DDP, 2 devices, accumulation 2".
         changes: Fields that differ from the requested job; `changed` applies them.
         is_requested: True for the job as requested.
-        images_per_second: Median speed of all devices together, limited by the data pipeline if that is slower than the step.
+        images_per_second: Median speed of all devices together, limited by the data pipeline if that is slower than the
+            step.
         low: Lower end of the speed's confidence interval.
         high: Upper end of the speed's confidence interval.
-        timed_steps: Number of steps that the speed was measured over.
+        timed_steps: Number of steps in which the speed was measured.
         data_wait_share: Fraction of the step that is spent waiting for data.
         memory_bytes: Peak memory of a device, or of a worker on the CPU.
         estimated_bytes: Peak memory as estimated before the trial.
@@ -122,8 +123,8 @@ class Candidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Candidates that were not tried, with the reason.
 
-    The `kind` of reason is "rules" (they can't run), "memory" (the estimate exceeds the device), "cost" (a lower bound of
-    their cost is above the fastest) or "time" (the time was up).
+    Kinds of reasons are "rules" (they can't run), "memory" (the estimate exceeds the device's memory), "cost" (they
+    can't be faster than the fastest one) and "time" (no time was left).
     """
 
     kind: Literal["rules", "memory", "cost", "time"]
@@ -146,9 +147,10 @@ class AdviceProgress(Progress, tag="progress", frozen=True, kw_only=True):
 
 
 class MachinesPrediction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Predicted speed of several machines, from the measured step and the bytes to be sent over the stated network.
+    """Predicted speed of several machines.
 
-    `efficiency` is the speed per machine relative to a single one.
+    It is computed from the measured step and the bytes to send over the stated network. `efficiency` is the speed per
+    machine relative to that of a single machine.
     """
 
     machines: int
@@ -164,15 +166,17 @@ class Advice(msgspec.Struct, tag="advice", tag_field="type", frozen=True, forbid
     """Answer of the advisor.
 
     Attributes:
-        table: Tried candidates, fastest first, those that don't fit last. The first one is recommended if `fits`.
+        table: Tried candidates, fastest first and those that don't fit last. The first one is recommended if `fits` is
+            True.
         fits: True if any candidate fits into memory.
-        sentence: Reason for the first rank.
+        sentence: Reason why the first candidate is the best.
         remedies: Ways to make the job fit, cheapest first.
-        what_would_change: Sentences about circumstances that would change the first rank.
+        what_would_change: Sentences about circumstances in which another candidate would be the best.
         considered: Number of candidates.
         left_out: Candidates that were not tried, by reason.
-        memory_by: Source of `estimated_bytes`.
-        ended_by: "settled" if the ranking is certain at `confidence`, "time" if the time was up, or "stopped".
+        memory_by: Method that computed `estimated_bytes`.
+        ended_by: "settled" if the ranking is certain at the level `confidence`, "time" if no time was left, or
+            "stopped".
         measured_at: Seconds since the epoch.
         hardware: Devices of the measurement.
         versions: Software of the measurement.
@@ -198,7 +202,7 @@ class Advice(msgspec.Struct, tag="advice", tag_field="type", frozen=True, forbid
 
     @property
     def equally_fast(self) -> tuple[Candidate, ...]:
-        """The fastest candidate, and those whose interval overlaps its interval."""
+        """Fastest candidate and all candidates whose confidence intervals overlap its interval."""
         lowest = self.table[0].low if self.table else None
         if lowest is None:
             return self.table[:1]
@@ -231,7 +235,7 @@ class FinderOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RatePoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Step of the rate finder: learning rate, loss before the step, and smoothed loss."""
+    """Step of the learning rate finder: learning rate, loss before the step, and smoothed loss."""
 
     rate: float
     loss: float
@@ -243,13 +247,13 @@ class RateFound(msgspec.Struct, tag="rate", tag_field="type", frozen=True, forbi
 
     Attributes:
         points: Steps in order.
-        suggestion: Suggested rate; None if the curve suggests none.
+        suggestion: Suggested learning rate; None if the curve suggests none.
         why: Reason for the suggestion, or for its absence, in a sentence.
         remedy: Advice if there is no suggestion.
         steepest: Rate at which the smoothed loss falls fastest.
-        valley: Default suggestion of fastai.
+        valley: Rate that fastai would suggest by default.
         smoothing: Standard deviation of the smoothing Gaussian, in decades of the rate.
-        diverged: The training was stopped because the loss exploded.
+        diverged: True if the training was stopped because the loss exploded.
     """
 
     points: tuple[RatePoint, ...]
@@ -263,7 +267,7 @@ class RateFound(msgspec.Struct, tag="rate", tag_field="type", frozen=True, forbi
 
 
 class BatchTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Tried batch size; only `size` is known of one that did not fit.
+    """Tried batch size; if it did not fit, only `size` is known.
 
     Attributes:
         memory_bytes: Peak use of the memory that is closest to its limit.
@@ -285,7 +289,7 @@ class BatchFound(msgspec.Struct, tag="batch", tag_field="type", frozen=True, for
     Attributes:
         trials: Tried sizes in ascending order.
         largest: Largest size that fits, verified by training steps; None if none fits.
-        knee: Smallest size that no larger one beats by 5 %.
+        knee: Smallest size for which no larger size is more than 5 % faster.
         ended_by: Reason why no larger size was tried: memory, the number of training images, or the time limit.
         why: Explanation in words.
         remedy: Advice if no size fits.

@@ -1,4 +1,4 @@
-"""Transforms of an augmentation: notation, and the presets of each kind of task.
+"""Transforms of an augmentation: their notation, and presets for each kind of task.
 
 A transform is written as its name and numbers, separated by colons: `rotate:10`.
 """
@@ -17,7 +17,9 @@ from engine.contract.job import Job
 from engine.contract.problems import Problem
 
 CLOSING_EPOCHS = 10
-"""Epochs without mosaic at the end of a run (as `close_mosaic` of Ultralytics), or a tenth of the run if that is less."""
+"""Number of epochs without mosaic at the end of a run, like Ultralytics' `close_mosaic`, but at most a tenth of the
+run.
+"""
 
 
 class _Number(NamedTuple):
@@ -35,8 +37,8 @@ class _Number(NamedTuple):
 class _Spec(NamedTuple):
     """Parameters of a transform.
 
-    `only` lists the kinds of targets that it is for, all if empty; `why` says why. With `ordered`, the second number is not
-    below the first.
+    `only` lists the kinds of targets that it supports, () for all; `why` is the reason. With `ordered`, the second
+    number must not be less than the first.
     """
 
     numbers: tuple[_Number, ...] = ()
@@ -70,12 +72,12 @@ TRANSFORMS: dict[str, _Spec] = {
     "erase": _Spec((_Number("a chance", 0, 1, 0.25),), ("images",), "it would leave labels under what it erases"),
     "mosaic": _Spec((_Number("a chance", 0, 1, 1.0),), ("boxes",), "it puts four images with their boxes together"),
 }
-"""Transforms by name, with the numbers that each takes; those with a default may be omitted."""
+"""Transforms by name, with their numbers; numbers with a default may be omitted."""
 
 
 @dataclass(frozen=True)
 class Transform:
-    """Transform of an augmentation with all its numbers."""
+    """Transform of an augmentation, with values for all its numbers."""
 
     name: str
     numbers: tuple[float, ...] = ()
@@ -112,7 +114,10 @@ def _strengths() -> dict[str, dict[str, list[str]]]:
 
 
 def augmentation_kind(task: str) -> AugmentationKind | None:
-    """Return what augmentations of a task transform along with images; None if it is unknown or has no images."""
+    """Return the kind of targets that augmentations transform along with a task's images.
+
+    Returns None for an unknown task, and for a task without images.
+    """
     entry = load_catalogue().task(task)
     return entry.augmentation if entry is not None else None
 
@@ -120,8 +125,8 @@ def augmentation_kind(task: str) -> AugmentationKind | None:
 def transforms(job: Job) -> tuple[Transform, ...]:
     """Return the transforms of the job's augmentation.
 
-    There are none for "none", for "light" (a special crop), and for tasks without images. Invalid texts, which
-    `checks.training_checks` reports, are skipped.
+    The result is empty for "none", for "light" (a special crop), and for tasks without images. Invalid transforms,
+    which `checks.training_checks` reports, are skipped.
     """
     kind = augmentation_kind(job.task)
     if kind is None or job.augmentation.name in ("none", "light"):
@@ -136,15 +141,15 @@ def describe(job: Job) -> str:
 
 
 def mosaic_ends(epochs: int) -> int:
-    """Return the last epoch with mosaic in a run of `epochs`."""
+    """Return the last epoch with mosaic in a run of `epochs` epochs."""
     return epochs - min(CLOSING_EPOCHS, -(-epochs // 10))
 
 
 def mirrors(job: Job, classes: Sequence[str], *, images: bool = True) -> bool:
     """Return True if a mirrored image has the same meaning.
 
-    With "auto" this depends on the kind of `images`, and on the classes: digits, or single letters and digits, suggest
-    images of characters, which are not mirrored.
+    With "auto", this depends on whether samples are `images`, and on the classes: digits, or single letters and digits,
+    suggest images of characters, which are not mirrored.
     """
     if job.augmentation.mirror != "auto":
         return job.augmentation.mirror == "on"

@@ -25,18 +25,18 @@ from engine.system.files import read_file
 DROPOUT_FIELDS = ("dropout", "stochastic_depth")
 """Fields of the job with probabilities of dropping units or layers in training."""
 MODEL_FIELDS = (*DROPOUT_FIELDS, "head_rate")
-"""Fields of the job that only some models use, in addition to those of encoders and BatchNorm."""
+"""Fields of the job that only some models use, besides those about encoders and BatchNorm."""
 
 DeviceKind = Literal["cuda", "cpu"]
 
 PredictionKind = Literal["class", "labels", "pixels", "lines", "objects", "points", "raw"]
-"""Kind of predictions of a task's models.
+"""Kind of predictions that a task's models make.
 
-Class or labels of an image, classes of its pixels, lines or objects in it, classes of points, or values that only a
-custom task can interpret.
+Class or labels of an image; classes of its pixels; lines or objects in it; classes of points; or values that only a
+user-defined task can interpret.
 """
 AugmentationKind = Literal["images", "masks", "lines", "edges", "boxes"]
-"""Kind of targets, which augmentations transform along with the images."""
+"""Kind of targets that augmentations transform along with the images."""
 
 
 class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,11 +49,11 @@ class Measure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AnnotationKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A kind of annotations of datasets.
+    """Kind of annotations in datasets.
 
     Attributes:
         title: Name in messages: "images with boxes".
-        layout: Sentence that tells users how a folder with such annotations is laid out.
+        layout: Sentence that describes the layout of a folder with such annotations to users.
         sample: Singular noun for a sample.
         element: Plural noun for the parts of a sample that have classes.
     """
@@ -65,11 +65,11 @@ class AnnotationKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
 
 class DefaultModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A model that a job may begin with.
+    """Model that a new job may start with.
 
     Attributes:
-        encoder: Encoder of a model that needs one.
-        gpu: Offered only to runs on a GPU, because it is too slow on a CPU.
+        encoder: Encoder, for a model that needs one.
+        gpu: True to offer the model only for GPUs, because it is too slow on a CPU.
     """
 
     model: str
@@ -78,28 +78,28 @@ class DefaultModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     @property
     def values(self) -> dict[str, bool | str]:
-        """Return the job's fields that select this model."""
+        """Return the values of the job's fields that select this model."""
         return {"model": self.model, "encoder": self.encoder} if self.encoder else {"model": self.model}
 
 
 class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A task.
+    """Task in the catalogue.
 
     Attributes:
-        annotations: Kinds of annotations that it learns from, the preferred first.
+        annotations: Kinds of annotations that it learns from, the preferred one first.
         metrics: Validation metrics; the first decides which checkpoint is best unless the job names another.
-        defaults: Models to begin with, best first; the last is always available. Empty for a `file`.
-        fields: Fields of the job that apply to this task in addition to those that apply to all.
+        defaults: Models for new jobs, best first; the last is always available. Empty for a `file`.
+        fields: Fields of the job that apply to this task in addition to those that apply to all tasks.
         without: Fields of the job that apply to all other tasks but not to this one.
-        models: Task whose models this one uses; "" if it has models of its own.
-        file: Whether the model's Python file defines what is learnt, with metrics unknown before it runs.
+        models: Task whose models this one uses; "" if it has its own models.
+        file: True if the model's Python file defines what is learned, so that the metrics are unknown before it runs.
         classes: Number of classes that a dataset must have; None for any number.
-        losses: Values of the job's `loss` that the task offers, its default first; empty if it has no such choice.
+        losses: Values of the job's `loss` that the task offers, its default first; empty if there is no choice.
         options: Options that the task declares.
-        predicts: What its models predict, which decides how predictions are made, written, drawn and converted.
-        augmentation: What its augmentations transform along with images; None if its samples are not images.
+        predicts: Kind of predictions, which decides how predictions are made, written, drawn and converted.
+        augmentation: Kind of targets that augmentations transform along with images; None if samples are not images.
         scores: Number of scores per pixel that its models return; None for one per class.
-        hub_task: The Hugging Face Hub's name of the task; "" if the Hub has none.
+        hub_task: Name of the task on the Hugging Face Hub; "" if the Hub has none.
     """
 
     id: str
@@ -121,34 +121,35 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def model(self) -> str:
-        """Return the default model that is always available; "" if there is none."""
+        """Return the default model that is always available, or "" if there is none."""
         return self.defaults[-1].model if self.defaults else ""
 
 
 ANY_SIZE = -1
-"""Marks every image size as affected."""
+"""Value of an image size that stands for all sizes."""
 
 
 class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """Model of the catalogue.
+    """Model in the catalogue.
 
     Attributes:
         image_size: Default side of square images in pixels.
         min_image_size: Smallest side in pixels.
-        split_points: Points for pipeline cuts, in order.
+        split_points: Points at which a pipeline may cut the model, in order.
         uncuttable: Reason why the model has no split points.
         blocks: Number of repeated blocks, the units of activation checkpointing and sharding; 0 for none.
         tied: Parameters that share memory with others.
-        tensor_parallel: Some layers can be split by tensor parallelism.
-        encoder: The model is a decoder on top of the job's encoder.
-        lone_batch_norm: Largest image size at which a BatchNorm layer gets a single value per channel and image; `ANY_SIZE`
-            for every size, 0 for none.
+        tensor_parallel: True if tensor parallelism can split some layers.
+        encoder: True if the model is a decoder on top of the job's encoder.
+        lone_batch_norm: Largest image size at which a BatchNorm layer gets only one value per channel and image;
+            `ANY_SIZE` for every size, 0 for none.
         fields: Fields among `MODEL_FIELDS` that the model uses.
-        weights: Pretrained weights. None for models without any, for decoders, and for timm's models (see `weights_of`).
-        construction: Python expression that builds a network of Footplate's, a format string with the fields `encoder`,
-            `classes` and `channels`.
-        package: Installed package that adds the model; "" for a built-in one.
-        extra: Extra of Footplate that the model needs, such as "transformers"; "" for none (see `missing_extra`).
+        weights: Pretrained weights. None for models without weights, for decoders, and for timm's models (see
+            `weights_of`).
+        construction: Python expression that builds one of Footplate's networks: a format string with the fields
+            `encoder`, `classes` and `channels`.
+        package: Installed package that adds the model; "" for a built-in model.
+        extra: Optional extra of Footplate that the model needs, such as "transformers"; "" for none (see `missing_extra`).
         published: Accuracy of the pretrained weights with its source: "COCO 46.7 AP, torchvision"; "" if unknown.
         options: Options that the model declares.
     """
@@ -192,16 +193,16 @@ MESH_DIMENSIONS: tuple[MeshDimension, ...] = get_args(MeshDimension)
 
 
 class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A strategy: how it divides the work among devices, which decides the jobs that it can run.
+    """Strategy in the catalogue: how it divides the work among devices, which decides which jobs it can run.
 
     Attributes:
-        mesh: Dimensions of the mesh of devices, the outer one first; empty for one device. Of two dimensions, the outer
-            one has the job's `replicas` devices.
-        process_per_device: Run one worker per device, instead of one worker for all of them.
-        shards_optimizer: Each replica stores the optimizer's state of a part of the parameters.
-        is_recommended: Advice, restarts and commands choose this strategy among those with the same mesh.
-        fields: Fields of the job that have an effect only under this strategy and others that list them.
-        options: Options that the strategy declares itself.
+        mesh: Dimensions of the mesh of devices, the outer one first; empty for one device. With two dimensions, the
+            outer one has as many devices as the job has `replicas`.
+        process_per_device: True to run one worker per device, False to run one worker for all devices.
+        shards_optimizer: True if each replica stores the optimizer state for only a part of the parameters.
+        is_recommended: True if advice, restarts and commands choose this strategy among those with the same mesh.
+        fields: Fields of the job that only have an effect under this strategy and others that list them.
+        options: Options that the strategy declares.
     """
 
     id: str
@@ -227,48 +228,48 @@ class StrategyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     @property
     def splits_batch(self) -> bool:
-        """Devices, or groups of them, take different parts of every batch."""
+        """True if devices, or groups of them, process different parts of every batch."""
         return "replicate" in self.mesh or "shard" in self.mesh
 
     @property
     def shards(self) -> bool:
-        """Each device stores a shard of every parameter."""
+        """True if each device stores a shard of every parameter."""
         return "shard" in self.mesh
 
     @property
     def cuts_model(self) -> bool:
-        """Each device holds some layers, so that the model needs split points."""
+        """True if each device holds some layers, so that the model needs split points."""
         return "pipeline" in self.mesh
 
     @property
     def splits_layers(self) -> bool:
-        """The devices of a group compute slices of each layer, from the same images."""
+        """True if the devices of a group compute slices of each layer, for the same images."""
         return "tensor" in self.mesh
 
     @property
     def replicates(self) -> bool:
-        """The devices form as many groups as the job has `replicas`."""
+        """True if the devices form as many groups as the job has `replicas`."""
         return len(self.mesh) == 2
 
     @property
     def schedules(self) -> bool:
-        """Microbatches flow through the parts of the model by a pipeline schedule."""
+        """True if microbatches flow through the parts of the model according to a pipeline schedule."""
         return "pipeline_schedule" in self.fields
 
     @property
     def keeps_full_model(self) -> bool:
-        """Each worker holds the full model on one device, which `memory_format` and `compile` require."""
+        """True if each worker holds the full model on one device, which `memory_format` and `compile` require."""
         return self.process_per_device and set(self.mesh) <= {"replicate"}
 
 
 class Supplement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Additions of plug-ins to a catalogue.
+    """Additions to a catalogue by plug-ins.
 
     Attributes:
         formats: Ids of dataset formats.
         annotations: Kinds of annotations for tasks, by the tasks' ids.
         metrics: Metrics for tasks, by the tasks' ids.
-        problems: Plug-ins that are left out.
+        problems: Warnings about plug-ins that are left out.
     """
 
     tasks: tuple[TaskEntry, ...] = ()
@@ -281,13 +282,13 @@ class Supplement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Tasks, models and strategies with their weights.
+    """Catalogue of tasks, models with their weights, and strategies.
 
     Attributes:
         annotation_kinds: Kinds of annotations by id.
-        timm_tags: Tags of the weights of each timm model, the default first; "" for weights without a tag.
+        timm_tags: Tags of the weights for each timm model, the default first; "" for weights without a tag.
         timm_weights: timm's weights by "NAME.TAG".
-        problems: Plug-ins that are left out.
+        problems: Warnings about plug-ins that are left out.
     """
 
     tasks: tuple[TaskEntry, ...]
@@ -301,7 +302,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     problems: tuple[Problem, ...] = ()
 
     def task_of(self, annotations: str) -> TaskEntry | None:
-        """Return the task that a folder with annotations of this kind is taken for; None if there is none."""
+        """Return the task that is chosen for a folder with annotations of this kind; None if there is none."""
         return next((task for task in self.tasks if annotations in task.annotations), None)
 
     def task(self, name: str) -> TaskEntry | None:
@@ -324,7 +325,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return next(entry for entry in self.strategies if entry.mesh == mesh and entry.is_recommended)
 
     def options_of(self, task: str, model: str, strategy: str) -> tuple[Field, ...]:
-        """Return the options of a job with this task, model and strategy; equal names count once."""
+        """Return the options that a job with this task, model and strategy has; equal names count once."""
         entries = (self.task(task), self.model(model), self.strategy(strategy))
         found = {field.name: field for entry in reversed(entries) if entry is not None for field in entry.options}
         return tuple(found.values())
@@ -335,7 +336,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return [(entry.title, field) for entry in entries for field in entry.options]
 
     def with_plugins(self, added: Supplement) -> Catalogue:
-        """Return this catalogue with the additions of plug-ins."""
+        """Return this catalogue with additions from plug-ins."""
         tasks = [
             msgspec.structs.replace(
                 task,
@@ -365,14 +366,14 @@ def missing_extra(model: ModelEntry) -> str:
 
 
 def predictions_of(task: str) -> PredictionKind:
-    """Return what models of the task with this id predict, "raw" for an unknown task."""
+    """Return the kind of predictions that models of the task with this id make, "raw" for an unknown task."""
     entry = load_catalogue().task(task)
     return entry.predicts if entry is not None else "raw"
 
 
 @lru_cache(maxsize=1)
 def load_catalogue() -> Catalogue:
-    """Return the catalogue with the additions of the plug-ins that the engine has seen."""
+    """Return the catalogue with the additions of plug-ins, if the engine has seen these plug-ins before."""
     added = load_supplement()
     return shipped_catalogue() if added is None else shipped_catalogue().with_plugins(added)
 
@@ -389,7 +390,7 @@ _FIELDS: dict[plugins.Group, str] = {
     "footplate.metrics": "best_by",
     "footplate.strategies": "strategy",
 }
-"""Field of the job for problems of each group of plug-ins."""
+"""Field of the job that problems with plug-ins of each group are reported for."""
 
 
 def plugin_problem(plugin: plugins.LeftOut) -> Problem:
@@ -427,7 +428,7 @@ def weights_of(job: Job, catalogue: Catalogue) -> Weights | None:
 
 
 def timm_weights(name: str, catalogue: Catalogue) -> Weights | None:
-    """Return the weights of a timm model: the default ones of "resnet50", or those of "resnet50.a2_in1k"."""
+    """Return the weights for a timm model: the default ones for "resnet50", tagged ones for "resnet50.a2_in1k"."""
     tags = catalogue.timm_tags.get(name)
     return catalogue.timm_weights.get(f"{name}.{tags[0]}" if tags else name)
 

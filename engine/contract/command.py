@@ -1,4 +1,4 @@
-"""Command lines that start a job, also by PyTorch's launcher, or resume a run."""
+"""Command lines that start a job, also with PyTorch's launcher torchrun, or resume a run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from engine.contract.recipes import load_recipes
 
 
 def command_arguments(job: Job) -> list[str]:
-    """Return the arguments of `footplate` that make this job, on any machine and for any content of the folder.
+    """Return the arguments of `footplate` that create this job, on any machine and whatever the folder contains.
 
-    Fields at their default are omitted, except those that `footplate train` would choose: the model, the devices, and
-    the fields that the job's recipe may set.
+    Fields with default values are omitted, except those that `footplate train` would choose: the model, the devices,
+    and the fields that the job's recipe may set.
     """
     recipe = load_recipes().get(job.recipe)
     named = {*changed_fields(job), "model", "devices", "recipe"}
@@ -78,15 +78,15 @@ def _option(flag: str, value: str) -> list[str]:
 
 
 WORKER = "engine.machines.torchrun"
-"""Module that torchrun starts for each device, with a job as JSON or a job file."""
+"""Module that torchrun starts for each device, with the job as JSON or as a job file."""
 _ONE_MACHINE = "--rdzv-backend c10d --rdzv-conf store_type=file"
-"""Options for a single machine, where the agent's store is a temporary file."""
+"""Options of torchrun for a single machine, where the agent's store is a temporary file."""
 _NO_SERVER = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
-"""Setting that keeps torchrun from opening a port on all interfaces, which one machine does not need."""
+"""Environment setting that keeps torchrun from opening a port on all interfaces, which one machine does not need."""
 
 
 def single_process(job: Job) -> Problem | None:
-    """Return a problem if the job has a single process, for which torchrun is not needed."""
+    """Return a problem if the job has a single process and thus does not need torchrun, else None."""
     strategy = load_catalogue().strategy(job.resolved_strategy)
     if strategy is not None and strategy.process_per_device and len(job.parallel.devices) > 1:
         return None

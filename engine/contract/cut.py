@@ -1,6 +1,6 @@
 """Partition of a model into pipeline stages.
 
-The planner that finds it, ``python -m engine.advisor.planning``, takes a job as its order.
+``python -m engine.advisor.planning`` finds such a partition; its order is a job.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from engine.contract.messages import Done, Progress, Refused
 class Segment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Part of a model between two neighboring split points, or before the first or after the last.
 
-    Times and bytes are per microbatch. `forward_s` and `backward_s` have a value for each rank of the group (the devices of
-    one replica), measured on its device; the backward pass includes a share of the optimizer's step.
+    Times and bytes are per microbatch. `forward_s` and `backward_s` have one value for each rank in the group (the
+    devices of one replica), measured on its device. The backward time includes a fraction of the optimizer's step.
     """
 
     split_point: str
-    """Split point after this segment (a name of `ModelEntry.split_points`); "" for the last."""
+    """Split point after this segment (a name in `ModelEntry.split_points`), or "" for the last segment."""
     module: str
-    """Last submodule, as a dotted path."""
+    """Dotted path of the last submodule."""
     layers: int
     """Number of layers with parameters."""
     parameters: int
@@ -29,9 +29,11 @@ class Segment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     activation_bytes: int
     """Bytes saved for the backward pass: the output is included, the input and the parameters are not."""
     output_bytes: int
-    """Bytes sent forward if the model is cut after this segment, and backward as their gradient."""
+    """Bytes that are sent forward if the model is cut after this segment; their gradient, sent backward, has the same
+    size.
+    """
     first_module: str = ""
-    """First submodule."""
+    """Dotted path of the first submodule."""
 
 
 class Cut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -44,9 +46,10 @@ class Cut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         state_bytes: Bytes per parameter for weight, gradient and optimizer state.
         memory_bytes: Free memory of each rank's device; None if unknown.
         seconds_per_byte: Cost of sending between two ranks.
-        recomputed: Stages save only their inputs, and recompute activations in the backward pass.
-        phased: All forward passes of a step precede all backward passes, as in GPipe, so that the slowest of each counts.
-        chosen: The cuts were found by measuring, not given in the job.
+        recomputed: True if stages save only their inputs and recompute activations in the backward pass.
+        phased: True if all forward passes of a step precede all backward passes, as in GPipe. The slowest stage of
+            either kind then determines the time.
+        chosen: True if the cuts were found by measuring, not given in the job.
     """
 
     segments: tuple[Segment, ...]

@@ -34,14 +34,15 @@ class Unreadable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SplitReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Split of a dataset.
+    """Report on one split of a dataset.
 
     Attributes:
-        counts: Readable images by class name. If images have several classes, the number of inspected images with each.
+        counts: Number of readable images by class name. If images have several classes, the number of inspected images
+            with each.
         is_drawn: True if the folder has no such split, so that it is drawn from the training images.
         total: Number of images, if images have several classes.
-        shares: Fraction of the inspected pixels of each class.
-        objects: Annotated objects of each class in the inspected images.
+        shares: Fraction of the inspected pixels that has each class.
+        objects: Number of annotated objects of each class in the inspected images.
         object_sides: 5th, 50th and 95th percentile of the square roots of the objects' areas, in pixels.
     """
 
@@ -59,9 +60,9 @@ class SplitReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def crop_margin(size: int) -> int:
-    """Return by how many pixels loaded images exceed `size`, as room for the crop of the light augmentation.
+    """Return the number of pixels by which loaded images exceed `size`, so that the light augmentation can crop them.
 
-    The margin is 1/8, like that of 256 to 224.
+    The margin is 1/8, like that from 224 to 256.
     """
     return max(1, round(size / 8))
 
@@ -79,9 +80,9 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MaskValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A value in the masks, as text, and its class; None if its pixels are of no class.
+    """Value that occurs in the masks, as text, with its class, or None if its pixels have no class.
 
-    `share` is its share of the inspected pixels, and `masks` the number of inspected masks that hold it.
+    `share` is the fraction of inspected pixels with this value, and `masks` the number of inspected masks that hold it.
     """
 
     value: str
@@ -110,16 +111,16 @@ class SampleBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Sample with its annotations as read.
+    """Sample with its annotations as they were read.
 
     Attributes:
-        file: Path relative to the dataset's folder; for images in one file, with the row appended.
+        file: Path relative to the dataset folder; for images in one file, with the row appended.
         split: "train", "val" or "test".
         label: Class, if a sample has exactly one.
         labels: Labels, if it may have several.
         boxes: Boxes of its objects.
-        pixels: Number of pixels (or points) of each class; those without a class are under "".
-        problem: Why the annotations can't be read; "" if they can.
+        pixels: Number of pixels (or points) of each class, and of those without a class under "".
+        problem: Reason why the annotations can't be read, or "".
     """
 
     file: str
@@ -162,15 +163,15 @@ class DatasetReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     Attributes:
         format: Id of the format, with its variant after a colon; "" if none was chosen.
         kind: Kind of the annotations.
-        title: Name of the format in messages.
-        evidence: Facts that the format was recognized by.
+        title: Name of the format for messages.
+        evidence: Facts by which the format was recognized.
         certain: True if the evidence is complete, so that nobody needs to look at samples before training.
         other: Kind of annotations that the folder has instead of the requested ones; "" if none.
         readings: Possible interpretations of the folder, if the evidence conflicts.
-        channels: 1 for gray images, 3 for color; for TIFFs of bands, their number.
+        channels: 1 for gray images, 3 for color images, and the number of bands for multi-band TIFFs.
         unreadable: Files that can't be used, at most the first thousand. Images with a valid beginning and end count as
             readable; of a large folder only a sample is decoded.
-        legend: Meaning of the colors in the examples, an entry for each class.
+        legend: Meaning of the colors in the examples, with one entry for each class.
         mask_values: Values in the masks in ascending order; the most frequent ones if there are many.
         samples: Samples with their annotations, if requested.
     """
@@ -208,14 +209,14 @@ class InspectionProgress(msgspec.Struct, tag="progress", tag_field="type", froze
 
 
 INSPECTION = msgspec.json.Decoder(InspectionProgress | Done[DatasetReport])
-"""Decoder of the messages of the inspector (``python -m engine.data FOLDER``)."""
+"""Decoder for the messages of the inspector (``python -m engine.data FOLDER``)."""
 
 
 _WRITTEN = re.compile(r"(\d{1,3})/(\d{1,3})", re.ASCII)
 
 
 def parse_fold(text: str) -> tuple[int, int] | None:
-    """Return (2, 5) for "2/5", the second of five folds; None for other text."""
+    """Parse the text for a fold: (2, 5) for "2/5", the second of five folds; None for other text."""
     written = _WRITTEN.fullmatch(text)
     if written is None:
         return None
@@ -226,18 +227,18 @@ def parse_fold(text: str) -> tuple[int, int] | None:
 EPOCHS = 3
 """Number of previewed epochs."""
 MAX_SIDE = 384
-"""Longest side of a sent image in pixels."""
+"""Longest side of a preview image in pixels."""
 
 
 class PreviewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request for images by their indices in the training split."""
+    """Request for previews of training images, by their indices in the split."""
 
     job: Job
     samples: tuple[int, ...]
 
 
 class PreviewImage(msgspec.Struct, tag="image", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Image as trained on in `epoch` (from 1) at `size` pixels, a PNG with its mask or boxes drawn in."""
+    """Training image as the model sees it in `epoch` (from 1): a PNG of `size` pixels with mask or boxes drawn in."""
 
     sample: int
     epoch: int

@@ -1,8 +1,10 @@
-"""State of devices, for monitors. A quantity that a device can't measure is None or empty, never 0, and omitted in JSON.
+"""State of devices, for monitors.
 
-A device is identified by a string: an NVIDIA GPU by its UUID ("GPU-…", "MIG-…"), the CPU by "cpu"; on another machine
-with that machine's name as a prefix: "node1:cpu" (see `hosts`). NVML's and CUDA's indices don't identify a GPU, since
-their orders differ and change.
+A quantity that a device can't measure is None or empty, never 0, and is omitted in JSON.
+
+A device is identified by a string: an NVIDIA GPU by its UUID ("GPU-…", "MIG-…"), the CPU by "cpu". For a device on
+another machine, that machine's name precedes it: "node1:cpu" (see `hosts`). The indices of NVML and CUDA don't identify
+a GPU, since their orders differ and change.
 
 A `Snapshot` may come from a newer Footplate on another host, so unknown fields are ignored.
 """
@@ -29,23 +31,24 @@ Throttle = Literal[
     "idle", "clocks_setting", "power_cap", "hardware_slowdown", "sync_boost", "thermal", "hardware_thermal",
     "power_brake", "display_setting",
 ]  # fmt: skip
-"""Reason for reduced clocks: `NVML_CLOCKS_EVENT_REASON_*` of nvml.h."""
+"""Reason for reduced clock frequencies: `NVML_CLOCKS_EVENT_REASON_*` in nvml.h."""
 PciPath = Literal["BOARD", "PIX", "PXB", "PHB", "NODE", "SYS"]
-"""Path between two GPUs (`nvidia-smi topo -m`; `nvmlGpuTopologyLevel_t`).
+"""PCIe path between two GPUs (`nvidia-smi topo -m`; `nvmlGpuTopologyLevel_t`).
 
-One board, one PCIe switch, several switches, a host bridge, a NUMA node, or between NUMA nodes.
+In order: on one board, through one PCIe switch, several switches, a host bridge, within a NUMA node, or between NUMA
+nodes.
 """
 
 
 class GpuProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     """Process on a GPU, as reported by NVML.
 
-    In a container, `pid` is the host's and the other facts are unknown.
+    In a container, `pid` is the host's pid and the other facts are unknown.
 
     Attributes:
-        sm_percent: Fraction of the GPU's multiprocessors over the last sample period.
-        cpu_percent: Percent of one core.
-        started: Seconds since the epoch.
+        sm_percent: Percentage of the GPU's multiprocessors used over the last sample period.
+        cpu_percent: CPU usage in percent of one core.
+        started: Start time in seconds since the epoch.
         ancestors: Pids of the parent, its parent, and so on.
     """
 
@@ -65,7 +68,7 @@ class GpuProcess(msgspec.Struct, frozen=True, omit_defaults=True):
 class Pcie(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """PCIe link of a GPU to the host.
 
-    "Received" is what the GPU receives. An idle link may report a lower generation.
+    "Received" means received by the GPU. An idle link may report a lower generation.
     """
 
     generation: int | None = None
@@ -89,7 +92,10 @@ class NvLink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Ecc(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Memory errors, corrected and uncorrected: since the driver was loaded, and over the GPU's life (`total_…`)."""
+    """Counts of corrected and uncorrected memory errors.
+
+    They count since the driver was loaded or, for `total_…`, over the GPU's life.
+    """
 
     enabled: bool | None = None
     corrected: int | None = None
@@ -99,7 +105,7 @@ class Ecc(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Retired(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Retired memory, by kind of error: pages before the Ampere generation, remapped rows since."""
+    """Retired memory by kind of error: pages for GPUs older than Ampere, remapped rows for others."""
 
     pages_single_bit: int | None = None
     pages_double_bit: int | None = None
@@ -132,17 +138,17 @@ class Gpu(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     Attributes:
         cuda_index: Index in CUDA's default order; None if CUDA doesn't list it.
         compute_capability: (9, 0) for Hopper; for a MIG instance, that of its GPU.
-        utilization_percent: Fraction of the last sample period in which any kernel ran.
-        memory_busy_percent: Fraction of the last sample period in which memory was read or written.
-        sm_active_percent: Fraction of active multiprocessors (GPM, Hopper and later), only while requested.
-        tensor_active_percent: Fraction of active tensor pipes (GPM), only while requested.
-        memory_used_bytes: Used memory without `memory_reserved_bytes`.
+        utilization_percent: Percentage of the last sample period in which any kernel ran.
+        memory_busy_percent: Percentage of the last sample period in which memory was read or written.
+        sm_active_percent: Percentage of active multiprocessors (GPM, Hopper and later), only while requested.
+        tensor_active_percent: Percentage of active tensor pipes (GPM), only while requested.
+        memory_used_bytes: Used memory, not including `memory_reserved_bytes`.
         memory_reserved_bytes: Memory that the driver reserves for itself.
-        power_w: Average over about a second on most chips.
+        power_w: Power, averaged over about a second on most chips.
         energy_j: Energy since the driver was loaded.
-        xids: Errors since the sampler was started, the latest last, at most 16.
-        asleep: The GPU is suspended and isn't woken.
-        lost: The GPU is gone; the last known values remain.
+        xids: Last errors, at most 16, since the sampler was started, the latest last.
+        asleep: True if the GPU is suspended; it isn't woken for measurements.
+        lost: True if the GPU has disappeared; the other fields keep their last known values.
     """
 
     uuid: Name
@@ -203,9 +209,10 @@ class Cpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuPair(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Connection of two GPUs, given by `nvml_index`: `nvlinks` NVLinks if there are any, otherwise PCIe along `path`.
+    """Connection between two GPUs, which are given by `nvml_index`.
 
-    `peer_access` is True if each can read the other's memory directly.
+    It consists of `nvlinks` NVLinks, or, if that is 0, of PCIe along `path`. `peer_access` is True if each GPU can read
+    the other's memory directly.
     """
 
     one: int
@@ -224,17 +231,17 @@ class GpuAffinity(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 
 class Topology(msgspec.Struct, frozen=True):
-    """All pairs of GPUs, the lower `nvml_index` first, and the affinity of every GPU."""
+    """All pairs of GPUs, each with the lower `nvml_index` first, and the CPU affinity of every GPU."""
 
     pairs: tuple[GpuPair, ...]
     affinities: tuple[GpuAffinity, ...]
 
 
 class Nvml(msgspec.Struct, frozen=True, omit_defaults=True):
-    """State of NVML, with an explanation and remedy in `message` if it doesn't work.
+    """State of NVML; if it doesn't work, `message` explains the reason and the remedy.
 
     Attributes:
-        cuda_version: Newest CUDA that the driver supports, as in "13.2".
+        cuda_version: Newest CUDA version that the driver supports, as in "13.2".
         denied_files: Device files of the driver that this user may not open.
     """
 
@@ -246,10 +253,10 @@ class Nvml(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """State of all devices at `time` (seconds since the epoch), a line of the sampler's output.
+    """State of all devices at `time` (seconds since the epoch); one line of the sampler's output.
 
     Attributes:
-        foreign_pids: True in a container, where NVML reports pids of the host.
+        foreign_pids: True in a container, where NVML reports the pids of the host.
         nvml_call_s: Duration of the NVML calls for this snapshot.
     """
 
@@ -264,12 +271,12 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class SnapshotRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Readings that are expensive and currently needed, a line of the sampler's standard input.
+    """Expensive readings that are currently needed; one line of the sampler's standard input.
 
     Attributes:
-        processes: Processes on the GPUs.
-        activity: Activity of SMs and tensor cores by GPM.
-        details: PCIe and NVLink throughput, clocks and all counters.
+        processes: True to read the processes on the GPUs.
+        activity: True to read the activity of SMs and tensor cores with GPM.
+        details: True to read PCIe and NVLink throughput, clocks and all counters.
     """
 
     processes: bool = True
@@ -278,7 +285,7 @@ class SnapshotRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DeviceSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Measurements that a run records of one of its devices."""
+    """Measurements of one of its devices that a run records."""
 
     device: str
     utilization_percent: float | None = None
@@ -294,25 +301,25 @@ def is_gpu(device: str) -> bool:
 
 
 def host_of(device: str) -> str:
-    """Return the machine of `device`, "" for this one.
+    """Return the name of the machine that `device` belongs to, or "" for this machine.
 
-    A machine's name may contain colons, a device's local name doesn't.
+    A machine's name may contain colons, but a device's local name doesn't.
     """
     return device.rpartition(":")[0]
 
 
 def local_device(device: str) -> str:
-    """Return the local name of `device` on its machine."""
+    """Return the name that `device` has on its own machine."""
     return device.rpartition(":")[2]
 
 
 def device_key(host: str, device: str) -> str:
-    """Return the global name of a `device` of `host`, "" for this machine."""
+    """Return the global name of a `device` on the machine `host`, which is "" for this machine."""
     return f"{host}:{device}" if host else device
 
 
 def group_by_host(devices: Iterable[str]) -> dict[str, list[str]]:
-    """Return the local names of the devices of each machine, with machines in order of appearance."""
+    """Return the local names of the devices on each machine, with machines in order of appearance."""
     found: dict[str, list[str]] = {}
     for device in devices:
         found.setdefault(host_of(device), []).append(local_device(device))
@@ -325,10 +332,10 @@ def has_remote_devices(devices: Iterable[str]) -> bool:
 
 
 def gpu_title(gpu: Gpu) -> str:
-    """Return the name of a GPU for users: "GPU 0", "GPU 0 MIG 7" for an instance, "GPU 0 (MIG)" for its parent.
+    """Return the name of a GPU for users: "GPU 0"; "GPU 0 MIG 7" for a MIG instance, and "GPU 0 (MIG)" for its parent.
 
-    The number is CUDA's if CUDA lists the GPU, otherwise NVML's. CUDA doesn't list the parent of MIG instances and may give
-    its number to another GPU.
+    The number is CUDA's if CUDA lists the GPU, otherwise NVML's. CUDA doesn't list the parents of MIG instances and may
+    give their numbers to other GPUs.
     """
     number = gpu.nvml_index if gpu.cuda_index is None else gpu.cuda_index
     if gpu.mig is None:

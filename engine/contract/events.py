@@ -1,8 +1,8 @@
 """Events of a run, as one strict tagged union.
 
-A run's `events.jsonl` holds one event per line. The supervisor alone writes it and gives each line its
-number `n` (from 1, without gaps) and `time` (seconds since the epoch); a worker sends its events with
-both at 0. The socket carries the same lines.
+A run's `events.jsonl` holds one event per line. Only the supervisor writes it, and gives each line its number `n` (from
+1, without gaps) and `time` (seconds since the epoch). A worker sends its events with 0 for both. The socket carries the
+same lines.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 FailureKind = Literal["error", "fault", "out_of_memory", "not_finite", "lost_machine"]
 """Kind of a failure.
 
-- error: caused by the job, the data or the program; it would happen again.
-- fault: of a process, a device or the machine; it need not happen again.
-- out_of_memory: of a device.
+- error: caused by the job, the data or the program, so that it would happen again.
+- fault: caused by a process, a device or the machine, so that it may not happen again.
+- out_of_memory: a device ran out of memory.
 - not_finite: the loss is NaN or infinite.
 - lost_machine: a machine can't be reached any more.
 """
@@ -39,7 +39,7 @@ class Event(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_onl
 
 
 class RunDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Device of a run. `id` is a UUID or "cpu"; `ranks` are the workers that use it."""
+    """Device that a run uses. `id` is a UUID or "cpu"; `ranks` are the workers on it."""
 
     id: str
     name: str
@@ -50,8 +50,8 @@ class RunDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 class RunStarted(Event, tag="run_started", kw_only=True):
     """First event of every execution.
 
-    `environment` maps names to versions and facts of the host. `execution` counts from 1; resuming a run starts the
-    next one, possibly on other devices. `worked_s` is the total duration of the executions before it.
+    `environment` maps names to versions and facts about the host. `execution` counts from 1; resuming a run starts the
+    next one, possibly on other devices. `worked_s` is the total duration of the earlier executions.
     """
 
     run_id: str
@@ -65,10 +65,10 @@ class RunStarted(Event, tag="run_started", kw_only=True):
 
 
 class Waiting(Event, tag="waiting", kw_only=True):
-    """The run waits in the queue for its devices; sent whenever the reasons have changed.
+    """Message that the run waits in the queue for its devices, sent whenever the reasons change.
 
-    `position` is 1 for the next run to start. `behind` are the ids of the runs that use its devices or are ahead in the
-    queue; `others` describes processes of other users on them. Other runs overtake a `held` run.
+    `position` is 1 for the next run to start. `behind` lists the ids of the runs that use its devices or precede it in
+    the queue; `others` describes processes of other users on them. Other runs overtake a `held` run.
     """
 
     position: int
@@ -93,7 +93,8 @@ class Fetching(Event, tag="fetching", kw_only=True):
 class Planned(Event, tag="planned", kw_only=True):
     """Size of the training, sent once the data and the model are known.
 
-    Training continues after `from_step`; earlier events about later steps are void, because these steps are repeated.
+    Training continues after `from_step`. Events about later steps that were sent before are void, because these steps
+    are repeated.
     """
 
     epochs: int
@@ -114,7 +115,7 @@ class Planned(Event, tag="planned", kw_only=True):
     preprocessing: Preprocessing | None = None
     """Preprocessing of the model's inputs."""
     metrics: tuple[Measure, ...] = ()
-    """Metrics of the task, also those of a user's file and of plug-ins, which the catalogue doesn't have."""
+    """Metrics of the task, including those of a user's file or of plug-ins, which the catalogue doesn't have."""
 
 
 class EpochStarted(Event, tag="epoch_started", kw_only=True):
@@ -141,9 +142,10 @@ class StepMetrics(Event, tag="step", kw_only=True, gc=False):
 
 
 class Action(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Action of a pipeline rank on one microbatch: forward (F), backward (B), or backward of inputs (I) or weights (W).
+    """Action of a pipeline rank for one microbatch.
 
-    Times are in seconds since the first action of the step on any rank.
+    Its kind is forward (F), backward (B), or backward of inputs (I) or weights (W). Times are in seconds since the
+    first action of the step on any rank.
     """
 
     kind: Literal["F", "B", "I", "W"]
@@ -169,7 +171,7 @@ class ScheduleTraced(Event, tag="schedule", kw_only=True):
 
 
 class RankTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Seconds of one rank in one step: computing, communication not hidden by computation, and waiting for others."""
+    """Seconds that one rank spends in a step: computing, communicating without computing, and waiting for others."""
 
     compute_s: float
     communication_s: float
@@ -177,10 +179,7 @@ class RankTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class RanksTimed(Event, tag="ranks", kw_only=True):
-    """Times of one step on each rank of a data-parallel strategy.
-
-    `straggler` is the rank that the others wait for; None if no rank stands out.
-    """
+    """Times of one step on each rank under a data-parallel strategy."""
 
     step: int
     ranks: tuple[RankTimes, ...]
@@ -188,10 +187,10 @@ class RanksTimed(Event, tag="ranks", kw_only=True):
 
 
 Part = Literal["data", "transfer", "augment", "forward", "backward", "communication", "optimizer", "logging", "other"]
-"""Stage of a step that its time is attributed to.
+"""Part of a training step to which its time is attributed.
 
-"data" is waiting for samples, "transfer" the copy to the device, "augment" includes normalization, "communication" is
-the exchange of gradients or activations that no computation hides, and "logging" covers reports.
+"data" is waiting for samples, "transfer" is the copy to the device, "augment" includes normalization, "communication"
+is the exchange of gradients or activations that is not hidden by computation, and "logging" covers reports.
 """
 
 
@@ -236,7 +235,7 @@ class Chosen(Event, tag="chosen", kw_only=True):
 
 
 class Validation(Event, tag="validation", kw_only=True):
-    """Metrics over the full validation set, by the ids of the task's measures."""
+    """Metrics over the full validation set, by the ids of the task's metrics."""
 
     epoch: int
     step: int
@@ -248,8 +247,8 @@ class Validation(Event, tag="validation", kw_only=True):
 class ClassMeasures(Event, tag="class_measures", kw_only=True):
     """Metrics per class of the preceding validation.
 
-    `measures` holds, by title, a fraction for each class of `Planned`, None for a class that doesn't occur. `confusion`
-    holds the counts of predicted classes (columns) by true class (rows); it is empty if there are many classes.
+    `measures` holds, by title, a fraction for each class in `Planned`, or None for a class that doesn't occur.
+    `confusion` holds counts by true class (rows) and predicted class (columns); it is empty if there are many classes.
     """
 
     epoch: int
@@ -261,8 +260,8 @@ class ClassMeasures(Event, tag="class_measures", kw_only=True):
 class PredictedSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Sample of the validation split with its prediction.
 
-    The images are paths relative to the run folder; the words are "" for tasks that have none. `legend` lists the
-    indices of the entries of `Predicted.legend` that occur in the images.
+    Images are given by paths relative to the run folder. Descriptions in words are "" for tasks that have none.
+    `legend` lists the indices of entries in `Predicted.legend` that occur in the images.
     """
 
     name: str
@@ -274,10 +273,7 @@ class PredictedSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 
 class Predicted(Event, tag="predicted", kw_only=True):
-    """Predictions at `step` for some validation samples, which are the same at every validation.
-
-    `legend` explains the colors of the images, if they have a meaning.
-    """
+    """Predictions at `step` for some validation samples, which are the same in every validation."""
 
     epoch: int
     step: int
@@ -286,7 +282,7 @@ class Predicted(Event, tag="predicted", kw_only=True):
 
 
 class CheckpointSaved(Event, tag="checkpoint", kw_only=True):
-    """A checkpoint is saved at `path`, relative to the run folder.
+    """Message that a checkpoint was saved at `path`, relative to the run folder.
 
     Writing took `seconds` in the background; training paused for `pause_s`.
     """
@@ -312,7 +308,7 @@ class LogLine(Event, tag="log", kw_only=True):
 
 
 class Warned(Event, tag="warning", kw_only=True):
-    """Warning for the user that doesn't stop the run. `code` is stable."""
+    """Warning for the user that doesn't stop the run. `code` never changes."""
 
     code: str
     message: str
@@ -323,7 +319,7 @@ class Failed(Event, tag="failed", kw_only=True):
     """Failure of a rank that ends the run.
 
     Attributes:
-        field: Field of the job that must change, such as "pretrained" for weights that can't be had; "" if unknown.
+        field: Field of the job that must change, such as "pretrained" for unavailable weights; "" if unknown.
         traceback_file: Path relative to the run folder.
     """
 
@@ -336,10 +332,11 @@ class Failed(Event, tag="failed", kw_only=True):
 
 
 class Restarting(Event, tag="restarting", kw_only=True):
-    """The workers have ended because of `cause`, and restart from the last checkpoint.
+    """Message that the workers have exited because of `cause` and restart from the last checkpoint.
 
-    This is restart number `attempt` of at most `max_attempts` without a new checkpoint in between. `changes` are the fields of
-    the job that are changed to avoid the failure; `devices` are the remaining devices if a machine was dropped.
+    This is restart number `attempt` of at most `max_attempts` without a new checkpoint in between. `changes` are the
+    fields of the job that are changed to avoid the failure; `devices` are the remaining devices if a machine was
+    dropped.
     """
 
     cause: str
@@ -390,7 +387,7 @@ class EventsLost(Event, tag="lost", kw_only=True):
 
 
 class DevicesFree(Event, tag="devices_free", kw_only=True):
-    """All workers have exited. With `verified`, the GPUs report their memory as free again."""
+    """Message that all workers have exited. With `verified`, the GPUs report that their memory is free again."""
 
     seconds: float
     verified: bool
@@ -441,7 +438,7 @@ DROPPABLE = (Fetching, StepMetrics, ScheduleTraced, RanksTimed, TimeSpent, Devic
 
 
 def fetch_left_s(progress: Sequence[Fetching]) -> float | None:
-    """Return the remaining seconds of a download from its first and last progress; None if unknown."""
+    """Return the remaining seconds of a download, given its first and last progress; None if unknown."""
     total = progress[-1].total_bytes if progress else None
     if total is None or progress[-1].done_bytes <= progress[0].done_bytes:
         return None

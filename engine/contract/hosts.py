@@ -1,8 +1,4 @@
-"""Machines that the user has added, to monitor and to train on.
-
-A device of such a machine is written "HOST:DEVICE", as in "node1:cpu" or "node1:GPU-…"; a device of this machine has no
-host.
-"""
+"""Machines that the user has added, for monitoring and training."""
 
 from __future__ import annotations
 
@@ -21,13 +17,13 @@ from engine.system.files import read_file
 from engine.system.ssh import host_name_problem
 
 SLURM = "slurm:"
-"""Prefix of machines that SLURM has allocated to a run and that are in no list (see `contract.slurm`)."""
+"""Prefix of names for machines that SLURM has allocated to a run and that are in no list (see `contract.slurm`)."""
 THIS = "."
 """Name of this machine on the command line; in the list it is ""."""
 FIRST_PORT = 29400
-"""Default port for the rendezvous of a run's machines, the same as torchrun's."""
+"""Default port for the rendezvous of a run's machines, the same as in torchrun."""
 PORTS = 16
-"""Number of ports, from a machine's first one, that runs choose from."""
+"""Number of ports, starting with a machine's first one, from which runs choose."""
 _ADDRESS = re.compile(r"[0-9A-Fa-f:.]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[^\0\r\n]*")
 _FOLDER = re.compile(r"[^\0\r\n]*")
@@ -40,8 +36,7 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         destination: Argument for ssh; "" for the name.
         folder: Virtual environment with Footplate on that machine; "" if the command is on its PATH.
         address: Address that the other machines connect to; "" for the one that ssh connects to.
-        gpus: Number of GPUs; None if unknown.
-        port: First of `PORTS` ports for rendezvous.
+        gpus: Number of GPUs; None if unknown. port: First of the `PORTS` ports for rendezvous.
         environment: Environment variables for Footplate on that machine, as NAME=VALUE.
     """
 
@@ -59,12 +54,12 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     @property
     def reached_by(self) -> str:
-        """Argument for ssh."""
+        """Argument for ssh that connects to the machine."""
         return self.destination or self.name
 
     @property
     def environment_command(self) -> list[str]:
-        """Beginning of a command that sets the environment variables."""
+        """First words of a command that sets the environment variables."""
         return ["env", *self.environment] if self.environment else []
 
     def command(self, *arguments: str) -> list[str]:
@@ -95,7 +90,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def hosts() -> tuple[Host, ...]:
-    """Return the machines in their order, including this one if it has an entry; none if the list can't be read."""
+    """Return the machines in the order of the list, including this one if it has an entry; () if it can't be read."""
     return read_hosts()[0]
 
 
@@ -128,7 +123,7 @@ def host(name: str) -> Host | None:
 
 
 def put_host(new: Host) -> None:
-    """Add a machine, or replace the one with its name. Raises OSError."""
+    """Add a machine, or replace the machine with the same name. Raises OSError."""
     found = _readable()
     known = any(one.name == new.name for one in found)
     save_hosts(tuple(new if one.name == new.name else one for one in found) if known else (*found, new))
@@ -144,7 +139,7 @@ def remove_host(name: str) -> bool:
 
 
 def _readable() -> tuple[Host, ...]:
-    """Return the machines, to be changed and written back. Raises OSError for an unreadable list."""
+    """Return the machines in order to change them and write them back. Raises OSError for an unreadable list."""
     found, problem = read_hosts()
     if problem is not None:
         raise OSError(str(problem))

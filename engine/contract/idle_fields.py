@@ -1,6 +1,6 @@
-"""Fields of a job without effect, given its other fields.
+"""Detection of fields of a job that have no effect, given its other fields.
 
-The form hides them, recipes leave them alone, and the checks warn about those that are set anyway.
+The form hides them, recipes do not set them, and the checks warn about those that are set anyway.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _DEPENDENT = {name: field.needs for name, field in FIELDS.items() if field.needs
 DECISIVE = {"task", "model", "strategy", "freeze_epochs", "epochs"}.union(
     *(need.fields for needs in _DEPENDENT.values() for need in needs)
 )
-"""Fields that determine, together with the devices, which others are idle."""
+"""Fields that determine, together with the devices, which other fields are idle."""
 
 _OFF = {"compile": "off", "memory_format": "contiguous"}
-"""Values that need no warning in an idle field, because they request what happens anyway."""
+"""Values that need no warning in an idle field, because they request the actual behavior."""
 
 
 class Idle(NamedTuple):
-    """Reason why a field has no effect ("under Pipeline") and remedy ("choose …"), "" if the user has no choice."""
+    """Reason why a field has no effect ("under Pipeline"), and remedy ("choose …") or "" if the user has no choice."""
 
     why: str
     instead: str = ""
 
 
 def idle_fields(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str, Idle]:
-    """Return the idle fields of a job with `values` by field name; missing ones have their defaults."""
+    """Return the idle fields of a job with `values` by field name; missing fields have their defaults."""
     found = idle_by_entries(values, catalogue)
     return found | idle_by_needs(values, found)
 

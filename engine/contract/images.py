@@ -1,4 +1,4 @@
-"""Preparation of images for a model, and the legend of images for people."""
+"""Preparation of images for a model, and the legend of images for users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from engine.contract.job import Job
 Framing = Literal["crop", "whole", "continued", ""]
 """Method of making an image square.
 
-Its center is cropped; or the full image is padded with black or with its border pixels; "" for samples that are not images.
+"crop" crops its center; "whole" pads the full image with black, "continued" with its border pixels; "" is used for
+samples that are not images.
 """
 
 
@@ -20,10 +21,10 @@ class Preprocessing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Preprocessing of samples.
 
     Attributes:
-        mean: Mean per channel, of values scaled to 0..1; for points, of the values themselves.
-        std: Standard deviation per channel.
-        low: Values that become 0, for TIFFs of many bands.
-        high: Values that become 1, for TIFFs of many bands.
+        mean: Mean of each channel, for values scaled to 0..1; for points, of the original values.
+        std: Standard deviation of each channel.
+        low: Values that are mapped to 0, for multi-band TIFFs.
+        high: Values that are mapped to 1, for multi-band TIFFs.
         features: Features of a point in addition to its position.
         values: Value of each class in the files of the training's point clouds.
     """
@@ -38,21 +39,24 @@ class Preprocessing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class LegendEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Color in an image and its meaning, usually a class; `colour` is "#rrggbb", "" for pixels that are not colored."""
+    """Color in an image and its meaning, usually a class.
+
+    `colour` is "#rrggbb", or "" for pixels that are not colored.
+    """
 
     name: str
     colour: str
 
 
 STEP = 32
-"""Multiple of pixels for smaller sides, the factor by which most encoders shrink an image."""
+"""Number of pixels of which smaller sides are multiples, the factor by which most encoders shrink an image."""
 
 
 def side_of_epoch(job: Job, size: int, epoch: int) -> int:
-    """Return the side of training images in `epoch`, from 1.
+    """Return the side of training images in `epoch`, counted from 1.
 
-    It grows linearly from `progressive_from` to `size` over the first two thirds of the epochs (after Howard 2018, Training
-    ImageNet in 3 hours for 25 minutes).
+    It grows linearly from `progressive_from` to `size` over the first two thirds of the epochs (after Howard 2018,
+    Training ImageNet in 3 hours for 25 minutes).
     """
     if job.data.progressive_from is None:
         return size
@@ -62,5 +66,5 @@ def side_of_epoch(job: Job, size: int, epoch: int) -> int:
 
 
 def validation_side(job: Job, task: TaskEntry, size: int) -> int:
-    """Return the short side that validation images are resized to before the central crop of `size`."""
+    """Return the shorter side to which validation images are resized before the center crop of `size`."""
     return round(size / job.data.val_crop) if "val_crop" in task.fields else size

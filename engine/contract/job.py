@@ -1,8 +1,8 @@
-"""Job: everything that decides a training. Validated once, frozen, saved as `job.toml` in the folder of every run.
+"""Job: all settings of a training. It is validated once, frozen, and saved as `job.toml` in the folder of every run.
 
-A field has a flat name, unique over all sections: the form, the flags, the recipes and `Problem.field` use it. In a
-section the field that chooses its subject is called `name`, and its flat name is that of the section: `optimizer` is
-`job.optimizer.name`.
+Each field has a flat name that is unique across all sections; the form, the flags, the recipes and `Problem.field` use
+it. The field that selects the subject of a section is called `name` there, and its flat name is that of the section:
+`optimizer` is `job.optimizer.name`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from engine.system.files import read_file
 JOB_VERSION: Final = 1
 
 TIMM = "timm:"
-"""Prefix of the name of a model of timm."""
+"""Prefix for names of timm models."""
 
 
 AUTO_STRATEGY: Final = "auto"
@@ -34,9 +34,9 @@ AUTO_STRATEGY: Final = "auto"
 
 
 def resolve_strategy(strategy: str, devices: Collection[str]) -> str:
-    """Return the id of the strategy that trains on `devices` if a job names `strategy`, which may be automatic.
+    """Return the id of the strategy for a job that names `strategy`, which may be automatic, and trains on `devices`.
 
-    Several devices use DistributedDataParallel, which trains every model.
+    The automatic choice for several devices is DistributedDataParallel, which can train every model.
     """
     if strategy != AUTO_STRATEGY:
         return strategy
@@ -44,7 +44,7 @@ def resolve_strategy(strategy: str, devices: Collection[str]) -> str:
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Group of related fields: an attribute of `Job` and a table of `job.toml`."""
+    """Group of related fields, which is an attribute of `Job` and a table in `job.toml`."""
 
 
 class DataSection(Section, frozen=True):
@@ -89,7 +89,7 @@ class ModelSection(Section, frozen=True):
 
 
 class TrainingSection(Section, frozen=True):
-    """Length of the training, batches, loss and weight averaging."""
+    """Number of epochs, batches, loss and weight averaging."""
 
     epochs: Annotated[int, Meta(ge=1, le=100_000)] = 5
     batch_size: Annotated[int, Meta(ge=1, le=1_000_000)] = 32
@@ -141,7 +141,7 @@ class PrecisionSection(Section, frozen=True):
 
 
 class ParallelSection(Section, frozen=True):
-    """Distribution over devices; each strategy uses some of these fields (see `StrategyEntry.fields`)."""
+    """Distribution over devices; each strategy uses only some of these fields (see `StrategyEntry.fields`)."""
 
     strategy: str = "auto"
     devices: tuple[str, ...] = ("cpu",)
@@ -182,7 +182,7 @@ class FaultsSection(Section, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Everything that decides a training. `job_fields.ABOUT` describes each field."""
+    """All settings of a training. `job_fields.ABOUT` describes each field."""
 
     version: Literal[1] = JOB_VERSION
     task: str = "classification"
@@ -206,7 +206,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     @classmethod
     def from_fields(cls, **fields: Any) -> Job:
-        """Return a job with the given fields, by flat names, which may include `options`; the rest are defaults."""
+        """Return a job with the given fields by flat name, including `options`; other fields have their defaults."""
         return _DEFAULT.with_fields(**fields)
 
     def with_fields(self, **fields: Any) -> Job:
@@ -220,7 +220,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         return msgspec.structs.replace(self, **top, **sections)
 
     def value(self, name: str) -> Any:
-        """Return the value of the field with the flat name `name`, or the options. Raises KeyError for others."""
+        """Return the value of the field with the flat name `name`, or the options. Raises KeyError for other names."""
         section, attribute = _PATHS[name]
         return getattr(getattr(self, section) if section else self, attribute)
 
@@ -240,7 +240,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     @property
     def model_is_file(self) -> bool:
-        """True if the model is the path of a Python file of the user rather than a name from the catalogue."""
+        """True if the model is the path of a user's Python file rather than a name from the catalogue."""
         return self.model.name.endswith(".py")
 
 
@@ -272,7 +272,7 @@ FIELDS: dict[str, Field] = {
     for name, about in ABOUT.items()
     for section, info in [_INFO[name]]
 }
-"""Every field of `Job` by its flat name, in the order of the form; without the version and the options."""
+"""All fields of `Job` by flat name, in the order of the form, without the version and the options."""
 
 
 def fields_with(trait: Trait) -> tuple[str, ...]:
@@ -286,7 +286,7 @@ def field_path(name: str) -> str:
 
 
 def job_from_values(values: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
-    """Return the job with plain values by flat name, as given by flags or the form, and the problems of all values.
+    """Return the job with plain values by flat name, as given by flags or the form, and all problems with the values.
 
     The job is None if any problem is an error.
     """
@@ -309,7 +309,7 @@ def job_from_values(values: Mapping[str, Any]) -> tuple[Job | None, list[Problem
 
 
 def values_from_table(table: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the values by flat name in the sections of a `job.toml`, and a problem for each entry that has no field.
+    """Return the values in a parsed `job.toml` by flat name, and a problem for each entry that is not a field.
 
     Values are not validated; see `job_from_values`.
     """
@@ -348,7 +348,7 @@ def _wrong_options(name: str) -> Problem:
 
 
 def _is_unicode(text: str) -> bool:
-    """Return False for a file name that the system could not decode; neither TOML nor JSON can store it."""
+    """Return False for a file name that the system could not decode; neither TOML nor JSON can represent it."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -365,13 +365,13 @@ def load_job(path: Path) -> tuple[Job | None, list[Problem]]:
 
 
 def load_values(path: Path, field: str) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the values of a `job.toml` by flat name; an unreadable file is a problem of `field`."""
+    """Return the values in a `job.toml` by flat name; an unreadable file is reported as a problem of `field`."""
     table, problem = read_toml(path, field)
     return ({}, [problem]) if problem else values_from_table(table)
 
 
 def read_toml(path: Path, field: str) -> tuple[dict[str, Any], Problem | None]:
-    """Return the content of a TOML file; empty if it can't be read, which is a problem of `field`."""
+    """Return the content of a TOML file, or {} and a problem of `field` if it can't be read."""
     try:
         return tomllib.loads(read_file(path).decode()), None
     except (OSError, UnicodeDecodeError) as error:
@@ -382,7 +382,7 @@ def read_toml(path: Path, field: str) -> tuple[dict[str, Any], Problem | None]:
 
 
 def job_table(job: Job, names: Iterable[str] = FIELDS) -> dict[str, Any]:
-    """Return some fields of the job as nested plain values for TOML, and its options, without empty ones."""
+    """Return some fields and the options of the job as nested plain values for TOML, without empty ones."""
     table: dict[str, Any] = {"version": JOB_VERSION}
     for name in names:
         section, attribute = _PATHS[name]
@@ -398,7 +398,7 @@ def job_to_toml(job: Job) -> str:
 
 
 def save_job(job: Job, path: Path) -> None:
-    """Write a `job.toml` atomically, readable by its owner only."""
+    """Write a `job.toml` atomically; only its owner may read it."""
     temporary = path.with_name(path.name + ".part")
     temporary.unlink(missing_ok=True)
     with open(temporary, "w", encoding="utf-8", opener=paths.open_private) as stream:

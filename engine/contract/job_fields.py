@@ -15,35 +15,33 @@ Group = Literal[
     "main", "data", "augmentation", "model", "training", "optimizer", "schedule", "precision", "parallel",
     "checkpoints", "faults",
 ]  # fmt: skip
-"""Group of fields in the form and in the help of the command line; those of "main" are always visible."""
+"""Group of fields in the form and in the help of the command line; the "main" group is always visible."""
 
 Trait = Literal["main", "resume", "recipe", "resolved", "report", "order", "speed", "memory"]
 """Trait of a field.
 
 - main: belongs to the group that is always visible.
-- resume: may change when a run resumes. Data, model, seed, optimizer and global batch size may not: with others it
-  would be a different training, which a fork is for.
-- recipe: may be set by a recipe, because it says how to train, not on which data or machine.
-- resolved: may be decided after the dataset has been opened.
-- report, order, speed, memory: affects the report on the dataset folder, the order of samples, the choice of the fastest
-  settings, or the memory that a part of a batch takes.
+- resume: may change when a run resumes. Data, model, seed, optimizer and global batch size may not, since they would make it a different training, for which a run can be forked.
+- recipe: may be set by a recipe, because it describes how to train, not on which data or machine.
+- resolved: may be determined only after the dataset was opened.
+- report, order, speed, memory: affects the report on the dataset folder, the order of samples, the choice of the fastest settings, or the memory that part of a batch takes.
 """
 
 
 class Need(NamedTuple):
-    """Condition for a field to have an effect: one of `fields` has one of `values`, or any value that is not empty."""
+    """Condition for a field to have an effect: one of `fields` has one of `values`, or any nonempty value."""
 
     fields: tuple[str, ...]
     values: tuple[Any, ...] = ()
 
     def met(self, value: Callable[[str], Any]) -> bool:
-        """Return True if the condition holds for the values that `value` returns by field name."""
+        """Return True if the condition holds; `value` returns the value of a field by its name."""
         given = [value(name) for name in self.fields]
         return any(each in self.values for each in given) if self.values else any(given)
 
 
 class About(NamedTuple):
-    """Description of a field; all of its needs must be met for it to have an effect."""
+    """Description of a field, which has an effect only if all of its needs are met."""
 
     label: str
     help: str
@@ -284,14 +282,14 @@ ABOUT: dict[str, About] = {
     "recipe": _about("Recipe", ["main"],
         "The recipe that set the fields; fields changed since are marked."),
 }
-"""Description of every field of a job by its flat name, in the order of the form."""
+"""Description of every job field by its flat name, in the order of the form."""
 # fmt: on
 
 _SCALARS: dict[Any, Literal["int", "float", "bool", "text"]] = {int: "int", float: "float", bool: "bool", str: "text"}
 
 
 class Field(msgspec.Struct, frozen=True):
-    """Field of a job, or option of a plug-in, as the form and the command line present it."""
+    """Field of a job or option of a plug-in, as presented by the form and the command line."""
 
     name: str
     label: str
@@ -304,7 +302,7 @@ class Field(msgspec.Struct, frozen=True):
     minimum: int | float | None = None
     maximum: int | float | None = None
     limits: str = ""
-    """Range in words, saying if its ends are included."""
+    """Range in words that state whether its ends are included."""
     needs: tuple[Need, ...] = ()
     traits: frozenset[Trait] = frozenset()
 
@@ -384,7 +382,7 @@ _KINDS = {
 
 
 def wrong_value(field: Field, name: str, value: Any) -> Problem:
-    """Return the problem of a value that `field` does not accept, reported for the field called `name`."""
+    """Return the problem that `field` does not accept a value, reported for the field called `name`."""
     if field.choices:
         near = difflib.get_close_matches(str(value), field.choices, n=1)
         hint = f" Did you mean “{near[0]}”?" if near else ""

@@ -1,7 +1,7 @@
 """Messages of child processes that carry out an order.
 
-Such a process reads one order as JSON from its standard input, to the end of the stream, and prints one message per line:
-any number of `Progress`, then `Done` or `Refused`.
+Such a process reads one order as JSON from its standard input up to the end of the stream, and prints one message per
+line: any number of `Progress`, and finally `Done` or `Refused`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Answer = TypeVar("Answer")
 class Progress(msgspec.Struct, tag="progress", tag_field="type", frozen=True, forbid_unknown_fields=True):
     """Progress of the work.
 
-    `fraction` is from 0 to 1 and `what` describes the current activity. `seconds_left` and `images_per_second` (over all
-    devices) are None while unknown. `warnings` are new since the previous message.
+    `fraction` is from 0 to 1, and `what` describes the current activity. `seconds_left` and `images_per_second` (of all
+    devices together) are None while unknown. `warnings` lists those since the previous message.
     """
 
     fraction: float
@@ -36,6 +36,6 @@ class Done(msgspec.Struct, Generic[Answer], tag="done", tag_field="type", frozen
 
 
 class Refused(msgspec.Struct, tag="refused", tag_field="type", frozen=True, forbid_unknown_fields=True):
-    """Last message of work that could not be done, with all problems."""
+    """Last message if the work could not be done, with all problems."""
 
     problems: tuple[Problem, ...]

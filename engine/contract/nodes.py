@@ -1,14 +1,14 @@
-"""Messages between a run's supervisor and `footplate node` on each machine ("node"), which ssh starts.
+"""Messages between a run's supervisor and `footplate node`, which ssh starts on each machine ("node").
 
-Both directions use frames of `protocol` over the node's standard input and output, with a `KeepAlive` when there is nothing
-else to send. The supervisor begins with a `NodeOrder`, and the node answers with `NodeFacts`. If these are valid, the
-supervisor copies the files that are missing there and sends `Rendezvous`. The first node answers with `Listening`, whose port the others need.
-A node whose devices are in use on its machine sends `Waiting` before.
-Then the node forwards the messages of its workers and their exits. Files have a connection of their own
+Both directions use frames of `protocol` over the node's standard input and output, and send a `KeepAlive` if there is
+nothing else to send. The supervisor begins with a `NodeOrder`, and the node answers with `NodeFacts`. If its devices
+are in use by other runs on its machine, the node sends `Waiting` before. If the facts are valid, the supervisor copies
+missing files to the node and sends `Rendezvous`. The first node answers with `Listening`, whose port the others need.
+Then the node forwards the messages and exits of its workers. Files have their own connection
 (`engine.machines.transfer`).
 
-With `--relay RUN`, the node reports a run of its own machine to a follower: `RunFound`, and after a `LogRequest` the
-run's log from that position as it grows, byte for byte, and whether the run is alive.
+With `--relay RUN`, the node reports a run on its own machine to a follower: first `RunFound`, and after a `LogRequest`
+the run's log, byte for byte, from the requested position on as it grows, and whether the run is alive.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ SILENCE_S = 30.0
 LOST_S = 8.0
 """Seconds without a message after which a node counts as lost.
 
-Shorter than the limit for hanging ranks, so that the node is blamed; longer than a brief network failure.
+It is shorter than the limit for hanging ranks, so that the failure is attributed to the node, and longer than a brief
+network failure.
 """
 
 
 class DatasetDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Digest of a folder or file; `names` is a SHA-256 of names and sizes, "" if it does not exist."""
+    """Digest of a folder or file; `names` is a SHA-256 of names and sizes, or "" if it does not exist."""
 
     files: int = 0
     size_bytes: int = 0
@@ -47,12 +48,12 @@ class DatasetDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 class NodeOrder(Message, tag="order", kw_only=True, frozen=True):
     """Request to a node to take part in an attempt of a run.
 
-    The node inspects the job's dataset and other inputs before it answers.
+    Before it answers, the node inspects the dataset and other inputs of the job.
 
     Attributes:
         title: User's name for the machine.
         specs: Workers of this node, by rank.
-        run_folder: The run's folder, if the node shares its file system; "" for a node that creates one.
+        run_folder: Folder of the run if the node has access to the same file system, or "" if the node must create one.
         address: As in `Host`.
         port: As in `Host`, but different in each `attempt`.
     """
@@ -72,7 +73,7 @@ class NodeOrder(Message, tag="order", kw_only=True, frozen=True):
 class Rendezvous(Message, tag="rendezvous", kw_only=True, frozen=True):
     """Address of the node's network interface, and address and port of the rendezvous.
 
-    The first node gets port 0, and chooses one. `infiniband` is true if all machines have it.
+    The first node receives port 0 and chooses a port. `infiniband` is True if all machines have InfiniBand.
     """
 
     local_address: str
@@ -96,7 +97,7 @@ class KeepAlive(Message, tag="keep_alive", frozen=True):
 
 
 class ShellStarted(Message, tag="shell", frozen=True):
-    """First message from a machine: its shell runs, and starts Python now."""
+    """First message from a machine: its shell runs and is now starting Python."""
 
 
 class NodeFacts(Message, tag="facts", kw_only=True, frozen=True):
@@ -136,7 +137,7 @@ class FromWorker(Message, tag="from_worker", kw_only=True, frozen=True):
 class WorkerEnded(Message, tag="worker_ended", kw_only=True, frozen=True):
     """Exit of a worker; `code` is None if its node stopped it because of another worker.
 
-    `files` are the ends of its log and of its traceback by name, unless the supervisor sees them itself.
+    `files` holds the ends of its log and of its traceback by name, unless the supervisor can read them itself.
     """
 
     rank: int
@@ -155,7 +156,10 @@ class NodeFailed(Message, tag="node_failed", kw_only=True, frozen=True):
 
 
 class MeetOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Order to meet other machines on trial; without an `address` they connect to this one, at `port` or a later one."""
+    """Order to test the connections between machines.
+
+    Without an `address`, the other machines connect to this one, at `port` or a later port.
+    """
 
     rank: int = 0
     ranks: int
@@ -165,7 +169,10 @@ class MeetOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class MeetResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Result of an order: the `port` that is open, or the `problem`, possibly after the machine `has_connected`."""
+    """Result of a `MeetOrder`: the `port` that is open, or a `problem`.
+
+    `has_connected` is True if another machine connected before.
+    """
 
     port: int = 0
     has_connected: bool = False
@@ -188,14 +195,17 @@ class LogRequest(Message, tag="log_request", kw_only=True, frozen=True):
 
 
 class LogChunk(Message, tag="log_chunk", kw_only=True, frozen=True):
-    """Next bytes of the log; with an `offset` of 0 the follower's copy is of another log and starts over."""
+    """Next bytes of the log. If `offset` is 0, the follower's copy belongs to another log and must be replaced."""
 
     offset: int
     data: bytes
 
 
 class RunLiveness(Message, tag="run_liveness", kw_only=True, frozen=True):
-    """State of the run after the log sent before: `alive` if it has a supervisor; `execution` as in `RunStarted`."""
+    """State of the run after the part of the log sent before.
+
+    `alive` is True if it has a supervisor, and `execution` is as in `RunStarted`.
+    """
 
     execution: int
     alive: bool
@@ -206,10 +216,7 @@ class RunCommand(Message, tag="run_command", kw_only=True, frozen=True):
 
 
 class RunFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """File of a run that another machine may fetch; its path is relative to the run's folder.
-
-    In a request only `path` is set; `problem` is the reason why the file can't be read or stored.
-    """
+    """File of a run that another machine may fetch; its path is relative to the run folder."""
 
     path: str
     run_id: str = ""

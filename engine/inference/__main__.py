@@ -1,6 +1,7 @@
 """``python -m engine.inference``: carry out an order for work with a trained model.
 
-Ctrl+C, SIGTERM and the end of its parent or of the reader of its output end it with its workers.
+The process and its workers exit on Ctrl+C, on SIGTERM, when the parent process exits, and when nobody reads the output
+any more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Execution of work on the order's devices, after waiting in the queue, with a worker on each."""
+"""Execution of an order on its devices: wait in the queue, then start one worker on each device."""
 
 from __future__ import annotations
 

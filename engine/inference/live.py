@@ -1,4 +1,4 @@
-"""Live predictions on a camera or a video, with the latest frame saved for display."""
+"""Live predictions for a camera or a video, with the latest frame saved for display."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from engine.system import paths
 
 WORKER = "engine.inference.live:worker"
 _SPEED_FRAMES = 30
-"""Frames over which the speed is measured."""
+"""Number of frames over which the speed is measured."""
 _QUALITY = 85
 """JPEG quality."""
 
 
 def live(order: LiveOrder, on_progress: OnProgress) -> Path:
-    """Watch the order's source to its end, and return the path of the last `LiveFrame`. Raises CannotLoad."""
+    """Predict for the order's source until it ends, and return the path of the last `LiveFrame`. Raises CannotLoad."""
     run = RunFolder(order.run)
     checkpoint_path(run, order.checkpoint)
     job = run.job()

@@ -29,7 +29,7 @@ from engine.tasks.predictions import (
 )
 
 BAND_VALUES = 1 << 24
-"""Values of an image that are computed at once."""
+"""Number of values of an image that are computed together."""
 
 
 def place(scores: Scores, view: View, sides: tuple[int, int], classes: tuple[str, ...], threshold: float) -> Prediction:
@@ -48,7 +48,7 @@ def place(scores: Scores, view: View, sides: tuple[int, int], classes: tuple[str
 
 
 def of_bands(maps: Iterable[Tensor], *, lines: bool, classes: tuple[str, ...], threshold: float) -> Mask | Lines:
-    """Merge maps that come in bands from top to bottom: [1, rows, width] for `lines`, else [C, rows, width]."""
+    """Merge maps that arrive in bands from top to bottom: [1, rows, width] for `lines`, else [C, rows, width]."""
     if lines:
         likelihood = np.concatenate([band[0].numpy() for band in maps])
         return Lines(classes=classes, likelihood=likelihood, threshold=threshold)
@@ -58,7 +58,7 @@ def of_bands(maps: Iterable[Tensor], *, lines: bool, classes: tuple[str, ...], t
 
 
 def labels(scores: LabelScores, classes: tuple[str, ...], threshold: float) -> Labels:
-    """Convert the scores of a full image."""
+    """Convert the label scores of an image to a prediction."""
     return Labels(
         classes=classes,
         probabilities=scores.probabilities.numpy(),
@@ -68,9 +68,10 @@ def labels(scores: LabelScores, classes: tuple[str, ...], threshold: float) -> L
 
 
 def bands(values: Tensor, view: View, height: int, width: int) -> Iterator[Tensor]:
-    """Yield maps [k, s, s] of the square projected onto the image, float32 [k, rows, width], from top to bottom.
+    """Project maps [k, s, s] of the square onto the image; yield bands [k, rows, width] from top to bottom.
 
-    Bands limit the memory for large images. Values are interpolated linearly between pixel centers, constant outside.
+    Bands are float32, and limit the memory for large images. Values are interpolated linearly between pixel centers and
+    constant outside.
     """
     count, side = values.shape[0], values.shape[-1]
     if (view, height, width) == (View(1.0, 1.0, 0, 0), side, side):
@@ -87,7 +88,7 @@ def bands(values: Tensor, view: View, height: int, width: int) -> Iterator[Tenso
 
 
 def _between(where: npt.NDArray[np.floating], side: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the two neighboring pixel centers of each position, and the fraction of the way between them."""
+    """Return the two pixel centers next to each position, and the relative position between them from 0 to 1."""
     inside = torch.from_numpy(np.clip(where, 0, side - 1))
     first = inside.floor().long()
     return first, (first + 1).clamp(max=side - 1), (inside - first).float()
@@ -102,7 +103,7 @@ def of_band(band: Tensor) -> tuple[Bytes, npt.NDArray[np.float32]]:
 def objects(
     scores: ObjectScores, view: View, sides: tuple[int, int], classes: tuple[str, ...], threshold: float
 ) -> Objects:
-    """Convert the objects with a score of at least `threshold` and some part in the image."""
+    """Convert objects with a score of at least `threshold` that are at least partly inside the image."""
     height, width = sides
     boxes = view.boxes(scores.boxes, height, width)
     is_selected = (scores.scores >= threshold) & (boxes[:, 2:] > boxes[:, :2]).all(1)
@@ -128,7 +129,7 @@ def _unclipped(boxes: npt.NDArray[np.float64], view: View) -> npt.NDArray[np.flo
 
 
 def _paste(mask: npt.NDArray[np.float64], box: npt.NDArray[np.float64], height: int, width: int) -> Window:
-    """Return an instance's pixels in the image from probabilities [p, p] in its box, as torchvision pastes masks."""
+    """Return an instance's pixels in the image, given probabilities [p, p] in its box, like torchvision."""
     margin = np.ceil((box[2:] - box[:2]) / len(mask)) + 1  # its outermost pixels reach beyond the box
     left, top = (int(max(0, math.floor(edge))) for edge in box[:2] - margin)
     right, bottom = (

@@ -14,10 +14,10 @@ from engine.runs.index import find_run
 
 
 class Run:
-    """Run of Footplate, given as "last", an id or its beginning, a name or a folder.
+    """Footplate run, given as "last", an id or its beginning, a name or a folder.
 
-    `job` is its job, `classes` the names of its classes. Raises CannotLoad if there is no such run, or it has not
-    started training.
+    `job` is its job, and `classes` are the names of its classes. Raises CannotLoad if there is no such run, or if its
+    training has not started.
     """
 
     def __init__(self, run: str | Path) -> None:
@@ -42,12 +42,12 @@ class Run:
 
     @property
     def checkpoints(self) -> tuple[str, ...]:
-        """Available checkpoints: "best", "last" and those of single epochs."""
+        """Available checkpoints: "best", "last" and those of particular epochs."""
         return tuple(path.stem for path in sorted(self._run.checkpoints.glob("*.pt")))
 
     def load(self, checkpoint: str = "best", device: str | None = None) -> TrainedModel:
         """Load the model with the weights of a checkpoint ("best", "last" or an epoch) in evaluation mode.
 
-        `device` is for torch.device; the default is the first GPU, if any, else the CPU. Raises CannotLoad.
+        `device` is an argument for torch.device; the default is the first GPU, if any, else the CPU. Raises CannotLoad.
         """
         return load(self._run, checkpoint, device or ("cuda:0" if torch.cuda.is_available() else "cpu"))

@@ -20,9 +20,9 @@ from engine.tasks.base import Objective
 from engine.tasks.predictions import LineScores, Objects, ObjectScores, PixelScores, Scores
 
 SAME_IOU = 0.5
-"""Least IoU of two boxes of the same object: torchvision's "box_nms_thresh" of detectors."""
+"""Smallest IoU of two boxes that count as the same object: "box_nms_thresh" in torchvision's detectors."""
 MIN_INSIDE = 0.5
-"""Least fraction of a clipped box inside a full object's box for which it is part of that object."""
+"""Fraction of a clipped box inside the box of a complete object from which on it counts as part of that object."""
 MIN_WEIGHT = 1e-3
 """Weight of a tile's outermost pixels relative to its center, before normalization."""
 EDGE_PX = 1.5
@@ -37,7 +37,7 @@ class ImageModel(Protocol):
     size: int
 
     def view(self, height: int, width: int) -> View:
-        """Return how an image of that size is positioned in the model's square."""
+        """Return the position of an image of the given size in the model's square."""
 
     def inputs(self, images: Sequence[Bytes]) -> Tensor:
         """Return model inputs for images uint8 [h, w, channels]."""
@@ -47,14 +47,14 @@ class ImageModel(Protocol):
 
 
 class Picture(Protocol):
-    """Image that is read by rows."""
+    """Interface of images that are read row by row."""
 
     @property
     def sides(self) -> tuple[int, int]:
         """Height and width."""
 
     def rows(self, first: int, last: int) -> Bytes:
-        """Return its rows from `first` to `last`, uint8 [rows, width, channels]."""
+        """Return the rows from `first` to `last`, uint8 [rows, width, channels]."""
 
 
 class InMemory:
@@ -73,7 +73,7 @@ class InMemory:
 
 
 class _Tile(NamedTuple):
-    """Tile with its upper left corner in the image, its height and width, and its scores."""
+    """Tile with the position of its upper left corner in the image, its height and width, and its scores."""
 
     top: int
     left: int
@@ -83,7 +83,7 @@ class _Tile(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """Squares of `side` pixels that overlap by the fraction `overlap`, processed by `batch_size`."""
+    """Division into overlapping squares of `side` pixels, processed in batches; `overlap` is a fraction of the side."""
 
     side: int
     overlap: float = 0.2
@@ -127,7 +127,8 @@ def tiled_maps(model: ImageModel, picture: Picture, tiling: Tiling) -> Iterator[
 def tiled_objects(model: ImageModel, picture: Picture, tiling: Tiling, threshold: float) -> Objects:
     """Return the objects of all tiles without duplicates.
 
-    Overlapping boxes of a class are reduced to the highest score (NMS), and clipped parts give way to the full object.
+    Of overlapping boxes of a class, the one with the highest score remains (NMS). Clipped parts are dropped if the
+    complete object was found.
     """
     height, width = picture.sides
     found: list[tuple[_Tile, Objects]] = []
@@ -191,7 +192,7 @@ def _window(length: int) -> Tensor:
 
 
 def _is_clipped(tile: _Tile, found: Objects, height: int, width: int) -> np.ndarray:
-    """Return a mask, bool [n], of boxes that are clipped by a tile edge inside the image."""
+    """Return which boxes are clipped by a tile edge inside the image, bool [n]."""
     tall, wide = tile.sides
     low = np.where([tile.left > 0, tile.top > 0], EDGE_PX, -1.0)
     inner = np.array([tile.left + wide < width, tile.top + tall < height])
@@ -200,7 +201,7 @@ def _is_clipped(tile: _Tile, found: Objects, height: int, width: int) -> np.ndar
 
 
 def _unique(boxes: Tensor, scores: Tensor, numbers: Tensor, cut: Tensor) -> np.ndarray:
-    """Return the indices of objects to retain, highest scores first."""
+    """Return the indices of the objects to keep, highest scores first."""
     retained = batched_nms(boxes, scores, numbers, SAME_IOU)
     is_retained = torch.ones(len(retained), dtype=torch.bool)
     areas = box_area(boxes[retained])

@@ -1,4 +1,4 @@
-"""Model of a run with its weights and preprocessing."""
+"""Loading and use of a run's model, with its weights and preprocessing."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ from engine.training.dataloaders import preprocessing
 
 
 class CannotLoad(OrderError):  # noqa: N818
-    """A run's model can't be used."""
+    """Error: a run's model can't be used."""
 
 
 @dataclass(frozen=True)
 class Learned:
-    """Facts about a run's training; the fields are as in `TrainedModel`."""
+    """Facts about a run's training, with fields as in `TrainedModel`."""
 
     job: Job
     task: Task
@@ -60,7 +60,7 @@ class Learned:
     preprocessing: Preprocessing
 
     def objective(self) -> Objective:
-        """Return its objective without class weights. Raises CannotLoad."""
+        """Return the training's objective without class weights. Raises CannotLoad."""
         counts = [0.0] * len(self.classes)
         about = DatasetInfo(self.classes, self.channels, lambda: counts)
         with reasons():
@@ -71,8 +71,8 @@ class Learned:
 class TrainedModel:
     """Model of a run in evaluation mode on `device`, with the weights of a checkpoint.
 
-    `classes` and `channels` are those of the training data; `size` is the side of the square inputs in pixels, 0 for
-    samples that are not images. `sha256` identifies the checkpoint.
+    `classes` and `channels` are those of the training data. `size` is the side of the square inputs in pixels, or 0 if
+    samples are not images. `sha256` identifies the checkpoint.
     """
 
     run: RunFolder
@@ -95,7 +95,7 @@ class TrainedModel:
 
     @property
     def resized(self) -> int:
-        """Side of the square that images are resized to before the center of `size` is cropped."""
+        """Side of the square to which images are resized before the center of `size` is cropped."""
         return validation_side(self.job, self.task.entry, self.size)
 
     def predict(
@@ -123,13 +123,13 @@ class TrainedModel:
 
         Args:
             images: Arrays uint8 [h, w, channels] or paths of files.
-            threshold: Least score of detections, and least probability of labels and lines.
+            threshold: Smallest score of detections, and smallest probability of labels and lines.
             tile: Images with a longer side are processed in squares of this many pixels.
             overlap: Fraction of the side by which tiles overlap.
-            batch_size: The training's batch size by default.
+            batch_size: Number of images per batch; None for the training's batch size.
 
         Raises:
-            ValueError: The model does not take such images.
+            ValueError: The model can't process such images.
             UnreadableImage: A file can't be read.
         """
         if not self.preprocessing.framing:
@@ -162,7 +162,7 @@ class TrainedModel:
     def prediction(self, output: Tensor, given: Tensor, sides: tuple[int, int], threshold: float = 0.5) -> Prediction:
         """Convert the output for one sample, on the CPU, to a prediction for its image with the given height and width.
 
-        `given` is the model's input. Raises TypeError if it is not of an image.
+        `given` is the model's input. Raises TypeError if it is no image.
         """
         scores = self.objective.scores(output, self.size)
         if isinstance(scores, RawScores):
@@ -171,7 +171,7 @@ class TrainedModel:
         return place(scores, self.view(*sides), sides, self.classes, threshold)
 
     def for_display(self, given: Tensor) -> npt.NDArray[Any]:
-        """Convert an input for display, uint8 [h, w, 3], with the first three of many channels.
+        """Convert a model input to an image for display, uint8 [h, w, 3], using the first three of many channels.
 
         Inputs that are not images are returned unchanged.
         """
@@ -218,7 +218,7 @@ class TrainedModel:
         return self.normalised(torch.from_numpy(np.stack([self.framed(image) for image in images])))
 
     def normalised(self, pixels: Tensor) -> Tensor:
-        """Normalize uint8 [n, channels, size, size] to inputs on the model's device."""
+        """Normalize uint8 [n, channels, size, size] and return inputs on the model's device."""
         return self._normalise(pixels.to(self.device), self._format)
 
     @torch.inference_mode()
@@ -296,7 +296,7 @@ def read_training(run: RunFolder) -> Learned:
 
 @contextmanager
 def reasons() -> Iterator[None]:
-    """Convert errors of tasks and datasets to CannotLoad."""
+    """Convert errors from tasks and datasets inside the block to CannotLoad."""
     try:
         yield
     except TaskError as error:
@@ -306,12 +306,12 @@ def reasons() -> Iterator[None]:
 
 
 def torch_device(device: str, number: int) -> str:
-    """Return torch's name of a job's device; a GPU is the `number`th that the process sees."""
+    """Return torch's name for a job's device; a GPU is number `number` among those visible to the process."""
     return f"cuda:{number}" if is_gpu(device) else CPU
 
 
 def checkpoint_path(run: RunFolder, checkpoint: str) -> Path:
-    """Return the file of a checkpoint, named as for `load`. Raises CannotLoad."""
+    """Return the file of a checkpoint, which is named as for `load`. Raises CannotLoad."""
     files = {path.name: path for path in sorted(run.checkpoints.glob("*.pt"))}
     named = {name.removesuffix(".pt"): path for name, path in files.items()}
     of_epoch = {match["epoch"]: path for name, path in files.items() if (match := OLDER_CHECKPOINT.fullmatch(name))}
@@ -334,7 +334,7 @@ def _read_plan(run: RunFolder) -> tuple[Job, Planned]:
 
 
 def _by_dataset(job: Job, task: Task) -> Preprocessing:
-    """Return the preprocessing according to the dataset."""
+    """Return the preprocessing that follows from the job's dataset."""
     return preprocessing(job, task, task.splits(job))
 
 

@@ -20,7 +20,7 @@ DEFAULT_RATE = 25.0
 
 
 class NoVideo(Exception):  # noqa: N818 - it describes the source
-    """A video or a camera can't be read, or a video can't be written."""
+    """Error: a video or camera can't be read, or a video can't be written."""
 
 
 def is_video(path: str) -> bool:
@@ -45,7 +45,7 @@ def rate_of(source: str) -> float:
 
 
 def _read(source: str) -> Iterator[tuple[Bytes, float]]:
-    """Yield the frames in RGB, and the frames per second."""
+    """Yield the frames in RGB, each with the number of frames per second."""
     cv2 = _opencv()
     camera = source.startswith(CAMERA)
     if camera and not source.removeprefix(CAMERA).isdecimal():
@@ -73,7 +73,7 @@ def _read(source: str) -> Iterator[tuple[Bytes, float]]:
 
 
 def _check(path: str) -> None:
-    """Raise NoVideo for missing, irregular and empty files."""
+    """Raise NoVideo if the file is missing, irregular or empty."""
     try:
         info = os.stat(path)
     except OSError as error:
@@ -85,7 +85,7 @@ def _check(path: str) -> None:
 
 
 class VideoWriter:
-    """Writer of images uint8 [h, w, 3] of one size into a video at `path`, which appears when complete."""
+    """Writer of images, uint8 [h, w, 3] of the same size, into a video at `path`, which appears when it is complete."""
 
     def __init__(self, path: Path, rate: float) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""Worker that processes samples with a trained model: read the order, load the model on the device."""
+"""Worker that reads an order, loads the trained model on its device, and processes samples."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AnyOrder = TypeVar("AnyOrder", bound=Order)
 
 
 class Share:
-    """Partition of the samples for a worker, with its progress; `rank` distinguishes its files."""
+    """Fraction of the samples that one worker processes, with its progress; `rank` distinguishes its files."""
 
     def __init__(self, spec: WorkerSpec, reporter: Reporter) -> None:
         self.partition = Partition(spec.rank, spec.world_size)
@@ -58,7 +58,7 @@ class Share:
         self._report()
 
     def _report(self) -> None:
-        """Send the progress as step metrics whose `epoch` is this worker's number, from 1 on."""
+        """Send the progress as step metrics; their `epoch` is this worker's number, counted from 1."""
         self._reporter.send(
             StepMetrics(
                 epoch=self.rank + 1,
@@ -72,7 +72,7 @@ class Share:
         )
 
     def skip(self, path: str, reason: str) -> None:
-        """Warn of a sample that can't be read."""
+        """Warn about a sample that can't be read."""
         self.warn(f"Skipping {path}: {reason}")
 
 
@@ -82,7 +82,7 @@ def serve(
     kind: type[AnyOrder],
     work: Callable[[AnyOrder, TrainedModel, Share], None],
 ) -> int:
-    """Do `work` with the order in the worker's folder, and return the exit code.
+    """Call `work` for the order in the worker's folder, and return the exit code.
 
     See `engine.training.worker.reported`.
     """
@@ -104,6 +104,6 @@ def serve(
 
 
 def _device(spec: WorkerSpec) -> str:
-    """Return torch's name of the rank's device; GPUs are numbered among those it sees."""
+    """Return torch's name for the rank's device; GPUs are numbered among those visible to the process."""
     device = spec.devices[spec.rank]
     return f"cuda:{[each for each in spec.devices if is_gpu(each)].index(device)}" if is_gpu(device) else CPU

@@ -1,1 +1,1 @@
-"""Requests and results of ``python -m engine.inference``, a file for each kind of work."""
+"""Requests and results of ``python -m engine.inference``, in one file for each kind of work."""

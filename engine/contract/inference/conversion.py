@@ -1,4 +1,4 @@
-"""Conversion of a model into files for other programs."""
+"""Messages for the conversion of a model to files for other programs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from engine.system.files import read_file
 
 Target = Literal["onnx", "safetensors"]
 CONVERTED_FILE = "conversion.json"
-"""File with a `Converted`, next to the converted files; for a zip file, in a folder of the run's `exports`."""
+"""Name of the file with a `Converted`, next to the converted files, or in a folder of the run's `exports` for a zip
+file.
+"""
 MIN_OPSET, OPSET, MAX_OPSET = 18, 20, 23
-"""ONNX opsets: lowest that torch's exporter writes, default, and highest."""
+"""ONNX opsets: the lowest that torch's exporter writes, the default, and the highest."""
 QUALITY_SAMPLES = 200
 TOLERANCE = 1e-4
 """Largest accepted difference of an fp32 file's output from the model's, absolute or relative to the largest output."""
@@ -25,10 +27,10 @@ class OnnxOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Options for ONNX files.
 
     Attributes:
-        preprocessing: The file takes images, uint8 [batch, height, width, channels], and normalizes them; otherwise it takes
-            the model's input.
-        dynamic_size: Accept any height and width, if the model can.
-        int8: Also write an 8-bit file, calibrated on training samples.
+        preprocessing: True if the file accepts images, uint8 [batch, height, width, channels], and normalizes them;
+            otherwise it accepts the model's input.
+        dynamic_size: True to accept any height and width, if the model can.
+        int8: True to write an additional 8-bit file, calibrated on training samples.
     """
 
     preprocessing: bool = True
@@ -50,7 +52,7 @@ class ConvertOrder(Order, tag="convert", frozen=True, kw_only=True):
 
 
 class WrittenFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Converted file; `name` is relative to the folder, and `what` describes it in a few words."""
+    """Description of a converted file; `name` is relative to the folder, and `what` describes it in a few words."""
 
     name: str
     what: str
@@ -61,8 +63,8 @@ class WrittenFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Largest difference between outputs of the file and the model for one batch.
 
-    `largest_output` is for comparison. For a detector, detections found by both are compared, with boxes relative to the
-    image's side, and `unmatched` counts the other detections.
+    `largest_output` serves as a scale. For a detector, only detections found by both are compared, with boxes relative
+    to the image's side, and `unmatched` counts the others.
     """
 
     batch_size: int
@@ -104,7 +106,7 @@ class NextCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 class Converted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Result of a conversion into `out`, a folder or a zip file.
 
-    `checkpoint_sha256` identifies the weights. `problems` are skipped steps and other things that the user should know.
+    `checkpoint_sha256` identifies the weights. `problems` describe skipped steps and other facts for the user.
     """
 
     run_id: str

@@ -33,8 +33,8 @@ PROBABILITIES_FILE = "probabilities.npy"
 class EvaluateOrder(Order, tag="evaluate", frozen=True, kw_only=True):
     """Request to evaluate the model on a `split` of the folder `dataset`, "" for the run's dataset.
 
-    Without a split, the run's dataset uses validation, and another folder uses test, val or all of it, the first that
-    exists. A folder without splits is "all". The answer is the path of an `Evaluation`.
+    Without a split, the validation split of the run's dataset is used; of another folder, it is "test", "val" or "all",
+    whichever exists first. The samples of a folder without splits are "all". The answer is the path of an `Evaluation`.
     """
 
     dataset: str = ""
@@ -42,7 +42,7 @@ class EvaluateOrder(Order, tag="evaluate", frozen=True, kw_only=True):
 
 
 class _Saved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of saved results; unknown fields, which a later version may add, are ignored."""
+    """Base class of saved results; unknown fields, which a later version may add, are ignored."""
 
 
 class Interval(msgspec.Struct, frozen=True, array_like=True):
@@ -93,11 +93,12 @@ class ReliabilityBin(_Saved, frozen=True):
 
 
 class Calibration(_Saved, frozen=True):
-    """Expected calibration error over 15 bins (Guo et al. 2017, section 2), and the effect of temperature scaling.
+    """Expected calibration error (Guo et al. 2017, section 2) over 15 bins, and the effect of temperature scaling.
 
-    `temperature` divides logits (section 4.2) and is fitted on every second sample. `ece_before`, `ece_after`, `loss_before`
-    and `loss_after` are calibration error and negative log-likelihood of the other samples without and with it; None if there
-    are too few samples. For multi-label tasks, every label of a sample is a prediction.
+    `temperature` divides the logits (section 4.2) and is fitted on every second sample. `ece_before`, `ece_after`,
+    `loss_before` and `loss_after` are the calibration error and the negative log-likelihood of the other samples,
+    without and with temperature. They are None if there are too few samples. For multi-label tasks, every label of a
+    sample is a prediction.
     """
 
     ece: Interval
@@ -156,16 +157,14 @@ class Evaluation(_Saved, frozen=True):
     """Results of a model on a split of a dataset; None or empty if they don't apply to the task.
 
     Attributes:
-        date: UTC, as in 2026-11-24T13:33:49Z.
-        run: Id of the run.
-        checkpoint: Name of the checkpoint file.
+        date: Time in UTC, as in 2026-11-24T13:33:49Z. run: Id of the run. checkpoint: Name of the checkpoint file.
         sha256: Hash of the checkpoint file.
         dataset: Absolute path of the folder.
         classes: Classes of the model.
         samples: Number of evaluated samples.
         entries: Descriptions of the metrics, in order of display.
         measures: Values of the metrics by id.
-        per_class: By title, a value for each class; None for a class without value.
+        per_class: Values for each class, by title; None for a class without a value.
         confusion: For each true class, the number of predictions of each class.
         resamples: Number of bootstrap resamples of the intervals.
     """
@@ -199,17 +198,17 @@ class Samples(_Saved, frozen=True):
 
     Attributes:
         paths: Printable paths relative to the dataset's folder, as given by the split's `path(index)`.
-        splits: Split of the folder that the sample is in.
+        splits: Split of the folder that contains the sample.
         indices: Index of the sample in that split, so that `split.files[index]` is its file.
         losses: Loss of each sample without class weights; None for detectors.
-        correct: Score from 0 to 1. 1 or 0 for a class; intersection over union of the true and predicted labels; fraction of
-            pixels or points with the right class; for objects the F1 of detections with a score of at least 0.5 at an IoU of
-            0.5, 1 if there is neither object nor detection.
-        true: Indices of the true class, of all true labels in ascending order, or of each object's class.
-        predicted: Indices of the predicted class, of all predicted labels in ascending order, or of the class of each
-            detection with a score of at least 0.5, in descending order of scores.
-        confidence: Probability of the predicted class; that of the least certain label, from 0.5; or the mean score of the
-            detections, 0 without any.
+        correct: Score from 0 to 1. For classification it is 1 or 0, for labels the intersection over union of true and
+            predicted labels, for pixels or points the fraction with the right class, and for objects the F1 of
+            detections with a score of at least 0.5 at an IoU of 0.5, or 1 if there is neither object nor detection.
+        true: Indices of the true class, or of all true labels in ascending order, or of each object's class.
+        predicted: Indices of the predicted class, or of all predicted labels in ascending order, or of the class of
+            each detection with a score of at least 0.5, in descending order of scores.
+        confidence: Probability of the predicted class, or of the least certain label (from 0.5 on), or the mean score
+            of the detections (0 without detections).
     """
 
     paths: tuple[str, ...]
@@ -225,8 +224,9 @@ class Samples(_Saved, frozen=True):
 class ClassCurves(_Saved, frozen=True):
     """Curves of one class against the rest, thinned to at most 200 points; None or empty if undefined.
 
-    `precision` over `recall` is in descending order of thresholds, with scikit-learn's `average_precision` over all points.
-    `true_positive_rate` over `false_positive_rate` has the area `auc`. `best_threshold` has the highest F1, `best_f1`.
+    `precision` and `recall` are in descending order of thresholds; `average_precision` is computed over all points as
+    in scikit-learn. The curve of `true_positive_rate` over `false_positive_rate` has the area `auc`. `best_threshold`
+    yields the highest F1, `best_f1`.
     """
 
     class_index: int
@@ -251,7 +251,8 @@ class Curves(_Saved, frozen=True):
 class Resamples(_Saved, frozen=True):
     """Values of each metric in each bootstrap resample, None if undefined.
 
-    The nth resample draws the same samples in every evaluation of equal size, so that differences are paired.
+    The nth resample consists of the same samples in every evaluation with as many samples, so that differences are
+    paired.
     """
 
     measures: dict[str, tuple[float | None, ...]] = {}
@@ -267,10 +268,7 @@ class Difference(_Saved, frozen=True):
 
 
 class McNemar(_Saved, frozen=True):
-    """McNemar's exact test (1947) of equal error rates of two classifiers.
-
-    `only_first` and `only_second` count samples that only one of them predicts correctly; `p` is two-sided.
-    """
+    """McNemar's exact test (1947) for equal error rates of two classifiers."""
 
     only_first: int
     only_second: int

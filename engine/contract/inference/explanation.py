@@ -1,4 +1,4 @@
-"""Explanation of a model's predictions by heat maps."""
+"""Messages for the explanation of a model's predictions with heat maps."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Method = Literal["grad-cam", "eigen-cam"]
 """Method of explanation.
 
 Grad-CAM (Selvaraju et al. 2017) weights the channels of a layer by the gradient of a class's score. Eigen-CAM (Muhammad
-and Yeasin 2020) shows the first principal component of the layer's activations, without gradients and classes.
+and Yeasin 2020) shows the first principal component of the layer's activations and needs neither gradients nor classes.
 """
 
 EXPLANATION_FILE = "explanation.json"
-"""File in the folder `out`; its paths are relative to that folder."""
+"""Name of the result file in the folder `out`; paths in it are relative to that folder."""
 
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in pixels of the upright image."""
@@ -25,8 +25,8 @@ Box = tuple[float, float, float, float]
 class ExplainOrder(Order, tag="explain", frozen=True, kw_only=True):
     """Request to draw heat maps of the `classes` for images (files, and folders of them) into the folder `out`.
 
-    Only the first device is used. Without `classes`, the explained class is the most probable one of an image, the most
-    frequent one of a mask, or that of a detector's most confident detections.
+    Only the first device is used. Without `classes`, it explains the most probable class of an image, the most frequent
+    class of a mask, or the classes of a detector's most confident detections.
     """
 
     paths: tuple[str, ...]
@@ -45,7 +45,7 @@ class HeatMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         raw: Path of a PNG of the map in grey, white for the maximum.
         score: Confidence of the model from 0 to 1; None if it has none.
         box: Explained detection.
-        empty: The map is black, since nothing supports the class.
+        empty: True if the map is black, since nothing supports the class.
         note: Sentence with additional information.
     """
 

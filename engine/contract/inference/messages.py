@@ -1,6 +1,6 @@
-"""Base of the orders for work with a trained model (``python -m engine.inference``), live predictions and drawings.
+"""Base class of the orders to ``python -m engine.inference``, and the orders for live predictions and drawings.
 
-The answer is the path of the result's file, a Struct of the order's kind.
+The answer to an order is the path of the result file, which holds a Struct that depends on the order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Order(msgspec.Struct, tag_field="order", frozen=True, forbid_unknown_field
     Attributes:
         run: Folder of the run.
         checkpoint: "best", "last", or the number of an epoch.
-        devices: Devices, for which the work waits in the queue.
+        devices: Devices for the work, which waits in the queue until they are free.
         batch_size: Batch size per device; None for an automatic choice.
     """
 
@@ -32,14 +32,14 @@ INFERENCE = msgspec.json.Decoder(Progress | Refused | Done[str])
 
 
 FRAME_FILE = "frame.msgpack"
-"""File in the folder `out`, replaced atomically with every frame."""
+"""Name of the file with the latest frame in the folder `out`, which is replaced atomically with every frame."""
 
 
 class LiveOrder(Order, tag="live", frozen=True, kw_only=True):
     """Request to predict for each frame of `source`, a video file or a camera ("camera:0"), on the first device.
 
-    The latest `LiveFrame` is in the folder `out`, whose path is the answer. A video is played at most at its recorded speed;
-    a camera runs until the process is stopped.
+    The latest `LiveFrame` is saved in the folder `out`, and its path is the answer. A video is played at its recorded
+    speed at most. With a camera, predictions continue until the process is stopped.
     """
 
     source: str
@@ -47,10 +47,7 @@ class LiveOrder(Order, tag="live", frozen=True, kw_only=True):
 
 
 class LiveFrame(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Frame as the model received it, a JPEG with the prediction drawn in, and the prediction in words.
-
-    `number` counts from 1; `images_per_second` is the speed over the last frames, including reading and drawing.
-    """
+    """Frame as the model received it: a JPEG with the prediction drawn in, and the prediction in words."""
 
     number: int
     jpeg: bytes
@@ -62,14 +59,14 @@ decode_frame = msgspec.msgpack.Decoder(LiveFrame).decode
 
 
 DRAWINGS_FILE = "shown.json"
-"""File in the folder `out`; its paths are relative to that folder."""
+"""Name of the result file in the folder `out`; paths in it are relative to that folder."""
 
 
 class ShowOrder(Order, tag="show", frozen=True, kw_only=True):
-    """Request to draw truth and prediction of `samples` of an evaluation, as the model receives them, into a folder.
+    """Request to draw annotations and predictions for `samples` of an evaluation into a folder.
 
-    `evaluation` is its folder and `samples` are indices in its `Samples`. Only the first device is used. The answer is the path
-    of a `SampleDrawings`.
+    Samples are drawn as the model receives them. `evaluation` is the folder of the evaluation, and `samples` are
+    indices in its `Samples`. Only the first device is used. The answer is the path of a `SampleDrawings`.
     """
 
     evaluation: str
@@ -78,7 +75,10 @@ class ShowOrder(Order, tag="show", frozen=True, kw_only=True):
 
 
 class SampleDrawing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """PNGs of truth and prediction of one sample; `legend` has the indices of the legend's entries that occur in them."""
+    """PNGs with the annotations and the prediction of one sample.
+
+    `legend` holds the indices of the legend entries that occur in them.
+    """
 
     number: int
     truth_png: str

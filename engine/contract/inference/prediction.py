@@ -1,4 +1,4 @@
-"""Predictions for images, videos and other files."""
+"""Messages for predictions for images, videos and other files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.contract.images import LegendEntry
 from engine.contract.inference.messages import Order
 
 PREDICTIONS_FILE = "predictions.json"
-"""File with the `Predicted` in the folder of the results, written last."""
+"""Name of the file with the `Predicted` in the results folder; it is written last."""
 
 CAMERA = "camera:"
 """Prefix of a source that is a camera, as in "camera:0"."""
@@ -38,7 +38,7 @@ FORMATS: dict[PredictionKind, tuple[Format, ...]] = {
     "points": ("cloud",),
     "raw": ("json", "npy"),
 }
-"""Formats for each kind of predictions, the default first."""
+"""Formats available for each kind of predictions, the default first."""
 TILED: tuple[PredictionKind, ...] = ("pixels", "lines", "objects")
 """Kinds of predictions that can be made for a large image in tiles."""
 
@@ -57,12 +57,12 @@ class PredictOrder(Order, tag="predict", frozen=True, kw_only=True):
     """Request to predict for files and folders, videos and cameras ("camera:0"), and write the results into a folder.
 
     Attributes:
-        out: New or empty folder, or the unfinished results of an equal order (except `devices` and `batch_size`), which is
-            continued.
+        out: New or empty folder, or the unfinished results of an equal order (except `devices` and `batch_size`), which
+            is continued.
         formats: Formats of the results; () for the default one, which is "geotiff" for a TIFF with a georeference.
-        overlays: Also draw each result on its image (overlays/NAME.png; overlays/NAME.mp4 for a video).
-        tile: Side in pixels of tiles for larger images; "auto" for the model's size; None for full images, made square as in
-            training.
+        overlays: True to draw each result on its image as well (overlays/NAME.png; overlays/NAME.mp4 for a video).
+        tile: Side of tiles for larger images, in pixels; "auto" for the model's size; None to make full images square
+            as in training.
         overlap: Overlap of neighboring tiles as a fraction of their side.
         threshold: Minimum score of a written detection, and minimum probability of a predicted label or line.
         max_frames: Maximum number of frames of each video or camera; required for a camera.
@@ -94,15 +94,15 @@ class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class PredictedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Result for display.
+    """Result for one sample, for display.
 
     Attributes:
         path: Source; "PATH#FRAME" in a video.
         text: Prediction in words.
         classes: Indices of the predicted classes, the most probable first.
-        scores: Score of each class; for dense results the fraction of the image.
-        overlay: File relative to the results' folder; "" if there is none.
-        mask: File relative to the results' folder; "" if there is none.
+        scores: Score of each class; for masks, the fraction of the image.
+        overlay: File relative to the results folder; "" if there is none.
+        mask: File relative to the results folder; "" if there is none.
     """
 
     path: str
@@ -126,7 +126,8 @@ class Predicted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         skipped_count: Number of samples without a result.
         skipped: First `NAMED_SKIPS` skipped files.
         class_counts: Number of images, or of detected objects, with each class.
-        images_per_second: Speed over all devices since this start, without loading the model; None if it did too few.
+        images_per_second: Speed of all devices together since this start, without loading the model; None after too few
+            images.
         rows: First `SHOWN_ROWS` results.
         finished_at: Seconds since the epoch.
     """

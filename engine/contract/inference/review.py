@@ -1,4 +1,4 @@
-"""Review of an evaluation's samples: mistakes of the model, probably wrong labels and duplicates.
+"""Messages for the review of an evaluation's samples: mistakes, probably wrong labels and duplicates.
 
 A review is saved in `<run>/reviews/<id>.json` (`Review`). Samples that the user marks are exported as a table.
 """
@@ -17,14 +17,15 @@ Split = Literal["train", "val", "test"]
 class ReviewOrder(Order, tag="review", frozen=True, kw_only=True):
     """Request to review the samples of `evaluations`, the paths of their folders; () for the run's latest one.
 
-    Several evaluations, as of a cross-validation, should be of disjoint samples. The answer is the path of a `Review`.
+    Several evaluations, for example from a cross-validation, should cover disjoint samples. The answer is the path of a
+    `Review`.
 
     Attributes:
         worst: Maximum number of worst samples to list.
         true: Restrict the worst samples to this true class.
         predicted: Restrict the worst samples to those mistaken for this class.
-        labels: Look for wrong labels.
-        duplicates: Look for samples that occur twice in the dataset, which reads all of its images.
+        labels: True to search for wrong labels. duplicates: True to search for samples that occur twice in the dataset,
+            which reads all of its images.
     """
 
     evaluations: tuple[str, ...] = ()
@@ -36,7 +37,7 @@ class ReviewOrder(Order, tag="review", frozen=True, kw_only=True):
 
 
 class _Saved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of saved results; unknown fields, which a later version may add, are ignored."""
+    """Base class of saved results; unknown fields, which a later version may add, are ignored."""
 
 
 class ReviewedSample(_Saved, frozen=True, kw_only=True, omit_defaults=True):
@@ -97,7 +98,7 @@ class Review(_Saved, frozen=True, kw_only=True, omit_defaults=True):
         worst: Samples by descending loss, or by ascending correctness for tasks without losses.
         label_issues: Probably wrong labels, the most probable first; empty unless `held_out`.
         expected_errors: Estimated number of wrong labels.
-        duplicates: Pairs of different splits first, then those with differing labels.
+        duplicates: Pairs of duplicates: first those across splits, then those with different labels.
         missing: Sentences about omitted parts, with reasons.
     """
 
@@ -119,9 +120,9 @@ class Review(_Saved, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Mark(_Saved, frozen=True, kw_only=True, omit_defaults=True):
-    """Marked sample, a row of the exported table.
+    """Sample marked by the user, a row of the exported table.
 
-    `label` and `prediction` are class names, `new_label` is the suggested label, if any.
+    `label` and `prediction` are class names, and `new_label` is the suggested label, if any.
     """
 
     file: str

@@ -1,1 +1,1 @@
-"""Conversion of a model into files for other programs, with a comparison of their outputs and the model's."""
+"""Conversion of a model to files for other programs, and comparison of their outputs with the model's."""

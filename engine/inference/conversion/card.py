@@ -22,9 +22,9 @@ from engine.system.plain_text import escaped
 
 CARD = "README.md"
 _METRICS = {"top1": "accuracy", "miou": "mean_iou", "map": "map"}
-"""Names of metrics on the Hub, if it has one."""
+"""Names of metrics on the Hugging Face Hub, for metrics that exist there."""
 _ALWAYS = ("epochs", "batch_size", "optimizer", "learning_rate", "schedule")
-"""Training settings that are listed even with default values."""
+"""Training settings that are listed even if they have default values."""
 _PLACEHOLDER = "*To be written by whoever publishes this model.*"
 
 
@@ -35,7 +35,7 @@ def card(
     library: Library | None,
     commands: Sequence[NextCommand],
 ) -> str:
-    """Return the card of a model in a folder with `files`, whose weights `library` loads."""
+    """Return the text of the model card for a folder with `files`, whose weights `library` loads."""
     planned = model.run.planned()
     parts = [
         f"---\n{_metadata(model, files, library)}\n---\n\n# {_title(model)}\n\n{_summary(model)}",
@@ -72,7 +72,7 @@ def _metadata(model: TrainedModel, files: Sequence[WrittenFile], library: Librar
 
 
 def dataset_name(model: TrainedModel) -> str:
-    """Return the last part of the dataset's path; the others may reveal its owner."""
+    """Return the last part of the dataset's path; the other parts may reveal its owner."""
     return escaped(PurePath(model.job.data.dataset).name)
 
 
@@ -205,7 +205,7 @@ def _license(model: TrainedModel) -> str:
 
 CURVES = "curves.png"
 MIN_POINTS = 3
-"""Fewest validations for a plot."""
+"""Smallest number of validations for which curves are plotted."""
 _WIDTH, _HEIGHT, _MARGIN = 640, 320, 48
 _COLORS = ("#1f77b4", "#d62728")
 
@@ -252,10 +252,10 @@ BATCHES = (1, 8, 32)
 
 
 def onnx_commands(model: TrainedModel, export: Exportable, names: list[str]) -> list[NextCommand]:
-    """Return the commands for the ONNX files `names`, the first of them in fp32.
+    """Return commands that use the ONNX files `names`, the first of which is in fp32.
 
-    TensorRT 11's trtexec has neither --fp16 nor --int8. It uses the types of the file; nvidia-modelopt converts it to
-    fp16.
+    TensorRT 11's trtexec has neither --fp16 nor --int8; it uses the types in the file. nvidia-modelopt converts the
+    file to fp16.
     """
     shapes = _shapes(model, export)
     commands = [

@@ -1,4 +1,4 @@
-"""Comparison of a file with the model it was made from: outputs, metrics and latency."""
+"""Comparison of a converted file with its model: outputs, metrics and latency."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MEASURE_S = 60.0
 """Maximum seconds for computing metrics, which then cover fewer samples."""
 LATENCY_S, LATENCY_RUNS = 2.0, 30
 NEAR = 1e-3
-"""Maximum difference of two matching detections, in scores and relative to the image's side."""
+"""Maximum difference between two matching detections, in scores and in coordinates relative to the image's side."""
 MAX_UNMATCHED = 0.02
-"""Maximum fraction of unmatched detections; rounding decides about boxes at a threshold."""
+"""Maximum fraction of unmatched detections, since rounding may decide about boxes near a threshold."""
 
 Run = Callable[[Tensor], Tensor]
 
@@ -44,7 +44,7 @@ class Samples:
 
 
 def load_samples(model: TrainedModel) -> Samples:
-    """Return samples of the run's dataset, or random ones if it can't be read.
+    """Return samples from the run's dataset, or random ones if it can't be read.
 
     Raises CannotLoad for a user-defined task whose dataset can't be read.
     """
@@ -67,21 +67,24 @@ def load_samples(model: TrainedModel) -> Samples:
 
 
 def iterate_inputs(model: TrainedModel, samples: ImageSet | SampleSet, batch_size: int) -> Iterator[Tensor]:
-    """Yield batches of model inputs in an order given by the run's seed."""
+    """Yield batches of model inputs in a random order that the run's seed determines."""
     for batch in batches(model, samples, batch_size=batch_size, only=_random_order(model, len(samples))):
         if len(batch.inputs):
             yield batch.inputs
 
 
 def _random_order(model: TrainedModel, count: int) -> np.ndarray:
-    """Return up to `QUALITY_SAMPLES` indices in an order given by the run's seed, since folders are sorted by class."""
+    """Return up to `QUALITY_SAMPLES` indices in a random order, since folders are sorted by class.
+
+    The run's seed determines it.
+    """
     return np.random.default_rng(model.job.training.seed).permutation(count)[:QUALITY_SAMPLES]
 
 
 def compare_outputs(model: TrainedModel, export: Exportable, run: Run, inputs: Tensor) -> tuple[Difference, ...]:
-    """Return the differences between the outputs of `run` and of the model, for batches of `BATCH_SIZES`.
+    """Return the differences between the outputs of `run` and of the model, for batches of `BATCH_SIZES` samples.
 
-    If the file takes images of any size, the last batch is twice as wide.
+    If the file accepts images of any size, the images of the last batch are twice as wide.
     """
     found = []
     for batch_size in BATCH_SIZES:
@@ -102,7 +105,7 @@ def compare_outputs(model: TrainedModel, export: Exportable, run: Run, inputs: T
 
 @torch.inference_mode()
 def reference(model: TrainedModel, inputs: Tensor) -> Tensor:
-    """Return the model's outputs in fp32, reduced to those that the file has."""
+    """Return the model's outputs in fp32, reduced to the outputs that the file has."""
     return model.objective.exported_outputs(model.module(inputs).float(), inputs)
 
 

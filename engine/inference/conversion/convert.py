@@ -47,11 +47,14 @@ from engine.system.format import counted
 
 ONNX, INT8 = "model.onnx", "model-int8.onnx"
 REPORTED_LOSS = 0.01
-"""Minimum loss of a metric by int8 that is reported as a problem."""
+"""Smallest decrease of a metric by int8 that is reported as a problem."""
 
 
 def convert(order: ConvertOrder, on_progress: OnProgress) -> Path:
-    """Carry out the order, and return the file with the `Converted`. Raises CannotLoad, and leaves no files then."""
+    """Convert a model as ordered, and return the file with the `Converted`.
+
+    Raises CannotLoad, and leaves no files behind in that case.
+    """
     started = time.monotonic()
     run = RunFolder(order.run)
     target = Path(order.out).expanduser().absolute()
@@ -84,7 +87,10 @@ def _problems(order: ConvertOrder, run: RunFolder) -> list[Problem]:
 
 
 def _store(converted: Converted, folder: Path, target: Path, order: ConvertOrder, run: RunFolder) -> Path:
-    """Move the output to `target`, and return the file that describes it, which is saved with the run for a zip file."""
+    """Move the output to `target`, and return the file that describes it.
+
+    For a zip file, the description is saved in the run folder.
+    """
     paths.write_atomically(folder / CONVERTED_FILE, msgspec.json.format(msgspec.json.encode(converted)))
     if not order.packed:
         move_folder(folder, target)
@@ -97,7 +103,7 @@ def _store(converted: Converted, folder: Path, target: Path, order: ConvertOrder
 
 
 class _Stages:
-    """Progress of a conversion, with a weight for each stage's usual duration."""
+    """Progress of a conversion, in which each stage has a weight according to its usual duration."""
 
     def __init__(self, order: ConvertOrder, on_progress: OnProgress) -> None:
         self._on_progress = on_progress
@@ -138,7 +144,7 @@ class _Conversion:
     commands: list[NextCommand] = field(default_factory=list)
 
     def run(self, target: Path, started: float) -> Converted:
-        """Convert into all formats. Raises CannotLoad if none is possible, OSError."""
+        """Convert the model to all formats. Raises OSError, or CannotLoad if no conversion is possible."""
         if self.samples.kind == "random":
             message = "The run's dataset can't be read: the files were compared on random inputs, and no metrics were computed."
             self.problems.append(Problem("dataset", message, "", "warning"))
@@ -216,7 +222,7 @@ class _Conversion:
         self.commands += onnx_commands(self.model, export, names)
 
     def _int8(self, source: Path, export: Exportable) -> list[str]:
-        """Return the name of the int8 file; empty if it can't be made, which is added to the problems."""
+        """Write the int8 file and return its name in a list; if that fails, add a problem and return []."""
         from engine.inference.conversion.onnx_file import write_int8
 
         self.stages.start("Converting to int8")
@@ -274,9 +280,11 @@ class _Conversion:
         return library
 
     def _compare_library(self, library: Library) -> ComparedFile:
-        """Compare the library's model with the run's; detectors are only loaded.
+        """Compare the library's model with the run's.
 
-        Their inputs and post-processing differ. Raises CannotConvert.
+        Detectors are only loaded, since their inputs and post-processing differ.
+
+        Raises CannotConvert.
         """
         run = library_outputs(library, self.folder)
         found: tuple[Difference, ...] = ()
@@ -342,7 +350,7 @@ def temporary_folder(target: Path) -> Iterator[Path]:
 
 
 def move_folder(written: Path, target: Path) -> None:
-    """Move the folder to `target`, which is missing or empty. Raises OSError."""
+    """Move the folder to `target`, which must be missing or empty. Raises OSError."""
     with suppress(FileNotFoundError):
         target.rmdir()
     written.rename(target)
@@ -366,7 +374,7 @@ def write_zip(written: Path, target: Path) -> None:
 
 
 def written_file(path: Path, what: str) -> WrittenFile:
-    """Make a file private, and return its description. Raises OSError."""
+    """Make a written file readable only by its owner, and return its description. Raises OSError."""
     path.chmod(0o600)
     digest = hashlib.sha256()
     with open_file(path) as stream:

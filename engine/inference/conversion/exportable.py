@@ -1,4 +1,4 @@
-"""Model prepared for export, with preprocessing if requested, and with a single output tensor."""
+"""Preparation of a model for export: with preprocessing if requested, and with a single output tensor."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def exportable(model: TrainedModel, options: OnnxOptions) -> Exportable:
 
 
 _OUTPUT_NAMES: dict[PredictionKind, str] = {"objects": "detections", "raw": "outputs"}
-"""Names of outputs that are not logits."""
+"""Names for outputs that are not logits."""
 
 
 def double_width(inputs: Tensor) -> Tensor:
-    """Return images [n, c, h, w] of twice the width: not square, and of another size than in training."""
+    """Return images [n, c, h, w] stretched to twice their width: not square, and of another size than in training."""
     return torch.cat([inputs, inputs], 3)
 
 

@@ -20,17 +20,20 @@ from engine.inference.conversion.failure import CannotConvert, describe_export_f
 from engine.inference.trained_model import TrainedModel
 
 ONE_FILE_BYTES = 1_900_000_000
-"""Size of weights above which they are stored in a separate file; protobuf messages end at 2 GiB."""
+"""Size of the weights above which they are stored in a separate file; protobuf messages are limited to 2 GiB."""
 _ERRORS = 3
 """onnxruntime's log level for errors."""
 EXAMPLES = 2
-"""Samples for the export; with a single sample, the exporter would assume a fixed batch size."""
+"""Number of samples for the export; with a single sample, the exporter would assume a fixed batch size."""
 
 
 def write_onnx(
     path: Path, export: Exportable, inputs: Tensor, metadata: dict[str, str], options: OnnxOptions
 ) -> list[Path]:
-    """Export with model inputs [n, ...] as examples, and return the written files. Raises CannotConvert, OSError."""
+    """Export a model to ONNX, using `inputs` [n, ...] as examples, and return the written files.
+
+    Raises CannotConvert and OSError.
+    """
     from engine.inference.conversion.static_detectors import TRANSLATIONS
 
     samples = inputs[torch.arange(EXAMPLES) % len(inputs)]
@@ -59,7 +62,7 @@ def write_onnx(
 
 
 def metadata_of(model: TrainedModel, export: Exportable) -> dict[str, str]:
-    """Return the metadata that a program needs to use the file; lists are JSON."""
+    """Return the metadata that a program needs to use the file, with lists as JSON."""
     preprocessing, entry = model.preprocessing, model.task.entry
     metadata: dict[str, object] = {
         "task": entry.id,
@@ -97,7 +100,10 @@ def footplate_version() -> str:
 
 
 class OnnxSession:
-    """Session on the CPU with torch's number of threads. Raises CannotConvert if onnxruntime can't open the file."""
+    """Session of onnxruntime on the CPU, with as many threads as torch.
+
+    Raises CannotConvert if onnxruntime can't open the file.
+    """
 
     def __init__(self, path: Path) -> None:
         import onnxruntime
@@ -134,7 +140,7 @@ CALIBRATION_SAMPLES, CALIBRATION_BATCH = 100, 4
 def write_int8(path: Path, source: Path, model: TrainedModel, export: Exportable, samples: Samples) -> None:
     """Quantize weights and activations of the ONNX file `source` to 8 bits. Raises CannotConvert, OSError.
 
-    The QDQ format is read by onnxruntime, TensorRT and OpenVINO; it is symmetric, since TensorRT requires that.
+    onnxruntime, TensorRT and OpenVINO can read the QDQ format. Quantization is symmetric because TensorRT requires it.
     """
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process

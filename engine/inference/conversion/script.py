@@ -1,4 +1,4 @@
-"""Script that runs an ONNX file without Footplate, and an example sample to try it on."""
+"""Script that runs an ONNX file without Footplate, and an example sample for it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _SCRIPTS: dict[PredictionKind, str] = {
     "points": "points",
     "raw": "arrays",
 }
-"""Names of the scripts in `resources.predict` by what models predict."""
+"""Names of the scripts in `resources.predict`, by the kind of predictions."""
 _HELPER = "image_input"
 _DOCSTRING = re.compile(r'\A"""(.*?)"""\n', re.DOTALL)
 _IMPORT = re.compile(r"^(?:import|from) .*\n", re.MULTILINE)
 
 
 def script_for(model: TrainedModel) -> str:
-    """Return the script for the model's task; scripts for images include the shared helper module."""
+    """Return the script for the model's task. Scripts for images include the helper module that they share."""
     code = _read(_SCRIPTS[model.task.entry.predicts])
     if f"from {_HELPER} import" not in code:
         return code
@@ -54,7 +54,10 @@ def script_for(model: TrainedModel) -> str:
 
 
 def _merge_imports(imports: set[str]) -> str:
-    """Merge import lines, the standard library's first; a line is dropped if another imports more from the same module."""
+    """Merge import lines, those of the standard library first.
+
+    A line is dropped if another line imports more from the same module.
+    """
     lines = {line for line in imports if not any(other.startswith(f"{line.strip()},") for other in imports)}
     groups = [sorted((line for line in lines if _is_third_party(line) == third), key=_order) for third in (False, True)]
     return "\n".join("".join(group) for group in groups)

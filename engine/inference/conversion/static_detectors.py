@@ -1,7 +1,7 @@
-"""Torchvision's detectors with post-processing of fixed shapes, as torch.export and ONNX need it.
+"""Torchvision's detectors with post-processing on tensors of fixed shapes, which torch.export and ONNX require.
 
 torchvision selects variable numbers of boxes, which the exporter can't follow (pytorch/vision#9306). Here, rejected
-boxes keep their position with a score of -1, and the best ones are selected at the end.
+boxes remain in the tensors with a score of -1, and the best boxes are selected at the end.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _nms_mask_onnx(boxes: Any, scores: Any, threshold: float) -> Any:
 
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {torch.ops.footplate.nms_mask.default: _nms_mask_onnx}
-"""ONNX translations of the operations defined here."""
+"""ONNX translations for the operations defined in this module."""
 
 
 class _Boxes(NamedTuple):
@@ -62,9 +62,10 @@ class _Boxes(NamedTuple):
 
 
 def static_detector(plain: nn.Module, channels: int, size: int) -> nn.Module | None:
-    """Return a module with the outputs of `plain`, a torchvision detector made by `use_tensors`, in evaluation mode.
+    """Return a module with the outputs of `plain`, a torchvision detector in evaluation mode created by `use_tensors`.
 
-    It takes images [n, channels, size, size] and returns [n, max_detections, 6 or 6 + 28 * 28]. Returns None for other detectors.
+    It accepts images [n, channels, size, size] and returns [n, max_detections, 6 or 6 + 28 * 28]. Returns None for
+    other detectors.
     """
     for kind, static in ((FasterRCNN, _RCNN), (RetinaNet, _RetinaNet), (FCOS, _Fcos), (SSD, _Ssd)):
         if isinstance(plain, kind):
@@ -104,12 +105,15 @@ class _Static(nn.Module):
         return [features] if isinstance(features, Tensor) else list(features.values())
 
     def _decode(self, deltas: Tensor, anchors: Tensor, coder: Any) -> Tensor:
-        """Decode deltas [n, k, 4] relative to anchors [n, k, 4], clipped to the image."""
+        """Decode deltas [n, k, 4] relative to anchors [n, k, 4] to boxes, clipped to the image."""
         decoded = coder(deltas.reshape(-1, 4), anchors.reshape(-1, 4))
         return decoded.reshape(deltas.shape).clamp(0, self.size)
 
     def _select(self, candidates: _Boxes, threshold: float, max_detections: int) -> _Boxes:
-        """Return the `max_detections` best boxes after suppression within each class, for which classes are moved apart."""
+        """Return the `max_detections` best boxes after suppression within each class.
+
+        For that, the boxes of different classes are moved apart.
+        """
         apart = candidates.classes[..., None].to(candidates.boxes.dtype) * (self.size + 1)
         mask = nms_mask(candidates.boxes + apart, candidates.scores, threshold)
         scores, at = torch.where(mask, candidates.scores, NONE).topk(
@@ -126,7 +130,7 @@ class _Static(nn.Module):
 
 
 class _RCNN(_Static):
-    """Faster and Mask R-CNN: `RegionProposalNetwork.filter_proposals` and `RoIHeads.postprocess_detections`."""
+    """Faster and Mask R-CNN, after `RegionProposalNetwork.filter_proposals` and `RoIHeads.postprocess_detections`."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         images = self._pad(inputs)
@@ -166,7 +170,7 @@ class _RCNN(_Static):
         return self._select(_concatenate_levels(level_boxes), rpn.nms_thresh, rpn.post_nms_top_n())
 
     def _pool(self, pooler: Any, named: dict[str, Tensor], boxes: Tensor) -> Tensor:
-        """Apply `MultiScaleRoIAlign` with every level to all boxes, and select the level of each."""
+        """Apply every level of `MultiScaleRoIAlign` to all boxes, and select the right level for each box."""
         number = torch.arange(boxes.shape[0], device=boxes.device, dtype=boxes.dtype)[:, None, None]
         regions = torch.cat([number.expand(-1, boxes.shape[1], 1), boxes], 2).flatten(0, 1)
         levels = [named[name] for name in pooler.featmap_names if name in named]
@@ -191,7 +195,7 @@ class _RCNN(_Static):
 
 
 class _Dense(_Static):
-    """Detectors that classify each anchor on its own, level by level: RetinaNet's `postprocess_detections`."""
+    """Detectors that classify each anchor level by level, following RetinaNet's `postprocess_detections`."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         plain = self.plain
@@ -245,7 +249,7 @@ class _Fcos(_Dense):
 
 
 class _Ssd(_Static):
-    """SSD and SSDlite: `SSD.postprocess_detections`, class by class."""
+    """SSD and SSDlite, following `SSD.postprocess_detections` class by class."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         plain = self.plain
@@ -264,7 +268,7 @@ class _Ssd(_Static):
 
 
 def _is_large(boxes: Tensor, min_side: float) -> Tensor:
-    """Return a mask of the boxes [..., 4] whose sides are at min_side `min_side` long."""
+    """Return a mask of the boxes [..., 4] whose sides are at least `min_side` long."""
     return ((boxes[..., 2:] - boxes[..., :2]) >= min_side).all(-1)
 
 
@@ -273,5 +277,5 @@ def _concatenate_levels(level_boxes: list[_Boxes]) -> _Boxes:
 
 
 def _without_background(candidates: _Boxes) -> _Boxes:
-    """Shift classes to start from 0 for detectors that count background as the first."""
+    """Renumber the classes from 0 for detectors whose first class is the background."""
     return candidates._replace(classes=(candidates.classes - 1) * (candidates.scores > 0))

@@ -1,4 +1,4 @@
-"""Weights as safetensors, with a config.json that lets the architecture's library load them."""
+"""Weights as safetensors, with a config.json from which the architecture's library can load them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ model.eval()"""
 class Library:
     """Library that loads the weights.
 
-    `code` loads them in the current folder; `load` does the same for a given folder, and returns the model.
+    `code` is Python code that loads them from the current folder. `load` loads them from a given folder and returns the
+    model.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Library:
 
 
 def write_weights(folder: Path, model: TrainedModel) -> tuple[Library | None, Problem | None]:
-    """Write `WEIGHTS` and `CONFIG`; return the library that loads them, or a problem if only Footplate's code does.
+    """Write `WEIGHTS` and `CONFIG`; return the library that loads them, or a problem if only Footplate's code can.
 
     Raises OSError, and CannotConvert if the weights can't be read back.
     """
@@ -181,7 +182,7 @@ def _load_torchvision(folder: Path) -> nn.Module:
 
 
 def _torchvision_arguments(model: TrainedModel) -> dict[str, Any] | None:
-    """Return the arguments of torchvision's builder; None for models it lacks, or has only for color images."""
+    """Return the arguments for torchvision's builder; None for models that it lacks or has only for color images."""
     job, classes = model.job, len(model.classes)
     if model.channels != 3:
         return None

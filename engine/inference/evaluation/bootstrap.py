@@ -1,7 +1,7 @@
 """Bootstrap intervals of metrics (Efron 1979), computed from resamples drawn with replacement.
 
-All metrics and classes are recomputed from the same resamples of sparse sample states, and evaluations can be
-compared pairwise; scipy.stats.bootstrap does neither.
+All metrics and classes are recomputed from the same resamples, using sparse states of the samples, so that two
+evaluations can be compared resample by resample. scipy.stats.bootstrap supports neither.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from engine.contract.inference.evaluation import Interval
 from engine.tasks.analysis import Values
 
 SEED = 20261124
-"""Seed of all evaluations; resample n of the same number of samples is always the same, for pairwise comparisons."""
+"""Seed of all evaluations: for the same number of samples, resample n is always the same, for pairwise comparisons."""
 MAX_RESAMPLES, MIN_RESAMPLES = 1000, 50
-"""Number of resamples, limited by time, and the fewest for meaningful percentiles."""
+"""Number of resamples if time permits, and smallest number for meaningful percentiles."""
 BUDGET_S = 5.0
 MIN_SAMPLES = 2
 _PERCENTILES = (2.5, 97.5)
@@ -29,7 +29,10 @@ Ints = npt.NDArray[np.int64]
 
 
 class Resampled(NamedTuple):
-    """Values of the resamples, [resamples] for each metric and [resamples, classes] for each title; NaN for none."""
+    """Metrics of the resamples; NaN marks undefined values.
+
+    Each metric has an array [resamples], and each title of values per class an array [resamples, classes].
+    """
 
     resamples: int
     measures: dict[str, npt.NDArray[np.float64]]

@@ -18,11 +18,11 @@ from engine.data.splits import FileSplit, IdxSplit, Labels, LabelSplit, MaskCode
 UNKNOWN = -1
 """Index of a class that the model does not know."""
 _NO_VALUE = -(1 << 62)
-"""Value that no mask has, for a class that the folder lacks."""
+"""Value that never occurs in masks, for a class that the folder lacks."""
 _BY_VALUE = re.compile(r"(?:class|value) (\d+)")
-"""Names of mask or point classes for which only the value is known."""
+"""Pattern for names of mask or point classes of which only the value is known."""
 _OF_TWO_VALUES = ("background", "foreground")
-"""Names of mask classes that have no values except 0 and another."""
+"""Names of mask classes if masks have only two values, 0 and another one."""
 
 
 class _Renumbered(NamedTuple):
@@ -65,9 +65,9 @@ def map_classes(found: RecognizedDataset, classes: Sequence[str]) -> tuple[Recog
 
 
 def _by_value(names: tuple[str, ...], code: MaskCode, classes: Sequence[str]) -> tuple[str, ...]:
-    """Return `names`, or the model's names of the same values if nothing but values is known of both.
+    """Return `names`, or the model's names of the same values if only values are known of both.
 
-    A folder in which some values do not occur may have other names for the rest.
+    Values that do not occur in a folder may change the names of the others.
     """
     model_names = {int(match[1]): name for name in classes if (match := _BY_VALUE.fullmatch(name))}
     if len(model_names) < len(classes) or not (names == _OF_TWO_VALUES or all(map(_BY_VALUE.fullmatch, names))):
@@ -130,7 +130,7 @@ def _instances(split: InstanceSplit, numbers: Labels, classes: int) -> _Renumber
 
 @dataclass(frozen=True, eq=False)
 class _Relabeled:
-    """Source of instances whose classes are mapped to `numbers[class]`."""
+    """Source of instances that replaces each class by `numbers[class]`."""
 
     source: Source
     numbers: npt.NDArray[np.int64]

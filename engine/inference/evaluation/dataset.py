@@ -28,9 +28,9 @@ _COLOR_CHANNELS = (1, 3)
 
 @dataclass(frozen=True)
 class EvaluationData:
-    """Samples of a `split` of `folder`.
+    """Samples in a split of `folder`.
 
-    `parts` holds the samples of each split in sequence; `warnings` is for the user.
+    `parts` holds the samples of each split that is included, in order; `warnings` are for the user.
     """
 
     folder: str
@@ -44,9 +44,9 @@ class EvaluationData:
 
 
 def open_data(training: Learned | TrainedModel, dataset: str, split: EvaluationSplit | None) -> EvaluationData:
-    """Open a split of the folder `dataset`; empty for the run's own, None for a default split (see `EvaluateOrder`).
+    """Open a split of the folder `dataset`, or of the run's dataset if it is "".
 
-    Raises CannotLoad.
+    `split` of None selects a default split (see `EvaluateOrder`). Raises CannotLoad.
     """
     folder = os.path.abspath(os.path.expanduser(dataset or training.job.data.dataset))
     is_own = not dataset or os.path.realpath(folder) == os.path.realpath(os.path.expanduser(training.job.data.dataset))
@@ -102,7 +102,7 @@ def _open(training: Learned | TrainedModel, folder: str, *, is_own: bool) -> tup
 
 
 def format_in(folder: str, format: str, kinds: Sequence[str]) -> str:
-    """Return the format that was chosen for the training if the folder has it with one of `kinds`, else ""."""
+    """Return the format that was used for training if the folder has it with one of `kinds`, else ""."""
     names = dict.fromkeys((format, format.partition(":")[0])) if format else ()
     return next(
         (name for name in names if any({*kinds} & {*each.detection.kinds} for each in find_readings(folder, name))), ""
@@ -110,7 +110,7 @@ def format_in(folder: str, format: str, kinds: Sequence[str]) -> str:
 
 
 def _check_channels(splits: Splits, training: Learned | TrainedModel) -> None:
-    """Raise DatasetError if the model can't take the folder's samples."""
+    """Raise DatasetError if the model can't process the folder's samples."""
     train = splits.train
     if isinstance(train, SampleSet):
         lacking = [name for name in training.preprocessing.features if name not in train.features]
@@ -129,7 +129,7 @@ def _check_channels(splits: Splits, training: Learned | TrainedModel) -> None:
 
 
 def _use_bands(samples: ImageSet | SampleSet, preprocessing: Preprocessing) -> ImageSet | SampleSet:
-    """Read a folder's samples with the bands, or the point features, of the training."""
+    """Configure samples to use the bands, or the point features, of the training."""
     if isinstance(samples, SampleSet):
         return samples.with_features(preprocessing.features)
     samples.bands = bands_of(preprocessing)
@@ -137,7 +137,7 @@ def _use_bands(samples: ImageSet | SampleSet, preprocessing: Preprocessing) -> I
 
 
 def _as_validation(samples: ImageSet | SampleSet, training: Learned | TrainedModel) -> ImageSet | SampleSet:
-    """Normalize point clouds as in training, and sample and rotate them as in validation."""
+    """Prepare point clouds for validation: normalized as in training, sampled and rotated as in validation."""
     if isinstance(samples, SampleSet):
         return samples.for_evaluation((training.preprocessing.mean, training.preprocessing.std))
     return samples

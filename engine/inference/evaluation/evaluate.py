@@ -45,7 +45,7 @@ WORK = "engine.inference.evaluation.measure:run"
 
 
 def evaluate(order: EvaluateOrder, on_progress: OnProgress) -> Path:
-    """Evaluate as ordered, and return the path of the `Evaluation`. Raises CannotLoad."""
+    """Evaluate a model as ordered, and return the path of the `Evaluation`. Raises CannotLoad."""
     run = RunFolder(order.run)
     training = read_training(run)
     checkpoint = checkpoint_path(run, order.checkpoint)
@@ -109,7 +109,7 @@ def _unwritable(folder: Path, error: OSError) -> CannotLoad:
 
 
 def _compute(evaluation: Evaluation, training: Learned, joined: Joined, on_progress: OnProgress) -> dict[str, bytes]:
-    """Return the contents of all files except the samples; the evaluation has no id."""
+    """Return the contents of all files except the samples; the evaluation has no id yet."""
     objective = training.objective()
     analysis = objective.analysis(training.classes)
     analysis.prepare(joined.columns)

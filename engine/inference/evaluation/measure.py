@@ -1,4 +1,4 @@
-"""Worker of an evaluation: run the model on its partition of the samples, save the results of each, and merge them."""
+"""Worker for evaluations: run the model on some samples, save the results, and merge those of all workers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LISTS = ("correct", "true", "predicted", "confidence")
 
 @dataclass
 class WorkerResults:
-    """Results of a worker's samples, by their overall numbers, in the order of processing."""
+    """Results of a worker's samples, identified by their numbers over all splits, in the order of processing."""
 
     samples: list[int] = field(default_factory=list)
     losses: list[float] | None = field(default_factory=list)
@@ -44,7 +44,7 @@ class WorkerResults:
     _probabilities: list[npt.NDArray[np.float32]] = field(default_factory=list)
 
     def add(self, samples: Sequence[int], losses: Tensor | None, columns: Columns) -> None:
-        """Add a batch; its metric states are added to the recorders."""
+        """Add a batch; the caller adds its metric states to `recorders`."""
         self.samples += samples
         if losses is None:
             self.losses = None
@@ -72,7 +72,7 @@ class WorkerResults:
 
 @dataclass(frozen=True)
 class Joined:
-    """Results of all samples in the order of the split; `samples` holds their numbers, without skipped ones."""
+    """Results of all samples in the order of the split; `samples` holds the numbers of those that were not skipped."""
 
     samples: npt.NDArray[np.int64]
     losses: list[float] | None
@@ -82,7 +82,7 @@ class Joined:
 
 
 def join(paths: Sequence[Path]) -> Joined:
-    """Merge the results in `paths`. Raises OSError, DamagedCheckpoint."""
+    """Merge the results of several workers. Raises OSError and DamagedCheckpoint."""
     results: list[dict[str, Any]] = [read_checkpoint(path)[0] for path in paths]
     nonempty = [each for each in results if each["samples"]]
     numbers = np.array([number for each in nonempty for number in each["samples"]], np.int64)
@@ -152,7 +152,7 @@ class _Measurer:
 
     @torch.inference_mode()
     def add(self, swept: BatchOutput, samples: ImageSet | SampleSet, first: int) -> None:
-        """Add a batch of `samples`, whose first sample has the overall number `first`."""
+        """Add a batch of `samples`; `first` is the number of the split's first sample over all splits."""
         outputs, targets = swept.outputs, swept.targets
         if outputs.dim() == 2:  # small, and slow to process one by one on a GPU
             outputs, targets = outputs.cpu(), targets.cpu()

@@ -1,7 +1,7 @@
 """Metric states of single samples, which can be combined for any selection of samples.
 
-This allows metrics of any task to be recomputed for resamples: counters are added, rows concatenated, and other state
-is merged by the metric's `sync`, as if each sample had been on another rank.
+In this way, the metrics of any task can be recomputed for resamples: counters are added, rows are concatenated, and
+other state is merged by the metric's `sync`, as if each sample had been on another rank.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ AnyMetric = TypeVar("AnyMetric", bound=Metric)
 class Packed(NamedTuple):
     """States as stored in a file.
 
-    Counters form a sparse matrix [n, k]; `rows` [r, w] belong to samples by `row_counts`; `others` holds the remaining
-    state of each sample by the calls of `sync`.
+    Counters form a sparse matrix [n, k]. `rows` [r, w] belong to samples according to `row_counts`. `others` holds the
+    other state of each sample, call by call of `sync`.
     """
 
     width: int
@@ -48,7 +48,7 @@ class Recorder:
         self._others: list[list[Any]] = []
 
     def add(self, metric: Metric) -> None:
-        """Add the state of a metric that has seen only the next sample."""
+        """Add the state of a metric that was updated only with the next sample."""
         counters = metric.counters.detach().cpu().flatten()
         self._width = len(counters)
         nonzero = counters.nonzero().flatten()
@@ -65,6 +65,7 @@ class Recorder:
         self._others.append(others)
 
     def packed(self) -> Packed:
+        """Return the recorded states of all samples in the form that is stored in a file."""
         counts = torch.tensor([0, *map(len, self._indices)], dtype=torch.int64)
         nonzero = [rows for rows in self._rows if len(rows)]
         return Packed(
@@ -102,7 +103,7 @@ class States:
         self._others = [others[index] for index in order.tolist()] if others else []
 
     def fill(self, metric: AnyMetric, weights: Ints) -> AnyMetric:
-        """Fill a new metric as if it had seen each sample as often as `weights` [n] says."""
+        """Fill a new metric as if it had been updated with each sample as often as `weights` [n] says."""
         summed = np.asarray(weights @ self._counters, dtype=np.float64)
         metric.counters = torch.from_numpy(summed).view(metric.counters.shape)
         if self._rows is not None:
@@ -114,7 +115,7 @@ class States:
         return metric
 
     def _gather(self, drawn: list[int]) -> Callable[[Any], list[Any]]:
-        """Return a function that yields the values of the `drawn` samples, call by call in the order of recording."""
+        """Return a replacement for `sync` that returns the values of the `drawn` samples, call by call as recorded."""
         calls = iter(range(len(self._others[0])))
 
         def gather(_: Any) -> list[Any]:

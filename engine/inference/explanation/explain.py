@@ -1,4 +1,4 @@
-"""Explanation of a run's model on images, by a worker on one device, written into a folder."""
+"""Explanation of a run's model on images, by a worker on one device that writes into a folder."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ WORKER = "engine.inference.explanation.explain:worker"
 
 
 def explain(order: ExplainOrder, on_progress: OnProgress) -> Path:
-    """Explain as ordered, and return the path of an `Explanation`. Raises CannotLoad."""
+    """Explain a model's predictions as ordered, and return the path of an `Explanation`. Raises CannotLoad."""
     found = _problems(order)
     files = [file for path in order.paths for file in _files(path)]
     if not files:
@@ -102,7 +102,7 @@ def explain_images(order: ExplainOrder, model: TrainedModel, share: Share) -> No
 
 
 class _Example(NamedTuple):
-    """Image as model input [1, C, s, s] and as RGB, with its `size` (height, width) and position in the input."""
+    """Image as model input [1, C, s, s] and as RGB, with its `size` (height, width) and its position in the input."""
 
     inputs: Tensor
     image: Bytes
@@ -123,7 +123,7 @@ def _load_example(model: TrainedModel, path: str) -> _Example:
 
 
 def _load_sample(model: TrainedModel, path: str) -> _Example:
-    """Load a sample of a user-defined task, which makes its inputs itself. Raises UnreadableImage."""
+    """Load a sample of a user-defined task, which prepares its inputs itself. Raises UnreadableImage."""
     splits = model.task.splits(model.job)
     for split in (splits.val, splits.train):
         assert isinstance(split, SampleSet)
@@ -224,25 +224,25 @@ def _files(path: str) -> Iterator[str]:
 
 
 MAX_SIDE = 1600
-"""Maximum long side of drawings in pixels; maps are coarse, and large photographs take seconds to write."""
+"""Maximum longer side of drawings in pixels; maps are coarse, and large photographs take seconds to write."""
 _DIMMED = 0.35
-"""Brightness of parts that the model was not given."""
+"""Brightness of image regions that the model did not receive."""
 _OPACITY = 0.75
 """Opacity of the strongest part of a heat map."""
 _COLORS = np.array([(48, 18, 130), (50, 140, 250), (60, 220, 130), (250, 210, 50), (240, 80, 20), (170, 10, 10)])
-"""Colors from weak to strong, evenly spaced."""
+"""Colors for weak to strong values, evenly spaced."""
 
 Floats = npt.NDArray[np.float32]
 
 
 def visible_box(view: View, size: tuple[int, int], side: int) -> Box:
-    """Return the part of an image of `size` (height, width) that the model was given in its square, in image pixels."""
+    """Return the region, in pixels, of an image of `size` (height, width) that the model received in its square."""
     left, top, right, bottom = view.boxes(np.array([[0.0, 0.0, side, side]]), *size)[0].tolist()
     return left, top, right, bottom
 
 
 def to_rgb(pixels: Bytes) -> Bytes:
-    """Convert an image uint8 [h, w, C] to RGB of at most `MAX_SIDE`, with the first three of many channels."""
+    """Convert an image uint8 [h, w, C] to RGB of at most `MAX_SIDE` pixels, using the first three of many channels."""
     pixels = pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, 2)
     height, width = pixels.shape[:2]
     scale = MAX_SIDE / max(height, width)
@@ -257,9 +257,9 @@ def to_rgb(pixels: Bytes) -> Bytes:
 def project(
     heat: Tensor, view: View, size: tuple[int, int], drawn: tuple[int, int]
 ) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Project a map [s, s] of the model's square onto its image, drawn with the size `drawn`.
+    """Project a map [s, s] of the model's square onto its image, which is drawn with the size `drawn`.
 
-    Returns the map, float32, and a mask of the pixels that the model was given. Values are sampled at pixel centers.
+    Returns the map, float32, and a mask of the pixels that the model received. Values are sampled at pixel centers.
     """
     side = heat.shape[-1]
     rows = (torch.arange(drawn[0]) + 0.5) * size[0] / drawn[0] * view.scale_y + view.top
@@ -278,7 +278,10 @@ def raw_map(heat: Floats) -> Bytes:
 
 
 def overlay(image: Bytes, heat: Floats, is_visible: npt.NDArray[np.bool_]) -> Bytes:
-    """Blend a map [h, w] over its image uint8 [h, w, 3], more opaque if stronger; unseen parts are dimmed."""
+    """Blend a map [h, w] over its image uint8 [h, w, 3], more opaque where it is stronger.
+
+    Regions that the model did not receive are dimmed.
+    """
     steps = np.linspace(0, 1, len(_COLORS))
     colors = np.stack([np.interp(heat, steps, _COLORS[:, band]) for band in range(3)], 2)
     opacity = (_OPACITY * np.sqrt(heat))[..., None]

@@ -1,4 +1,4 @@
-"""Heat maps of a model for one image after another."""
+"""Computation of heat maps for one image after another."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from engine.inference.trained_model import TrainedModel
 from engine.tasks.explanation import Target
 
 PYRAMID = "backbone"
-"""Name of the module in torchvision's detectors that computes feature maps."""
+"""Name of the module that computes feature maps in torchvision's detectors."""
 
 
 class Explained(NamedTuple):
-    """Target with its heat map [s, s] from 0 to 1 over the model's input."""
+    """Explained target with its heat map [s, s], from 0 to 1, over the model's input."""
 
     target: Target
     heat: Tensor
 
 
 class Explainer:
-    """Explainer of a model by one method; its `layer` is chosen with the first image."""
+    """Explainer that applies one method to a model; the first image determines its `layer`."""
 
     def __init__(self, model: TrainedModel, method: Method) -> None:
         self._model = model
@@ -35,9 +35,9 @@ class Explainer:
         self.layer: Layer | None = None
 
     def explain(self, inputs: Tensor, classes: Sequence[int]) -> list[Explained]:
-        """Return the maps of one image [1, C, s, s] for the classes `classes`, or for the model's predictions.
+        """Return the maps of one image [1, C, s, s] for `classes`, or for the model's predictions if it is empty.
 
-        Returns none if the model finds nothing. Raises NoFeatureMap.
+        Returns [] if the model finds nothing. Raises NoFeatureMap.
         """
         layer = self.layer = self.layer or self._choose(inputs, classes)
         module = self._model.module
@@ -50,11 +50,11 @@ class Explainer:
 
     @property
     def _is_detector(self) -> bool:
-        """True if the outputs come from several maps of the backbone."""
+        """True if the outputs are computed from several feature maps of the backbone."""
         return self._predicts == "objects"
 
     def _forward(self, inputs: Tensor) -> Any:
-        """Return the outputs with gradients."""
+        """Return the outputs of the model, computed with gradients."""
         module: Any = self._model.module
         return module.detections(inputs) if self._is_detector else module(inputs)
 
@@ -75,7 +75,7 @@ class Explainer:
         return heat(levels, side) if levels else torch.zeros(side, side)
 
     def _by_components(self, output: Any, targets: Sequence[Target], side: int) -> list[Explained]:
-        """Return one map for all classes; for a pyramid, from its coarsest map with enough cells."""
+        """Return one map for all classes (Eigen-CAM); that of a pyramid is its coarsest map with enough cells."""
         levels = maps_of(output, side)
         level = ([each for each in levels if each.shape[1] >= MIN_CELLS] or levels[:1])[-1]
         first = targets[0] if targets else Target("", torch.zeros(()))

@@ -11,19 +11,19 @@ import torch
 from torch import Tensor, nn
 
 MIN_CELLS = 4
-"""Least cells per side of a useful map; a layer with as many is preferred."""
+"""Smallest number of cells per side of a useful map; a layer with at least this many is preferred."""
 _ENCODERS = ("encoder", "backbone")
-"""Names of the feature extractor in segmentation_models_pytorch and torchvision."""
+"""Names of the feature extractors in segmentation_models_pytorch and torchvision."""
 _ATTENTION = "att"
 """Part of the names of attention modules, whose tensors may have the shape of a map."""
 
 
 class NoFeatureMap(Exception):  # noqa: N818 - it describes the model
-    """A model has no layer with a feature map."""
+    """Error: a model has no layer with a feature map."""
 
 
 class Layer(NamedTuple):
-    """Name of a layer and the `grid` (height, width) of its map; for a pyramid, of the finest one."""
+    """Name of a layer, and the `grid` (height, width) of its map, or of the finest map of a pyramid."""
 
     name: str
     grid: tuple[int, int]
@@ -53,7 +53,7 @@ def as_map(values: Tensor, side: int) -> Tensor | None:
 
 
 def maps_of(output: Any, side: int) -> list[Tensor]:
-    """Return the maps [C, h, w] in a layer's output: one, or those of a pyramid from finest to coarsest."""
+    """Return the maps [C, h, w] in a layer's output: one, or all of a pyramid from finest to coarsest."""
     if isinstance(output, Tensor):
         found = as_map(output, side)
         return [found] if found is not None else []
@@ -67,7 +67,7 @@ def maps_of(output: Any, side: int) -> list[Tensor]:
 
 @contextmanager
 def recorded(module: nn.Module, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Record the outputs of the named layers during calls of the module, sorted by execution."""
+    """Record the outputs of the named layers, in order of execution, while the module is called."""
     outputs: dict[str, Any] = {}
 
     def note(name: str) -> Callable[[nn.Module, Any, Any], None]:
@@ -86,11 +86,11 @@ def recorded(module: nn.Module, names: Sequence[str]) -> Iterator[dict[str, Any]
 
 
 def choose_layer(module: nn.Module, score: Callable[[Tensor], Tensor], example: Tensor, *, dense: bool) -> Layer:
-    """Choose a layer from the module's computation for `example` [1, C, s, s]; `score` maps outputs to a number.
+    """Choose the layer to explain, from the module's computation for `example` [1, C, s, s].
 
-    For a class of the full image, that is the last layer with a map that affects the score, before pooling. For `dense`
-    outputs, the last layers resemble the output, so the deepest layer is chosen: the end of an encoder, or the last
-    layer with the coarsest map that is not a score. Raises NoFeatureMap.
+    `score` maps outputs to a number. For a class of the full image, the last layer before pooling whose map affects the
+    score is chosen. For `dense` outputs, the last layers resemble the output, so the deepest layer is chosen: the end
+    of an encoder, or the last layer with the coarsest map that holds no scores. Raises NoFeatureMap.
     """
     side = example.shape[-1]
     names = [name for name, _ in module.named_modules() if name and _ATTENTION not in name.lower()]
@@ -113,7 +113,10 @@ def choose_layer(module: nn.Module, score: Callable[[Tensor], Tensor], example: 
 
 
 def _deepest(layers: Sequence[_Recorded], scores: int, side: int) -> list[_Recorded]:
-    """Return layers with the coarsest map of `MIN_CELLS` cells, of an encoder if there is one, the outermost last."""
+    """Return the layers with the coarsest map of at least `MIN_CELLS` cells, outermost last.
+
+    If there is an encoder, only its layers are considered.
+    """
     encoder_layers = [each for each in layers if each.name.partition(".")[0] in _ENCODERS]
     features = (
         encoder_layers or [each for each in layers if maps_of(each.output, side)[0].shape[0] > scores] or list(layers)

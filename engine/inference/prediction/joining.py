@@ -1,4 +1,4 @@
-"""Tables and summaries of all samples from the journals."""
+"""Creation of the tables and the summary of all samples from the journals."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ FOLDERS: dict[str, str] = {
     "npy": "outputs",
     "overlays": "overlays",
 }
-"""Folder of each format's files for single samples."""
+"""Folder for the files of single samples in each format."""
 _SEVERAL = "; "
 
 
 class Summary:
-    """Summary of all samples for a `Predicted`."""
+    """Summary of all samples, for a `Predicted`."""
 
     def __init__(self, classes: int) -> None:
         self.samples = self.predicted = self.skipped_count = 0
@@ -77,7 +77,7 @@ class Summary:
         return tuple(self.counts[number] for number in range(self._classes))
 
     def written(self) -> Iterator[Written]:
-        """Yield the folders of files."""
+        """Yield the folders with files of single samples."""
         for name, files in self._files.items():
             yield Written(path=FOLDERS[name], format=name, count=len(files))  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Journals of completed samples, one line each, so that interrupted work can be continued; threads write them."""
+"""Journals of completed samples, one per line, from which interrupted work resumes, and the threads that write them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.system import paths
 from engine.system.files import open_file
 
 WORK_FOLDER = ".footplate"
-"""Folder for journals in the output folder while the work is unfinished."""
+"""Folder for journals inside the output folder, until the work is finished."""
 WRITERS = 2
 """Number of threads that write results."""
 MAX_QUEUED = 3
@@ -39,9 +39,9 @@ class ObjectEntry(msgspec.Struct, array_like=True, frozen=True):
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Completed sample, or a frame of a video.
 
-    `sample` is its number, `name` that of its files without a suffix, `path` its path in tables; `last` is False for
-    all frames of a video except the last. `skipped` is the reason for a missing result; otherwise the other fields are
-    as in `PredictedRow`, and `files` are those written for it, by format.
+    `sample` is its number, `name` the name of its files without a suffix, and `path` its path in tables. `last` is
+    False for all frames of a video except the last. `skipped` is the reason if there is no result. Otherwise the other
+    fields are as in `PredictedRow`, and `files` are the files written for it, by format.
     """
 
     sample: int
@@ -65,7 +65,7 @@ _ENTRY = msgspec.json.Decoder(Entry)
 
 
 class Journal:
-    """Entries appended to one worker's file from any thread; `add` returns once the system has them."""
+    """Journal of one worker, to which any thread appends; `add` returns once the system has stored the entries."""
 
     def __init__(self, folder: Path, start: int, rank: int) -> None:
         self._stream = open(  # noqa: SIM115 - it stays open
@@ -102,7 +102,7 @@ class Writers:
         return self
 
     def submit(self, make: Callable[..., Entry], *columns: Any) -> None:
-        """Queue a batch, whose entries are `map(make, *columns)`; the first column has its samples.
+        """Queue a batch with the entries `map(make, *columns)`; the first column holds its samples.
 
         Raises the error of an earlier batch.
         """
@@ -131,7 +131,7 @@ class Writers:
 class Done:
     """Completed samples in journals, with their entries in order.
 
-    A sample counts as completed if its last entry and all others are in the same journal.
+    A sample counts as completed if one journal holds its last entry and all others.
     """
 
     def __init__(self, folder: Path, samples: int) -> None:

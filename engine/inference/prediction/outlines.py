@@ -1,4 +1,4 @@
-"""Instance masks in the formats of COCO and YOLO: packed run lengths and polygons."""
+"""Conversion of instance masks to the formats of COCO and YOLO: packed run lengths and polygons."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _packed(counts: list[int]) -> str:
 
 
 def polygons(window: Window) -> Outlines:
-    """Return the outer edges of each connected part along pixel sides, as alternating x and y in image pixels."""
+    """Return the outer edge of each connected part along pixel sides, as alternating x and y in image pixels."""
     from scipy.ndimage import find_objects, label
 
     parts, _ = label(window.pixels)
@@ -59,7 +59,7 @@ def polygons(window: Window) -> Outlines:
 def _trace(pixels: np.ndarray) -> np.ndarray:
     """Return the corners of a connected part's outer edge, int64 [k, 2] of x and y, clockwise.
 
-    Edges are followed with the part on the right; where only a diagonal continues, the path turns right to follow it.
+    The path keeps the part on its right side. If the part only continues diagonally, the path turns right to follow it.
     """
     padded = np.pad(pixels, 1)
     x, y = int(np.flatnonzero(pixels[0])[0]), 0
@@ -77,7 +77,7 @@ def _trace(pixels: np.ndarray) -> np.ndarray:
 
 
 _STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))
-"""Right, down, left and up."""
+"""Steps to the right, down, left and up."""
 
 
 def _is_edge(padded: np.ndarray, x: int, y: int, heading: int) -> bool:

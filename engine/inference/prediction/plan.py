@@ -1,4 +1,4 @@
-"""Work folder of an order: input for the workers, and facts that they report."""
+"""Work folder of an order, with the input of the workers and the facts that they report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FILES, _NAMES, _TODO = "files", "names", "todo.npy"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Kind and number of the samples, and the number of starts of the work including this one."""
+    """Kind and number of the samples, and how often the work was started, including this start."""
 
     kind: Kind
     samples: int
@@ -31,7 +31,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about the model for the summary, known to the workers that load it."""
+    """Facts about the model for the summary, known only to the workers, which load it."""
 
     classes: tuple[str, ...]
     sha256: str
@@ -39,7 +39,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """Identity of a folder's results: order, checkpoint hash and sources."""
+    """State that identifies a folder's results: order, checkpoint hash and sources."""
 
     order: PredictOrder
     sha256: str
@@ -52,7 +52,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanFolder:
-    """Files of a work folder. Raises OSError."""
+    """Files in a work folder. All methods may raise OSError."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -92,7 +92,7 @@ class PlanFolder:
         paths.write_atomically(self.folder / _STATE, msgspec.json.encode(state))
 
     def state(self) -> State | None:
-        """Return the state; None for a new folder or an unreadable state."""
+        """Return the state; None if the folder is new or its state is unreadable."""
         try:
             return msgspec.json.decode(read_file(self.folder / _STATE, MAX_RESULT_BYTES), type=State)
         except (OSError, msgspec.DecodeError):

@@ -1,4 +1,4 @@
-"""Predictions as ordered: validation, work and summary."""
+"""Execution of an order for predictions: validation, work and summary."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MIN_TILE = 16
 def predict(order: PredictOrder, on_progress: OnProgress) -> Path:
     """Predict as ordered, and return the path of the `Predicted`. Raises CannotLoad.
 
-    Unfinished work of an equal order is continued; finished work is kept.
+    Unfinished work on an equal order is resumed, and finished work is not repeated.
     """
     run = Run(order.run)
     checkpoint = checkpoint_path(RunFolder(run.folder), order.checkpoint)
@@ -141,7 +141,7 @@ def _work(order: PredictOrder, run: Run, sources: Sources, folder: PlanFolder, o
 
 
 class _Rate:
-    """Forwards progress, and saves the last speed."""
+    """Callback that forwards progress and remembers the latest speed."""
 
     def __init__(self, on_progress: OnProgress) -> None:
         self._on_progress = on_progress
@@ -173,7 +173,7 @@ def _count(sources: Sources, job: Job) -> int:
 
 
 def _problems(order: PredictOrder, job: Job) -> list[Problem]:
-    """Return the problems of an order that don't depend on its files."""
+    """Return the problems with an order that don't depend on its files."""
     found: list[Problem] = []
     known = formats_of(job.task)
     unknown = [name for name in order.formats if name not in known]
@@ -239,7 +239,7 @@ def _difference(before: State, now: State) -> str:
 
 
 class _FolderLock:
-    """Lock of a folder. Raises CannotLoad if another process holds it, and OSError."""
+    """Lock on a folder. Raises OSError, and CannotLoad if another process holds it."""
 
     def __init__(self, folder: Path, out: Path) -> None:
         self._descriptor = file_locks.open_file(folder / LOCK, os.O_CREAT)

@@ -1,4 +1,4 @@
-"""Pixel results as files: PNG with a palette or in gray, and TIFF with the georeference of the image."""
+"""Files with pixel results: PNG with a palette or in gray, and TIFF with the georeference of the image."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _ASCII = 2
 
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Have `write` create a private temporary file, and move it to `path` when complete.
+    """Call `write` to create a private temporary file, and move the complete file to `path`.
 
-    Raises OSError and errors of `write`, without leaving files behind.
+    Raises OSError and the errors of `write`; no files are left behind in that case.
     """
     paths.make_folder(path.parent)
     descriptor, name = tempfile.mkstemp(prefix=".part-", suffix=path.suffix, dir=path.parent)

@@ -50,9 +50,9 @@ _LEVELS = 255
 class Sample(NamedTuple):
     """Sample to predict for.
 
-    `number` and `frame` identify it, `last` is False for all frames of a video except the last. `name` is that of its
-    files without a suffix, `path` its path in tables, `file` its own file, if any. `sides` is its height and width, and
-    `image` returns uint8 [h, w, 3] to draw on.
+    `number` and `frame` identify it; `last` is False for all frames of a video except the last. `name` is the name of
+    its files without a suffix, `path` its path in tables, and `file` its source file, if any. `sides` are its height
+    and width, and `image` returns uint8 [h, w, 3] to draw on.
     """
 
     number: int
@@ -66,7 +66,7 @@ class Sample(NamedTuple):
 
 
 class Results:
-    """Writer of an order's results, each file atomically; thread-safe."""
+    """Writer for an order's results, which writes each file atomically; thread-safe."""
 
     def __init__(
         self, order: PredictOrder, model: TrainedModel, draw: Callable[[Sample, Bytes], str] | None = None
@@ -87,7 +87,7 @@ class Results:
         return self.of_prediction(sample, model.prediction(output, given, sample.sides, self._order.threshold))
 
     def of_prediction(self, sample: Sample, found: Prediction) -> Entry:
-        """Write the results of a full sample. Raises OSError."""
+        """Write the results of a sample from its complete prediction. Raises OSError."""
         classes, scores = found.found
         files: dict[str, str] = {}
         entry = self._entry(sample, found.words, classes, scores, files)
@@ -117,7 +117,10 @@ class Results:
         return entry
 
     def of_maps(self, sample: Sample, parts: Iterable[Tensor]) -> Entry:
-        """Write the results of maps that come in chunks from top to bottom (see `placing.bands`). Raises OSError."""
+        """Write the results of a sample from maps that arrive in chunks from top to bottom (see `placing.bands`).
+
+        Raises OSError.
+        """
         place = georeference(sample.file) if sample.file.lower().endswith(ENDINGS) else None
         formats = self._order.formats or (("geotiff",) if place is not None else ("png",))
         counts = np.zeros(NO_CLASS + 1, np.int64)
@@ -144,7 +147,7 @@ class Results:
         return self._entry(sample, in_shares(self._model.classes, *found), *found, files)
 
     def _planes(self, maps: Iterable[Tensor], counts: np.ndarray, blank: TiffRows | None) -> Iterator[Bytes]:
-        """Yield rows of the output plane, uint8 [n, w], and count the pixels of each class or on lines."""
+        """Yield rows of the output plane, uint8 [n, w], and count the pixels of each class, or of lines."""
         first = 0
         for band in maps:
             if self._lines:
@@ -160,7 +163,7 @@ class Results:
             yield plane
 
     def _blank(self, sample: Sample, place: Georeference | None, stack: ExitStack) -> TiffRows | None:
-        """Return a reader of the no-data mask; None if there are no such pixels, or they can't be determined."""
+        """Return a reader that knows the pixels without data; None if there are none or they can't be determined."""
         if place is None or place.no_data is None or self._lines:
             return None
         try:

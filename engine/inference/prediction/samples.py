@@ -1,4 +1,4 @@
-"""Sample sets of predictions: those of custom tasks, and sets that record unreadable samples, which loaders skip."""
+"""Sample sets for predictions: those of user-defined tasks, and sets that record unreadable samples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from engine.tasks.base import Task
 
 
 class RecordedImages(UnlabeledImages):
-    """Images that record the reason for each unreadable one in `failed`, by its overall number."""
+    """Images that record unreadable ones in `failed`, with the reason by their number over all files."""
 
     def __init__(self, files: Sequence[str], model: TrainedModel, numbers: Labels) -> None:
         super().__init__(files, model.preprocessing)

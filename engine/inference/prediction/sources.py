@@ -22,9 +22,9 @@ Kind = Literal["images", "clouds", "folder"]
 
 
 class Sources(NamedTuple):
-    """Files, cameras or a folder, and the unique `names` of their results.
+    """Files, cameras or a folder, and the unique `names` for their results.
 
-    Names have no suffix, are relative to the folder of a format, and differ by more than case.
+    Names have no suffix, are relative to the folder of a format, and differ not only in case.
     """
 
     kind: Kind
@@ -73,7 +73,7 @@ def _is_image_or_video(name: str) -> bool:
 
 
 def _below(path: str, is_accepted: Callable[[str], bool], out: str) -> Iterator[tuple[str, str]]:
-    """Yield the files of a path with their relative names; a file given directly may have any suffix."""
+    """Yield the files in a path with their relative names; a file that is given directly may have any suffix."""
     if path.startswith(CAMERA):
         yield path, path.replace(":", "-")
         return
@@ -99,7 +99,7 @@ class _Names:
         self._known: set[str] = set()
 
     def add(self, name: str) -> None:
-        """Add a name without its suffix; if it is taken, with the suffix, then with a number."""
+        """Add a name without its suffix; if it is taken, add it with the suffix, or else with a number."""
         bare, ending = os.path.splitext(name)
         candidate, number = bare, 1
         while candidate.casefold() in self._known:

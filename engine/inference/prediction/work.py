@@ -58,7 +58,7 @@ def _predict(order: PredictOrder, model: TrainedModel, share: Share) -> None:
 
 
 def cannot_write(out: Path, error: Exception) -> Problem:
-    """Return the problem of results that can't be written."""
+    """Return the problem that results can't be written."""
     if isinstance(error, OSError) and error.errno in FULL:
         remedy = "Free some space, then start it again with the same arguments: it continues."
         return Problem("out", f"The disk of {printable(str(out))} is full.", remedy)
@@ -69,7 +69,7 @@ def cannot_write(out: Path, error: Exception) -> Problem:
 
 
 class Predictor:
-    """Predictions of one worker, which it writes as ordered."""
+    """Predictor of one worker, which writes results as ordered."""
 
     def __init__(
         self,
@@ -89,7 +89,10 @@ class Predictor:
         silence_pillow()
 
     def images(self) -> None:
-        """Predict for images and videos; resized images are partitioned by batch, others one by one."""
+        """Predict for images and videos.
+
+        Workers share resized images batch by batch, images in tiles and videos file by file.
+        """
         files = self._sources.files
         is_video_file = np.array([is_video(files[number]) for number in self._todo.tolist()], bool)
         still, videos = self._todo[~is_video_file], self._todo[is_video_file]
@@ -106,7 +109,7 @@ class Predictor:
         self._one_by_one(self._todo[self._share.partition.rank :: self._share.partition.world], self._cloud)
 
     def folder(self) -> None:
-        """Predict for the samples that a user-defined task makes of a folder."""
+        """Predict for the samples that a user-defined task reads from a folder."""
         samples = open_folder_samples(self._model.task, self._model.job, self._sources.files[0])
         chosen = RecordedSamples(samples, self._todo)
         with Writers(self._journal, self._share.advance) as writers:
@@ -134,7 +137,7 @@ class Predictor:
             self._skip(images.failed)
 
     def _sides(self, images: UnlabeledImages, index: int) -> tuple[int, int]:
-        """Return an image's height and width; those of the square if it was cropped while decoding."""
+        """Return an image's height and width, or those of the square if it was cropped while decoding."""
         height, width = images.sides[index].tolist()
         return (height, width) if height else (self._model.size, self._model.size)
 
@@ -199,7 +202,7 @@ class Predictor:
         self._journal.add(self._results.of_prediction(self._sample(number, (0, 0)), found))
 
     def _video(self, number: int) -> None:
-        """Predict for the frames of a video or a camera, by batches with one lookahead to recognize the last."""
+        """Predict for the frames of a video or a camera in batches, reading one frame ahead to recognize the last."""
         file, name = self._sources.files[number], self._sources.names[number]
         try:
             rate = rate_of(file)
@@ -252,7 +255,7 @@ class Predictor:
         self._journal.add(*entries)
 
     def _skip(self, failed: dict[int, str]) -> None:
-        """Record the samples that can't be read, and empty their list."""
+        """Record the samples that can't be read, and clear `failed`."""
         while failed:
             number, reason = failed.popitem()
             path = printable(self._sources.files[number]) if self._sources.kind != "folder" else f"sample {number}"

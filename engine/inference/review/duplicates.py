@@ -1,4 +1,4 @@
-"""Images that are the same or nearly, regardless of file names and formats."""
+"""Search for images that are equal or nearly equal, regardless of file names and formats."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from engine.data.datasets.images import ImageSet, UnreadableImage
 from engine.data.decoding.idx import Bytes
 
 SIDE = 72
-"""Side of the squares that are compared, in pixels; nine by eight parts of them make a hash."""
+"""Side in pixels of the squares that are compared; a hash is computed from nine by eight parts of them."""
 MAX_BITS = 6
-"""Maximum differing bits of two hashes; of 64, unrelated photographs differ in about half."""
+"""Maximum number of differing bits between two hashes; about half of the 64 bits differ in unrelated photographs."""
 MAX_LEVELS = 8.0
-"""Maximum mean difference in gray levels, since small images of the same kind have similar hashes."""
+"""Maximum mean difference in gray levels, needed since small images of the same kind have similar hashes."""
 _PARTS = 12
 _BLOCK = 1024
 MAX_IMAGES = 100_000
@@ -33,7 +33,7 @@ class Pair(NamedTuple):
 
 
 class Prints(NamedTuple):
-    """Fingerprints of images: `bits` bool [n, 64], thumbnails uint8 [n, 12 * 12], and a mask of readable ones, [n]."""
+    """Fingerprints of images: hashes `bits` bool [n, 64], thumbnails uint8 [n, 12 * 12], and readable images [n]."""
 
     bits: npt.NDArray[np.bool_]
     small: Bytes
@@ -70,18 +70,18 @@ def compute_prints(
 def difference_hash(levels: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
     """Return the dHash of a gray image [72, 72] (Krawetz 2013, Kind of Like That), bool [64].
 
-    It states for eight rows of nine parts whether each part is brighter than its left neighbor.
+    The image is divided into eight rows of nine parts; each bit is True if a part is brighter than its left neighbor.
     """
     return (np.diff(_shrink(levels, 8, 9), axis=1) > 0).ravel()
 
 
 def _shrink(levels: npt.NDArray[np.floating], rows: int, columns: int) -> npt.NDArray[np.floating]:
-    """Return the means of rows and columns of parts."""
+    """Shrink an image to `rows` x `columns` by averaging its parts."""
     return levels.reshape(rows, SIDE // rows, columns, SIDE // columns).mean((1, 3))
 
 
 def find_pairs(prints: Prints) -> Iterator[Pair]:
-    """Yield each pair of images that are the same or nearly."""
+    """Yield each pair of equal or nearly equal images."""
     signs = np.where(prints.bits, 1, -1).astype(np.float32)
     for start in range(0, len(signs), _BLOCK):
         rows = slice(start, start + _BLOCK)

@@ -1,7 +1,7 @@
-"""Probably wrong labels by confident learning (Northcutt et al. 2021).
+"""Search for probably wrong labels by confident learning (Northcutt et al. 2021).
 
-The paper is Confident Learning: Estimating Uncertainty in Dataset Labels. The probabilities must be out of sample,
-since a model memorizes wrong labels that it was trained on.
+The paper is Confident Learning: Estimating Uncertainty in Dataset Labels. The probabilities must come from models that
+were not trained on the samples, since a model memorizes the wrong labels in its training data.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Bools = npt.NDArray[np.bool_]
 def joint_of(probabilities: Probabilities, labels: Labels) -> npt.NDArray[np.float64]:
     """Estimate how many of the n samples with each label have each true class, [K, K] (section 3.1).
 
-    A sample counts for its most likely class whose probability is at least the mean of samples with that label. Rows
-    sum to the label counts. `probabilities` [n, K], `labels` [n].
+    A sample counts for its most likely class among those whose probability is at least the mean for samples with that
+    label. Rows sum to the label counts. `probabilities` are [n, K], `labels` [n].
     """
     classes = probabilities.shape[1]
     counts = np.bincount(labels, minlength=classes)
@@ -42,7 +42,8 @@ def expected_errors(probabilities: Probabilities, labels: Labels) -> float:
 def wrong_labels(probabilities: Probabilities, labels: Labels) -> Bools:
     """Return a mask [n] of probably wrong labels (section 3.2, "Prune by Noise Rate").
 
-    For each label and other class, the joint's count is marked, starting with the largest lead of that class.
+    For each label and each other class, as many samples are marked as the joint counts, starting with those in which
+    the other class leads most.
     """
     joint = np.rint(joint_of(probabilities, labels)).astype(int)
     wrong = np.zeros(len(labels), bool)

@@ -34,7 +34,7 @@ MAX_PAIRS = 10_000
 
 
 def review(order: ReviewOrder, on_progress: OnProgress) -> Path:
-    """Review as ordered, and return the path of a `Review`. Raises CannotLoad."""
+    """Review evaluations as ordered, and return the path of a `Review`. Raises CannotLoad."""
     run = RunFolder(order.run)
     on_progress(Progress(fraction=0.0, what="Reading the evaluation"))
     of = collect(run, order.evaluations)
@@ -94,7 +94,7 @@ def _origin(of: Reviewed) -> str:
 
 
 def _worst(samples: Sequence[ReviewedSample], order: ReviewOrder) -> list[ReviewedSample]:
-    """Yield samples of the order's classes by descending loss, or by ascending correctness without losses."""
+    """Return the order's samples by descending loss, or by ascending correctness if there are no losses."""
     chosen = [
         sample
         for sample in samples
@@ -111,7 +111,7 @@ def _worst(samples: Sequence[ReviewedSample], order: ReviewOrder) -> list[Review
 
 
 def _label_issues(of: Reviewed) -> tuple[list[LabelIssue], int]:
-    """Return the probably wrong labels of held-out samples, most probable first, and their expected number."""
+    """Return the probably wrong labels of held-out samples, most probable first, and their estimated number."""
     if of.probabilities is None or of.true is None:
         of.missing.append("Wrong labels are looked for where samples have classes, which this task's don't.")
         return [], 0
@@ -146,9 +146,9 @@ def _label_issues(of: Reviewed) -> tuple[list[LabelIssue], int]:
 def _issues(
     samples: Sequence[ReviewedSample], probabilities: Probabilities, labels: Labels, names: Sequence[str]
 ) -> Iterator[tuple[float, LabelIssue]]:
-    """Pair each issue with the lead of its label.
+    """Yield each issue with the lead of its label over the suggested one.
 
-    `probabilities` [n, K] and `labels` [n] belong to the samples, `names` to the K classes.
+    `probabilities` [n, K] and `labels` [n] belong to the samples, and `names` to the K classes.
     """
     lead = margins(probabilities, labels)
     for row in np.flatnonzero(wrong_labels(probabilities, labels)).tolist():
@@ -166,7 +166,7 @@ def _issues(
 
 
 def _duplicates(run: RunFolder, of: Reviewed, on_progress: OnProgress) -> list[DuplicatePair]:
-    """Return the duplicates, those across splits first, then those with different labels."""
+    """Return pairs of duplicates: those across splits first, then those with different labels."""
     if of.data is None:
         return []
     known = read_training(run)

@@ -89,13 +89,13 @@ def _run_of(saved: KeptEvaluation) -> RunFolder:
 
 
 def _dataset_of(saved: KeptEvaluation) -> str:
-    """Return the resolved folder of the run's training data."""
+    """Return the resolved path of the run's dataset folder."""
     job = _run_of(saved).job()
     return os.path.realpath(os.path.expanduser(job.data.dataset)) if job is not None else ""
 
 
 def _open_samples(saved: KeptEvaluation, missing: list[str]) -> EvaluationData | None:
-    """Open the samples; if that fails, add the reason to `missing`."""
+    """Open the samples of an evaluation; if that fails, add the reason to `missing` and return None."""
     evaluation = saved.evaluation
     try:
         return open_data(read_training(_run_of(saved)), evaluation.dataset, evaluation.split)
@@ -130,7 +130,7 @@ def _review_rows(saved: KeptEvaluation, data: EvaluationData | None, missing: li
 
 
 def file_of(samples: ImageSet | SampleSet | None, index: int, path: str) -> str | None:
-    """Return a sample's file for display; empty if it has none, None if the dataset has changed at this index."""
+    """Return a sample's file for display: "" if it has none, None if the dataset has changed at this index."""
     if samples is None or index >= len(samples) or samples.path(index) != path:
         return None
     files: Sequence[str] = getattr(samples, "files", ())

@@ -1,4 +1,4 @@
-"""Drawing of an evaluation's samples with truth and prediction, by a worker on one device."""
+"""Drawing of an evaluation's samples with their annotations and predictions, by a worker on one device."""
 
 from __future__ import annotations
 
