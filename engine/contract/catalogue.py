@@ -149,7 +149,7 @@ class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         construction: Python expression that builds one of Footplate's networks: a format string with the fields
             `encoder`, `classes` and `channels`.
         package: Installed package that adds the model; "" for a built-in model.
-        extra: Optional extra of Footplate that the model needs, such as "transformers"; "" for none (see `missing_extra`).
+        extra: Extra of Footplate that the model needs, such as "transformers"; "" for none (see `missing_extra`).
         published: Accuracy of the pretrained weights with its source: "COCO 46.7 AP, torchvision"; "" if unknown.
         options: Options that the model declares.
     """

@@ -52,6 +52,14 @@ class Agent:
     """An agent process that runs the order's workers; any thread may `kill` it."""
 
     def __init__(self, order: NodeOrder, meet: Rendezvous, listener: socket.socket | None, node_socket: Path) -> None:
+        """Start the agent's process.
+
+        Args:
+            order: Order to the node, with its workers.
+            meet: Address and port where the agents of all nodes meet.
+            listener: Open socket at that port on the first node, which the agent's process takes over; None on others.
+            node_socket: Socket on which the node receives the messages of its workers.
+        """
         self._ranks = [spec.rank for spec in order.specs]
         self._connection, child_end = _CONTEXT.Pipe(duplex=False)
         self._is_killed = False

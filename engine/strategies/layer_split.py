@@ -134,6 +134,7 @@ class _SharedAttention(nn.MultiheadAttention):
     """
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, need_weights: bool = False) -> Any:  # type: ignore[override]
+        """Return the attention's output and no weights; `query`, which is also key and value, is equal on all ranks."""
         from torch.distributed.tensor import DTensor, Replicate
 
         weight: Any = self.in_proj_weight

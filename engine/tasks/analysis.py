@@ -1,4 +1,4 @@
-"""Analysis of a model beyond its task's metrics: further metrics, values of each sample, and curves."""
+"""Analysis of a model beyond its task's metrics: additional metrics, results of each sample, and curves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Indices = tuple[int, ...]
 
 
 class Values(NamedTuple):
-    """Metrics by id, and those of each class by title."""
+    """Values of metrics by id, and of metrics per class by title."""
 
     measures: Mapping[str, float]
     per_class: Mapping[str, Shares]
@@ -32,9 +32,9 @@ class Values(NamedTuple):
 
 @dataclass
 class Columns:
-    """Results of each sample of a batch, or of all, as in `engine.contract.inference.evaluation.Samples`.
+    """Results of each sample in a batch or in all batches, as in `engine.contract.inference.evaluation.Samples`.
 
-    `probabilities` are those of labels, float32 [n, C].
+    `probabilities` are the probabilities of labels, float32 [n, C].
     """
 
     correct: list[float] | None = None
@@ -46,7 +46,7 @@ class Columns:
 
 @dataclass
 class Measured:
-    """Metrics by name, updated with each sample as often as `weights` [n] says, and the columns of all samples."""
+    """Metrics by name, updated with each sample as often as `weights` [n] says, and the results of all samples."""
 
     metrics: Mapping[str, Metric]
     weights: npt.NDArray[np.int64]
@@ -54,33 +54,33 @@ class Measured:
 
     @property
     def task_metric(self) -> Any:
-        """The task's metric, without those of plug-ins."""
+        """Metric of the task, without those of plug-ins."""
         metric = self.metrics[TASK_METRIC]
         return metric.base if isinstance(metric, WithAdded) else metric
 
 
 @dataclass
 class Intervals:
-    """Intervals of metrics by id, and those of each class by title."""
+    """Confidence intervals of metrics by id, and of metrics per class by title."""
 
     measures: Mapping[str, Interval] = field(default_factory=dict)
     per_class: Mapping[str, Sequence[Interval | None]] = field(default_factory=dict)
 
 
 class MeasuredObjective(Protocol):
-    """Part of an objective that an analysis depends on."""
+    """Interface to the part of an objective that an analysis uses."""
 
     def metric(self) -> Metric:
         """Return a new metric without data."""
         ...
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """Return the number of correct samples of a batch; None if it is undefined."""
+        """Return the number of correct samples in a batch; None if it is undefined."""
         ...
 
 
 class Analysis:
-    """Analysis of models by the metrics of their objective.
+    """Analysis of models with the metrics of their objective.
 
     Attributes:
         entries: Metrics that the analysis adds to those of the task.
@@ -95,7 +95,7 @@ class Analysis:
         self.classes = classes
 
     def metrics(self, scale: float) -> dict[str, Metric]:
-        """Return new metrics by name for one sample, an image that was scaled by `1 / scale` from its size on disk."""
+        """Return new metrics by name for one sample; an image was scaled by `1 / scale` from its size on disk."""
         return {TASK_METRIC: self.objective.metric()}
 
     def columns(self, outputs: Tensor, targets: Tensor) -> Columns:
@@ -109,10 +109,10 @@ class Analysis:
         return Columns(correct=torch.stack(fractions).tolist())
 
     def prepare(self, columns: Columns) -> None:
-        """Set the columns of all samples, once and before any other result is requested."""
+        """Set the results of all samples; called once, before any other result is requested."""
 
     def values(self, measured: Measured) -> Values:
-        """Return the values of the metrics; among equal ids, the task's metric has precedence."""
+        """Return the values of the metrics; if several have the same id, the task's metric takes precedence."""
         measures: dict[str, float] = {}
         per_class: dict[str, Shares] = {}
         for metric in measured.metrics.values():
@@ -121,7 +121,7 @@ class Analysis:
         return Values(measures, per_class)
 
     def details(self, measured: Measured, intervals: Intervals) -> dict[str, Any]:
-        """Return further fields of an Evaluation by name."""
+        """Return additional fields for an `Evaluation` by name."""
         return {}
 
     def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:

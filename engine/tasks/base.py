@@ -39,8 +39,8 @@ class DatasetInfo:
 
     Attributes:
         classes: Names of the classes.
-        channels: Channels of the inputs.
-        class_counts: Return how often each class occurs in the training split, in samples, pixels, points or boxes;
+        channels: Number of channels of the inputs.
+        class_counts: Returns how often each class occurs in the training split, in samples, pixels, points or boxes. It
             reads the labels.
         samples: Number of training samples.
     """
@@ -57,7 +57,7 @@ class Visualization(NamedTuple):
     Attributes:
         image: Pixels, uint8 [h, w, 3].
         words: Text next to the image.
-        legend: Positions of the entries of the objective's legend that occur in the image.
+        legend: Indices of the entries in the objective's legend that occur in the image.
     """
 
     image: Bytes
@@ -69,12 +69,12 @@ class Objective(ABC):
     """Learning goal of a job: its loss and its metrics for data with known classes.
 
     Attributes:
-        entry: The task's entry, with the metrics that plug-ins add.
+        entry: The task's entry in the catalogue, with the metrics that plug-ins add.
         legend: Meaning of the colors in drawings.
-        loss_in_model: True if the model computes the loss: in training it is called with inputs and targets, and returns
-            what `loss` takes as outputs.
+        loss_in_model: True if the model computes the loss. In training it is then called with inputs and targets, and
+            returns the outputs that `loss` expects.
         compiles: True if torch.compile is worth a trial.
-        score_threshold: Minimum score of results that are shown; None if the highest score decides.
+        score_threshold: Minimum score of displayed results; None if the highest score decides.
         exports_all_outputs: False if exported files lack outputs that the loss needs.
     """
 
@@ -86,7 +86,7 @@ class Objective(ABC):
     exports_all_outputs: ClassVar[bool] = True
 
     def extra_inputs(self, targets: Tensor) -> tuple[Tensor, ...]:
-        """Return what the model takes after its inputs in training."""
+        """Return the arguments that the model receives after its inputs in training."""
         return (targets,) if self.loss_in_model else ()
 
     @abstractmethod
@@ -95,9 +95,9 @@ class Objective(ABC):
 
     @abstractmethod
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """Return the number of correct samples of a batch, a tensor without dimensions; None if it is undefined.
+        """Return the number of correct samples in a batch, a tensor without dimensions; None if it is undefined.
 
-        A sample that is partly correct counts by its correct fraction.
+        A partly correct sample counts as the fraction of it that is correct.
         """
 
     @abstractmethod
@@ -106,13 +106,13 @@ class Objective(ABC):
 
     @abstractmethod
     def blank_targets(self, inputs: Tensor) -> Tensor:
-        """Return targets to rehearse a step with, for inputs of this shape and on their device."""
+        """Return artificial targets for a trial step with `inputs`, on the device of the inputs."""
 
     @abstractmethod
     def show_truth(self, image: Bytes, target: Tensor) -> Visualization:
         """Draw the target of one sample.
 
-        `image` is the model's input, uint8 [h, w, 3], or the input as an array if the sample is not an image.
+        `image` is the model's input as uint8 [h, w, 3], or as an array if the sample is not an image.
         """
 
     @abstractmethod
@@ -122,7 +122,7 @@ class Objective(ABC):
     def scores(self, output: Tensor, size: int) -> Scores:
         """Return the scores in the model's output for one sample, on the CPU.
 
-        `size` is the side of the image that the model was given, 0 for other samples.
+        `size` is the side of the image that the model received, or 0 for other samples.
         """
         return RawScores(output)
 
@@ -133,23 +133,23 @@ class Objective(ABC):
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
-        """Return the targets of an explanation of the outputs for one image, [1, ...], with gradients.
+        """Return the targets for explaining the outputs for one image, [1, ...], which have gradients.
 
         Args:
-            outputs: Outputs of the model, of detectors those of their method `detections`.
+            outputs: Outputs of the model, or of its method `detections` for detectors.
             classes: Names of the classes.
             requested: Numbers of the classes to explain; empty for those that the model finds.
-            size: Side of the image that the model was given.
+            size: Side of the image that the model received.
         """
         return output_targets(outputs[0], classes, requested)
 
     def exported_outputs(self, outputs: Tensor, inputs: Tensor) -> Tensor:
-        """Return the outputs that an exported file gives, out of those of the model for `inputs`."""
+        """Return those of the model's outputs for `inputs` that an exported file has."""
         return outputs
 
 
 def with_added_metrics(objective: Objective) -> Objective:
-    """Add the metrics of plug-ins for the objective's task, and return the objective."""
+    """Add the metrics that plug-ins provide for the objective's task, and return the objective."""
     entry, new_metric = objective.entry, objective.metric
     added = added_to(entry.id, entry.metrics)
     if added:
@@ -160,11 +160,11 @@ def with_added_metrics(objective: Objective) -> Objective:
 
 
 class FileSamples(SampleSet):
-    """Samples that one file is divided into, whose parts are predicted separately."""
+    """Samples into which one file is divided, for separate predictions."""
 
     @abstractmethod
     def points_of(self, index: int) -> tuple[Labels, npt.NDArray[np.bool_]]:
-        """Return the positions in the file of a sample's points, and which of them only this sample predicts."""
+        """Return the positions of a sample's points in the file, and a mask of those that only this sample predicts."""
 
 
 class SampleFiles(ABC):
@@ -178,31 +178,34 @@ class SampleFiles(ABC):
 
     @abstractmethod
     def accepts(self, path: str) -> bool:
-        """Return True if the file may be one by its name."""
+        """Return True if the file may be such a file, judging by its name."""
 
     @abstractmethod
     def open(self, file: str, preprocessing: Preprocessing, job: Job) -> tuple[FileSamples, int]:
-        """Return the samples of a file without labels, and the number of its points. Raises as its reader does."""
+        """Return the samples in a file without labels, and the number of its points.
+
+        Raises the errors of its reader.
+        """
 
     @abstractmethod
     def written_ending(self, source: str) -> str:
-        """Return the ending of the file with predictions for `source`."""
+        """Return the extension of the file with predictions for `source`."""
 
     @abstractmethod
     def write(self, source: str, target: Path, found: PointClasses, values: tuple[int, ...]) -> None:
-        """Copy `source` to `target` with the predicted classes.
+        """Copy `source` to `target` and add the predicted classes.
 
-        `values` are the labels of the classes in the file; if empty, the indices of the classes are written. Raises
-        OSError, or the errors of the source's reader.
+        `values` are the labels that the file uses for the classes; if it is empty, the class indices are written.
+        Raises OSError and the errors of the source's reader.
         """
 
 
 class Task(ABC):
-    """Vision task, without state: one instance serves all jobs."""
+    """Vision task without state: a single instance serves all jobs."""
 
     entry: ClassVar[TaskEntry]
     files: ClassVar[SampleFiles | None] = None
-    """Files that predictions are made for and written as, if they are not images."""
+    """Kind of files that are read and written for predictions, if they are not images."""
 
     @abstractmethod
     def model_names(self) -> tuple[str, ...]:
@@ -214,33 +217,33 @@ class Task(ABC):
 
     @abstractmethod
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
-        """Build the plain model on the CPU, in training mode; it returns one tensor for inputs with `channels`.
+        """Build the plain model on the CPU, in training mode.
 
-        Raises TaskError.
+        It returns one tensor for inputs with `channels` channels.
         """
 
     @abstractmethod
     def image_size(self, job: Job) -> int:
-        """Return the side in pixels of the square images that the model is given."""
+        """Return the side in pixels of the square images that the model receives."""
 
     def statistics(self, job: Job) -> Statistics:
-        """Return the mean and standard deviation of the colors that the weights of the model or its encoder expect."""
+        """Return the color mean and standard deviation that the weights of the model or of its encoder expect."""
         return registry.statistics(job.model.name, encoders.IMAGENET)
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """Return mean and standard deviation per channel of images scaled to 0..1.
+        """Return mean and standard deviation of each channel, for images scaled to 0..1.
 
-        They are those that the model's weights expect; images of other bands take the mean over the colors.
+        These are the values that the model's weights expect; images with other bands get their mean over the colors.
         """
         mean, std = self.statistics(job)
         return (mean, std) if channels == 3 else ((sum(mean) / 3,) * channels, (sum(std) / 3,) * channels)
 
     @abstractmethod
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        """Return the job's objective for such data."""
+        """Return the job's objective for data described by `dataset_info`."""
 
     def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
-        """Return the shape of one sample as the model is given it."""
+        """Return the shape of one sample as the model receives it."""
         size = self.image_size(job)
         return channels, size, size
 
@@ -257,16 +260,16 @@ class Task(ABC):
         return self.prepared(job, opened)
 
     def finish(self, job: Job, streams: RandomStreams, rank: int) -> Finish | None:
-        """Return the last transform of training batches in the data-loading worker of this rank; None for none."""
+        """Return the last transform that this rank's loader applies to training batches; None for none."""
         return None
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
-        """Return the splits with what this task learns from them beyond the folder's annotations."""
+        """Return the splits with the additional targets that this task derives from the folder's annotations."""
         return splits
 
 
 class ModelModule(Protocol):
-    """Module with the models of a task on images.
+    """Interface of a module with the models of an image task.
 
     Attributes:
         IMAGE_SIZE: Default side of images in pixels.
@@ -290,7 +293,7 @@ class ModelModule(Protocol):
 
 
 class ImageTask(Task):
-    """Task on images whose models are those of a module."""
+    """Image task whose models are defined in one module."""
 
     module: ModelModule
 

@@ -1,4 +1,4 @@
-"""Analyses of classes and labels of images: curves, calibration and thresholds."""
+"""Analyses of image classes and labels: curves, calibration and thresholds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ from engine.metrics.label_curves import (
 from engine.tasks.analysis import Analysis, Columns, Intervals, Measured, Values
 
 MAX_CELLS = 1 << 21
-"""Maximum number of samples times classes for which curves are resampled; beyond it, areas have no intervals."""
+"""Largest product of the numbers of samples and classes for which curves are resampled.
+
+Above it, areas under the curves have no intervals.
+"""
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,9 +39,9 @@ class Predictions(NamedTuple):
 
     Attributes:
         confidence: Confidence of each prediction, [n * per_sample].
-        right: 1 for each right prediction, else 0, [n * per_sample].
+        right: 1 for each correct prediction, else 0, [n * per_sample].
         per_sample: Number of predictions per sample.
-        positives: Number of predictions that can be right.
+        positives: Number of predictions that can be correct.
     """
 
     confidence: Floats
@@ -48,7 +51,7 @@ class Predictions(NamedTuple):
 
 
 class LabelAnalysis(Analysis):
-    """Analysis of a probability for each class and sample."""
+    """Analysis of models that return a probability for each class and sample."""
 
     entries = (
         Measure("map", "Mean average precision", higher_is_better=True, percent=True),

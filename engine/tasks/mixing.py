@@ -16,7 +16,7 @@ from engine.data.randomness import Purpose, RandomStreams
 
 
 class Window(NamedTuple):
-    """A part of an image, in pixels from its top left; `bottom` and `right` lie behind it."""
+    """Rectangle in an image, in pixels from the top left; `bottom` and `right` are exclusive."""
 
     top: int
     bottom: int
@@ -30,7 +30,7 @@ def mixes(job: Job) -> bool:
 
 
 def mixing(job: Job, entry: TaskEntry, classes: int, streams: RandomStreams, *, training: bool) -> Finish | None:
-    """Return the transform of batches of a job whose task mixes images; None if there is none.
+    """Return the transform for batches of a job whose task mixes images; None if there is none.
 
     Validation images are not mixed, but their targets get the same form.
     """
@@ -40,7 +40,7 @@ def mixing(job: Job, entry: TaskEntry, classes: int, streams: RandomStreams, *, 
 
 
 class OneHot:
-    """Transform of targets int64 [n] into float32 [n, C]; targets with fractions are unchanged."""
+    """Transform of targets from int64 [n] to float32 [n, C]; targets that are fractions already remain unchanged."""
 
     def __init__(self, classes: int) -> None:
         self._classes = classes
@@ -55,10 +55,11 @@ class OneHot:
 class Mixing(OneHot):
     """Transform that mixes each image of a batch [n, C, H, W] with the previous one.
 
-    Mixup (Zhang et al. 2018, section 2) takes the weighted mean of both, CutMix (Yun et al. 2019, section 3.1) pastes a
-    window of one into the other; the classes are mixed in the same proportion. The proportion is drawn from Beta(a, a) once
-    per batch, as in the authors' programs, from (seed, epoch, index of the batch): all ranks and resumed runs draw the same.
-    Each rank mixes its rows of a batch. If both are requested, each batch gets one of them at random.
+    Mixup (Zhang et al. 2018, section 2) computes the weighted mean of both, and CutMix (Yun et al. 2019, section 3.1)
+    pastes a window of one into the other. The classes are mixed in the same proportion. The proportion is drawn from
+    Beta(a, a) once per batch, as in the authors' programs. The draw depends only on (seed, epoch, index of the batch),
+    so that all ranks and resumed runs draw the same. Each rank mixes its rows of a batch. If both methods are
+    requested, one of them is chosen at random for each batch.
     """
 
     def __init__(self, classes: int, mixup: float, cutmix: float, streams: RandomStreams) -> None:
@@ -89,8 +90,8 @@ class Mixing(OneHot):
 def cut_window(height: int, width: int, fraction: float, random: np.random.Generator) -> Window:
     """Draw a window with 1 - `fraction` of an image's area and the image's aspect ratio.
 
-    Its center is anywhere in the image, and the area beyond the border is cut off (Yun et al. 2019, equation 2 and algorithm
-    A1).
+    Its center may be anywhere in the image, and the area beyond the border is cut off (Yun et al. 2019, equation 2 and
+    algorithm A1).
     """
     side = np.sqrt(1 - fraction)
     tall, wide = int(height * side), int(width * side)

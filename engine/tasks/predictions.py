@@ -1,4 +1,4 @@
-"""Predictions for one sample: scores in the model's coordinates (`Scores`), then results in the sample's (`Prediction`)."""
+"""Predictions for one sample: `Scores` in the model's coordinates, and `Prediction` in those of the sample."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.int64]
 
 LINE_COLOUR = 1
-"""Edges and roads are drawn in the color of the class of this number."""
+"""Number of the class in whose color edges and roads are drawn."""
 
 
 MASK_THRESHOLD = 0.5
-"""Minimum probability of the pixels of an object: He et al. 2017, section 3.1, "Inference"."""
+"""Smallest probability of pixels that belong to an object: He et al. 2017, section 3.1, "Inference"."""
 
 
 class LabelScores(NamedTuple):
-    """The probability of each class, [C]; `several` where any number of them may be true."""
+    """Probability of each class, [C]; `several` is True if any number of them may be true."""
 
     probabilities: Tensor
     several: bool = False
 
 
 class PixelScores(NamedTuple):
-    """The probability of each class, [C, s, s], in each pixel of the model's square."""
+    """Probability of each class at each pixel of the model's square, [C, s, s]."""
 
     probabilities: Tensor
 
 
 class LineScores(NamedTuple):
-    """How likely each pixel of the model's square is on a line, [1, s, s]."""
+    """Likelihood that each pixel of the model's square is on a line, [1, s, s]."""
 
     probabilities: Tensor
 
@@ -65,13 +65,13 @@ class ObjectScores(NamedTuple):
 
 
 class PointScores(NamedTuple):
-    """The probability of each class, [C, n], of each point that the model was given."""
+    """Probability of each class for each point that the model received, [C, n]."""
 
     probabilities: Tensor
 
 
 class RawScores(NamedTuple):
-    """An output that Footplate knows no meaning of."""
+    """Output whose meaning Footplate does not know."""
 
     output: Tensor
 
@@ -92,7 +92,10 @@ class Prediction(ABC):
 
     @property
     def found(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Predicted classes with their probabilities, the likeliest first; of pixels and points with their fractions."""
+        """Predicted classes with their probabilities, the most likely first.
+
+        For pixels and points, with their fractions.
+        """
         return (), ()
 
     def drawn(self, image: Bytes) -> Bytes | None:
@@ -104,8 +107,8 @@ class Prediction(ABC):
 class Labels(Prediction):
     """Class or labels of an image.
 
-    `probabilities` are float32 [C]. If `several` labels may be true, those with at least `threshold` are predicted, else
-    the likeliest.
+    `probabilities` are float32 [C]. If `several` labels may be true, those with a probability of at least `threshold`
+    are predicted, else the most likely one.
     """
 
     probabilities: Floats
@@ -126,7 +129,7 @@ class Labels(Prediction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Mask(Prediction):
-    """Classes of the pixels of an image, `plane` uint8 [h, w], and their `probability`, float32 [h, w]."""
+    """Classes of an image's pixels, `plane` uint8 [h, w], and their `probability`, float32 [h, w]."""
 
     plane: Bytes
     probability: Floats
@@ -145,14 +148,14 @@ class Mask(Prediction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Lines(Prediction):
-    """Edges, roads or other lines in an image: the probability of each pixel to be on one, float32 [h, w]."""
+    """Edges, roads or other lines in an image: the probability that each pixel is on a line, float32 [h, w]."""
 
     likelihood: Floats
     threshold: float = 0.5
 
     @property
     def mask(self) -> npt.NDArray[np.bool_]:
-        """Pixels on lines, bool [h, w]."""
+        """Mask of the pixels on lines, bool [h, w]."""
         mask: npt.NDArray[np.bool_] = self.likelihood >= self.threshold
         return mask
 
@@ -236,7 +239,7 @@ class PointClasses(Prediction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Raw(Prediction):
-    """Output for one sample of a task without a kind of prediction, float32 of any shape.
+    """Output for one sample of a task without a known kind of predictions, float32 of any shape.
 
     `shown` is a drawing, uint8 [h, w, 3], and `shown_words` its text.
     """
@@ -256,7 +259,7 @@ class Raw(Prediction):
 def shares(counts: npt.NDArray[np.int64]) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Return the classes that occur, the most frequent first, and their fractions.
 
-    `counts` [256] are by class; the last is of no class.
+    `counts` [256] hold a count for each class; the last one is for no class.
     """
     counts = counts[:NO_CLASS]
     order = np.argsort(-counts, kind="stable")
@@ -272,12 +275,12 @@ def in_shares(classes: Sequence[str], numbers: Sequence[int], fractions: Sequenc
 
 
 def on_lines(share: float) -> str:
-    """Return the fraction of an image that is on lines as text."""
+    """Return, as text, the fraction of an image that is on lines."""
     return f"Lines on {100 * share:.1f} % of it"
 
 
 def palette(classes: int) -> Bytes:
-    """Return the colors of the numbers 0 to 255 in a mask, uint8 [256, 3]: those of the legend, and white for no class."""
+    """Return the colors for the numbers 0 to 255 in a mask, uint8 [256, 3]: the legend's, and white for no class."""
     colours = np.zeros((NO_CLASS + 1, 3), np.uint8)
     colours[:classes] = class_colors(classes)
     colours[NO_CLASS] = 255
@@ -285,5 +288,5 @@ def palette(classes: int) -> Bytes:
 
 
 def line_legend(name: str) -> tuple[LegendEntry, ...]:
-    """Return the legend of drawn lines."""
+    """Return the legend for drawn lines."""
     return (LegendEntry(name, mask_legend(("", name))[LINE_COLOUR].colour),)

@@ -1,4 +1,4 @@
-"""Tasks by id: Footplate's, and those of plug-ins."""
+"""Registry of tasks by id: Footplate's and those of plug-ins."""
 
 from __future__ import annotations
 

@@ -249,6 +249,11 @@ class RunSession(QObject):
         return partial(reader.read, SLICE_S if self._state is not None else 0.0, self.data.last_n)
 
     def _on_polled(self, poll: Poll) -> None:
+        """Apply a poll to the session, and poll again or finish, depending on the session's stage.
+
+        A closed session discards the poll, a live one only notes changed names, and an ended one watches for a new
+        execution. While the log is being read, more events lead to the next poll, and the end of the log to the next stage.
+        """
         if self._stage is Stage.CLOSED and self._reader is not None:
             _discard(self._reader, poll)
         elif self._stage is Stage.LIVE:

@@ -144,6 +144,11 @@ def _common(one: _Found, other: _Found) -> tuple[CutPoint, ...]:
 
 
 def _points(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Module]) -> _Found:
+    """Return the nodes of a graph after which the model can be cut.
+
+    After such a node, its output is the only tensor that is still needed, no parameter or buffer is used on both sides,
+    and no later operation changes the output in place.
+    """
     nodes = list(graph.nodes)
     order = {node: number for number, node in enumerate(nodes)}
     last_use = [max((order[user] for user in node.users), default=-1) for node in nodes]

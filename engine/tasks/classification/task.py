@@ -30,20 +30,21 @@ from engine.tasks.mixing import mixes
 from engine.tasks.predictions import Labels, LabelScores
 
 IMAGENET_CLASSES = 1000
-"""Number of classes of the catalogue's models, those of ImageNet."""
+"""Number of classes of the models in the catalogue, which is ImageNet's."""
 
 _SUMS = 4
-"""Number of counters of the metric before those of the classes."""
+"""Number of counters that precede those of the classes in the metric."""
 
 MNIST: Statistics = ((0.1307,), (0.3081,))
-"""Mean and standard deviation in PyTorch's MNIST example, the origin of `mnist_cnn`."""
+"""Mean and standard deviation from PyTorch's MNIST example, the origin of `mnist_cnn`."""
 
 
 class ClassificationMetric(Metric):
     """Top-1 and top-5 accuracy, loss, and counts of classes.
 
-    `counters` are samples, correct first predictions, correct among the first five, the sum of the losses, and those of
-    `ClassCounts`. Targets are int64 [n], or fractions of the classes [n, C], of which the largest is the truth.
+    `counters` hold the number of samples, of those whose first prediction is correct, and of those with the correct
+    class among the first five, the sum of the losses, and the counters of `ClassCounts`. Targets are int64 [n], or
+    fractions of the classes [n, C], the largest of which is the true class.
     """
 
     def __init__(self, classes: int) -> None:
@@ -144,15 +145,15 @@ class ClassAnalysis(LabelAnalysis):
 
 
 class ClassOfImage(Objective):
-    """Objective for one class per image, by cross entropy.
+    """Objective for one class per image, with the cross entropy as loss.
 
     Args:
         classes: Names of the classes.
         smoothing: Label smoothing (Szegedy et al. 2016, section 7).
         weights: Weight of each class, [C].
-        mixed: True if images are mixed; targets are then fractions of the classes, [n, C].
-        binary: True for the mean of the classes' binary cross entropies (Wightman et al. 2021, section 2.2; timm's
-            BinaryCrossEntropy after its Mixup, which smooths mixed targets like others).
+        mixed: True if images are mixed, so that targets are fractions of the classes, [n, C].
+        binary: True for the mean of the classes' binary cross entropies (Wightman et al. 2021, section 2.2). It equals
+            timm's BinaryCrossEntropy after timm's Mixup, which smooths mixed targets like others.
     """
 
     entry = Classification.entry
@@ -188,7 +189,7 @@ class ClassOfImage(Objective):
         )
 
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the number of correct samples; mixed images count by the fraction of the predicted class."""
+        """Return the number of correct samples; a mixed image counts as the fraction of its predicted class."""
         found = outputs.argmax(1)
         return targets.gather(1, found[:, None]).sum() if self._mixed else (found == targets).sum()
 

@@ -1,4 +1,4 @@
-"""Declaration of a task in a Python file of the user. Torch-free."""
+"""Declaration of the task whose details a user's Python file defines. Torch-free."""
 
 from engine.contract.catalogue import Measure, TaskEntry
 from engine.data.formats.declarations import TaskDeclaration

@@ -1,4 +1,4 @@
-"""Task of a Python file that is run only with consent: its data, model, loss and metrics."""
+"""Task defined by a user's Python file, which is run only with consent: its data, model, loss and metrics."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class LoadedTask:
         self._example: tuple[Tensor, Tensor] | None = None
 
     def call(self, name: str, *args: Any) -> Any:
-        """Call a method of the task. Raises TaskError with the line that fails."""
+        """Call a method of the task. Raises TaskError that states the failing line."""
         return user_file.call_guarded(self.file, f"in {name}", getattr(self.task, name), *args)
 
     def error(self, reason: str) -> TaskError:
@@ -143,7 +143,7 @@ class LoadedTask:
         return self._splits
 
     def example(self) -> tuple[Tensor, Tensor]:
-        """Return an input and a target with the shapes and types of samples."""
+        """Return an example input and target with the shapes and types of the samples."""
         if self._example is None:
             splits = self.splits()
             train = splits.train
@@ -157,7 +157,7 @@ class LoadedTask:
         return self._example
 
     def try_out(self, model: nn.Module, channels: int) -> None:
-        """Run the functions of the file on two samples, so that errors are reported before the training."""
+        """Run the functions in the file on two samples, so that their errors are reported before the training."""
         sample, target = self.example()
         inputs, targets = torch.stack([sample, sample]), torch.stack([target, target])
         inputs = inputs.float() if inputs.is_floating_point() else inputs
@@ -197,7 +197,7 @@ class LoadedTask:
         return values
 
     def build_metrics(self) -> dict[str, Any]:
-        """Return new torchmetrics metrics by the ids of the file's metrics that they compute."""
+        """Return new torchmetrics metrics by the ids of those metrics of the file that they compute."""
         metrics: Any = self.call("build_metrics")
         if not isinstance(metrics, dict):
             raise self.error(f"build_metrics returns {_kind(metrics)}, not a dict")
@@ -218,7 +218,7 @@ class LoadedTask:
         return float(value)
 
     def summarise(self, rows: Tensor, computed: Collection[str]) -> dict[str, float]:
-        """Return the file's metrics except those `computed`, by id, from the values of all samples, float64 [N, k]."""
+        """Compute the file's metrics, except those in `computed`, from the numbers of all samples, float64 [N, k]."""
         entries = [entry for entry in self.task.metrics if entry.id not in computed]
         values = list(self.task.summarise(rows))
         if len(values) != len(entries):
@@ -226,7 +226,7 @@ class LoadedTask:
         return {entry.id: float(value) for entry, value in zip(entries, values, strict=True)}
 
     def _check_datasets(self, pair: Any) -> Splits:
-        """Return the splits that `datasets` returned. Raises TaskError."""
+        """Validate the value returned by `datasets`, and return it as splits. Raises TaskError."""
         if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(each, SampleSet) for each in pair):
             raise self.error(f"datasets returns {_kind(pair)}, not two SampleSets, for training and validation")
         train, val = pair
@@ -239,7 +239,10 @@ class LoadedTask:
         return Splits(tuple(self.task.classes), channels, "files", train, val)
 
     def _open_annotations(self) -> Splits:
-        """Open the job's dataset by the kinds of annotations that the file names. Raises TaskError, DatasetError."""
+        """Open the job's dataset with the kinds of annotations that the file names.
+
+        Raises TaskError and DatasetError.
+        """
         job = self.job
         kinds = list(dict.fromkeys((*KINDS, *(kind for each in FORMATS.values() for kind in each.kinds))))
         unknown = [name for name in self.task.annotations if name not in kinds]
@@ -273,7 +276,7 @@ class LoadedTask:
 
 
 def load_task(job: Job) -> LoadedTask:
-    """Return the task in the job's file with its data; the last one is cached. Raises TaskError."""
+    """Return the task in the job's file with its data; the last one loaded is cached. Raises TaskError."""
     key = job.with_fields(**{name: FIELDS[name].default for name in fields_with("resolved")})
     if key not in _cached:
         _cached.clear()
@@ -286,7 +289,7 @@ _cached: dict[Job, LoadedTask] = {}
 
 @lru_cache(maxsize=4)
 def _class_of(path: str, agreed_sha256: str) -> tuple[Path, type[CustomTask]]:
-    """Return the file and the class of the task in it."""
+    """Return the path of the file, and the task class in it."""
     file, module = user_file.load_module(path, agreed_sha256)
     found = [
         each
@@ -313,8 +316,8 @@ def _kind(value: Any) -> str:
 class CustomMetric(Metric):
     """Metrics of a custom task.
 
-    `rows` [N, 1 + k] are the loss of each sample and the values that the file measures; metrics of torchmetrics have their
-    own state.
+    `rows` [N, 1 + k] hold the loss of each sample and the numbers that the file measures. Metrics from torchmetrics
+    keep their own state.
     """
 
     def __init__(self, loaded: LoadedTask) -> None:
@@ -388,7 +391,8 @@ class CustomObjective(Objective):
 def as_image(values: npt.NDArray[Any]) -> Bytes:
     """Convert an input to an image, uint8 [h, w, 3].
 
-    The first three channels of [c, h, w], or the first, are stretched to their range; other inputs become a blank image.
+    The first three channels of [c, h, w], or the first one, are stretched to their range. Other inputs become a blank
+    image.
     """
     if values.dtype == np.uint8 and values.ndim == 3 and values.shape[2] == 3:
         return values

@@ -1,4 +1,4 @@
-"""Annotators' edges, read from a file and transformed as the image is for the model. Torch-free."""
+"""Annotators' edges, read from a file and transformed in the same way as the image. Torch-free."""
 
 from __future__ import annotations
 
@@ -20,32 +20,33 @@ Planes = npt.NDArray[np.bool_]
 _Kind = TypeVar("_Kind", np.bool_, np.uint8)
 
 OUTSIDE = 255
-"""Value of pixels outside the image in a plane of shares; they are neither learned nor measured."""
+"""Value of pixels outside of the image in a plane of fractions; they are neither learned nor measured."""
 FULL = 254
-"""Fraction of a pixel that all annotators drew."""
+"""Value of a pixel that all annotators drew, in a plane of fractions."""
 AGREED = 0.3
-"""Fraction of annotators above which a pixel is an edge (He et al. 2019, section 4.2: gamma; the same in Liu et al. 2017).
+"""Fraction of annotators above which a pixel is an edge (gamma in He et al. 2019, section 4.2, and in Liu et al. 2017).
 
-It also binarizes an image of edges, which counts as the drawing of one annotator."""
+It also binarizes an image of edges, which counts as the drawing of one annotator.
+"""
 MAX_ANNOTATORS = 8
-"""Annotators of an image that are measured separately, one bit each; all count for the fraction."""
+"""Number of annotators of an image that are measured separately, one bit each; the fraction counts all of them."""
 _MAX_EDGE_FRACTION = 0.5
-"""Fraction of an image above which edges are taken for black on white."""
+"""Fraction of edge pixels in an image above which the image is taken for black edges on white."""
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Edges of one image.
+    """Edges in one image.
 
-    `layers` are bool [k, h, w], one for each annotator; `share` is uint8 [h, w], 0 to 255, or None for the mean of the
-    layers.
+    `layers` are bool [k, h, w], one for each annotator. `share` is uint8 [h, w] from 0 to 255, or None for the mean of
+    the layers.
     """
 
     layers: Planes
     share: Bytes | None = None
 
     def rotated_with(self, path: str, sides: tuple[int, int]) -> Drawn:
-        """Return the edges turned with the image at `path`, as `orientation.rotated_with` does."""
+        """Return the edges rotated with the image at `path` (see `orientation.rotated_with`)."""
         share = None if self.share is None else rotated_with(self.share, path, sides)
         return Drawn(rotated_with(self.layers, path, sides), share)
 
@@ -57,7 +58,7 @@ class Drawn:
 
     @property
     def taken(self) -> float:
-        """The share of the pixels that are an edge to any annotator."""
+        """Fraction of the pixels that at least one annotator drew."""
         return float(self.layers.any(0).mean())
 
     @property
@@ -67,15 +68,15 @@ class Drawn:
 
 
 def read_edges(path: str, content: bytes) -> Drawn:
-    """Return the edges in a file of BSDS500 (.mat) or in an image, white on black.
+    """Read the edges from a BSDS500 file (.mat) or from an image, white on black.
 
-    Raises Unfit, or what a decoder raises.
+    Raises Unfit, and any exception of a decoder.
     """
     return _of_matlab(content) if path.lower().endswith(".mat") else _of_image(content)
 
 
 def _of_matlab(content: bytes) -> Drawn:
-    """Return the edges in BSDS500's cell array `groundTruth`: a struct for each annotator with `Boundaries` [h, w]."""
+    """Read the edges from BSDS500's cell array `groundTruth`, a struct with `Boundaries` [h, w] for each annotator."""
     from scipy.io import loadmat
     from scipy.sparse import issparse
 
@@ -105,11 +106,12 @@ def _of_image(content: bytes) -> Drawn:
 
 
 def lay_edges(drawn: Drawn, size: int) -> Bytes:
-    """Return the planes of edges in a square like that of `decode_letterboxed`, uint8 [2, size, size].
+    """Convert edges to two planes in a square like that of `decode_letterboxed`, uint8 [2, size, size].
 
-    The first plane has each pixel's fraction of annotators, from 0 to `FULL`, and `OUTSIDE` around the image. The second
-    has one bit for each of the first annotators who drew it, with thinned lines. Where the image shrinks, a pixel is an
-    edge if any of its merged pixels is, so that no line is lost or interrupted.
+    The first plane has each pixel's fraction of annotators, from 0 to `FULL`, and `OUTSIDE` around the image. The
+    second has one bit for each of the first annotators, which is set if that annotator drew the pixel, with thinned
+    lines. If the image shrinks, a pixel is an edge if any of its merged pixels is, so that no line is lost or
+    interrupted.
     """
     layers = _resized(drawn.layers, size)
     if drawn.share is None:
@@ -127,7 +129,7 @@ def lay_edges(drawn: Drawn, size: int) -> Bytes:
 
 
 def _resized(layers: npt.NDArray[_Kind], size: int) -> npt.NDArray[_Kind]:
-    """Return [k, h, w] in the size of the image within a square of `size`, with the maximum of merged pixels."""
+    """Resize [k, h, w] to the size of the image within a square of `size`; merged pixels get their maximum."""
     height, width = layers.shape[1:]
     _, _, tall, wide = boxed(height, width, size)
     if tall >= height and wide >= width:
@@ -163,11 +165,11 @@ def thinned(plane: Planes) -> Planes:
 
 
 _NEIGHBORS = ((0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1), (1, 0), (1, 1))
-"""Neighbors x1 to x8 of a pixel, from the right one on, counter-clockwise."""
+"""Offsets of the neighbors x1 to x8 of a pixel, counterclockwise from the right one."""
 
 
 def _removable(near: list[Planes], half: int) -> Planes:
-    """Return which pixels this half of an iteration removes, by conditions G1 to G3 on their neighbors."""
+    """Return which pixels this half of an iteration removes, according to conditions G1 to G3 on their neighbors."""
     x = [*near, near[0]]
     crossings = np.sum([~x[i] & (x[i + 1] | x[i + 2]) for i in (0, 2, 4, 6)], axis=0)
     one = np.sum([x[i] | x[i + 1] for i in (0, 2, 4, 6)], axis=0)

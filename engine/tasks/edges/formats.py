@@ -1,4 +1,4 @@
-"""Folders of images and of the edges in them, in all usual layouts. Torch-free."""
+"""Folders of images and of edge drawings in all common layouts. Torch-free."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ LAYOUT = (
     "folders. Edges are images, white on black, or BSDS500's .mat files."
 )
 _SAMPLE = 8
-"""Files of edges that are opened."""
+"""Number of edge files that are opened."""
 _THIN_WIDTH = 5
-"""Width in pixels of the lines that count as thin."""
+"""Largest width in pixels of thin lines."""
 _MAX_THICK_SHARE = 0.2
-"""Share of the pixels of edges, at most, that are left without the pixels at the rims of wider lines."""
+"""Largest fraction of edge pixels that may remain when the borders of wide lines are removed."""
 
 
 @dataclass(frozen=True, eq=False)
 class EdgeSplit:
-    """Images and the edges in them as files: `edges[i]` holds the pixels of `files[i]` that annotators drew."""
+    """Split of image files and edge files: `edges[i]` holds the pixels of `files[i]` that annotators drew."""
 
     files: Sequence[str]
     edges: Sequence[str]
@@ -50,17 +50,17 @@ class EdgeSplit:
 
     @property
     def annotation_files(self) -> Sequence[str]:
-        """Files of the edges."""
+        """Files with the edges."""
         return self.edges
 
     def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> EdgeSplit:
-        """Return the pairs for which `which`, bool [n], is true; `is_drawn` if the folder has no such split."""
+        """Return only the pairs for which `which`, bool [n], is True; `is_drawn` if the folder has no such split."""
         rows = np.flatnonzero(which).tolist()
         return EdgeSplit([self.files[row] for row in rows], [self.edges[row] for row in rows], is_drawn)
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return a reading for each folder of edges, the likeliest first."""
+    """Detect folders of edges, each as a reading of its own, the likeliest first."""
     candidates = find_candidates(tree, ROLES)
     found = [_detection(each, each.variant if len(candidates) > 1 else "") for each in candidates]
     return sorted(found, key=lambda each: -each.confidence)
@@ -93,7 +93,7 @@ def _drawn(path: str) -> Drawn | None:
 
 
 def _lines(drawn: Drawn) -> npt.NDArray[np.bool_]:
-    """Return the pixels of edges, bool [h, w], which are black on white or white on black."""
+    """Return the edge pixels, bool [h, w], whether they are black on white or white on black."""
     return np.logical_xor(drawn.layers.any(0), drawn.inverted)
 
 

@@ -1,4 +1,7 @@
-"""Inspection of images with edges: different sizes, images without edges, inverted edges, and examples. Torch-free."""
+"""Inspection of images with edges. Torch-free.
+
+It reports differing sizes, images without edges, inverted edges, and examples.
+"""
 
 from __future__ import annotations
 
@@ -32,19 +35,19 @@ from engine.tasks.edges.decoding import Drawn, read_edges
 from engine.tasks.edges.formats import EdgeSplit
 
 DECODED = 512
-"""Number of edge files of a split that are read, about; of the others only the images' sizes are."""
+"""Approximate number of edge files of a split that are read; of the other images only the sizes are read."""
 _MARKED = np.array([255, 64, 64], np.uint8)
 
 
 class _Checked(NamedTuple):
-    """Figures of an image's edges, as in `Drawn`."""
+    """Facts about an image's edges, as in `Drawn`."""
 
     taken: float
     inverted: bool
 
 
 def inspect_edges(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Inspect all images with edges of a dataset."""
+    """Inspect all images and edges of a dataset."""
     splits, result, checker = start_inspection(found, EdgeSplit, progress, leave_out)
     for name, split in splits:
         sampled = set(spread_evenly(len(split.files), DECODED))
@@ -67,9 +70,9 @@ def list_edges(found: RecognizedDataset, split: EdgeSplit, index: int) -> dict[s
 
 
 def _check(split: EdgeSplit, sampled: set[int], index: int) -> _Checked | None:
-    """Return figures of an image's edges if it is `sampled`.
+    """Check an image and its edges; return facts about the edges if the image is `sampled`, else None.
 
-    Raises Unfit, or what a decoder raises, if it is unusable.
+    Raises Unfit, or any exception of a decoder, if the pair is unusable.
     """
     with open_to_show(split.files[index]) as image:
         height, width = size_upright(image)

@@ -1,6 +1,6 @@
-"""Check of Matlab files of version 5 before they are read: a few bytes may announce billions of cells. Torch-free.
+"""Check of Matlab files of version 5 before they are read, since a few bytes may announce billions of cells.
 
-Source: MathWorks, MAT-File Format, "Level 5 MAT-File Format".
+Torch-free.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from math import prod
 from engine.data.decoding.reading import MAX_PIXELS, Unfit
 
 MAX_BYTES = 256 << 20
-"""Size of an unpacked file, at most: the edges of eight annotators in an image of 30 megapixels."""
+"""Largest size of an unpacked file in bytes: the edges of eight annotators in an image of 30 megapixels."""
 _HEADER_BYTES = 128
 _DIMENSIONS, _MATRIX, _COMPRESSED = 5, 14, 15
 _SPARSE = 5
-"""Class of sparse arrays, which store nonzero values only."""
+"""Matlab's number for sparse arrays, which store only nonzero values."""
 _MAX_DEEP = 8
 
 
 def check_mat(content: bytes) -> None:
-    """Raise Unfit for a file with less data than announced, or with more than `MAX_BYTES` unpacked."""
+    """Raise Unfit if a file has less data than it announces, or more than `MAX_BYTES` unpacked."""
     if len(content) < _HEADER_BYTES:
         raise Unfit("it is not a MATLAB file")
     order = ">" if content[126:128] == b"MI" else "<"

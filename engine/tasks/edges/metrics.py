@@ -1,7 +1,4 @@
-"""Agreement of predicted edges with drawn ones, by the boundary measures of the Berkeley benchmark.
-
-Sources: Martin et al., PAMI 2004; Arbelaez et al., PAMI 2011, section 2.
-"""
+"""Agreement between predicted and annotated edges, measured like the Berkeley benchmark."""
 
 from __future__ import annotations
 
@@ -23,16 +20,16 @@ Counts = npt.NDArray[np.int64]
 Plane = npt.NDArray[np.bool_]
 
 THRESHOLDS = np.arange(1, 100) / 100
-"""The thresholds above which a pixel counts as an edge, as in Dollár and Zitnick's `edgesEval`."""
+"""Thresholds above which a pixel counts as an edge, as in Dollár and Zitnick's `edgesEval`."""
 TOLERANCE = 0.0075
-"""The tolerance between predicted and annotated edges, as a share of the image diagonal: the BSDS500 benchmark's."""
+"""Tolerance between predicted and annotated edges as a fraction of the image diagonal, as in BSDS500's benchmark."""
 _BORDER = 5 / 578
-"""The share of the diagonal within which edges fade out at the image border: 5 px for BSDS500, as in `edgesNms`."""
+"""Fraction of the diagonal over which edges fade out at the image border: 5 px in BSDS500, as in `edgesNms`."""
 _SHARPER = 1.01
-"""The factor on an edge's strength when it is compared with its neighbours, as in `edgesNms`."""
+"""Factor on an edge's strength when it is compared with its neighbors, as in `edgesNms`."""
 
 MATCHED_DRAWN, DRAWN, MATCHED_FOUND, FOUND = range(4)
-"""The columns of counts [thresholds, 4], in pixels; annotated pixels are summed over the annotators."""
+"""Columns of counts [thresholds, 4], in pixels; annotated pixels are summed over the annotators."""
 _COUNTS = len(THRESHOLDS) * 4
 
 
@@ -53,10 +50,10 @@ class Scores(NamedTuple):
 
 
 class EdgeMetric(Metric):
-    """Boundary measures of a validation, with the mean of `loss(outputs, targets)` [n].
+    """Boundary metrics of a validation, with the mean of `loss(outputs, targets)` [n].
 
-    `counters` are the sum of the losses and the number of images, the counts of `count` of all images at all
-    thresholds, and those of each image at its best threshold.
+    `counters` are the sum of the losses, the number of images, the counts (see `count`) of all images at all
+    thresholds, and the counts of each image at its best threshold.
     """
 
     def __init__(self, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
@@ -88,11 +85,11 @@ class EdgeMetric(Metric):
         return {"ods": scores.ods, "ois": scores.ois, "ap": scores.ap, "loss": loss / images}
 
     def scores(self) -> Scores:
-        """Return the measures of all images."""
+        """Return the metrics over all images."""
         return score(self._counts, self.counters[2 + _COUNTS :].cpu().numpy())
 
     def curve(self) -> tuple[Floats, Floats]:
-        """Return recall and precision of all images at each of `THRESHOLDS`."""
+        """Return recall and precision over all images at each of `THRESHOLDS`."""
         return recall_and_precision(self._counts)
 
     @property
@@ -107,7 +104,7 @@ class EdgeMetric(Metric):
 
 
 def _image_region(share: Bytes) -> tuple[slice, slice]:
-    """Return the rows and columns of a square [s, s] that the image takes."""
+    """Return the rows and columns that the image occupies in a square [s, s]."""
     inside = share != OUTSIDE
     rows, columns = np.flatnonzero(inside.any(1)), np.flatnonzero(inside.any(0))
     if not len(rows):
@@ -118,8 +115,8 @@ def _image_region(share: Bytes) -> tuple[slice, slice]:
 def thin_maxima(likely: Floats) -> Floats:
     """Return edges [h, w] in 0..1 that are local maxima across their direction, and 0 elsewhere.
 
-    It is the non-maximum suppression of Dollár and Zitnick (PAMI 2015; `edgesNms` of their toolbox), with bilinear
-    interpolation at one pixel to each side. An image less than two pixels wide has none.
+    This is the non-maximum suppression by Dollár and Zitnick (PAMI 2015; `edgesNms` in their toolbox), with bilinear
+    interpolation at one pixel to each side. An image less than two pixels wide has no such edges.
     """
     height, width = likely.shape
     if min(height, width) < 2:
@@ -143,7 +140,7 @@ def thin_maxima(likely: Floats) -> Floats:
 
 
 def _triangle(values: Floats, radius: int) -> Floats:
-    """Return the values smoothed by a triangle filter of this radius in both directions."""
+    """Smooth the values with a triangle filter of the given radius in both directions."""
     from scipy.ndimage import convolve1d
 
     weights = np.concatenate([np.arange(1, radius + 1), [radius + 1], np.arange(radius, 0, -1)]) / (radius + 1) ** 2
@@ -152,7 +149,7 @@ def _triangle(values: Floats, radius: int) -> Floats:
 
 
 def _fading(length: int, border: int) -> Floats:
-    """Return ones [length] that fall to 0 at both ends over `border` values."""
+    """Return weights [length] of 1 that decrease to 0 over `border` values at both ends."""
     from_end = np.minimum(np.arange(length), np.arange(length)[::-1])
     faded: Floats = np.minimum(from_end / border, 1) if border else np.ones(length)
     return faded
@@ -162,7 +159,7 @@ def count(thin: Floats, annotators: Sequence[Plane]) -> Counts:
     """Count matches between thin edges [h, w] and each annotator's drawing, int64 [thresholds, 4].
 
     A pixel matches at most one pixel of the other image within the tolerance, and the number of matches is maximal. A
-    predicted pixel is correct if one annotator drew it, while every annotator's pixels have to be found.
+    predicted pixel is correct if at least one annotator drew it, but the pixels of all annotators must be found.
     """
     levels = np.searchsorted(THRESHOLDS, thin.ravel(), side="right").reshape(thin.shape)
     rows, columns = np.nonzero(levels)
@@ -181,17 +178,18 @@ def count(thin: Floats, annotators: Sequence[Plane]) -> Counts:
 
 
 def _first_sums(values: npt.ArrayLike) -> Counts:
-    """Return the sums of the first 0, 1, … of the values."""
+    """Return the sums of the first 0, 1, 2, … values."""
     sums: Counts = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
     return sums
 
 
 def _matched(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
-    """Return a mask of the pixels (rows, columns) with a match, a maximum matching for each prefix of them.
+    """Return a mask of the pixels (rows, columns) that have a match; each prefix of the pixels is matched maximally.
 
-    Each pixel in turn searches for a partner, and if all in reach are taken, for a chain of partners that can be moved (an
-    augmenting path; Kuhn 1955). A pixel without a partner never gets one, nor can the pixels on its search help others, so
-    later pixels are never matched at the cost of earlier ones.
+    Each pixel in turn searches for a partner. If all partners within reach are taken, it searches for a chain of
+    partners that can be moved (an augmenting path; Kuhn 1955). A pixel that finds no partner never gets one later, and
+    the pixels on its search path can't help others. Therefore later pixels are never matched at the cost of earlier
+    ones.
     """
     near = _near(rows, columns, drawn)
     taken_by = [-1] * int(drawn.sum())
@@ -216,9 +214,9 @@ def _matched(rows: Counts, columns: Counts, drawn: Plane) -> Plane:
 def _search(
     pixel: int, near: list[list[int]], taken_by: list[int], exhausted: set[int], reached_from: dict[int, int]
 ) -> int:
-    """Return a free drawn pixel at the end of an augmenting path, -1 if there is none.
+    """Return a free drawn pixel at the end of an augmenting path, or -1 if there is none.
 
-    `reached_from` receives for each drawn pixel on the search the pixel that reached it.
+    `reached_from` stores, for each drawn pixel on the search path, the pixel from which it was reached.
     """
     queue = [pixel]
     for each in queue:
@@ -233,7 +231,7 @@ def _search(
 
 
 def _near(rows: Counts, columns: Counts, drawn: Plane) -> list[list[int]]:
-    """Return for each pixel the numbers of the drawn pixels within the tolerance, the nearest first."""
+    """Return the numbers of the drawn pixels within the tolerance of each pixel, the nearest first."""
     height, width = drawn.shape
     distance = TOLERANCE * float(np.hypot(height, width))
     reach = int(distance)
@@ -254,7 +252,7 @@ def best_row(counts: Counts) -> Counts:
 
 
 def score(counts: npt.ArrayLike, at_best: npt.ArrayLike) -> Scores:
-    """Return the scores over all images from the sums of their counts [thresholds, 4] and of their `best_row` [4]."""
+    """Return the scores over all images, given the sums of their counts [thresholds, 4] and of their `best_row` [4]."""
     summed = np.asarray(counts)
     of_all = _f_measure(summed)
     best = int(np.argmax(of_all))
@@ -267,7 +265,7 @@ def score(counts: npt.ArrayLike, at_best: npt.ArrayLike) -> Scores:
 
 
 def recall_and_precision(counts: Floats | Counts) -> tuple[Floats, Floats]:
-    """Return recall and precision at each threshold, of counts [thresholds, 4]."""
+    """Return recall and precision at each threshold, given counts [thresholds, 4]."""
     recall = counts[:, MATCHED_DRAWN] / np.maximum(counts[:, DRAWN], 1)
     precision = counts[:, MATCHED_FOUND] / np.maximum(counts[:, FOUND], 1)
     return recall, precision
@@ -280,7 +278,7 @@ def _f_measure(counts: Floats | Counts) -> Floats:
 
 
 def _average_precision(counts: Floats | Counts) -> float:
-    """Return the area below precision by recall, in the benchmark's steps of 0.01 of recall."""
+    """Return the area below the curve of precision over recall, in the benchmark's steps of 0.01."""
     recall, precision = recall_and_precision(counts)
     known, first = np.unique(recall, return_index=True)
     if len(known) < 2:

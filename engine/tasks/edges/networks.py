@@ -1,6 +1,6 @@
 """Networks for edge detection: HED (Xie and Tu, ICCV 2015) and BDCN (He, Zhang, Yang, Shan and Huang, CVPR 2019).
 
-Both stand on VGG16's five stages of convolutions (Simonyan and Zisserman 2015, table 1, column D).
+Both build on VGG16's five stages of convolutions (Simonyan and Zisserman 2015, table 1, column D).
 """
 
 from __future__ import annotations
@@ -12,24 +12,26 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 WIDTHS = (64, 128, 256, 512, 512)
-"""The channels of each stage."""
+"""Number of channels of each VGG16 stage."""
 DEPTHS = (2, 2, 3, 3, 3)
-"""The convolutions of each stage."""
+"""Number of convolutions in each VGG16 stage."""
 SCALES = 3
 RATE = 4
-"""Dilated convolutions of a scale enhancement module, and the step of their dilations (section 4.2, "Implementation
-details")."""
+"""Number of dilated convolutions in a scale enhancement module, and step of their dilations.
+
+Source: section 4.2, "Implementation details".
+"""
 SEM_WIDTH, SUM_WIDTH = 32, 21
-"""Channels within a scale enhancement module, and of what those of a stage are summed up to, as in the authors'
-program."""
+"""Channels inside a scale enhancement module, and channels of the sums over a stage, as in the authors' program."""
 
 
 def vgg16_stages(*, batch_norm: bool = False, dilated: bool = False) -> nn.Sequential:
     """Build VGG16's layers from the first convolution to the last activation.
 
-    Their positions are those in `features` of torchvision's vgg16 and vgg16_bn, so that its weights load, and fresh weights
-    are drawn like torchvision's. Each stage halves the image. If `dilated`, the last stage does not, and its convolutions
-    are dilated instead; the pooling before it has a size of 3 px, not 2, to avoid a shift by half a pixel.
+    The layers have the same positions as in `features` of torchvision's vgg16 and vgg16_bn, so that its weights can be
+    loaded, and fresh weights are drawn like torchvision's. Each stage halves the image. With `dilated`, the last stage
+    has dilated convolutions instead of halving the image, and the pooling before it has a size of 3 px instead of 2 to
+    avoid a shift by half a pixel.
     """
     layers: list[nn.Module] = []
     channels = 3
@@ -59,7 +61,7 @@ def activations(stages: nn.Sequential) -> tuple[tuple[int, ...], ...]:
 
 
 def enlarged(values: Tensor, like: Tensor) -> Tensor:
-    """Return `values` enlarged to the height and width of `like`."""
+    """Enlarge `values` to the height and width of `like`."""
     return functional.interpolate(values, size=like.shape[-2:], mode="bilinear", align_corners=False)
 
 
@@ -80,11 +82,11 @@ class HedHead(nn.Module):
 
 
 class Hed(nn.Module):
-    """HED from images [n, C, H, W] to logits of edges [n, 6, H, W]: five side outputs, finest first, and their fusion.
+    """HED, which maps images [n, C, H, W] to logits of edges [n, 6, H, W].
 
-    `features` is VGG16 without its last pooling and its fully connected layers (section 3.1, "Trimmed network for edge
-    detection"); side outputs follow the last layer of each stage, and are enlarged by bilinear interpolation (section 4.1,
-    "In-network bilinear interpolation").
+    The logits are five side outputs, finest first, and their fusion. `features` is VGG16 without its last pooling and
+    its fully connected layers (section 3.1, "Trimmed network for edge detection"). Side outputs follow the last layer
+    of each stage, and are enlarged by bilinear interpolation (section 4.1, "In-network bilinear interpolation").
     """
 
     def __init__(self, *, batch_norm: bool = False) -> None:
@@ -107,12 +109,13 @@ class Hed(nn.Module):
 class HedOnEncoder(nn.Module):
     """HED on an encoder of segmentation_models_pytorch instead of VGG16.
 
-    It takes images [n, C, s, s], s a multiple of 16, and returns logits of edges [n, maps, s, s]: a side output for each
-    level of the encoder from stride 2 on, and their fusion. An encoder that begins with stride 4 has one level less.
+    It accepts images [n, C, s, s], where s is a multiple of 16, and returns logits of edges [n, maps, s, s]: one side
+    output for each level of the encoder from stride 2 on, and their fusion. An encoder that begins with stride 4 has
+    one level less.
 
-    The encoder gets the image at twice its size, which gives its levels VGG16's strides of 1 to 16. From maps at half the
-    size of the image, edges are misplaced: on BSDS500 at 128 px, EfficientNet-Lite0 reaches an ODS of 0.599, and of 0.696
-    at twice the size.
+    The encoder receives the image at twice its size, so that its levels have VGG16's strides of 1 to 16. Maps at half
+    the size of the image would misplace edges: on BSDS500 at 128 px, EfficientNet-Lite0 reaches an ODS of 0.599 with
+    them, and of 0.696 at twice the size.
     """
 
     def __init__(self, encoder: str, channels: int) -> None:
@@ -137,8 +140,8 @@ class HedOnEncoder(nn.Module):
 class ScaleEnhancement(nn.Module):
     """Scale enhancement module (section 3.2, "Architecture of BDCN").
 
-    It sums a convolution and parallel convolutions of growing dilation on it, which see several scales without a deeper
-    network or a smaller image.
+    It sums the output of a convolution and those of parallel convolutions with growing dilation applied to it, which
+    see several scales without a deeper network or a smaller image.
     """
 
     def __init__(self, channels: int) -> None:
@@ -161,8 +164,8 @@ class ScaleEnhancement(nn.Module):
 class IncrementalDetection(nn.Module):
     """Part of an incremental detection block for one stage (section 3.2).
 
-    The sum of a scale enhancement module on each of the stage's layers gives two edge maps [n, 1, h, w], one per direction
-    of the cascade.
+    A scale enhancement module is applied to each of the stage's layers. Their sum yields two edge maps [n, 1, h, w],
+    one for each direction of the cascade.
     """
 
     def __init__(self, channels: int, depth: int) -> None:
@@ -179,7 +182,7 @@ class IncrementalDetection(nn.Module):
 
 
 class BdcnHead(nn.Module):
-    """Head of BDCN: a block for each stage, and the fusion of all their maps."""
+    """Head of BDCN: one block for each stage, and the fusion of all their maps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,12 +197,12 @@ class BdcnHead(nn.Module):
 
 
 class Bdcn(nn.Module):
-    """BDCN from images [n, C, H, W] to logits of edges [n, 11, H, W].
+    """BDCN, which maps images [n, C, H, W] to logits of edges [n, 11, H, W].
 
-    These are five maps from shallow to deep, five from deep to shallow, and their fusion. Each stage learns only edges of
-    its scale (section 3.1, "Formulation": layer-specific supervision): the maps of all shallower, or all deeper, stages are
-    added to its map without gradient before it is compared with the truth. The last stage is dilated instead of pooled, as
-    in the authors' program.
+    These are five maps from shallow to deep, five from deep to shallow, and their fusion. Each stage learns only edges
+    of its scale (section 3.1, "Formulation": layer-specific supervision): before its map is compared with the
+    annotation, the maps of all shallower, or all deeper, stages are added without gradient. The last stage is dilated
+    instead of pooled, as in the authors' program.
     """
 
     def __init__(self, *, batch_norm: bool = False) -> None:
@@ -228,7 +231,7 @@ class Bdcn(nn.Module):
 
 
 def _cascade(maps: Sequence[Tensor]) -> list[Tensor]:
-    """Return each map with all before it added; no gradient passes through them."""
+    """Add to each map all maps before it, through which no gradient passes."""
     found = [maps[0]]
     before = maps[0].detach()
     for each in maps[1:]:

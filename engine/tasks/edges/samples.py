@@ -1,4 +1,4 @@
-"""Images with the edges in them, as the loader takes them."""
+"""Images with edges, in the form that the loader expects."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from engine.tasks.edges.formats import EdgeSplit
 
 
 class EdgedImages(LetterboxedImages):
-    """Entire images in a square, with the two planes of `lay_edges` behind their channels.
+    """Split of letterboxed images with the two planes of `lay_edges` after their channels.
 
-    An image is surrounded by its outermost pixels, since black would make edges of its borders.
+    An image is surrounded by its outermost pixels, since its borders with black would look like edges.
     """
 
     framing: Framing = "continued"
@@ -46,13 +46,14 @@ class EdgedImages(LetterboxedImages):
 
 
 class EdgesOfMasks(EdgedImages):
-    """Images with masks as edges.
+    """Split of images whose edges are computed from masks.
 
-    Of two classes, the second is edges, as in tiles with drawn lines. Of more classes, edges are their borders. Pixels
-    of no class are not edges.
+    If masks have two classes, the second one is edges, as in tiles with drawn lines. If they have more classes, edges
+    are the borders between these. Pixels without a class are not edges.
     """
 
     def __init__(self, images: MaskedImages, classes: int) -> None:
+        """Use the files and masks of `images`; of 2 `classes`, the second one is edges."""
         self.targets = images.targets
         self.folder, self.files, self.companions = images.folder, images.files, images.companions
         self.kind = f"{EdgedImages.kind}, of {classes} classes, {images.kind}"

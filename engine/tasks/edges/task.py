@@ -33,7 +33,7 @@ class EdgeDetection(ImageTask):
     module = models
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
-        """Return the splits with edges in place of masks."""
+        """Return the splits with masks converted to edges."""
         if not isinstance(splits.train, MaskedImages):
             return splits
         return splits.with_each(lambda split: EdgesOfMasks(split, len(splits.classes)), classes=CLASSES)
@@ -47,11 +47,11 @@ class EdgeDetection(ImageTask):
 class EdgesOfImage(Objective):
     """Objective for logits of one or more edge maps [n, maps, h, w]; all are learned, and the last is the result.
 
-    Targets are int64 [n, 2, h, w] as `decoding.lay_edges` makes them. The loss of a map is the class-balanced cross
-    entropy of Xie and Tu 2015, equation 2: edges are weighted by the fraction of pixels that are none, and other pixels
-    by the fraction of edges times `balance` (lambda in He et al. 2019, section 3.3). Pixels that too few annotators
-    drew are left out. Both papers sum over pixels; here the sum is divided by that of the weights, so that the loss and
-    a suitable learning rate do not depend on the image size.
+    Targets are int64 [n, 2, h, w] from `decoding.lay_edges`. The loss of a map is the class-balanced cross entropy of
+    Xie and Tu 2015, equation 2: edges are weighted by the fraction of pixels that are not edges, and other pixels by
+    the fraction of edges times `balance` (lambda in He et al. 2019, section 3.3). Pixels that only few annotators drew
+    are left out. Both papers sum over pixels. Here the sum is divided by the sum of the weights, so that the loss and a
+    suitable learning rate do not depend on the image size.
 
     Args:
         side: Weight of each side map in the sum over the maps: 1 in HED, 0.5 in BDCN (He et al., section 4.2).
@@ -117,7 +117,7 @@ class EdgesOfImage(Objective):
 
 
 class EdgeAnalysis(Analysis):
-    """Analysis of edges, with the curve of precision by recall."""
+    """Analysis of edges, with the curve of precision over recall."""
 
     def curves(self, measured: Measured, intervals: Intervals) -> tuple[ClassCurves, ...]:
         """Return the curve over the thresholds of the benchmark, from high to low."""

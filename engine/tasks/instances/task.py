@@ -27,7 +27,7 @@ from engine.tasks.predictions import MASK_THRESHOLD, ObjectScores, Scores
 
 
 def masks_of(found: Found, height: int, width: int) -> Bools:
-    """Return the masks of detections in their image, bool [d, height, width]."""
+    """Return the masks of detections in the full image, bool [d, height, width]."""
     parts = torch.from_numpy(found.more.reshape(-1, 1, MASK_SIDE, MASK_SIDE)).float()
     pasted = paste_masks_in_image(parts, torch.from_numpy(found.boxes).float(), (height, width))
     likely: Bools = (pasted[:, 0] >= MASK_THRESHOLD).numpy()
@@ -35,7 +35,7 @@ def masks_of(found: Found, height: int, width: int) -> Bools:
 
 
 class Outlined(NamedTuple):
-    """One image's objects: `masks` [g, h, w], `boxes` [g, 4], `classes` [g], `ignored` [g]."""
+    """Objects in one image: `masks` [g, h, w], `boxes` [g, 4], `classes` [g] and `ignored` [g]."""
 
     masks: Bools
     boxes: Floats
@@ -46,7 +46,7 @@ class Outlined(NamedTuple):
 def outlined_in(target: Tensor, classes: int) -> Outlined:
     """Return the objects in one image's planes.
 
-    An ignored object, which may be of any of the `classes`, is repeated once per class.
+    An ignored object may have any of the `classes`, so it is repeated for each class.
     """
     true = instances(target)
     learnt, unknown = np.flatnonzero(~true.ignored.numpy()), np.flatnonzero(true.ignored.numpy())
@@ -91,9 +91,9 @@ class InstanceSegmentation(Detection):
 
 
 class MasksOfImage(FoundInImage):
-    """Objective for boxes with masks, by the losses of the detector.
+    """Objective for boxes with masks, with the detector's losses.
 
-    Targets are planes, int64 [n, 2, h, w]: the number of each pixel's object, 0 for none, and its class.
+    Targets are planes, int64 [n, 2, h, w]: the number of each pixel's object, or 0 for none, and the object's class.
     """
 
     entry = InstanceSegmentation.entry
@@ -107,7 +107,7 @@ class MasksOfImage(FoundInImage):
         return MaskMetric(len(self._classes))
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
-        """Return an object in the middle of each image, which exercises the entire detector."""
+        """Return artificial targets with an object in the middle of each image, which exercise the entire detector."""
         height, width = inputs.shape[-2:]
         planes = torch.zeros((len(inputs), 2, height, width), dtype=torch.int64, device=inputs.device)
         planes[:, 1] = NO_CLASS

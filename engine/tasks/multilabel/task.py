@@ -1,4 +1,4 @@
-"""Multi-label classification: any number of labels for an image."""
+"""Multi-label classification: any number of labels per image."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ from engine.tasks.predictions import Labels, LabelScores
 THRESHOLD = 0.5
 """Minimum probability of predicted labels."""
 _SUMS = 3
-"""Number of counters of the metric before those of the labels."""
+"""Number of counters that precede those of the labels in the metric."""
 
 
 class MultiLabelMetric(Metric):
     """Average precision, F1, sample accuracy and loss of labels.
 
-    `counters` are samples, the sum of the losses, the sum of the samples' accuracies, then for each label how often it was
-    correct, true and predicted. `rows` has for each sample the score of each label, then 1 for each true label.
+    `counters` are the number of samples, the sum of the losses, the sum of the samples' accuracies, and for each label
+    how often it was correct, true and predicted. `rows` hold, for each sample, the score of each label and then 1 for
+    each true label.
     """
 
     def __init__(self, classes: int) -> None:
@@ -88,16 +89,16 @@ class MultiLabelMetric(Metric):
 
 
 def _accuracies(found: Tensor, true: Tensor) -> Tensor:
-    """Return the fraction of correct labels among those that each sample has or was given, bool [n, C] to [n].
+    """Return the fraction of each sample's labels, true or predicted, that are both; bool [n, C] to [n].
 
-    It is 1 if there are none (Godbole and Sarawagi 2004).
+    It is 1 for a sample without such labels (Godbole and Sarawagi 2004).
     """
     either = (found | true).sum(1)
     return torch.where(either > 0, (found & true).sum(1) / either.clamp(min=1), 1.0)
 
 
 class MultiLabel(Classification):
-    """Task with the models of image classification, which return a score for each label."""
+    """Task that uses the models of image classification, which return one score for each label."""
 
     entry = TASK.entry
 
@@ -141,10 +142,10 @@ class MultiLabelAnalysis(LabelAnalysis):
 
 
 class LabelsOfImage(Objective):
-    """Objective for independent labels, by the mean of their binary cross entropies.
+    """Objective for independent labels, with the mean of their binary cross entropies as loss.
 
-    Targets are float32 [n, C], 0 or 1, or fractions if images are mixed. `smoothing` moves them towards a half, and
-    `weights` [C] are the weights of having a label.
+    Targets are float32 [n, C], 0 or 1, or fractions if images are mixed. `smoothing` moves them towards 0.5, and
+    `weights` [C] are the weights of positive targets.
     """
 
     entry = MultiLabel.entry
@@ -190,7 +191,7 @@ class LabelsOfImage(Objective):
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
-        """Return the requested labels, or else the likeliest one."""
+        """Return the requested labels, or else the most likely one, as targets."""
         probabilities = outputs[0].detach().sigmoid()
         return class_targets(outputs[0], probabilities, classes, requested or [int(probabilities.argmax())])
 

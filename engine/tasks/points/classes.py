@@ -1,4 +1,4 @@
-"""Meaning of the labels of points: names from lists of classes and of public datasets, else numbers. Torch-free."""
+"""Meaning of point labels: names from lists of classes and of public datasets, else numbers. Torch-free."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _ASPRS = (
     "low point (noise)", "model key-point", "water", "rail", "road surface", "overlap", "wire guard", "wire conductor",
     "transmission tower", "wire connector", "bridge deck", "high noise",
 )  # fmt: skip
-"""The standard classes by their value (ASPRS LAS Specification 1.4, tables 9 and 17)."""
+"""Standard classes by value (ASPRS LAS Specification 1.4, tables 9 and 17)."""
 _FIRST_USER_DEFINED = 64
-"""LAS classes from here on are the user's; those before it that have no name are reserved."""
+"""First user-defined LAS class; lower numbers without a name are reserved."""
 _SEMANTIC3D = (
     "man-made terrain", "natural terrain", "high vegetation", "low vegetation", "buildings", "hard scape",
     "scanning artefacts", "cars",
 )  # fmt: skip
-"""Classes of Semantic3D (Hackel et al. 2017) by their value, from 1 on."""
+"""Classes of Semantic3D (Hackel et al. 2017) by value, starting with 1."""
 _SEMANTIC3D_NAME = "_xyz_intensity_rgb"
 
 
 @dataclass(frozen=True)
 class PointCode(MaskCode):
-    """Meaning of the labels of points, with several labels per class.
+    """Meaning of point labels if several labels may stand for one class.
 
     Attributes:
-        merged: Labels that mean the same as another, with that one.
+        merged: Pairs of a label and the label that has the same meaning.
     """
 
     merged: tuple[tuple[int, int], ...] = ()
@@ -50,7 +50,10 @@ class PointCode(MaskCode):
 
 @dataclass
 class PointMeaning:
-    """Classes of a folder's points, and the meaning of their labels, None if there is nothing to learn."""
+    """Classes of a folder's points, and the meaning of their labels.
+
+    The latter is None if there is nothing to learn.
+    """
 
     classes: tuple[str, ...] = ()
     code: MaskCode | None = None
@@ -58,9 +61,9 @@ class PointMeaning:
 
 
 def label_classes(labels: Labels, code: MaskCode) -> Bytes:
-    """Return the class of each point, uint8 [n], `NO_CLASS` for those of none and for labels below 0.
+    """Return the class of each point, uint8 [n]; it is `NO_CLASS` for ignored labels and labels below 0.
 
-    Raises Unfit for another label that has no meaning.
+    Raises Unfit for any other label without a meaning.
     """
     numbers = {value: number for number, value in enumerate(code.values) if value >= 0}
     meaning = dict.fromkeys(code.ignored, NO_CLASS) | numbers
@@ -77,10 +80,10 @@ def label_classes(labels: Labels, code: MaskCode) -> Bytes:
 
 
 def learn_classes(folder: str, files: Sequence[str], counts: Mapping[int, int]) -> PointMeaning:
-    """Return the meaning of the labels in `files`, from the number of points with each label in a sample of them.
+    """Learn the meaning of the labels in `files`, given the number of points with each label in a sample.
 
-    Labels that become no class are reported with their share of the points. Names are used only with evidence: a list
-    in the folder, or the layout of a public dataset.
+    Labels that become no class are reported with their fraction of the points. Names are used only if there is evidence
+    for them: a list in the folder, or the layout of a public dataset.
     """
     counts = Counter(counts)
     named = names_by_value(folder)
@@ -132,9 +135,9 @@ def _by_semantic3d(counts: Counter[int]) -> PointMeaning:
 
 
 def _by_values(counts: Counter[int], *, is_survey: bool) -> PointMeaning:
-    """Return a class for each label; of a survey in LAS files with the standard names, if the labels can be these.
+    """Return one class for each label; labels of a survey in LAS files get the standard names if they fit.
 
-    Labels below 0 are of no class, and so is 255.
+    Labels below 0, and 255, have no class.
     """
     problems = []
     ignored = [value for value in sorted(counts) if value < 0 or value == NO_CLASS]
@@ -158,7 +161,7 @@ def _by_values(counts: Counter[int], *, is_survey: bool) -> PointMeaning:
 
 
 def _are_standard(values: Sequence[int]) -> bool:
-    """Return True if labels in LAS files can be ASPRS's: none is reserved, and they are not just counted from 0."""
+    """Return True if labels in LAS files can be ASPRS's: none is reserved, and they are not merely numbered from 0."""
     reserved = [value for value in values if len(_ASPRS) <= value < _FIRST_USER_DEFINED]
     return not reserved and (len(values) < 2 or list(values) != list(range(len(values))))
 
@@ -174,7 +177,7 @@ def _checked(
     counts: Counter[int],
     problems: list[Problem],
 ) -> PointMeaning:
-    """Return the classes if they are neither too few nor too many."""
+    """Return the classes, or a problem if there are too few or too many."""
     if len(values) < 2:
         only = f"the label {values[0]}" if values else "no label"
         message = f"All points of the inspected clouds have {only}; at least two labels are needed."
@@ -186,7 +189,7 @@ def _checked(
 
 
 def _labels_with_share(values: Sequence[int], counts: Counter[int]) -> str:
-    """Return "Label 0 (33.3 % of the points) is" or "Labels -1 and 255 (0.2 % of the points) are"."""
+    """Return text such as "Label 0 (33.3 % of the points) is" or "Labels -1 and 255 (0.2 % of the points) are"."""
     share = sum(counts[value] for value in values) / max(counts.total(), 1)
     noun, verb = ("Label", "is") if len(values) == 1 else ("Labels", "are")
     return f"{noun} {listed(map(str, values), most=5)} ({100 * share:.2g} % of the points) {verb}"

@@ -1,4 +1,4 @@
-"""Images of point clouds, for people to look at. Torch-free."""
+"""Drawing of point clouds for display. Torch-free."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from engine.tasks.points.decoding.fields import Points
 BACKGROUND = 245
 """Gray level of the background."""
 FAR, NEAR = 200, 70
-"""Gray levels of points without a color."""
+"""Gray levels of the farthest and nearest points without a color."""
 TILT = np.deg2rad(40)
 """Tilt of a view in radians."""
 
 
 def point_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
-    """Return the legend of the images of `draw_points`."""
+    """Return the legend for images drawn by `draw_points`."""
     first, *others = mask_legend(classes)
     return (LegendEntry(first.name, "#" + f"{(FAR + NEAR) // 2:02x}" * 3), *others)
 
@@ -30,9 +30,9 @@ def point_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
 def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
     """Draw an orthographic view of points in the colors of their classes, uint8 [side, side, 3].
 
-    Points without a class and of the first class, whose color is black, are gray, darker if they are nearer. The view is
-    tilted by `TILT` from the direction of the least scatter, so that a floor and what stands on it are visible for any
-    vertical axis.
+    Points without a class, and points of the first class, whose color is black, are gray, and darker if they are
+    nearer. The view is tilted by `TILT` from the direction of least scatter, so that a floor and the objects on it are
+    visible whichever axis is vertical.
 
     Args:
         positions: float32 [n, 3].
@@ -59,9 +59,9 @@ def draw_points(positions: Points, classes: Bytes, side: int) -> Bytes:
 
 
 def _project(positions: Points) -> npt.NDArray[np.float64]:
-    """Return the positions of points in the view, [3, n]: across, up, and towards the viewer.
+    """Project points to the view, [3, n]: to the right, up, and towards the viewer.
 
-    The axes are the principal ones, each oriented like the nearest axis of the file.
+    The axes are the principal axes, each oriented like the nearest axis of the file.
     """
     centered = positions.astype(np.float64) - positions.mean(0, np.float64)
     _, axes = np.linalg.eigh(centered.T @ centered)  # from the least to the greatest

@@ -1,4 +1,4 @@
-"""Files of point clouds, read for predictions and written with a predicted class per point."""
+"""Reading of point cloud files for predictions, and writing them with a predicted class per point."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from engine.tasks.points.samples import UnlabelledClouds
 from engine.tasks.predictions import PointClasses
 
 NEVER = 0
-"""ASPRS's class of a point that was never classified."""
+"""ASPRS's class of points that were never classified."""
 MAX_LEGACY_POINTS = 31
-"""The largest class that LAS point formats 0 to 5 can hold (LAS 1.4, table 8)."""
+"""Largest class number that LAS point formats 0 to 5 can hold (LAS 1.4, table 8)."""
 EXTRA = "predicted"
-"""The dimension of classes that a LAS file's own can't hold."""
+"""Name of the additional dimension for classes that the standard dimension of a LAS file can't hold."""
 LABEL = "label"
-"""The property of a PLY file's points that had none."""
+"""Name of the property for classes in a PLY file that had none."""
 COLORS = ("red", "green", "blue")
 
 
 class CloudFiles(SampleFiles):
-    """Files of point clouds: LAS and PLY keep their type with predictions, others become PLY."""
+    """Files with point clouds: predictions for LAS and PLY files keep the type, others become PLY."""
 
     noun = "point cloud (PLY, LAS, LAZ, PCD, a table or a scan)"
 
@@ -56,7 +56,7 @@ class CloudFiles(SampleFiles):
 
 
 def _write_las(source: str, target: Path, labels: Labels) -> None:
-    """Write labels as the file's classification, or as a dimension "predicted" if that can't hold them."""
+    """Write labels as the file's classification, or as a dimension "predicted" if it can't hold them."""
     import laspy
 
     with open_regular(source) as stream:
@@ -71,7 +71,7 @@ def _write_las(source: str, target: Path, labels: Labels) -> None:
 
 
 def _write_ply(source: str, target: Path, labels: Labels) -> None:
-    """Write labels as the property that held labels, in its type, or as a new one."""
+    """Write labels to the property that held labels, with its type, or to a new property."""
     from plyfile import PlyData, PlyElement
 
     with open_regular(source) as stream:
@@ -98,7 +98,7 @@ def _write_ply(source: str, target: Path, labels: Labels) -> None:
 
 
 def _convert_to_ply(source: str, target: Path, labels: Labels) -> None:
-    """Write the positions, features and labels of a cloud of another type, without points that have no position."""
+    """Write positions, features and labels of a cloud with another file type, without points that have no position."""
     from plyfile import PlyData, PlyElement
 
     features = read_head(source).features

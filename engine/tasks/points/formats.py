@@ -1,4 +1,4 @@
-"""Point clouds whose points are labelled, in files of any type and folders at any depth. Torch-free."""
+"""Labelled point clouds in files of any type, in folders at any depth. Torch-free."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ LAYOUT = (
     "classification in LAS, a file .labels next to a table or .label next to a scan."
 )
 READ_FOR_LABELS = 32
-"""Number of clouds that are read to learn which labels there are, evenly spread."""
+"""Number of clouds, evenly spread, that are read to learn the labels."""
 _SAMPLED = 8
-"""Number of clouds that are opened to detect the format, of those with endings of their own and of the others."""
+"""Number of clouds that are opened to detect the format, among those with unique extensions and among the others."""
 _OTHER_TEXTS = ("readme", "license", "licence", "classes", "class_names", "labels", "labelmap", "requirements", "notes")
-"""Names of other text files."""
+"""Names of text files that are no clouds."""
 
 
 @dataclass(frozen=True, eq=False)
 class PointSplit:
-    """Point clouds as files. `features` are the inputs that their points have in addition to the coordinates."""
+    """Split of point cloud files. `features` are the inputs of points besides the coordinates."""
 
     holds_images: ClassVar[bool] = False
     files: Sequence[str]
@@ -53,7 +53,7 @@ class PointSplit:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return how a folder can be read as point clouds."""
+    """Detect point clouds."""
     sure, folders, has_images = _list_clouds(tree)
     opened = {name: _fields_or_none(tree.path(name)) for name in _sample(sure)}
     labelled = [name for name, fields in opened.items() if fields is not None and fields.labelled]
@@ -100,7 +100,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def heads(files: Sequence[str]) -> Iterator[Head | None]:
-    """Yield the header of each file, None for one that cannot be read."""
+    """Yield the header of each file, or None if it can't be read."""
     for path in files:
         try:
             yield read_head(path)
@@ -109,7 +109,7 @@ def heads(files: Sequence[str]) -> Iterator[Head | None]:
 
 
 def _list_clouds(tree: Tree) -> tuple[list[str], list[str], bool]:
-    """Return the clouds by their endings, the folders of files that may be clouds, and whether there are images."""
+    """Return the clouds recognized by extension, the folders with possible clouds, and True if there are images."""
     sure: list[str] = []
     folders: list[str] = []
     has_images = False
@@ -124,13 +124,13 @@ def _list_clouds(tree: Tree) -> tuple[list[str], list[str], bool]:
 
 
 def _unsure_in(tree: Tree, folder: str, endings: Iterable[str]) -> list[str]:
-    """Return the files in a folder that have one of the endings and may be clouds by their names."""
+    """Return the files in a folder that have one of the extensions and names that clouds may have."""
     names = tree.files(folder, sorted(endings))
     return [os.path.join(folder, name) for name in names if os.path.splitext(name)[0].lower() not in _OTHER_TEXTS]
 
 
 def _sample_unsure(tree: Tree, folders: Sequence[str]) -> list[str]:
-    """Return some files that may be clouds, of as many folders as possible."""
+    """Return some files that may be clouds, from as many folders as possible."""
     sampled = [folders[index] for index in spread_evenly(len(folders), _SAMPLED)]
     each = max(1, _SAMPLED // max(len(sampled), 1))
     found: list[str] = []
@@ -152,9 +152,9 @@ def _fields_or_none(path: str) -> Fields | None:
 
 
 def _is_guessed(path: str) -> bool:
-    """Return True if the meaning of a table's columns has to be guessed from their values.
+    """Return True if the columns of a table have to be guessed from their values.
 
-    Labels in a file of their own leave no doubt that the table is one of points.
+    Labels in a separate file leave no doubt that the table holds points.
     """
     if suffix(path) not in TABLES or rooms.is_room(path):
         return False
@@ -163,7 +163,7 @@ def _is_guessed(path: str) -> bool:
 
 
 def _usable(tree: Tree, names: Iterable[str], problems: list[Problem]) -> dict[str, Fields | None]:
-    """Return the labelled clouds with their fields, None for those that cannot be read; empty if there are none."""
+    """Return the labelled clouds with their fields, None for unreadable ones; empty if no cloud is labelled."""
     files = {tree.path(name): _fields_or_none(tree.path(name)) for name in names}
     unlabelled = [path for path, fields in files.items() if fields is not None and not fields.labelled]
     strays = [path for path, fields in files.items() if fields is None and suffix(path) in UNSURE]
@@ -188,7 +188,10 @@ def _count(some: Sequence[str], files: Mapping[str, object]) -> str:
 
 
 def _divide(tree: Tree, files: Sequence[str], problems: list[Problem]) -> dict[str, list[str]]:
-    """Return the files by the split whose folder they are in, or by the custom of SemanticKITTI; "" without splits."""
+    """Divide the files by the split that their folder is named after, or by SemanticKITTI's custom.
+
+    Returns "" without splits.
+    """
     splits: dict[str, list[str]] = {}
     for path in files:
         folders = tree.within(path).split(os.sep)[:-1]
@@ -211,7 +214,7 @@ def _divide(tree: Tree, files: Sequence[str], problems: list[Problem]) -> dict[s
 
 
 def _count_labels(files: Sequence[str]) -> Counter[int]:
-    """Return how many points have each label in a sample of the files."""
+    """Count the points with each label in a sample of the files."""
     counts: Counter[int] = Counter()
     for index in spread_evenly(len(files), READ_FOR_LABELS):
         try:
@@ -223,7 +226,7 @@ def _count_labels(files: Sequence[str]) -> Counter[int]:
 
 
 def _report_columns(files: Sequence[str], problems: list[Problem]) -> None:
-    """Report how tables without names of columns are read."""
+    """Report how tables without column names are interpreted."""
     by_columns: dict[tuple[str, ...], list[str]] = {}
     for path in files:
         if suffix(path) in TABLES and not rooms.is_room(path):
@@ -241,7 +244,7 @@ def _report_columns(files: Sequence[str], problems: list[Problem]) -> None:
 
 
 def _report_objects(files: Sequence[str], problems: list[Problem]) -> None:
-    """Report objects of rooms whose names are of no class."""
+    """Report objects in rooms whose names match no class."""
     unknown = [
         os.path.join(os.path.basename(os.path.dirname(path)), rooms.ANNOTATIONS, name)
         for path in files

@@ -1,4 +1,4 @@
-"""Inspection of point clouds: points per class, clouds that can't be read or are incomplete, and examples. Torch-free."""
+"""Inspection of point clouds: points per class, unreadable and incomplete clouds, and examples. Torch-free."""
 
 from __future__ import annotations
 
@@ -42,13 +42,16 @@ from engine.tasks.points.drawing import draw_points
 from engine.tasks.points.formats import PointSplit
 
 READ = 64
-"""Number of clouds of a split, about, that are read for the share of each class; of the others the headers are."""
+"""Approximate number of clouds of a split that are read for the fraction of each class.
+
+Only the headers of the other clouds are read.
+"""
 DRAWN_POINTS = 20_000
-"""Number of points of a larger cloud that are drawn, evenly spread."""
+"""Largest number of points that are drawn of a cloud, evenly spread."""
 
 
 def inspect_points(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Inspect every cloud of `found`, whose splits are of points; call `leave_out(path, reason)` for unusable ones."""
+    """Inspect every cloud of `found`, whose splits hold points; call `leave_out(path, reason)` for unusable ones."""
     splits = splits_of_type(found, PointSplit)
     result = Inspection(channels=max(3 + len(split.features) for _, split in splits))
     checker = FileChecker(sum(len(split.files) for _, split in splits), progress, leave_out)
@@ -76,13 +79,13 @@ def list_points(found: RecognizedDataset, split: PointSplit, index: int) -> dict
 
 class _Cloud(NamedTuple):
     by_class: Labels | None = None
-    """Points by class; None if only the header was read."""
+    """Number of points by class; None if only the header was read."""
     lost: int = 0
-    """Points without a position."""
+    """Number of points without a position."""
 
 
 def _inspect_cloud(split: PointSplit, code: MaskCode, read: set[int], index: int) -> _Cloud:
-    """Count the points of a cloud by class if it is in `read`, else check its header.
+    """Count the points of a cloud by class if it is in `read`, otherwise check only its header.
 
     Raises Unfit, or the errors of its reader.
     """
@@ -96,7 +99,7 @@ def _inspect_cloud(split: PointSplit, code: MaskCode, read: set[int], index: int
 
 
 def _report_lost(lost: Mapping[str, int]) -> list[Problem]:
-    """Report points that are left out because their coordinates are missing or damaged."""
+    """Report points that are left out because of missing or damaged coordinates."""
     files = [path for path, count in lost.items() if count]
     total = sum(lost.values())
     if not total:

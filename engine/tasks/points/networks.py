@@ -1,7 +1,7 @@
 """PointCNN for the segmentation of point clouds, in plain PyTorch.
 
 Source: Li, Bu, Sun, Wu, Di, Chen: PointCNN: Convolution On X-Transformed Points, NeurIPS 2018. Sections and algorithms
-below are that paper's; numbers that it leaves open are those of the authors' settings for Semantic3D.
+mentioned below are in that paper. Numbers that it does not state come from the authors' settings for Semantic3D.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from engine.torch_compat import scan
 
 
 class Level(NamedTuple):
-    """X-Conv of the encoder.
+    """X-Conv level of the encoder.
 
-    Each representative point, a fraction of all, takes `neighbours` of its `neighbours * dilation` nearest points, and has
-    `channels` at width 1.
+    Each representative point (a fraction of all points) uses `neighbours` of its `neighbours * dilation` nearest
+    points, and has `channels` channels at width 1.
     """
 
     share: float
@@ -29,18 +29,22 @@ class Level(NamedTuple):
 
 
 LEVELS = (Level(1.0, 8, 1, 32), Level(768 / 2048, 12, 5, 64), Level(256 / 2048, 16, 5, 96))
-"""The way down. Channels are those of width 1; the authors' width for Semantic3D is 4, for S3DIS and ScanNet 8."""
+"""Levels of the encoder. Channels are given for width 1; the authors use width 4 for Semantic3D, and 8 for S3DIS and
+ScanNet.
+"""
 UP = ((12, 2, 1), (8, 1, 0), (8, 1, 0))
-"""The way up (X-DeConv, section 3.3): neighbours, dilation, and the level at whose points its output is."""
+"""Levels of the decoder (X-DeConv, section 3.3): neighbors, dilation, and the encoder level at whose points the output
+is.
+"""
 DROPOUT = 0.5
-"""The dropout before the last fully connected layer (section 3.3)."""
+"""Dropout before the last fully connected layer (section 3.3)."""
 
 
 class PointCNN(nn.Module):
-    """A class for every point: [n, 3 + f, points] to [n, classes, points].
+    """PointCNN, which classifies every point: [n, 3 + f, points] to [n, classes, points].
 
-    The first three channels of a point are its coordinates, the others its features. In training the points should come
-    in an order drawn anew each time, so that the neighbours of a representative point do, too (section 3.3, Data
+    The first three channels of a point are its coordinates, the others its features. In training, the points should be
+    in a new random order each time, so that the neighbors of a representative point are random, too (section 3.3, Data
     Augmentation).
     """
 
@@ -95,16 +99,16 @@ class PointCNN(nn.Module):
 class XConv(nn.Module):
     """X-Conv (section 3.2, algorithm 1).
 
-    It takes features [n, m, before] at points [n, m, 3] and returns [n, p, out] at the representative points [n, p, 3]. The
-    first layer has no features, and `before` is 0.
+    It accepts features [n, m, before] at points [n, m, 3] and returns [n, p, out] at the representative points [n, p,
+    3]. The first layer has no features, so its `before` is 0.
 
     Args:
         before: Channels of the features.
-        out: Channels of the result.
-        lifted: Channels that neighbors' coordinates are lifted to.
+        out: Channels of the output.
+        lifted: Channels to which the coordinates of neighbors are lifted.
         multiplier: Depth multiplier of the depthwise convolution.
-        placed: True to prepend out / 4 channels with the position of the representative point, as in the authors' last
-            layer.
+        placed: True to prepend out / 4 channels computed from the position of the representative point, as in the
+            authors' last layer.
     """
 
     def __init__(  # noqa: PLR0917 - in the order of the algorithm
@@ -167,7 +171,7 @@ class XTransform(nn.Module):
 
 
 class _Columns(nn.Module):
-    """A fully connected layer of its own for each column of [n, p, K, K]."""
+    """Separate fully connected layer for each column of [n, p, K, K]."""
 
     def __init__(self, neighbours: int) -> None:
         super().__init__()
@@ -180,7 +184,7 @@ class _Columns(nn.Module):
 
 
 class _Dense(nn.Module):
-    """A fully connected layer over the last dimension, its ELU (section 3.3) and batch normalisation."""
+    """Fully connected layer over the last dimension, followed by ELU (section 3.3) and batch normalization."""
 
     def __init__(self, before: int, out: int) -> None:
         super().__init__()
@@ -192,16 +196,17 @@ class _Dense(nn.Module):
 
 
 def _normed(norm: nn.Module, features: Tensor) -> Tensor:
-    """Batch normalisation of the last dimension."""
+    """Apply batch normalization to the last dimension."""
     normed: Tensor = norm(features.reshape(-1, features.shape[-1]))
     return normed.reshape(features.shape)
 
 
 @torch.no_grad()
 def farthest_points(points: Tensor, count: int) -> Tensor:
-    """Return indices of representative points among [n, m, 3], int64 [n, count].
+    """Return the indices of representative points among [n, m, 3], int64 [n, count].
 
-    They are the first point, then repeatedly the point farthest from those chosen (section 3.2, for segmentation).
+    The first point is chosen first, and then repeatedly the point farthest from those already chosen (section 3.2, for
+    segmentation).
     """
     rows = torch.arange(points.shape[0], device=points.device)
     points = points.float()
@@ -217,7 +222,7 @@ def farthest_points(points: Tensor, count: int) -> Tensor:
 
 
 def _farthest_by_scan(points: Tensor, count: int) -> Tensor:
-    """Return the same as `farthest_points`, with the loop as one operation of an exported graph."""
+    """Return the result of `farthest_points`, with the loop as one operation of an exported graph."""
 
     def step(state: tuple[Tensor, Tensor], _: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
         away, last = state
@@ -234,10 +239,10 @@ def _farthest_by_scan(points: Tensor, count: int) -> Tensor:
 
 @torch.no_grad()
 def neighbours_of(representative: Tensor, points: Tensor, count: int, dilation: int) -> Tensor:
-    """Return indices of the neighbors of each of [n, p, 3] among points [n, m, 3], int64 [n, p, count], indices first.
+    """Return the indices of the neighbors of each of [n, p, 3] among points [n, m, 3], int64 [n, p, count].
 
-    They are every `dilation`-th of the count * dilation indices (section 3.3, Dilated Convolution). With fewer points the
-    dilation is smaller, and with fewer than `count` they repeat.
+    They are every `dilation`-th of the count * dilation nearest points (section 3.3, Dilated Convolution). With fewer
+    points, the dilation is smaller; with fewer than `count` points, they repeat.
     """
     available = points.shape[1]
     dilation = max(1, min(dilation, available // count))
@@ -251,7 +256,7 @@ def neighbours_of(representative: Tensor, points: Tensor, count: int, dilation: 
 def _distances(ones: Tensor, others: Tensor) -> Tensor:
     """Return the distances between [n, p, 3] and [n, m, 3], as [n, p, m].
 
-    Products would be faster, but lose the small differences of near points.
+    Computing them from products would be faster, but lose the small differences between close points.
     """
     if torch.compiler.is_exporting():  # ONNX would be given products; this takes three times the memory
         return (ones[:, :, None] - others[:, None]).square().sum(3)
@@ -259,6 +264,6 @@ def _distances(ones: Tensor, others: Tensor) -> Tensor:
 
 
 def take(values: Tensor, positions: Tensor) -> Tensor:
-    """Return the items of [n, m, c] at indices [n, ...], as [n, ..., c]."""
+    """Return the items of [n, m, c] at the indices [n, ...], as [n, ..., c]."""
     rows = torch.arange(values.shape[0], device=values.device).reshape(-1, *(1 for _ in positions.shape[1:]))
     return values[rows, positions]

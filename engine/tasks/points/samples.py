@@ -1,4 +1,4 @@
-"""The blocks of point clouds that a model is given: each of a fixed number of points that lie together."""
+"""Blocks of point clouds for a model, each with a fixed number of neighboring points."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from engine.tasks.points.decoding.fields import Points
 from engine.tasks.points.formats import PointSplit, heads
 
 DRAWN = 8
-"""Points in a block per point of a sample, at most; the sample draws among them.
+"""Largest ratio of the points in a block to the points in a sample, which are drawn from it.
 
-It then covers the same area as a thinned-out block, as in PointCNN.
+A sample then covers the same area as a thinned block, as in PointCNN.
 """
 CACHE_BYTES = 2 << 30
 CACHE_FRACTION = 1 / 16
-"""Memory for recently used clouds: at least `CACHE_BYTES`, or this fraction of the free memory if that is more."""
+"""Fraction of the free memory for recently used clouds, but at least `CACHE_BYTES`."""
 SURVEYED = 16
-"""Number of clouds that are read for the mean and the deviation of each channel."""
+"""Number of clouds that are read to compute the mean and the deviation of each channel."""
 TILTED = math.pi / 32
-"""Largest rotation about each axis if the vertical axis is unknown; PointCNN rotates S3DIS like this about one axis."""
+"""Largest rotation about each axis if the vertical axis is unknown; PointCNN rotates S3DIS as far about one axis."""
 
 Flags = npt.NDArray[np.bool_]
 
 
 class _Read(NamedTuple):
-    """A cloud in the order of its blocks, block i from `starts[i]` to `starts[i + 1]`."""
+    """Cloud whose points are sorted by block; block i reaches from `starts[i]` to `starts[i + 1]`."""
 
     positions: Points
     features: Points
@@ -63,18 +63,19 @@ class _Read(NamedTuple):
 
 
 class PointBlocks(FileSamples):
-    """Blocks of `points` points, with inputs float32 [3 + f, points] and targets int64 [points] of classes.
+    """Split of blocks with `points` points each: inputs float32 [3 + f, points], and targets int64 [points] of classes.
 
-    Each cloud is halved across its longest side until a block has at most `DRAWN` times as many points. The points of a
-    block are distributed at random over as many samples as needed, so every point occurs once per epoch. In training the
-    draw depends on (seed, epoch, block), in validation it is always the same. A sample with fewer points is filled up with
-    other points of the block, whose class is `NO_CLASS`.
+    Each cloud is halved across its longest side until a block has at most `DRAWN` times as many points as a sample. The
+    points of a block are distributed at random over as many samples as needed, so that every point occurs once per
+    epoch. In training the draw depends on (seed, epoch, block); in validation it is always the same. A sample with too
+    few points is filled up with other points of the block, whose class is set to `NO_CLASS`.
 
-    Positions are relative to their mean, and rotated in training if `turned`; all inputs are normalized by `statistics`.
+    Positions are relative to their mean, and rotated in training if `turned` is True. All inputs are normalized by
+    `statistics`.
     """
 
     labelled = True
-    """True if the points have labels; otherwise all are of the first class."""
+    """True if the points have labels; otherwise all points have the first class."""
 
     def __init__(self, split: PointSplit, code: MaskCode, folder: str, *, points: int = 2048) -> None:
         self.folder = folder
@@ -123,9 +124,10 @@ class PointBlocks(FileSamples):
         return printable(os.path.relpath(self.split.files[self._samples[index][0]], self.folder))
 
     def points_of(self, index: int) -> tuple[Labels, Flags]:
-        """Return the positions in the file of a validation sample's points, int64 [points], and a mask of its own ones.
+        """Return the positions of a validation sample's points in the file, int64 [points], and a mask without fillers.
 
-        Each point is one sample's own. Raises as the reader of the file does.
+        Each point of the cloud belongs to exactly one sample in which it is no filler. Raises the exceptions of the
+        file's reader.
         """
         cloud, block, number = map(int, self._samples[index])
         read = self._read(cloud)
@@ -170,15 +172,15 @@ class PointBlocks(FileSamples):
         return counts[:classes].astype(float).tolist()
 
     def normalised(self, statistics: Statistics) -> Self:
-        """Return this split with channels normalized by `statistics`."""
+        """Return a copy of this split whose channels are normalized by `statistics`."""
         self.statistics = statistics
         return self
 
     def compute_statistics(self) -> Statistics:
-        """Return mean and standard deviation of each channel over some of the clouds.
+        """Return mean and standard deviation of each channel, computed from some of the clouds.
 
-        Positions are measured from the mean of their block and share one deviation, which preserves shapes. Constant channels
-        have a deviation of 1.
+        Positions are measured from the mean of their block and share one deviation, which preserves shapes. Constant
+        channels have a deviation of 1.
         """
         squares, positions, features = 0.0, 0, []
         for cloud in spread_evenly(len(self.split.files), SURVEYED):
@@ -197,7 +199,7 @@ class PointBlocks(FileSamples):
         return (0.0, 0.0, 0.0, *means), (spread, spread, spread, *(each if each > 0 else 1.0 for each in deviations))
 
     def _draw_rows(self, read: _Read, cloud: int, block: int, number: int, epoch: int) -> tuple[Labels, Flags]:
-        """Return the rows of a sample in its cloud, and a mask of those that aren't fillers."""
+        """Return the rows of a sample's points in its cloud, and a mask without fillers."""
         first, last = read.starts[block : block + 2]
         samples = math.ceil(_even(self._counts[cloud], self._block_counts[cloud])[block] / self.points)
         counters = np.arange(last - first, dtype=np.int64) + (cloud << 40) + (block << 24)
@@ -208,9 +210,9 @@ class PointBlocks(FileSamples):
         return rows, np.arange(self.points) < sizes[number]
 
     def _rotation(self, index: int, epoch: int, *, upright: bool) -> Points:
-        """Draw a rotation, float32 [3, 3], which is a reflection half of the time.
+        """Draw a random rotation, float32 [3, 3], with a reflection half of the time.
 
-        `upright` rotates about the vertical axis by any angle.
+        With `upright`, it rotates only about the vertical axis, by any angle.
         """
         drawn = self.streams.draw(Purpose.ROTATE, epoch, np.array([index]), 4)
         first, second, third, mirrored = (drawn[:, 0] - 0.5).tolist()
@@ -275,7 +277,10 @@ def _even(count: int, parts: int) -> list[int]:
 
 
 def _halve(positions: Points, order: Labels, parts: int) -> None:
-    """Sort the rows in `order` into nearly equal `parts` of neighbors, halving across the longest side recursively."""
+    """Sort the rows in `order` into nearly equal `parts` of neighboring points.
+
+    The points are halved recursively across their longest side.
+    """
     if parts == 1:
         return
     left = parts // 2
@@ -288,7 +293,7 @@ def _halve(positions: Points, order: Labels, parts: int) -> None:
 
 
 def _about(axis: int, angle: float) -> npt.NDArray[np.float64]:
-    """Return the rotation about an axis."""
+    """Return the rotation about one of the axes."""
     one, other = (each for each in range(3) if each != axis)
     turned = np.eye(3)
     turned[[one, other], [one, other]] = math.cos(angle)

@@ -1,4 +1,7 @@
-"""Classes of SemanticKITTI (Behley et al. 2019), by default or as a semantic-kitti.yaml in the folder says. Torch-free."""
+"""Classes of SemanticKITTI (Behley et al. 2019): the default, or those in a semantic-kitti.yaml in the folder.
+
+Torch-free.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +38,14 @@ _CLASSES: Mapping[str, tuple[int, ...]] = {
     "pole": (80,),
     "traffic-sign": (81,),
 }
-"""Labels of each class, its main label first (semantic-kitti.yaml: learning_map, learning_map_inv)."""
+"""Labels of each class, the main label first (semantic-kitti.yaml: learning_map, learning_map_inv)."""
 _NO_CLASS = (0, 1, 52, 99)
 _LINE = re.compile(r"(\w+)\s*:\s*(?:#.*)?")
 _ENTRY = re.compile(r"\s+(\w+)\s*:\s*(.+?)\s*(?:#.*)?")
 
 
 class KittiClasses(NamedTuple):
-    """Classes with their main labels; `merged` pairs each further label with a main one."""
+    """Classes with their main labels; `merged` pairs each additional label with a main one."""
 
     names: tuple[str, ...]
     values: tuple[int, ...]
@@ -59,7 +62,7 @@ _DEFAULT = KittiClasses(
 
 
 def kitti_classes(folder: str, files: Sequence[str], labels: Iterable[int]) -> KittiClasses | None:
-    """Return the classes of a folder in the layout of SemanticKITTI; None if its labels are others or it is none."""
+    """Return the classes of a folder with SemanticKITTI's layout; None if the layout or the labels differ."""
     sequences = [sequence_of(path) for path in files]
     if not all(sequences):
         return None
@@ -73,7 +76,7 @@ def kitti_classes(folder: str, files: Sequence[str], labels: Iterable[int]) -> K
 
 
 def sequence_of(path: str) -> str:
-    """Return the number of the sequence whose scan a file is ("08"), "" if it is in no sequences/NN/velodyne."""
+    """Return the number of the sequence that a scan belongs to ("08"), or "" if it isn't in sequences/NN/velodyne."""
     parts = os.path.normpath(path).split(os.sep)
     if len(parts) < 4 or parts[-2].lower() != "velodyne" or parts[-4].lower() != "sequences":
         return ""
@@ -81,7 +84,7 @@ def sequence_of(path: str) -> str:
 
 
 def _read_definition(path: str) -> KittiClasses:
-    """Return the classes of a semantic-kitti.yaml. Raises UnusableFile and OSError."""
+    """Read the classes in a semantic-kitti.yaml. Raises UnusableFile and OSError."""
     sections: dict[str, dict[str, str]] = {}
     section: dict[str, str] = {}
     for line in read_text(path, _MAX_BYTES).splitlines():

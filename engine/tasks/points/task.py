@@ -33,9 +33,9 @@ from engine.tasks.predictions import PointScores, Scores
 from engine.tasks.segmentation.task import ClassOfPixel, SegmentationMetric
 
 WIDTHS = {"pointcnn": 4, "pointcnn_x1": 1, "pointcnn_x2": 2, "pointcnn_x8": 8}
-"""Width of PointCNN by the model's id; its authors use 4 for Semantic3D, and 8 for S3DIS and ScanNet."""
+"""Width of PointCNN by model id; its authors use 4 for Semantic3D, and 8 for S3DIS and ScanNet."""
 CLASSES, CHANNELS = 8, 6
-"""Classes and channels of the models in the catalogue, those of Semantic3D with colored points."""
+"""Numbers of classes and channels of the models in the catalogue: those of Semantic3D with colored points."""
 DRAWING_SIDE = 256
 """Side of drawings in pixels."""
 
@@ -55,7 +55,10 @@ class PointSegmentation(Task):
         return ModelInfo(title, "PointCNN", 0, 0, CLASSES, CHANNELS, construction=construction)
 
     def build_model(self, job: Job, classes: int, channels: int) -> nn.Module:
-        """[n, channels, points] to [n, classes, points]; the first three channels are positions. Raises TaskError."""
+        """Build a model from [n, channels, points] to [n, classes, points]; the first three channels are positions.
+
+        Raises TaskError.
+        """
         construct = self._foreign if is_foreign(job) else _pointcnn
         model = build_seeded(job, WIDTHS, lambda: construct(job, classes, channels))
         head = None if is_foreign(job) else "head"
@@ -96,16 +99,16 @@ class PointSegmentation(Task):
         return 0
 
     def normalisation(self, job: Job, channels: int) -> Statistics:
-        """Return statistics without effect, since samples are normalized when they are read."""
+        """Return statistics that change nothing, since samples are normalized when they are read."""
         return (0.0,) * channels, (1.0,) * channels
 
     def example_shape(self, job: Job, channels: int) -> tuple[int, ...]:
         return channels, job.data.points
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
-        """Return samples with the job's number of points, normalized by statistics of the training clouds.
+        """Return samples with the job's number of points, normalized by the statistics of the training clouds.
 
-        Points with the job's `ignore_value` have no class.
+        Points with the label `ignore_value` of the job have no class.
         """
         assert isinstance(splits.train, PointBlocks)
         classes, code = splits.classes, splits.train.code
@@ -134,7 +137,7 @@ class PointSegmentation(Task):
 
 
 class PointMetric(SegmentationMetric):
-    """As of pixels: in place of those, points are counted."""
+    """Metric like that of pixels, with points counted instead of pixels."""
 
     def compute(self) -> dict[str, float]:
         measured = super().compute()
@@ -142,7 +145,7 @@ class PointMetric(SegmentationMetric):
 
 
 class ClassOfPoint(ClassOfPixel):
-    """Objective for the class of every point except those of `NO_CLASS`, by the losses of `ClassOfPixel`.
+    """Objective for the class of every point except those with `NO_CLASS`, with the losses of `ClassOfPixel`.
 
     Outputs are [n, classes, points], targets int64 [n, points].
     """
@@ -173,7 +176,10 @@ class ClassOfPoint(ClassOfPixel):
         return Analysis(self, classes)
 
     def _drawn(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:
-        """`image` is the model's input, float32 [channels, points], and `plane` the class of each point."""
+        """Draw the points with their classes.
+
+        `image` is the model's input, float32 [channels, points], and `plane` holds the class of each point.
+        """
         return draw_points(image[:3].T, plane, DRAWING_SIDE)
 
 

@@ -1,4 +1,4 @@
-"""The direction of roads, and of anything else that is long and thin, at each pixel of its mask. Torch-free."""
+"""Direction of roads, and of other long and thin objects, at each pixel of their mask. Torch-free."""
 
 from __future__ import annotations
 
@@ -9,38 +9,39 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 
 DIRECTIONS = 36
-"""Number of classes of direction, as in Batra et al.
+"""Number of classes of direction, as in Batra et al. 2019 (section 3.1), who divide the full circle.
 
-2019 (section 3.1), who divide the full circle. Lines in masks have no direction, so the classes divide the half circle:
-class k is k times `STEP` degrees from the horizontal, counterclockwise, and its neighbors are k - 1 and k + 1, with the
-last next to the first.
+Lines in masks have no sense of direction, so the classes divide the half circle: class k is k times `STEP` degrees from
+the horizontal, counterclockwise. Its neighbors are k - 1 and k + 1, and the last class is next to the first.
 """
 STEP = 180 / DIRECTIONS
 BACKGROUND = DIRECTIONS
 """Class of pixels without a line."""
 LINE = 1
-"""The class of lines in a mask of two classes."""
+"""Class of lines in a mask with two classes."""
 VERSION = 2
-"""Raised by any change that gives other directions, so that none kept from before are taken for them."""
+"""Version of the computation; raise it with any change of the resulting directions, so that old caches are not used."""
 
 SPREAD = 3.0
-"""Standard deviation, in pixels, of the weights of pixels around one whose direction is measured.
+"""Standard deviation, in pixels, of the weights around a pixel whose direction is measured.
 
-Smaller values follow the steps of the pixels, larger ones cut corners.
+Smaller values follow the steps between pixels, larger ones cut corners.
 """
 REACH = 6
-"""From where on pixels have no weight: twice `SPREAD`."""
+"""Distance from which on pixels have no weight: twice `SPREAD`."""
 NARROW = 4.0
-"""Lines are looked at in blocks of pixels where they are wider, so that it is about so many of them from their border
-to their middle: this follows the steps of the border, which in wide lines are further apart than `SPREAD`."""
+"""Largest distance from the border of a line to its middle, in blocks of pixels.
+
+Wider lines are examined in larger blocks, since the steps of their borders are farther apart than `SPREAD`.
+"""
 
 Mask = npt.NDArray[np.bool_]
 
 
 def orientation_plane(plane: Bytes) -> Bytes:
-    """Return the class of direction of each pixel of `plane`, uint8 [h, w] of classes.
+    """Return the direction class of each pixel in `plane`, uint8 [h, w] of mask classes.
 
-    Pixels without a line are `BACKGROUND`. Pixels without a class, and dots, which have no direction, are `NO_CLASS`.
+    Pixels without a line get `BACKGROUND`. Pixels without a class, and dots, which have no direction, get `NO_CLASS`.
     """
     from scipy.ndimage import distance_transform_edt
 
@@ -60,7 +61,7 @@ def orientation_plane(plane: Bytes) -> Bytes:
 
 
 def _in_blocks(mask: Mask, step: int) -> Mask:
-    """Return `mask` in blocks of `step` x `step` pixels, each True if any of its pixels is."""
+    """Reduce `mask` to blocks of `step` x `step` pixels; a block is True if any of its pixels is."""
     height, width = mask.shape
     padded = np.pad(mask, ((0, -height % step), (0, -width % step)))
     blocks: Mask = np.logical_or.reduce(padded.reshape(len(padded) // step, step, -1, step), axis=(1, 3))
@@ -95,16 +96,16 @@ def thin(mask: Mask) -> Mask:
 
 
 _NEIGHBORS = np.array([(-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)])
-"""Rows and columns to a pixel's neighbors, clockwise from the one above."""
+"""Row and column offsets of a pixel's neighbors, clockwise from the one above."""
 _SIDES = (0, 4, 2, 6)
-"""Neighbors above, below, right and left."""
+"""Indices of the neighbors above, below, right and left."""
 _BITS = (1 << np.arange(8)).astype(np.uint8)
 
 
 def _removable() -> Mask:
-    """Return a mask over the sets of neighbors, by their bits, that allow the removal of a pixel.
+    """Return, for each set of neighbors given by its bits, True if the pixel may be removed.
 
-    The neighbors have to stay connected, and the pixel must not end a line: Hilditch's crossing number is 1.
+    The neighbors must stay connected, and the pixel must not end a line: Hilditch's crossing number is 1.
     """
     bits = (np.arange(256)[:, None] >> np.arange(8)) & 1
     crossings = sum((1 - bits[:, side]) & (bits[:, side + 1] | bits[:, (side + 2) % 8]) for side in range(0, 8, 2))
@@ -120,10 +121,10 @@ def _neighbors_of(indices: npt.NDArray[np.intp], offsets: npt.NDArray[np.intp]) 
 
 
 def _directions(middle: Mask) -> Bytes:
-    """Return the class of direction at each pixel of center lines, uint8 [h, w].
+    """Return the direction class at each pixel of center lines, uint8 [h, w].
 
-    It is the axis of the largest spread of line pixels around it, by their second moments. Other pixels, and those with
-    equal spread in all directions, are `NO_CLASS`.
+    It is the axis along which the line pixels around it spread most, computed from their second moments. Other pixels,
+    and those with equal spread in all directions, get `NO_CLASS`.
     """
     rows, columns = np.nonzero(middle)
     along = np.arange(-REACH, REACH + 1)

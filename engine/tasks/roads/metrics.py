@@ -1,4 +1,4 @@
-"""The measures of lines that are found: by their area, by their middle, and by their direction."""
+"""Metrics for predicted lines: by area, by center line, and by direction."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from engine.metrics.base import Metric
 from engine.tasks.roads.directions import DIRECTIONS, LINE, STEP, Mask, thin
 
 SLACK = 3
-"""The tolerance between two centre lines, in rows and columns of the image that the model is given.
-Mnih & Hinton 2010 (section 4) allow as many pixels, and so does the code of Batra et al. 2019 (`relaxed_f1`)."""
+"""Tolerance between two center lines, in rows and columns of the image that the model receives.
+
+Mnih & Hinton 2010 (section 4) use the same number of pixels, and so does the code of Batra et al. 2019 (`relaxed_f1`).
+"""
 TOLERANCE = 10.0
-"""The tolerance of a direction in degrees: the width of a class of Batra et al. 2019."""
+"""Tolerance of a direction in degrees: the width of a class in Batra et al. 2019."""
 
 _CONFUSION = slice(2, 6)
 _MIDDLES = slice(6, 10)
@@ -26,13 +28,14 @@ _DIRECTED = slice(10, 12)
 class RoadMetric(Metric):
     """Metrics of lines by area, center line and direction.
 
-    `counters` are the sum of the losses and the number of images; the confusion matrix of pixels, a row per true class;
-    the pixels of predicted center lines and those near a true one, then the true ones and those near a predicted one; the
-    pixels of true lines with a direction and those whose likeliest direction is correct, even if no line is predicted there.
+    `counters` are the sum of the losses and the number of images; the confusion matrix of pixels, with a row per true
+    class; the pixels of predicted center lines and those of them near a true one, and vice versa; the pixels of true
+    lines with a direction, and those of them whose most likely direction is correct, even if no line is predicted
+    there.
 
     Args:
-        losses: Return the loss of each image, [n], of outputs and targets.
-        scores: Return the full-size scores [n, 2, h, w] of the classes and [n, 37, h, w] of the directions.
+        losses: Returns the loss of each image, [n], for outputs and targets.
+        scores: Returns the full-size scores of the classes, [n, 2, h, w], and of the directions, [n, 37, h, w].
     """
 
     def __init__(
@@ -97,7 +100,10 @@ def _ratio(count: float, total: float) -> float:
 
 
 def _middles(found: Mask, true: Mask) -> Tensor:
-    """Count pixels of the center lines of masks [n, h, w]: found, found near a true one, true, true near a found one."""
+    """Count center line pixels of masks [n, h, w].
+
+    The counts are: predicted, predicted near a true one, true, and true near a predicted one.
+    """
     from scipy.ndimage import binary_dilation
 
     counts = np.zeros(4)

@@ -1,4 +1,4 @@
-"""Models of road extraction: those of Batra et al. 2019, and user-defined ones."""
+"""Models for road extraction: those of Batra et al. 2019, and user-defined ones."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from engine.tasks.roads.networks import STRIDE, LinkNetMTL, StackHourglassNetMTL
 
 CLASSES = 2
 SCORES = CLASSES + DIRECTIONS + 1
-"""The outputs per pixel: background and line, then the directions with a background class of their own."""
+"""Number of scores per pixel: background and line, the directions, and the background of the directions."""
 IMAGE_SIZE = 256
-"""The default image size in pixels: the crops of Batra et al. 2019."""
+"""Default image size in pixels: that of the crops in Batra et al. 2019."""
 HOURGLASS = "hourglass_mtl"
 LINKNET = "linknet_mtl"
 ON_ENCODER = frozenset({LINKNET})
@@ -43,8 +43,8 @@ def model_info(name: str) -> ModelInfo:
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     """Build the job's model on the CPU, in training mode.
 
-    It takes [n, channels, s, s] and returns [n, SCORES, pixels] (see `networks.unpack`). Fresh weights depend on the
-    job's seed only. Raises TaskError.
+    It accepts [n, channels, s, s] and returns [n, SCORES, pixels] (see `networks.unpack`). Fresh weights depend only on
+    the job's seed. Raises TaskError.
     """
     title = _TITLES.get(job.model.name, (job.model.name,))[0]
     has_encoder = job.model.name in ON_ENCODER

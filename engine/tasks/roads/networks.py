@@ -1,8 +1,8 @@
 """Networks of Batra et al. 2019, Improved Road Connectivity by Joint Learning of Orientation and Segmentation (CVPR).
 
-Both have two branches from one encoder: the classes of a mask, and the classes of direction (section 3.1). The
-hourglass has the layer names of the authors' code (github.com/anilbatra2185/road_connectivity), so that their weights
-load. Image sides are multiples of 32 px, so that halving and doubling restores them.
+Both have one encoder and two branches: one for the classes of a mask, and one for the classes of direction (section
+3.1). The hourglass has the layer names of the authors' code (github.com/anilbatra2185/road_connectivity), so that their
+weights can be loaded. Image sides must be multiples of 32 px, so that halving and doubling restores them.
 
 Each network returns one tensor [n, classes + directions, pixels]: the scores of both branches for the pixels of the
 largest map, row by row, followed by those of smaller maps. `unpack` separates them.
@@ -22,10 +22,10 @@ STRIDE = 32
 
 
 def unpack(outputs: Tensor, size: int) -> list[Tensor]:
-    """Return the maps [n, scores, s, s] for images of side `size`, the largest first.
+    """Return the maps [n, scores, s, s] for images with side `size`, the largest first.
 
-    They are one of the full side, or also one of half and any number of a quarter of the side. Unpacked maps
-    [n, scores, size, size] are accepted, too.
+    There is one map with the full side, possibly followed by one with half of it and any number with a quarter of it.
+    Maps that are already unpacked, [n, scores, size, size], are accepted, too.
     """
     pixels = outputs.flatten(2)
     maps: list[Tensor] = []
@@ -37,7 +37,7 @@ def unpack(outputs: Tensor, size: int) -> list[Tensor]:
 
 
 class DecoderBlock(nn.Module):
-    """Block that doubles the side by 1 x 1, transposed 3 x 3 and 1 x 1 convolutions.
+    """Block that doubles the side with 1 x 1, transposed 3 x 3 and 1 x 1 convolutions.
 
     Source: LinkNet (Chaurasia and Culurciello 2017, figure 3).
     """
@@ -58,7 +58,7 @@ class DecoderBlock(nn.Module):
 
 
 class LinkNetDecoder(nn.Module):
-    """Decoder of one branch: the encoder's feature maps at strides 4 to 32, `widths` channels wide, to full-size scores."""
+    """Decoder of one branch, from encoder features at strides 4 to 32, with `widths` channels, to full-size scores."""
 
     def __init__(self, widths: Sequence[int], scores: int) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class LinkNetDecoder(nn.Module):
 class LinkNetMTL(nn.Module):
     """LinkNet with one decoder per branch on an encoder of segmentation_models_pytorch.
 
-    The paper has a ResNet. There is one map, of the full side.
+    The paper uses a ResNet. The output is one map with the full side.
     """
 
     def __init__(self, encoder: str, classes: int, directions: int, channels: int) -> None:
@@ -101,7 +101,7 @@ class LinkNetMTL(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Two 3 x 3 convolutions beside a way past them."""
+    """Residual block: two 3 x 3 convolutions and a skip connection."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -147,9 +147,9 @@ class HourglassModuleMTL(nn.Module):
 
 
 class StackHourglassNetMTL(nn.Module):
-    """Hourglasses in sequence at a quarter of the side, with a decoder to half and the full side behind the last.
+    """Sequence of hourglasses at a quarter of the side, followed by a decoder to half and the full side.
 
-    Each hourglass gives scores, which the next takes, and all maps are learned (the paper's multi-scale loss).
+    Each hourglass outputs scores, which the next one receives, and all maps are learned (the paper's multi-scale loss).
     """
 
     def __init__(self, classes: int, directions: int, channels: int, stacks: int = 2, depth: int = 3) -> None:
@@ -228,7 +228,8 @@ def _fully_connected(features: int) -> nn.Sequential:
 def initialise(model: nn.Module) -> None:
     """Initialize weights as in the authors' code (He et al. 2015, equation 10, by the outputs).
 
-    Layers that give scores start near zero instead: scores of a few units would leave a soft IoU hardly any gradient.
+    Layers that output scores start near zero instead, since scores of a few units would leave hardly any gradient for a
+    soft IoU.
     """
     for name, module in model.named_modules():
         if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):

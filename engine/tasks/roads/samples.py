@@ -15,9 +15,10 @@ from engine.tasks.roads.directions import DIRECTIONS, STEP, VERSION, orientation
 
 
 class OrientedImages(ImageSet):
-    """Masked images with a second plane of directions (see `orientation_plane`).
+    """Split of images and masks with a second plane for directions (see `orientation_plane`).
 
-    It is computed from the mask at the requested size and cached with the image. Targets are int64 [n, 2, size, size].
+    The plane is computed from the mask at the requested size and cached with the image. Targets are int64 [n, 2, size,
+    size].
     """
 
     framing: Framing = "whole"
@@ -37,7 +38,7 @@ class OrientedImages(ImageSet):
         return torch.cat([pixels, torch.from_numpy(orientation_plane(pixels[-1].numpy()))[None]])
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
-        """Return the targets with directions as in the augmented image: a line that fell rises in a mirrored image."""
+        """Return the targets with the directions in the augmented image: a mirrored line has another direction."""
         assert planes is not None
         targets = planes.long()
         if placement is not None:
@@ -50,7 +51,7 @@ class OrientedImages(ImageSet):
 
 
 def _moved_directions(linear: Tensor) -> Tensor:
-    """Return the class of direction that each class becomes under matrices [n, 2, 2] of x and y, int64 [n, 256].
+    """Return the direction class that each class becomes when matrices [n, 2, 2] transform (x, y), int64 [n, 256].
 
     Other classes are unchanged.
     """

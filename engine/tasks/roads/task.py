@@ -56,9 +56,9 @@ class RoadExtraction(ImageTask):
 class LinesAndDirections(Objective):
     """Objective for lines and their directions after Batra et al. 2019.
 
-    The loss of an image is the sum of a soft IoU loss of the lines and a cross entropy of the directions, over the
-    model's maps at the full, half and quarter side. This follows the authors' code (train_mtl.py), with other means.
-    Pixels of `NO_CLASS` are left out.
+    The loss of an image is the sum of a soft IoU loss for the lines and a cross entropy for the directions, over the
+    model's maps at the full, half and quarter side. This follows the authors' code (train_mtl.py), except for how means
+    are computed. Pixels with `NO_CLASS` are left out.
 
     Targets are int64 [n, 2, h, w], classes and directions (see `directions`); smaller maps learn from every second or
     every fourth pixel.
@@ -151,9 +151,9 @@ def _full_size_scores(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]
 def _soft_iou(scores: Tensor, targets: Tensor) -> Tensor:
     """Return 1 minus the soft IoU of each image's lines, [n], or of its background if it has no lines.
 
-    It is the IoU with likelihoods in place of pixels (Máttyus et al. 2017, section 3.1). The authors' code takes the
-    mean of both classes; if lines are rare, the background then has the larger gradient, and a short training
-    predicts no lines.
+    It is the IoU computed with likelihoods instead of binary pixels (Máttyus et al. 2017, section 3.1). The authors'
+    code uses the mean over both classes. If lines are rare, the background then has the larger gradient, and a short
+    training predicts no lines.
     """
     counted = targets != NO_CLASS
     likely = scores.softmax(1, dtype=torch.float32)
@@ -166,9 +166,9 @@ def _soft_iou(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean of the cross entropies of each image's lines and background, [n]; 0 without either.
+    """Return the mean of the cross entropies of each image's lines and its background, [n]; 0 if it has neither.
 
-    The authors' code takes the mean over all pixels; if lines are rare and thin, the background then has nearly all of
+    The authors' code uses the mean over all pixels. If lines are rare and thin, the background then has nearly all of
     the gradient, and a short training learns no directions.
     """
     values = functional.cross_entropy(scores.float(), targets, ignore_index=NO_CLASS, reduction="none")
@@ -182,7 +182,7 @@ def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
 def _lay_directions(image: Bytes, lines: np.ndarray, along: np.ndarray) -> Bytes:
     """Draw the lines on `image` in the colors of their directions; those without a direction are white.
 
-    Half a turn goes once around the hues, from red for horizontal lines.
+    Hues cover a half turn of the direction once, starting with red for horizontal lines.
     """
     colours = np.concatenate([_wheel(), np.full((256 - DIRECTIONS, 3), 255, np.uint8)])[along]
     laid: Bytes = np.where(lines[..., None], image // 4 + colours // 4 * 3, image).astype(np.uint8)

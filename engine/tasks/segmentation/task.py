@@ -31,16 +31,19 @@ from engine.tasks.predictions import PixelScores, Scores
 from engine.tasks.segmentation.entry import TASK
 
 FOCUS = 2.0
-"""The exponent of the focal loss: Lin et al. 2017 found 2 best (section 5.1)."""
+"""Exponent of the focal loss: Lin et al. 2017 found 2 to be best (section 5.1)."""
 SMOOTH = 1.0
-"""Keeps the Dice loss finite for a class that an image lacks (Milletari et al. 2016 omit it; their images always
-have both classes)."""
+"""Constant that keeps the Dice loss finite for a class that an image lacks.
+
+Milletari et al. 2016 omit it, since their images always contain both classes.
+"""
 
 
 class SegmentationMetric(Metric):
     """IoU, F1, pixel accuracy and loss of masks.
 
-    `counters` are the sum of the losses, the number of images, and the confusion matrix of pixels, a row per true class.
+    `counters` are the sum of the losses, the number of images, and the confusion matrix of pixels, with a row per true
+    class.
     """
 
     def __init__(self, objective: ClassOfPixel, classes: int) -> None:
@@ -61,7 +64,7 @@ class SegmentationMetric(Metric):
         self.counters = self.counters.to(outputs.device) + torch.cat([sums, confusion])
 
     def compute(self) -> dict[str, float]:
-        """Means are over the classes that occur, in truth or by mistake."""
+        """Return the metrics; means are over the classes that occur in masks or in predictions."""
         loss, count = self.counters[:2].tolist()
         if not count:
             return {}
@@ -81,7 +84,7 @@ class SegmentationMetric(Metric):
         return {"IoU": shares(right, true + found - right)} | class_scores(right, true, found)
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
-        """In pixels."""
+        """Return the confusion matrix in pixels."""
         return tuple(tuple(map(int, row)) for row in self._matrix.tolist())
 
     @property
@@ -98,7 +101,7 @@ def _mean(values: Tensor) -> float:
 
 
 class PixelAnalysis(Analysis):
-    """Analysis of masks, with the agreement of their boundaries."""
+    """Analysis of masks, including the agreement of their boundaries."""
 
     entries = (Measure("boundary_iou", "Mean boundary IoU", higher_is_better=True, percent=True),)
 
@@ -111,7 +114,10 @@ class Segmentation(ImageTask):
     module = segmentation_models
 
     def prepared(self, job: Job, splits: Splits) -> Splits:
-        """Without the class of the value that the job has ignored. Raises TaskError where fewer than two are left."""
+        """Return the splits without the class whose value the job ignores.
+
+        Raises TaskError if fewer than two classes remain.
+        """
         if job.data.ignore_value is None:
             return splits
         train, val = splits.train, splits.val
@@ -130,11 +136,14 @@ class Segmentation(ImageTask):
 
 
 class ClassOfPixel(Objective):
-    """Objective for the class of each pixel, without those of `NO_CLASS`; an image's loss is the mean over its pixels.
+    """Objective for the class of each pixel, except pixels with `NO_CLASS`.
 
-    `kind` is the job's `loss`: cross entropy, the focal loss (Lin et al. 2017, equation 4, without alpha), the Dice loss
-    (Milletari et al. 2016, over the classes that an image has), or the mean of cross entropy and Dice. `weights` [C] are the
-    weights of pixels by class in cross entropy and the focal loss; Dice balances classes itself.
+    An image's loss is the mean over its pixels.
+
+    `kind` is the job's `loss`: cross entropy, the focal loss (Lin et al. 2017, equation 4, without alpha), the Dice
+    loss (Milletari et al. 2016, over the classes in an image), or the mean of cross entropy and Dice. `weights` [C] are
+    the weights of pixels by class in the cross entropy and the focal loss; the Dice loss balances the classes without
+    weights.
     """
 
     entry = TASK.entry
@@ -151,7 +160,7 @@ class ClassOfPixel(Objective):
         return self._loss(outputs, targets, self._weights)
 
     def plain_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss without weights, which is comparable between runs."""
+        """Return the loss without weights, so that it is comparable between runs."""
         return self._loss(outputs, targets, None)
 
     def _loss(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
@@ -198,12 +207,12 @@ class ClassOfPixel(Objective):
         return Visualization(self._drawn(image, plane), legend=classes_in(plane))
 
     def _drawn(self, image: npt.NDArray[Any], plane: Bytes) -> Bytes:
-        """Draw the classes on a sample in their colors."""
+        """Draw the classes on a sample, each in its color."""
         return overlay_mask(image, plane)
 
 
 def _mean_of_image(values: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean of `values` [n, h, w] over each image's pixels with a class; 0 without any."""
+    """Return the mean of `values` [n, h, w] over each image's pixels with a class, or 0 if it has none."""
     return values.sum((1, 2)) / (targets != NO_CLASS).sum((1, 2)).clamp(min=1)
 
 

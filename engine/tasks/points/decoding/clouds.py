@@ -1,4 +1,4 @@
-"""Point clouds in files of all known types, with the labels of their points. Torch-free."""
+"""Reading of point clouds in files of all known types, with the labels of their points. Torch-free."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from engine.tasks.points.decoding import (
 from engine.tasks.points.decoding.fields import Columns, Fields, Head, Points
 
 EXTENSIONS = frozenset({".ply", ".las", ".laz", ".pcd", ".xyz", ".asc"})
-"""Endings that only point clouds have."""
+"""File extensions that only point clouds have."""
 TABLES = frozenset({".xyz", ".asc", ".txt", ".csv"})
 SCANS = frozenset({".bin"})
 UNSURE = frozenset({".txt", ".csv", ".bin"})
-"""Endings that point clouds share with other files."""
+"""File extensions that point clouds share with other files."""
 
 _Chunk = tuple[npt.NDArray[np.float64], Points, Labels, Labels]
 """Positions [n, 3], features [n, f] and labels [n] of some points, and their indices in the file [n]."""
 
 
 class Cloud(NamedTuple):
-    """Points of a file that have a position.
+    """Points of a file, without those that have no position.
 
     Attributes:
         positions: float32 [n, 3], in the file's unit, relative to their center.
@@ -53,7 +53,7 @@ class _Reader(NamedTuple):
     head: Callable[[str], Head]
     parts: Callable[[str, Sequence[str], bool], Iterator[Columns]]
     fields: Callable[[str], Fields] | None = None
-    """Faster than `head` for files whose points must be counted."""
+    """Function that reads only the fields; faster than `head` for files whose points must be counted."""
 
 
 _LAS = _Reader(las.read_head, las.read_parts)
@@ -70,7 +70,10 @@ _READERS = {
 
 
 def is_cloud(path: str) -> bool:
-    """Return True if a file is a point cloud by its ending; files with endings of `UNSURE` are opened."""
+    """Return True if a file is a point cloud according to its extension.
+
+    Files with extensions in `UNSURE` are opened.
+    """
     ending = _ending(path)
     if ending in SCANS:
         return velodyne.is_scan(path)
@@ -91,7 +94,7 @@ def is_las(path: str) -> bool:
 
 
 def is_upright(path: str) -> bool:
-    """Return True if z is known to be the height."""
+    """Return True if z is known to be the height of points in this file."""
     return is_las(path) or _ending(path) in SCANS
 
 
@@ -112,7 +115,7 @@ def read_head(path: str) -> Head:
 def read_cloud(path: str, features: Sequence[str], *, labelled: bool = True) -> Cloud:
     """Return all points of a file, with labels if it is `labelled`.
 
-    Raises Unfit, or nearly anything that a reader may raise for a broken file.
+    Raises Unfit, and nearly any other exception, since readers may raise anything for a broken file.
     """
     parts = zip(*read_parts(path, features, labelled=labelled), strict=True)
     positions, columns, labels, rows = (np.concatenate(each) for each in parts)
@@ -123,9 +126,9 @@ def read_cloud(path: str, features: Sequence[str], *, labelled: bool = True) -> 
 
 
 def count_labels(path: str) -> tuple[Labels, Labels]:
-    """Return the labels in a file, sorted, and how many points have each: int64 [k] both.
+    """Return the sorted labels in a file, and the number of points with each: both int64 [k].
 
-    Holds a chunk of the points in memory at a time. Raises as `read_cloud`.
+    Only a chunk of the points is in memory at a time. Raises the exceptions of `read_cloud`.
     """
     counts: Counter[int] = Counter()
     for _, _, labels, _ in read_parts(path, ()):
@@ -136,7 +139,7 @@ def count_labels(path: str) -> tuple[Labels, Labels]:
 
 
 def read_parts(path: str, features: Sequence[str], *, labelled: bool = True) -> Iterator[_Chunk]:
-    """Yield a file in parts, without the points that have no position. Raises Unfit if none has one."""
+    """Yield the points of a file in parts, without points that have no position. Raises Unfit if no point has one."""
     first, some = 0, False
     for positions, columns, labels in _reader(path).parts(path, features, labelled):
         rows = np.arange(first, first := first + len(labels))
@@ -153,6 +156,9 @@ def _ending(path: str) -> str:
 
 
 def _reader(path: str) -> _Reader:
-    """Return the reader of a file's type; without a known ending it is read as PLY, which says that it is none."""
+    """Return the reader for a file's type.
+
+    A file with an unknown extension is read as PLY, which reports that it is none.
+    """
     ending = _ending(path)
     return _ROOM if ending in TABLES and rooms.is_room(path) else _READERS.get(ending, _READERS[".ply"])

@@ -1,4 +1,4 @@
-"""Fields that points may have, and what all readers of point clouds share. Torch-free."""
+"""Fields that points may have, and functions shared by all readers of point clouds. Torch-free."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LABELS = (
     "label", "labels", "class", "classification", "scalar_label", "scalar_labels", "scalar_class", "scalar_classification",
     "semantic", "sem_class", "category",
 )  # fmt: skip
-"""Names of the field of a point's class, in lower case; CloudCompare puts scalar_ in front."""
+"""Names of the field with a point's class, in lower case; CloudCompare adds the prefix scalar_."""
 FEATURES = ("red", "green", "blue", "intensity", "return_number", "number_of_returns")
 """Inputs of a model in addition to the position, in this order."""
 AT_ONCE = 1 << 20
-"""Number of points of a file that are read at once."""
+"""Number of points that are read from a file at once."""
 MAX_HEADER_BYTES = 1 << 16
 MAX_DIGITS = 13
-"""Digits of a number of points in a header, at most."""
+"""Largest number of digits of a header's number of points."""
 _ALIASES = {
     "r": "red",
     "g": "green",
@@ -38,14 +38,14 @@ Columns = tuple[npt.NDArray[np.float64], Points, Labels]
 
 
 class Fields(NamedTuple):
-    """Fields of a file's points: those of `FEATURES` that they have, and whether they are labelled."""
+    """Fields of a file's points: those of `FEATURES` that they have, and True if they are labelled."""
 
     features: tuple[str, ...]
     labelled: bool
 
 
 class Head(NamedTuple):
-    """Header of a file: number of points, fields of `FEATURES`, and whether the points are labelled."""
+    """Header of a file: number of points, fields in `FEATURES`, and True if the points are labelled."""
 
     points: int
     features: tuple[str, ...]
@@ -53,7 +53,7 @@ class Head(NamedTuple):
 
 
 def find_fields(names: Sequence[str]) -> dict[str, str]:
-    """Map x, y, z, those of `FEATURES` and "label" to the names of a file's fields, as far as it has them."""
+    """Map x, y, z, the fields in `FEATURES` and "label" to the names of a file's fields, if it has them."""
     lower = {name.lower(): name for name in reversed(names)}
     found = {name: lower[name] for name in ("x", "y", "z", *FEATURES) if name in lower}
     for alias, name in _ALIASES.items():
@@ -66,7 +66,7 @@ def find_fields(names: Sequence[str]) -> dict[str, str]:
 
 
 def require(head: Head | Fields, features: Sequence[str], labelled: bool) -> None:
-    """Raise Unfit unless a file has the requested fields."""
+    """Raise Unfit unless a file has the requested fields, and labels if it is `labelled`."""
     missing = [name for name in features if name not in head.features]
     if missing:
         raise Unfit(f"its points have no {', '.join(missing)}, unlike others")
@@ -75,7 +75,7 @@ def require(head: Head | Fields, features: Sequence[str], labelled: bool) -> Non
 
 
 def integer_labels(values: npt.NDArray[np.generic]) -> Labels:
-    """Return labels as int64; NaN, which CloudCompare writes for points without a label, becomes -1."""
+    """Convert labels to int64; NaN, which CloudCompare writes for points without a label, becomes -1."""
     if not np.issubdtype(values.dtype, np.floating):
         return values.astype(np.int64)
     numbers = np.nan_to_num(values.astype(np.float64), nan=-1.0)
@@ -85,7 +85,7 @@ def integer_labels(values: npt.NDArray[np.generic]) -> Labels:
 
 
 def stack(columns: Sequence[npt.NDArray[np.generic]], count: int) -> Points:
-    """Return the columns of `count` points as float32 [count, f]."""
+    """Stack the columns of `count` points to float32 [count, f]."""
     if not columns:
         return np.empty((count, 0), np.float32)
     return np.stack([column.astype(np.float32) for column in columns], 1)

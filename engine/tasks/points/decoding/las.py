@@ -24,14 +24,14 @@ _MIN_LAS_BYTES, _LAS_HEADER_BYTES, _VLR_BYTES = 227, 375, 54
 
 
 def read_head(path: str) -> Head:
-    """Return the header of a file. Raises Unfit, or what laspy raises."""
+    """Return the header of a file. Raises Unfit, and any exception of laspy."""
     with _open_las(path) as reader:
         names = set(reader.header.point_format.dimension_names)
         return Head(reader.header.point_count, tuple(name for name in FEATURES if name in names), True)
 
 
 def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
-    """Yield the points of a file in parts. Raises Unfit, or what laspy raises."""
+    """Yield the points of a file in parts. Raises Unfit, and any exception of laspy."""
     require(read_head(path), features, labelled)
     count = 0
     with _open_las(path) as reader:
@@ -46,7 +46,7 @@ def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[C
 
 @contextmanager
 def _open_las(path: str) -> Iterator[LasReader]:
-    """Open a file. Raises Unfit for one that announces more points than it holds: laspy would look for all of them."""
+    """Open a file. Raises Unfit if it announces more points than it holds, since laspy would search for all of them."""
     import laspy
 
     logging.getLogger("laspy").setLevel(logging.CRITICAL)

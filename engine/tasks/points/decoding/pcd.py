@@ -1,7 +1,4 @@
-"""Reader of PCD files of the Point Cloud Library: as text, binary, and compressed. Torch-free.
-
-Source: The PCD file format, pointclouds.org; Lehmann, LibLZF (the compression).
-"""
+"""Reader of the Point Cloud Library's PCD files: text, binary and compressed. Torch-free."""
 
 from __future__ import annotations
 
@@ -32,10 +29,10 @@ from engine.tasks.points.decoding.tables import read_numbers
 
 _TYPES = {"I": "i", "U": "u", "F": "f"}
 _MAX_RATIO = 88
-"""LZF writes at least 3 bytes for a copy of 264."""
+"""Largest compression ratio of LZF, which writes at least 3 bytes for a copy of 264 bytes."""
 _PACKED = ("rgb", "rgba")
 _SHIFTS = {"red": 16, "green": 8, "blue": 0}
-"""Position of the colors in a packed number."""
+"""Bit positions of the colors in a packed number."""
 
 Values = npt.NDArray[np.generic]
 
@@ -47,7 +44,7 @@ class _Field(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return the bytes of a point's field."""
+        """Return the number of bytes of this field in one point."""
         return self.type.itemsize * self.repeats
 
 
@@ -55,9 +52,9 @@ class _Header(NamedTuple):
     fields: tuple[_Field, ...]
     points: int
     data: str
-    """One of "ascii", "binary" and "binary_compressed"."""
+    """Encoding of the points: "ascii", "binary" or "binary_compressed"."""
     length: int
-    """Bytes of the header."""
+    """Length of the header in bytes."""
 
     @property
     def known(self) -> dict[str, str]:
@@ -69,7 +66,7 @@ class _Header(NamedTuple):
 
     @property
     def point_bytes(self) -> int:
-        """Return the bytes of a point."""
+        """Return the number of bytes of one point."""
         return sum(field.size for field in self.fields)
 
 
@@ -196,7 +193,7 @@ def _binary(path: str, header: _Header) -> Iterator[dict[str, Values]]:
 
 
 def _compressed(path: str, header: _Header) -> Iterator[dict[str, Values]]:
-    """Yield all points at once: each field is stored for all points, one field after the other."""
+    """Yield all points at once, since each field is stored for all points, one field after the other."""
     with open_regular(path) as stream:
         stream.seek(header.length)
         sizes = stream.read(8)
@@ -221,7 +218,7 @@ def _compressed(path: str, header: _Header) -> Iterator[dict[str, Values]]:
 
 
 def _decompress(content: bytes, size: int) -> bytearray:
-    """Return what LZF has compressed to `content`. Raises Unfit unless these are `size` bytes."""
+    """Decompress LZF data. Raises Unfit unless the result has `size` bytes."""
     found, stream = bytearray(), BytesIO(content)
     while len(found) <= size and (code := stream.read(1)):
         control = code[0]
@@ -244,5 +241,5 @@ def _decompress(content: bytes, size: int) -> bytearray:
 
 
 def _bits(packed: Values) -> npt.NDArray[np.uint32]:
-    """Return packed colors as whole numbers; PCL stores their bits as a floating-point number."""
+    """Convert packed colors to whole numbers; PCL stores their bits as a floating-point number."""
     return packed.astype("<f4").view("<u4") if packed.dtype.kind == "f" else packed.astype(np.uint32)

@@ -81,7 +81,7 @@ def _read_header(path: str) -> tuple[Head, bool]:
 
 
 def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
-    """Yield the points of a file in parts. Raises Unfit, and what plyfile raises."""
+    """Yield the points of a file in parts. Raises Unfit, and any exception of plyfile."""
     from plyfile import PlyData
 
     head, text = _read_header(path)

@@ -1,7 +1,7 @@
 """Reader of rooms in the layout of S3DIS (Armeni et al. 2016): a table of all points, and one for each object.
 
-The points of a room are in ROOM/ROOM.txt, those of its objects in ROOM/Annotations/chair_1.txt and so on, both as
-lines of x, y, z, red, green and blue. Torch-free.
+The points of a room are stored in ROOM/ROOM.txt, and those of its objects in files such as
+ROOM/Annotations/chair_1.txt. Each line holds x, y, z, red, green and blue. Torch-free.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ ANNOTATIONS = "Annotations"
 CLASSES = (
     "ceiling", "floor", "wall", "beam", "column", "window", "door", "table", "chair", "sofa", "bookcase", "board", "clutter",
 )  # fmt: skip
-"""Classes in the order of their customary numbers."""
+"""Class names in the order of their customary numbers."""
 NO_LABEL = -1
 _SAME_AS = {"stairs": "clutter"}
-"""Names of objects that are customarily counted to another class."""
+"""Names of objects that by custom belong to another class."""
 _TABLE = Table(("x", "y", "z", "red", "green", "blue"), None, 0, guessed=False)
 _FIELDS = Fields(("red", "green", "blue"), True)
 
@@ -34,7 +34,7 @@ def is_room(path: str) -> bool:
 
 
 def unknown_objects(path: str) -> list[str]:
-    """Return the files of objects in a room whose names are of no class."""
+    """Return the object files in a room whose names match no class."""
     return [name for name in _objects(path) if _class_of(name) is None]
 
 
@@ -49,9 +49,9 @@ def read_head(path: str) -> Head:
 
 
 def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
-    """Yield the points of a room in parts: with labels object by object, else in the order of its own file.
+    """Yield the points of a room in parts: object by object with labels, else in the order of the room's file.
 
-    Points of objects of unknown classes are labelled -1.
+    Points of objects with an unknown class get the label -1.
     """
     require(_FIELDS, features, labelled)
     if not labelled:

@@ -1,7 +1,7 @@
 """Reader of tables of points: a line of numbers per point, as in .xyz, .txt, .csv and .asc files. Torch-free.
 
-The first line may name the columns. Otherwise they are recognized by their values. Labels may be in a column, or in a
-file of the same name that ends in .labels and has one whole number per line, as in Semantic3D.
+The first line may name the columns. Otherwise the columns are recognized by their values. Labels may be in a column, or
+in a file with the same name and the extension .labels that has one whole number per line, as in Semantic3D.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from engine.tasks.points.decoding.fields import (
 
 _SAMPLE_BYTES = 1 << 16
 _MAX_LABELS = 64
-"""A column of whole numbers holds labels if it has at most so many different values among the first points."""
+"""Largest number of different values among the first points in a column of whole numbers that may hold labels."""
 _COLORS = ("red", "green", "blue")
 _COMMENTS = ("#", "//")
 _TOLERATED = 0.01
-"""Share of lines that may be damaged: these points are left out. A file with more is not read."""
+"""Largest fraction of damaged lines in a file, whose points are left out; files with more are not read."""
 
 Numbers = npt.NDArray[np.float64]
 
@@ -59,18 +59,18 @@ class Table(NamedTuple):
 
     @property
     def fields(self) -> Fields:
-        """Return the fields of a point, without labels in another file."""
+        """Return the fields of a point, not counting labels in another file."""
         return Fields(tuple(name for name in FEATURES if name in self.columns), "label" in self.columns)
 
 
 def labels_file(path: str) -> str | None:
-    """Return the file of labels next to a table, None if there is none."""
+    """Return the file with labels next to a table; None if there is none."""
     name = os.path.splitext(path)[0] + ".labels"
     return name if os.path.isfile(name) else None
 
 
 def read_table(path: str) -> Table:
-    """Return the layout of a table from its first lines. Raises Unfit for a file that is none."""
+    """Return the layout of a table, recognized by its first lines. Raises Unfit if the file is no table of points."""
     with open_regular(path) as stream:
         sample = stream.read(_SAMPLE_BYTES)
         is_complete = len(sample) < _SAMPLE_BYTES
@@ -95,7 +95,7 @@ def read_table(path: str) -> Table:
 
 
 def read_fields(path: str) -> Fields:
-    """Return the fields of a table's points without counting these. Raises Unfit."""
+    """Return the fields of a table's points without counting the points. Raises Unfit."""
     fields = read_table(path).fields
     return fields._replace(labelled=fields.labelled or labels_file(path) is not None)
 
@@ -128,7 +128,7 @@ def read_parts(path: str, features: Sequence[str], labelled: bool) -> Iterator[C
 
 
 def read_with(path: str, table: Table, features: Sequence[str], labelled: bool) -> Iterator[Columns]:
-    """Yield the points of a table of known layout in parts. A damaged line becomes a point without a position."""
+    """Yield the points of a table with a known layout in parts. A damaged line becomes a point without a position."""
     used = [*"xyz", *features, *(["label"] if labelled else [])]
     columns = [table.columns.index(name) for name in used]
     with _opened(path) as text:
@@ -140,7 +140,7 @@ def read_with(path: str, table: Table, features: Sequence[str], labelled: bool) 
 
 
 def read_numbers(lines: Iterator[str], columns: Sequence[int], delimiter: str | None) -> Iterator[Numbers]:
-    """Yield the numbers in some columns of lines, float64 [n, columns]; those of damaged lines are NaN.
+    """Yield the numbers in some columns of lines, float64 [n, columns]; damaged lines become NaN.
 
     Raises Unfit if more than a few of the lines are damaged.
     """
@@ -188,7 +188,7 @@ def _opened(path: str) -> TextIOWrapper:
 
 
 def _rows(text: TextIOWrapper, skipped: int) -> Iterator[str]:
-    """Yield all lines but the first ones, blank lines and comments."""
+    """Yield all lines except the first `skipped` ones, blank lines and comments."""
     for line in islice(text, skipped, None):
         if not line.isspace() and not line.startswith(_COMMENTS):
             yield line
@@ -204,12 +204,12 @@ def _split_cells(line: str, delimiter: str | None) -> list[str]:
 
 
 def _number(cell: str) -> float | None:
-    """Return the number in a cell: NaN for "nan", None for text and infinite numbers."""
+    """Convert a cell to a number: NaN for "nan", None for other text and infinite numbers."""
     return float("nan") if cell.lower() == "nan" else finite(cell)
 
 
 def _layout(names: Sequence[str], lines: Sequence[str], skipped: int, has_labels_file: bool) -> Table:
-    """Return the layout of a table that begins with `lines`, whose columns have such `names` or none."""
+    """Return the layout of a table that begins with `lines`, and whose columns have `names` or no names."""
     delimiter = _delimiter(lines[0])
     width = len(_split_cells(lines[0], delimiter))
     if names and len(names) != width:

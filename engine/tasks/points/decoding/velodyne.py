@@ -1,7 +1,7 @@
-"""Reader of KITTI's Velodyne scans, and of the labels that SemanticKITTI adds to them. Torch-free.
+"""Reader of KITTI's Velodyne scans, and of SemanticKITTI's labels for them. Torch-free.
 
-A scan (.bin) has four float32 per point: x, y, z and intensity. Its labels (.label) are one uint32 per point: the class
-in the lower 16 bits, the object's number in the upper ones (Behley et al. 2019).
+A scan (.bin) has four float32 per point: x, y, z and intensity. Its labels (.label) have one uint32 per point, with the
+class in the lower 16 bits and the number of the object in the upper ones (Behley et al. 2019).
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ _POINT_BYTES, _LABEL_BYTES = 16, 4
 _CLASS_BITS = 0xFFFF
 _SAMPLE = 1024
 _FARTHEST_M = 10_000
-"""Largest coordinate, in meters from the scanner; a file with larger ones holds something else."""
+"""Largest coordinate, in meters from the scanner; a file with larger numbers is no scan."""
 
 
 def label_file(path: str) -> str | None:
-    """Return the file of a scan's labels: next to it, or in the folder labels next to velodyne; None without one."""
+    """Return the file with a scan's labels, next to it or in the folder labels next to velodyne.
+
+    Returns None if there is none.
+    """
     folder, name = os.path.split(path)
     name = os.path.splitext(name)[0] + ".label"
     places = [os.path.join(folder, name)]
@@ -34,7 +37,7 @@ def label_file(path: str) -> str | None:
 
 
 def is_scan(path: str) -> bool:
-    """Return True if a file may be a scan, by its size and by its first points."""
+    """Return True if a file may be a scan, judging by its size and by its first points."""
     try:
         if not read_head(path).points:
             return False
