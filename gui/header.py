@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QTabBar, QToolButton, QWidget
+from PySide6.QtWidgets import QLabel, QTabBar, QToolButton, QWidget
 
 from gui.actions import MONITOR, PAGES, Action, Actions, bind
 from gui.format import counted
@@ -31,6 +31,8 @@ class Header(QWidget):
             self._pages[number].toggled.connect(partial(self._on_page_toggled, number))
             self._pages[number].changed.connect(partial(self._update_tool_tip, number))
             self._update_tool_tip(number)
+        self.alerts = styled(QLabel(self.tabs), "badge")
+        self.alerts.hide()
         self.tabs.currentChanged.connect(self._on_tab_changed)
         self.tabs.tabBarClicked.connect(self._on_tab_clicked)
         self.running = tool_button(actions.queue.trigger, style="flat", name=tr("Active runs"), tip=actions.queue.tip)
@@ -53,11 +55,12 @@ class Header(QWidget):
         self.running.setVisible(bool(text))
 
     def show_alerts(self, count: int) -> None:
-        """Show the number of alerts on the tab of the monitor."""
-        title = PAGES[MONITOR]
-        self.tabs.setTabText(MONITOR, f"{title} ({count})" if count else title)
+        """Show the number of alerts as a badge on the tab of the monitor."""
+        self.alerts.setText(str(count))
+        self.tabs.setTabButton(MONITOR, QTabBar.ButtonPosition.RightSide, self.alerts if count else None)
+        self.alerts.setVisible(count > 0)
         alerts = f", {counted(count, 'alert')}" if count else ""
-        self.tabs.setAccessibleTabName(MONITOR, f"{title} page{alerts}")
+        self.tabs.setAccessibleTabName(MONITOR, f"{PAGES[MONITOR]} page{alerts}")
 
     def _on_page_toggled(self, number: int, selected: bool) -> None:
         if selected:

@@ -285,6 +285,7 @@ QDialog#palette QListView { border: none; }
 QLabel#error { color: $error; }
 QLabel#warning { color: $warning; }
 QLabel#ok { color: $ok; }
+QLabel#badge { background: $warning; color: $panel; border-radius: 7px; padding: 0 6px; font-weight: 600; }
 QSplitter::handle { background: $window; }
 QSplitter::handle:hover { background: $accent; }
 QLineEdit, QComboBox, QSpinBox, QDoubleSpinBox, QPlainTextEdit {

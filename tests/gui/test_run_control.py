@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.job import Job
 from engine.runs.folder import create_run
-from gui.actions import MONITOR, PAGES, RUNS
+from gui.actions import MONITOR, RUNS
 from gui.main_window import MainWindow
 from gui.sources.launcher import Launcher
 from gui.sources.run_session import RunSession
@@ -41,9 +41,11 @@ def test_header_counts_runs_and_alerts(open_window: OpenWindow) -> None:
     window.header.running.click()
     assert window.acts.page == RUNS
     window.header.show_alerts(3)
-    assert "3" in window.header.tabs.tabText(MONITOR)
+    assert (window.header.alerts.text(), window.header.alerts.isVisible()) == ("3", True)
+    assert "3" in window.header.tabs.accessibleTabName(MONITOR)
     window.header.show_alerts(0)
-    assert window.header.tabs.tabText(MONITOR) == PAGES[MONITOR]
+    assert not window.header.alerts.isVisible()
+    assert "3" not in window.header.tabs.accessibleTabName(MONITOR)
 
 
 def test_title_shows_the_progress_of_the_run(open_window: OpenWindow, monkeypatch: pytest.MonkeyPatch) -> None:
