@@ -25,6 +25,7 @@ from gui.sources.inspector import Inspector
 from gui.sources.resume_fork import Opened, read_paths
 from gui.sources.settings import Settings
 from gui.status_bar import StatusBar
+from gui.style import theme
 from gui.train.page import TrainPage
 from gui.translation import tr
 from gui.widgets.banner import Banner
@@ -43,6 +44,8 @@ _DESKTOP_HEIGHT = 80
 """Pixels of the screen's height for the title bar and the panels of the desktop, which Wayland doesn't report."""
 
 
+_MIN_DEVICES_WIDTH = 290
+"""Least width of the devices panel in pixels at a text size of 100 %."""
 _PAGE_KEYS = {TRAIN: "train", MONITOR: "monitor", RUNS: "runs"}
 """Names of the pages in the settings, which don't depend on the language."""
 
@@ -153,7 +156,7 @@ class MainWindow(QMainWindow):
         self.pages.addWidget(self.train)
         for widget in (self.devices_holder, middle):
             self.splitter.addWidget(widget)
-        self.devices_holder.setMinimumWidth(290)
+        theme.scale_with_text(self.devices_holder.setMinimumWidth, _MIN_DEVICES_WIDTH)
         middle.setMinimumWidth(360)
         self.splitter.setStretchFactor(1, 1)
 
@@ -242,6 +245,7 @@ class MainWindow(QMainWindow):
         self.splitter.replaceWidget(self.splitter.indexOf(self.devices_holder), workspace.devices)
         self.devices_holder.deleteLater()
         self.devices_holder = workspace.devices
+        theme.scale_with_text(self.devices_holder.setMinimumWidth, _MIN_DEVICES_WIDTH)
         self.devices_holder.setHidden(hidden)
         workspace.monitor.set_panel_visible(not hidden)
         self.splitter.restoreState(state)  # also contains the sizes of hidden panels

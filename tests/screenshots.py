@@ -1,10 +1,10 @@
-"""Pictures of every page of the window, to be looked at, and the contrast of their texts.
+"""Images of every page of the window, with checks of the contrast of texts and of texts that are cut.
 
-    python -m tests.screenshots FOLDER [--only PAGE] [--text PERCENT]
+    python -m tests.screenshots FOLDER [--only PAGE …] [--text PERCENT …] [--size WIDTHxHEIGHT …] [--scheme light|dark …]
 
-Each page is drawn by the real window, offscreen, in two sizes, light and dark, at 100 and at 200 per cent, before
-simulated GPUs, with runs and searches made for it and one run that trains. Exits with 1 where a text stands out from
-its ground by less than 4.5 to 1.
+The real window draws each page offscreen in every size and scheme, with simulated GPUs, with runs and searches made for it
+and one run that trains. Exits with 1 if the contrast of a text is below 4.5 to 1, if a text is cut and its full text is
+nowhere else, or if a page scrolls sideways.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -25,15 +24,18 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QLabel, 
 
 from engine.system import paths
 from gui.main_window import MainWindow
+from gui.preferences.store import Preferences
 from gui.sources.launcher import Launcher
+from gui.sources.settings import Settings
 from gui.style import theme
+from tests.support.clipping import clipped
 from tests.support.contrast import MIN_RATIO, contrast
 from tests.support.nvml_profiles import MACHINES
 from tests.support.nvml_stub import compile_stub
 from tests.support.stage import SECOND, Stage, until
 
-SIZES = ((1280, 800), (2560, 1440))
-SCALES = (1, 2)
+SIZES = ("1280x800", "1440x900", "2560x1440")
+TEXTS = (100, 150, 200)
 SCHEMES = ("light", "dark")
 
 
@@ -70,57 +72,65 @@ def ground_of(widget: QWidget, shown: QWidget, image: QImage) -> QColor | None:
     return QColor.fromRgb(int(colors[counts.argmax()]))
 
 
-def draw(folder: Path, only: str, scheme: str, text_percent: int) -> int:
-    """Draws the pages at this process's scale; returns the exit code."""
+def draw(asked: argparse.Namespace, text_percent: int) -> int:
+    """Draw the pages at one text size, which is set before the window opens; return the exit code."""
     app = QApplication(sys.argv[:1])
-    theme.apply(app)
     Launcher.preload = lambda _launcher: None  # type: ignore[assignment, method-assign]  # no run will be started
-    stage = Stage(MainWindow())
-    for setting, value in (("theme", scheme), ("text_percent", text_percent)):
-        stage.window.commands.preferences.set(setting, value)
-    until(lambda: not stage.window.form.checking)
-    complaints: list[str] = []
+    Preferences(Settings()).set("text_percent", text_percent)
+    window = MainWindow()
+    theme.apply(app)
+    stage = Stage(window)
+    until(lambda: not window.form.checking)
+    found: dict[str, list[str]] = {}
     drawn = 0
     for name, show in (stage.pages() | {"run-training": stage.show_training} | stage.unfolded()).items():
         if name == SECOND:
             stage.furnish(paths.home())
-        if only not in (name, ""):
+        if asked.only and name not in asked.only:
             continue
-        shown = show()
-        for width, height in SIZES if shown is stage.window else ((shown.width(), shown.height()),):
-            shown.resize(width, height)
-            for _turn in range(8):  # plots are drawn a little after they are seen, and may change the layout once more
-                QTest.qWait(50)
-            picture = shown.grab().toImage()
-            scale = round(100 * picture.devicePixelRatio())
-            drawn += picture.save(str(folder / f"{name}-{width}x{height}-{scheme}-{scale}.png"))
-            complaints += [f"{name}, {scheme}: {each}" for each in faint(shown, picture)]
+        for scheme in asked.scheme:
+            window.commands.preferences.set("theme", scheme)
+            shown = show()
+            for size in asked.size if shown is window else (f"{shown.width()}x{shown.height()}",):
+                shown.resize(*map(int, size.split("x")))
+                for _turn in range(
+                    8
+                ):  # plots are drawn a little after they are seen, and may change the layout once more
+                    QTest.qWait(50)
+                picture = shown.grab().toImage()
+                drawn += picture.save(str(asked.folder / f"{name}-{size}-{scheme}-{text_percent}.png"))
+                for each in (*faint(shown, picture), *clipped(shown)):
+                    found.setdefault(f"{name}: {each}", []).append(f"{size} {scheme} {text_percent} %")
+                if shown is window and f"{shown.width()}x{shown.height()}" != size:
+                    found.setdefault(f"{name}: needs {shown.width()}x{shown.height()}", []).append(size)
     stage.stop_training()
-    stage.window.quit()
-    for complaint in dict.fromkeys(complaints):
-        print(complaint)
-    return 1 if complaints or not drawn else 0
+    window.quit()
+    for complaint, places in found.items():
+        print(f"{complaint}  [{', '.join(places)}]", flush=True)
+    return 1 if found or not drawn else 0
 
 
 def main() -> int:
-    """Draws at every scale and in every scheme, each in a process and with a home of its own; returns the exit code."""
+    """Draw at every text size, each in a process and with a home of its own; return the exit code."""
     parser = argparse.ArgumentParser(description="Draws every page of the window.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", default="", metavar="PAGE", help="such as run-curves; every page by default")
-    parser.add_argument("--text", type=int, default=100, metavar="PERCENT", help="the size of texts")
-    parser.add_argument("--scheme", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--only", nargs="+", metavar="PAGE", help="such as run-curves; every page by default")
+    parser.add_argument("--text", type=int, nargs="+", default=TEXTS, metavar="PERCENT", help="sizes of texts")
+    parser.add_argument("--size", nargs="+", default=SIZES, metavar="WIDTHxHEIGHT", help="sizes of the window")
+    parser.add_argument("--scheme", nargs="+", default=SCHEMES, choices=SCHEMES)
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
-    if asked.scheme:
-        return draw(asked.folder, asked.only, asked.scheme, asked.text)
+    if asked.here:
+        return draw(asked, asked.text[0])
     codes = []
-    for scale, scheme in product(SCALES, SCHEMES):
+    for text in asked.text:
         with tempfile.TemporaryDirectory(prefix="fp") as work:
             stub = compile_stub(Path(work) / "nvml")
             MACHINES["everything"].write(stub)
-            own = {"QT_QPA_PLATFORM": "offscreen", "QT_SCALE_FACTOR": str(scale), "XDG_RUNTIME_DIR": work}
+            own = {"QT_QPA_PLATFORM": "offscreen", "XDG_RUNTIME_DIR": work}
             own |= {"FOOTPLATE_HOME": f"{work}/home", "FOOTPLATE_CACHE": f"{work}/cache"} | stub.environment
-            again = [sys.executable, "-m", "tests.screenshots", *sys.argv[1:], "--scheme", scheme]
+            again = [sys.executable, "-m", "tests.screenshots", *sys.argv[1:], "--here", "--text", str(text)]
             codes.append(subprocess.run(again, env=os.environ | own, check=False).returncode)
     return max(codes)
 

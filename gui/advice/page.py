@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QLabel, QSpinBox, QWidget
+from PySide6.QtWidgets import QDoubleSpinBox, QLabel, QSpinBox, QWidget
 
 from engine.contract.advice import BUDGET_S, Advice, AdviceOrder, AdviceProgress, Candidate, Network, changed
 from engine.contract.job import FIELDS, Job
@@ -20,7 +20,7 @@ from gui.format import locale, localised
 from gui.titles import devices_words, model_title
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
-from gui.widgets.editors import offer
+from gui.widgets.editors import ComboBox, offer
 from gui.widgets.labels import muted_label
 from gui.widgets.layouts import FlowLayout, hbox, scroll_panel, vbox
 
@@ -189,7 +189,7 @@ class AdviceOptions(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.time = styled(QComboBox(), tip=tr("Time for all trials. Longer trials give more reliable results."))
+        self.time = styled(ComboBox(), tip=tr("Time for all trials. Longer trials give more reliable results."))
         offer(self.time, ((title, seconds) for seconds, title in TIMES.items()), int(BUDGET_S))
         self.machines = QSpinBox(minimum=1, maximum=1024)
         self.machines.setToolTip(

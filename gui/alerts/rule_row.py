@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 import msgspec
-from PySide6.QtCore import QSize, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QCheckBox, QGridLayout, QLabel, QSizePolicy, QWidget
 
 from engine.contract.problems import Problem
 from gui.alerts.rules import Kind, Rule, problems, summary
+from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import fold_button, reset_button, styled
 from gui.widgets.editors import FloatEditor
-from gui.widgets.labels import ElidedLabel, ProblemLabel, muted_label
+from gui.widgets.labels import ProblemLabel, WrappingLabel, muted_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.tab_order import order_tabs
 
@@ -39,11 +40,10 @@ class RuleRow(QWidget):
         self._rule = rule
         self._devices: dict[str, str] = {}
         self.fold = fold_button("flat", name=tr("Edit the rule {title}").format(title=kind.title))
-        self.fold.setIconSize(QSize(14, 14))
         self.fold.toggled.connect(self._unfold)
         self.on = styled(QCheckBox(kind.title), tip=kind.meaning)
         self.on.toggled.connect(lambda on: self._change(msgspec.structs.replace(self._rule, on=on)))
-        self.summary = styled(ElidedLabel(), "muted")
+        self.summary = WrappingLabel(name="muted")
         self.reset = reset_button(
             lambda: self._change(kind.default),
             tr("Reset the rule {title}").format(title=kind.title),
@@ -68,7 +68,6 @@ class RuleRow(QWidget):
         self.on.blockSignals(False)
         text = summary(rule) if rule.on else f"off · {summary(rule)}"
         self.summary.setText(text)
-        self.summary.setToolTip(text[0].upper() + text[1:])
         self.on.setAccessibleDescription(f"{text}. {self.kind.meaning}")
         self.reset.setVisible(rule != self.kind.default)
         if self.editors is not None:
@@ -170,7 +169,7 @@ class RuleEditors(QWidget):
         return editor
 
     def _add(self, editor: FloatEditor, field: str, row: int, caption: str, unit: str) -> None:
-        editor.setFixedWidth(_EDITOR_WIDTH)
+        theme.scale_with_text(editor.setFixedWidth, _EDITOR_WIDTH)
         editor.control.setAccessibleName(f"{self._kind.title}: {caption.lower()}, in {unit}")
         editor.edited.connect(self._check)
         editor.line.editingFinished.connect(self._commit)

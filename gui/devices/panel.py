@@ -19,7 +19,7 @@ from gui.widgets.labels import heading_label, muted_label
 from gui.widgets.layouts import FlowLayout, scroll_panel, vbox
 
 _WIDEST = 390
-"""Largest width that the rows claim; beyond, as with texts of twice the size, they scroll sideways."""
+"""Largest width that the rows claim."""
 
 
 class DevicesPanel(QWidget):

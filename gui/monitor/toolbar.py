@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QSize, Signal
-from PySide6.QtWidgets import QComboBox, QMenu, QPushButton, QTabBar, QToolButton, QWidget
+from PySide6.QtWidgets import QMenu, QPushButton, QTabBar, QToolButton, QWidget
 
 from gui.actions import Action, bind
 from gui.translation import tr
 from gui.widgets.buttons import make_menu_button, tool_button
+from gui.widgets.editors import ComboBox
 from gui.widgets.labels import muted_label
 from gui.widgets.layouts import FlowLayout
 
@@ -45,7 +46,7 @@ class Bar(QWidget):
         self.tabs.currentChanged.connect(self._changed)
         self.tabs.tabBarClicked.connect(self._clicked)
         self._span_label = muted_label("&Last")
-        self.span = QComboBox()
+        self.span = ComboBox()
         self._span_label.setBuddy(self.span)
         self.span.setAccessibleName(tr("Time shown"))
         self.span.setToolTip(tr("Time range of the graphs; wheel or + and − zoom, drag or Shift+arrows pan"))

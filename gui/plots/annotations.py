@@ -60,15 +60,20 @@ class Annotations(QGraphicsItem):
         self.log = False
         self._cursor: float | None = None
         self._box = box
-        self._font = theme.tabular(font)
-        self._font.setPixelSize(round(_FONT_SHARE * QFontInfo(font).pixelSize()))
-        self._metrics = QFontMetricsF(self._font)
         self._threshold_items: list[_Drawn] | None = None
         self._mark_items: list[_Drawn] | None = None
+        self.set_font(font)
         box.geometryChanged.connect(self._resized)
         box.y_range_changed.connect(self._invalidate_thresholds)
         box.x_range_changed.connect(self._invalidate_marks)
         self.recolor()
+
+    def set_font(self, font: QFont) -> None:
+        """Write the labels in a smaller size of `font`."""
+        self._font = theme.tabular(font)
+        self._font.setPixelSize(round(_FONT_SHARE * QFontInfo(font).pixelSize()))
+        self._metrics = QFontMetricsF(self._font)
+        self._invalidate()
 
     def recolor(self) -> None:
         """Apply the colors of the current scheme."""

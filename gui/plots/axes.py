@@ -21,6 +21,7 @@ _TIME_STEPS_S = (
 )  # fmt: skip
 _PIXELS_PER_TICK = 80
 _PIXELS_PER_ROW = 26
+_DAY_S = 86400
 _LOG_FACTORS = (
     (math.log10(10 / 9), tuple(range(1, 10))),
     (math.log10(10 / 8), (1, 2, 3, 4, 6, 8)),
@@ -33,7 +34,7 @@ _OVERHANG = QMarginsF(20, 8, 10, 8)
 _TEXT_GAP = 5
 _BELOW_THE_CURVES = -1
 _HEIGHT = 22
-"""Height of a horizontal axis in pixels."""
+"""Height of a horizontal axis in pixels. This and the other sizes are those at a text size of 100 %."""
 
 
 def elapsed(seconds: float) -> str:
@@ -69,10 +70,19 @@ class Axis(QGraphicsWidget):
         self.recolor()
 
     def recolor(self) -> None:
-        """Apply the colors of the current scheme."""
+        """Apply the colors of the current scheme, and the text size."""
         scheme = theme.colors()
         self._grid, self._rim, self._ink = QColor(scheme.grid), QColor(scheme.border), QColor(scheme.muted)
+        self._set_thickness()
         self.update()
+
+    def _set_thickness(self) -> None:
+        """Fix the height of a horizontal axis, or the width of a vertical one."""
+        raise NotImplementedError
+
+    def label_rects(self) -> list[QRectF]:
+        """Return the rectangles of the numbers that were painted last."""
+        return [QRectF(corner, text.size()) for corner, text in self._texts]
 
     def boundingRect(self) -> QRectF:
         return self._bounds
@@ -98,7 +108,7 @@ class Axis(QGraphicsWidget):
 
     def _measure(self) -> None:
         area = self.mapRectFromItem(self._box, self._box.rect())
-        bounds = self.rect().united(area.marginsAdded(_OVERHANG))
+        bounds = self.rect().united(area.marginsAdded(_OVERHANG * (theme.scaled(100) / 100)))
         if (area, bounds) != (self._area, self._bounds):
             self.prepareGeometryChange()
             self._area, self._bounds = area, bounds
@@ -159,19 +169,19 @@ class BottomAxis(Axis):
     def __init__(self, box: ViewBox, group: PlotGroup) -> None:
         super().__init__(box)
         self._group = group
-        self.setMinimumHeight(_HEIGHT)
-        self.setMaximumHeight(_HEIGHT)
         box.x_range_changed.connect(self.update)
 
     def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
-        min_step = (high - low) / max(1.0, size / _PIXELS_PER_TICK)
+        min_step = (high - low) / max(1.0, size / theme.scaled(_PIXELS_PER_TICK))
         if self._group.axis == "count":
             step = max(1.0, round_step(min_step))
         elif min_step < 1 or self._group.axis == "epochs":
             step = round_step(min_step)
         else:
             step = next((float(s) for s in _TIME_STEPS_S if s >= min_step), math.ceil(min_step / 2592000) * 2592000.0)
-        return step, -self._group.origin % step if self._group.axis == "clock" else 0.0
+        if self._group.axis != "clock":
+            return step, 0.0
+        return step, -(self._group.origin + time.localtime(self._group.origin + low).tm_gmtoff) % step
 
     def labels(self, values: list[float], spacing: float) -> list[str]:
         if self._group.axis == "count":
@@ -180,8 +190,11 @@ class BottomAxis(Axis):
             return [significant(value, 6) for value in values]
         if self._group.axis == "elapsed":
             return [fine_elapsed(value, spacing) for value in values]
-        pattern = "%H:%M:%S" if spacing < 60 else "%H:%M"
-        return [time.strftime(pattern, time.localtime(value + self._group.origin)) for value in values]
+        return [_clock_label(time.localtime(value + self._group.origin), spacing) for value in values]
+
+    def _set_thickness(self) -> None:
+        self.setMinimumHeight(theme.scaled(_HEIGHT))
+        self.setMaximumHeight(theme.scaled(_HEIGHT))
 
     def wheelEvent(self, event: QGraphicsSceneWheelEvent) -> None:
         self._box.wheelEvent(event)
@@ -216,6 +229,13 @@ class BottomAxis(Axis):
             yield QPointF(round(pixel - half), self._area.bottom() + _TEXT_GAP)
 
 
+def _clock_label(moment: time.struct_time, spacing: float) -> str:
+    """Return the time of day, or the date if the moment begins a day or the ticks are `spacing` >= a day apart."""
+    if spacing >= _DAY_S or (spacing >= 60 and (moment.tm_hour, moment.tm_min) == (0, 0)):
+        return time.strftime("%d %b", moment)
+    return time.strftime("%H:%M:%S" if spacing < 60 else "%H:%M", moment)
+
+
 def log_ticks(low: float, high: float, max_ticks: float) -> list[float]:
     """Return logarithms of round numbers from 10^`low` to 10^`high`, at most about `max_ticks`."""
     room = (high - low) / max(1.0, max_ticks)
@@ -232,12 +252,10 @@ class LeftAxis(Axis):
     WIDTH, NARROW = 58, 34
 
     def __init__(self, box: ViewBox, narrow: bool = False) -> None:
+        self._width = self.NARROW if narrow else self.WIDTH
         super().__init__(box)
         self.log = False
         self._edges = (-math.inf, math.inf)
-        width = self.NARROW if narrow else self.WIDTH
-        self.setMinimumWidth(width)
-        self.setMaximumWidth(width)
         box.y_range_changed.connect(self.update)
 
     def keep_within(self, low: float | None, high: float | None) -> None:
@@ -245,7 +263,11 @@ class LeftAxis(Axis):
         self._edges = (-math.inf if low is None else low, math.inf if high is None else high)
 
     def spacing(self, low: float, high: float, size: float) -> tuple[float, float]:
-        return round_step((high - low) / max(1.0, size / _PIXELS_PER_ROW)), 0.0
+        return round_step((high - low) / max(1.0, size / theme.scaled(_PIXELS_PER_ROW))), 0.0
+
+    def _set_thickness(self) -> None:
+        self.setMinimumWidth(theme.scaled(self._width))
+        self.setMaximumWidth(theme.scaled(self._width))
 
     def labels(self, values: list[float], spacing: float) -> list[str]:
         if self.log:
@@ -257,7 +279,7 @@ class LeftAxis(Axis):
 
     def _ticks(self, low: float, high: float) -> tuple[float, list[float]]:
         if self.log:
-            return 1.0, log_ticks(low, high, self._length / _PIXELS_PER_ROW)
+            return 1.0, log_ticks(low, high, self._length / theme.scaled(_PIXELS_PER_ROW))
         spacing, ticks = super()._ticks(low, high)
         return spacing, [tick for tick in ticks if self._edges[0] <= tick <= self._edges[1]]
 

@@ -60,8 +60,9 @@ class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
         return max(2, int(self.box.width))
 
     def recolor(self) -> None:
-        """Apply the colors of the current scheme."""
+        """Apply the colors of the current scheme, and the text size."""
         self.setBackground(theme.colors().panel)
+        self.annotations.set_font(self.font())
         for item in (self.left_axis, self.bottom_axis, self.annotations):
             item.recolor()
 

@@ -30,7 +30,7 @@ _PERIODS = (
 _TYPING_MS = 120
 """Milliseconds without typing after which the search is applied."""
 
-_MIN_CHARACTERS, _LIST_MARGIN = 9, 24
+_MIN_CHARACTERS = 9
 """Characters of a choice that fit into a filter; pixels around the choices of its list."""
 
 
@@ -161,6 +161,5 @@ def _set_choices(combo: QComboBox, choices: list[tuple[str, str]]) -> None:
         for text, value in choices:
             combo.addItem(text, value)
         combo.setCurrentIndex(max(0, combo.findData(selected)))
-    combo.view().setMinimumWidth(combo.view().sizeHintForColumn(0) + _LIST_MARGIN)
     if combo.currentData() != selected:
         combo.currentIndexChanged.emit(combo.currentIndex())

@@ -6,7 +6,7 @@ from functools import partial
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QComboBox, QDialog, QLabel, QTreeWidget, QTreeWidgetItem, QWidget
+from PySide6.QtWidgets import QDialog, QLabel, QTreeWidget, QTreeWidgetItem, QWidget
 
 from engine.runs.folder import RunSummary
 from gui.format import moment
@@ -17,6 +17,7 @@ from gui.style import theme
 from gui.titles import model_title, run_title
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
+from gui.widgets.editors import ComboBox
 from gui.widgets.layouts import hbox, vbox
 
 
@@ -34,7 +35,7 @@ class RemoteRunsDialog(QDialog):
         self.setWindowTitle(tr("Open run on another machine"))
         styled(self, "panel")
         self._hosts = hosts
-        self.host = styled(QComboBox(), name=tr("Host"))
+        self.host = styled(ComboBox(), name=tr("Host"))
         self.reload = push_button("&Refresh", self.refresh)
         self.reload.setAutoDefault(False)
         self.state = styled(QLabel(wordWrap=True), name=tr("State of the request"))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtWidgets import QComboBox, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QVBoxLayout, QWidget
 
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.dataset import DatasetReport
@@ -24,7 +24,7 @@ from gui.sources.background import SingleFlight, describe_error, in_background, 
 from gui.titles import model_title
 from gui.translation import tr
 from gui.widgets import file_dialogs
-from gui.widgets.editors import ChoiceEditor
+from gui.widgets.editors import ChoiceEditor, ComboBox
 from gui.widgets.labels import ProblemLabel, muted_label
 from gui.widgets.layouts import hbox, scroll_column, vbox
 from gui.widgets.tab_order import order_tabs
@@ -75,7 +75,7 @@ class SearchForm(QWidget):
         self.dimensions: dict[str, DimensionRow] = {}
         self.about = muted_label(word_wrap=True)
         self.devices = muted_label(word_wrap=True)
-        self.add = QComboBox()
+        self.add = ComboBox()
         self.space_problems, self.device_problems, self.other_problems = ProblemLabel(), ProblemLabel(), ProblemLabel()
         self.start = Action(self, "start_search", tr("Start the search"), "")
         self.open = Action(self, "open_space", tr("Open…"), tr("Opens a SPACE.toml"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -181,6 +181,29 @@ def scaled(pixels: int) -> int:
     return round(pixels * _chosen.text_percent / 100)
 
 
+def scale_with_text(set_size: Callable[[int], object], pixels: int) -> None:
+    """Set a size of a widget to `pixels` at a text size of 100 %, now and whenever the text size changes.
+
+    Args:
+        set_size: Bound method of the widget, such as its `setFixedWidth`.
+        pixels: Size at a text size of 100 %.
+    """
+    _ScaledSize(set_size, pixels)
+
+
+class _ScaledSize(QObject):
+    """Scales one size of the widget that owns this object."""
+
+    def __init__(self, set_size: Callable[[int], object], pixels: int) -> None:
+        super().__init__(set_size.__self__)  # type: ignore[attr-defined]
+        self._set_size, self._pixels = set_size, pixels
+        notifier.changed.connect(self._apply)
+        self._apply()
+
+    def _apply(self) -> None:
+        self._set_size(scaled(self._pixels))
+
+
 def set_kind(label: QLabel, kind: str) -> None:
     """Give a label a style of the style sheet, such as "muted" or "warning"; "" for plain text."""
     if label.objectName() != kind:
@@ -256,10 +279,14 @@ def style_sheet(scheme: Colors) -> str:
     # Qt takes it for the least height of a control, whatever its text needs.
     line = max(20, QFontMetrics(font).height())
     sizes = {"title": f"{1.2 * points:.1f}pt", "welcome": f"{1.7 * points:.1f}pt", "line": f"{line}px"}
+    sizes |= {f"px{pixels}": f"{scaled(pixels)}px" for pixels in _SCALED_PIXELS}
     return Template(_STYLE).substitute(
         asdict(scheme) | sizes, icons=icons, check="check-dark" if scheme is DARK else "check-light"
     )
 
+
+_SCALED_PIXELS = (9, 10, 12, 14, 16, 18, 22)
+"""Sizes of icons and indicators in the style sheet that grow with the text, as "$px14"."""
 
 # Names come from anywhere, and Qt takes what looks like HTML for it: an <img> of a FIFO would stop the window for good. So
 # labels and tool tips, Qt's own ones too, draw plain text, which is set before their text is first laid out.
@@ -301,18 +328,20 @@ QLineEdit[severity="error"], QComboBox[severity="error"], QSpinBox[severity="err
 QLineEdit[severity="warning"], QComboBox[severity="warning"], QSpinBox[severity="warning"] { border-color: $warning; }
 QLineEdit:disabled, QComboBox:disabled, QSpinBox:disabled { color: $muted; background: $raised; }
 QLineEdit:read-only { background: $raised; }
-QComboBox::drop-down { border: none; width: 22px; }
-QComboBox::down-arrow { image: url($icons/arrow-down.svg); width: 12px; height: 12px; }
-QSpinBox, QDoubleSpinBox { padding: 2px 18px 3px 0; }
-QSpinBox:focus, QDoubleSpinBox:focus { padding: 1px 17px 2px 0; }
+QComboBox { combobox-popup: 0; }
+QComboBox QAbstractItemView::item { min-height: $line; padding: 2px 6px; }
+QComboBox::drop-down { border: none; width: $px22; }
+QComboBox::down-arrow { image: url($icons/arrow-down.svg); width: $px12; height: $px12; }
+QSpinBox, QDoubleSpinBox { padding: 2px $px18 3px 0; }
+QSpinBox:focus, QDoubleSpinBox:focus { padding: 1px $px18 2px 0; }
 QSpinBox::up-button, QDoubleSpinBox::up-button {
-    subcontrol-origin: border; subcontrol-position: top right; border: none; background: transparent; width: 18px;
+    subcontrol-origin: border; subcontrol-position: top right; border: none; background: transparent; width: $px18;
 }
 QSpinBox::down-button, QDoubleSpinBox::down-button {
-    subcontrol-origin: border; subcontrol-position: bottom right; border: none; background: transparent; width: 18px;
+    subcontrol-origin: border; subcontrol-position: bottom right; border: none; background: transparent; width: $px18;
 }
-QSpinBox::up-arrow, QDoubleSpinBox::up-arrow { image: url($icons/arrow-up.svg); width: 10px; height: 10px; }
-QSpinBox::down-arrow, QDoubleSpinBox::down-arrow { image: url($icons/arrow-down.svg); width: 10px; height: 10px; }
+QSpinBox::up-arrow, QDoubleSpinBox::up-arrow { image: url($icons/arrow-up.svg); width: $px10; height: $px10; }
+QSpinBox::down-arrow, QDoubleSpinBox::down-arrow { image: url($icons/arrow-down.svg); width: $px10; height: $px10; }
 QTabBar { background: transparent; }
 QTabBar::tab {
     background: transparent; border: 2px solid transparent; border-bottom: 2px solid transparent;
@@ -325,7 +354,8 @@ QComboBox QAbstractItemView { background: $panel; border: 1px solid $border; out
 QPushButton, QToolButton {
     background: $raised; border: 1px solid $border; border-radius: 5px; padding: 5px 12px; min-height: $line;
 }
-QToolButton { padding: 3px 7px; }
+QToolButton { padding: 3px 7px; qproperty-iconSize: $px16 $px16; }
+QPushButton, QTabBar { icon-size: $px16; }
 QPushButton:hover, QToolButton:hover { border-color: $accent; }
 QPushButton:pressed, QToolButton:pressed { background: $border; }
 QPushButton:focus, QToolButton:focus { border: 2px solid $accent; padding: 4px 11px; }
@@ -351,7 +381,7 @@ QToolButton::menu-indicator { image: none; }
 QCheckBox, QRadioButton { spacing: 6px; border: 2px solid transparent; border-radius: 4px; }
 QCheckBox:focus, QRadioButton:focus { border-color: $accent; }
 QCheckBox::indicator {
-    width: 14px; height: 14px; border: 1px solid $muted; border-radius: 3px; background: $panel;
+    width: $px14; height: $px14; border: 1px solid $muted; border-radius: 3px; background: $panel;
 }
 QCheckBox::indicator:hover { border-color: $accent; }
 QCheckBox::indicator:checked {
@@ -369,7 +399,7 @@ QHeaderView::section {
     background: $raised; color: $muted; border: none; border-bottom: 1px solid $border; padding: 5px 8px;
 }
 QHeaderView::up-arrow, QHeaderView::down-arrow {
-    subcontrol-position: top center; subcontrol-origin: padding; width: 9px; height: 9px;
+    subcontrol-position: top center; subcontrol-origin: padding; width: $px9; height: $px9;
 }
 QHeaderView::up-arrow { image: url($icons/arrow-up.svg); }
 QHeaderView::down-arrow { image: url($icons/arrow-down.svg); }
@@ -384,6 +414,7 @@ QMenuBar::item { background: transparent; padding: 4px 10px; border-radius: 4px;
 QMenuBar::item:selected { background: $raised; }
 QMenu { background: $panel; border: 1px solid $border; padding: 4px 0; }
 QMenu::item { padding: 5px 24px 5px 12px; }
+QMenu { icon-size: $px16; }
 QMenu::icon { padding-left: 10px; }
 QMenu::item:selected { background: $accent; color: $accent_text; }
 QMenu::item:disabled { color: $muted; }

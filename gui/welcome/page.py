@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QGuiApplication, QShowEvent
-from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QPushButton, QSizePolicy, QWidget
+from PySide6.QtGui import QGuiApplication, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QLabel, QPushButton, QSizePolicy, QWidget
 
 from engine.checks.machine_findings import (
     Finding,
@@ -21,12 +21,17 @@ from engine.checks.machine_findings import (
 from engine.checks.torch_support import installed_torch
 from engine.contract.devices import Snapshot
 from gui.sources.background import in_background, reraise
+from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.labels import IconLabel, caption, heading_label, muted_label
 from gui.widgets.layouts import scroll_column, vbox
 
 _WIDTH = 720
+"""Largest width of a column. This and the other sizes in pixels are those at a text size of 100 %."""
+_TWO_COLUMNS_FROM = 1150
+_STACKED_BELOW = 520
+"""Width of a column below which the text of a button is below it."""
 _BUTTON_HEIGHT = 38
 _SAMPLE = tr("A part of Fashion-MNIST, ten classes of small images.")
 _OPEN = tr("Your own folder in any supported format. You can also drop it on the window.")
@@ -59,16 +64,24 @@ class WelcomePage(QWidget):
         self.sample.clicked.connect(lambda: self.sample_requested.emit(self.has_usable_gpu))
         self.open = push_button(tr("Open a folder…"), self.folder_requested)
         self.watch = push_button(tr("Monitor the devices"), self.monitor_requested)
-        column = QWidget()
-        column.setMaximumWidth(_WIDTH)
-        layout = vbox(2, title, about, spacing=6, margins=(28, 24, 28, 24))
-        column.setLayout(layout)
+        begin = QWidget()
+        self._choices = QGridLayout()
+        self._abouts = self._make_choices()
+        layout = vbox(title, about, spacing=6)
         layout.addSpacing(16)
-        layout.addLayout(self._choices_grid())
-        layout.addSpacing(20)
-        layout.addWidget(self._card())
-        layout.addStretch(3)
-        self.setLayout(vbox(scroll_column(column)))
+        layout.addLayout(self._choices)
+        layout.addStretch(1)
+        begin.setLayout(layout)
+        self._column = QWidget()
+        self._halves = QBoxLayout(QBoxLayout.Direction.TopToBottom)
+        self._halves.setSpacing(28)
+        self._halves.setContentsMargins(0, 0, 0, 0)
+        self._halves.addWidget(begin, 1)
+        self._halves.addWidget(self._card(), 1, Qt.AlignmentFlag.AlignTop)
+        self._column.setLayout(vbox(2, self._halves, 3, margins=(28, 24, 28, 24)))
+        self.setLayout(vbox(scroll_column(self._column)))
+        theme.notifier.changed.connect(self._arrange)
+        self._arrange()
 
     @property
     def has_usable_gpu(self) -> bool:
@@ -101,24 +114,40 @@ class WelcomePage(QWidget):
         self._disk = findings
         self._show_findings()
 
-    def _choices_grid(self) -> QGridLayout:
-        grid = QGridLayout()
-        grid.setHorizontalSpacing(14)
-        grid.setVerticalSpacing(10)
-        grid.setColumnStretch(1, 1)
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Use one or two columns, and put the texts next to their buttons or below them, as the width allows."""
+        is_wide = self.width() >= theme.scaled(_TWO_COLUMNS_FROM)
+        direction = QBoxLayout.Direction.LeftToRight if is_wide else QBoxLayout.Direction.TopToBottom
+        self._halves.setDirection(direction)
+        self._column.setMaximumWidth(theme.scaled(_WIDTH) * (1 + is_wide))
+        is_stacked = self.width() < theme.scaled(_STACKED_BELOW)
+        for number, (button, about) in enumerate(self._abouts):
+            row = 2 * number
+            self._choices.addWidget(button, row, 0)
+            self._choices.addWidget(
+                about, row + is_stacked, int(not is_stacked), 1, 1 + is_stacked, Qt.AlignmentFlag.AlignVCenter
+            )
+            self._choices.setRowMinimumHeight(row, 0 if is_stacked else theme.scaled(_BUTTON_HEIGHT))
+
+    def _make_choices(self) -> list[tuple[QPushButton, QLabel]]:
+        """Return the buttons with the texts about them."""
+        self._choices.setHorizontalSpacing(14)
+        self._choices.setVerticalSpacing(5)
+        self._choices.setColumnStretch(1, 1)
         self.about_sample = QLabel(_SAMPLE)
         about_watch = QLabel(tr("Load, memory, temperature, power and processes, live and for the last 24 hours."))
-        choices = ((self.sample, self.about_sample), (self.open, QLabel(_OPEN)), (self.watch, about_watch))
-        for number, (button, about) in enumerate(choices):
+        choices = [(self.sample, self.about_sample), (self.open, QLabel(_OPEN)), (self.watch, about_watch)]
+        for button, about in choices:
             about.setWordWrap(True)
             about.setBuddy(button)
             button.setAutoDefault(True)  # Enter presses it, as in a dialog
-            button.setSizePolicy(QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Preferred)
-            grid.setRowMinimumHeight(number, _BUTTON_HEIGHT)
+            button.setSizePolicy(QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Fixed)
             button.setAccessibleDescription(about.text())
-            grid.addWidget(button, number, 0)
-            grid.addWidget(about, number, 1, Qt.AlignmentFlag.AlignVCenter)
-        return grid
+        return choices
 
     def _card(self) -> QFrame:
         card = QFrame()
@@ -157,7 +186,7 @@ class FindingRow(QWidget):
     def __init__(self, finding: Finding) -> None:
         super().__init__()
         topic = heading_label(finding.topic)
-        topic.setMinimumWidth(_TOPIC_WIDTH)
+        theme.scale_with_text(topic.setMinimumWidth, _TOPIC_WIDTH)
         self.text = styled(QLabel(_sentence(finding.text), wordWrap=True), name=str(finding))
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.copy = QPushButton(tr("Copy the command"))

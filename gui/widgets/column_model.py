@@ -6,7 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QRect, QSortFilterProxyModel, Qt
+from PySide6.QtCore import (
+    QAbstractTableModel,
+    QModelIndex,
+    QObject,
+    QPersistentModelIndex,
+    QRect,
+    QSortFilterProxyModel,
+    Qt,
+)
 from PySide6.QtGui import QColor, QPainter, QPen
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -100,8 +108,21 @@ def apply_table_style(table: QTableView, padding: int = 6, leading: int = 12) ->
     table.setWordWrap(False)
     table.setStyleSheet(f"QTableView::item {{ padding: 0 {padding}px; }}")
     table.verticalHeader().hide()
-    table.verticalHeader().setDefaultSectionSize(table.fontMetrics().height() + leading)
+    _RowHeight(table, leading)
     table.horizontalHeader().setHighlightSections(False)
+
+
+class _RowHeight(QObject):
+    """Keeps the rows of a table as high as a line of text and `leading` pixels."""
+
+    def __init__(self, table: QTableView, leading: int) -> None:
+        super().__init__(table)
+        self._table, self._leading = table, leading
+        theme.notifier.changed.connect(self._fit)
+        self._fit()
+
+    def _fit(self) -> None:
+        self._table.verticalHeader().setDefaultSectionSize(self._table.fontMetrics().height() + self._leading)
 
 
 VALUE = int(Qt.ItemDataRole.UserRole)

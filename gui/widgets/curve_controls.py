@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QCheckBox, QComboBox, QLabel, QSlider, QWidget
+from PySide6.QtWidgets import QCheckBox, QLabel, QSlider, QWidget
 
 from gui.format import localised
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
+from gui.widgets.editors import ComboBox
 from gui.widgets.labels import labelled
 from gui.widgets.layouts import FlowLayout, hbox
 
@@ -40,7 +41,7 @@ class CurveControls(QWidget):
             of: Suffix of the accessible names, such as “ of the compared runs”.
         """
         super().__init__()
-        self.axis = QComboBox()
+        self.axis = ComboBox()
         for title, axis in axes:
             self.axis.addItem(title, axis)
         self.axis.setAccessibleName(tr("Horizontal axis{of}").format(of=of))

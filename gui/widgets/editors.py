@@ -29,7 +29,16 @@ from gui.widgets.layouts import hbox
 
 
 class ComboBox(QComboBox):
-    """Drop-down list that the wheel changes only while it has the focus. Long titles are elided."""
+    """Drop-down list that the wheel changes only while it has the focus.
+
+    Long titles are elided; the open list shows them in full.
+    """
+
+    def showPopup(self) -> None:
+        view = self.view()
+        scroll_bar = _SCROLL_BAR_WIDTH if self.count() > self.maxVisibleItems() else 0
+        view.setMinimumWidth(view.sizeHintForColumn(0) + 2 * view.frameWidth() + scroll_bar)
+        super().showPopup()
 
     def initStyleOption(self, option: QStyleOptionComboBox) -> None:
         super().initStyleOption(option)
@@ -57,7 +66,7 @@ def offer(box: QComboBox, choices: Iterable[tuple[str, Any]], value: Any) -> Non
         box.setCurrentIndex(max(0, box.findData(value)))
 
 
-SCROLL_BAR_WIDTH = 12
+_SCROLL_BAR_WIDTH = 12
 
 
 class Editor(QWidget):
@@ -301,5 +310,3 @@ class ChoiceEditor(Editor):
             on = int((Qt.ItemFlag.ItemIsSelectable | Qt.ItemFlag.ItemIsEnabled).value)
             # The standard item model keeps an item's flags in the role below UserRole (Qt's own example does so).
             self.box.model().setData(item, 0 if value in off else on, Qt.ItemDataRole.UserRole - 1)
-        view = self.box.view()
-        view.setMinimumWidth(view.sizeHintForColumn(0) + 2 * view.frameWidth() + SCROLL_BAR_WIDTH)

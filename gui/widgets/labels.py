@@ -22,7 +22,7 @@ from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QMenu, QPushButton, Q
 
 from engine.contract.problems import Problem
 from engine.system.plain_text import shortened
-from gui.style import icons
+from gui.style import icons, theme
 from gui.widgets.layouts import FlowLayout, hbox
 
 
@@ -89,7 +89,7 @@ class ElidedLabel(QLabel):
 
 
 class IconLabel(QLabel):
-    """Icon of 16 pixels that follows the color scheme; `spoken` is its accessible name."""
+    """Icon as high as a line of text that follows the color scheme; `spoken` is its accessible name."""
 
     def __init__(self, name: str = "", color: str = "", spoken: str = "") -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class IconLabel(QLabel):
             self._draw()
 
     def _draw(self) -> None:
-        self.setPixmap(self._icon.pixmap(QSize(16, 16), self.devicePixelRatioF()))
+        self.setPixmap(self._icon.pixmap(QSize(1, 1) * theme.scaled(16), self.devicePixelRatioF()))
 
 
 class Span(NamedTuple):

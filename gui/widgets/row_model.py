@@ -6,15 +6,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from PySide6.QtCore import QItemSelectionModel, QModelIndex, QObject, Qt, Signal
-from PySide6.QtGui import QKeyEvent
+from PySide6.QtCore import QEvent, QItemSelectionModel, QModelIndex, QObject, Qt, Signal
+from PySide6.QtGui import QKeyEvent, QShowEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
+from gui.style import theme
 from gui.widgets.column_model import RIGHT, ColumnModel, Index, apply_table_style
 
 _ROWS_MEASURED = 40
 """Number of rows from which column widths are computed."""
 _MAX_COLUMN_WIDTH = 260
+"""Largest width of a fitted column in pixels at a text size of 100 %."""
+_LONG_TEXT = 24
+"""Characters of a text that a column may cut, so that the tool tip repeats it."""
 
 Row = TypeVar("Row")
 
@@ -71,7 +75,14 @@ class RowModel(ColumnModel, Generic[Row]):
             return column.text(row)
         if role == Qt.ItemDataRole.TextAlignmentRole and column.number:
             return RIGHT
-        return self.cell_data(row, index.column(), role)
+        value = self.cell_data(row, index.column(), role)
+        if (
+            role == Qt.ItemDataRole.ToolTipRole
+            and len(text := column.text(row)) > _LONG_TEXT
+            and text not in (value or "")
+        ):
+            return "\n".join(filter(None, (text, value)))
+        return value
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
         self.sort_column, self.sort_order = column, order
@@ -159,6 +170,7 @@ class RowTable(QTableView):
         """Create a table with an accessible name, and with `padding` and `leading` around the text of cells."""
         super().__init__()
         self._padding = padding
+        self._fits_content = self._was_shown = False
         self.setAccessibleName(name)
         self.setModel(model)
         apply_table_style(self, padding, leading)
@@ -188,9 +200,21 @@ class RowTable(QTableView):
         return max(cells, self.horizontalHeader().sectionSizeHint(column))
 
     def fit(self) -> None:
-        """Fit the columns to their content, up to a maximum width."""
+        """Fit the columns to their content, up to a maximum width, now and when the text size changes."""
+        self._fits_content = True
         for column in range(self.model().columnCount()):
-            self.setColumnWidth(column, min(self.content_width(column), _MAX_COLUMN_WIDTH))
+            self.setColumnWidth(column, min(self.content_width(column), theme.scaled(_MAX_COLUMN_WIDTH)))
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() in (QEvent.Type.FontChange, QEvent.Type.StyleChange) and self._fits_content:
+            self.fit()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        if self._fits_content and not self._was_shown:
+            self.fit()  # texts had no style before
+        self._was_shown = True
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         is_enter = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)

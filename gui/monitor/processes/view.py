@@ -12,7 +12,6 @@ from PySide6.QtGui import QFont, QFontMetrics, QGuiApplication, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QCheckBox,
-    QComboBox,
     QLabel,
     QLineEdit,
     QMenu,
@@ -45,7 +44,7 @@ from gui.sources.run_intervals import RunIntervals
 from gui.translation import tr
 from gui.widgets.banner import Banner
 from gui.widgets.buttons import styled
-from gui.widgets.editors import offer
+from gui.widgets.editors import ComboBox, offer
 from gui.widgets.labels import ElidedLabel, EmptyState, heading_label
 from gui.widgets.layouts import hbox, vbox
 
@@ -85,7 +84,7 @@ class ProcessesView(QWidget):
         self.filter.setAccessibleName(tr("Filter processes"))
         self.filter.setToolTip(tr("Shows processes that match all of these words: users, commands … (Ctrl+F)"))
         self.only_mine = QCheckBox(tr("Only &mine"))
-        self.gpus = styled(QComboBox(), name="GPU", description=tr("The GPU whose processes are shown"))
+        self.gpus = styled(ComboBox(), name="GPU", description=tr("The GPU whose processes are shown"))
         self.gpus.addItem(ALL_GPUS, "")
         self.as_tree = QCheckBox(tr("As &tree"))
         self.as_tree.setChecked(True)

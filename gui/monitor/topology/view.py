@@ -8,7 +8,6 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersisten
 from PySide6.QtGui import QBrush, QColor, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QComboBox,
     QGridLayout,
     QHeaderView,
     QLabel,
@@ -25,7 +24,7 @@ from gui.sources.devices.hosts import Hosts
 from gui.style import fills, theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
-from gui.widgets.editors import offer
+from gui.widgets.editors import ComboBox, offer
 from gui.widgets.labels import EmptyState, heading_label, muted_label
 from gui.widgets.layouts import hbox, scroll_panel, vbox
 
@@ -134,7 +133,7 @@ class TopologyView(QWidget):
         self._hosts = hosts
         self._state: object = None
         self.model = Matrix(self)
-        self.host = styled(QComboBox(), name=tr("Host"))
+        self.host = styled(ComboBox(), name=tr("Host"))
         self.advice = QLabel(wordWrap=True)
         self.advice.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.table = _Table(self.model)

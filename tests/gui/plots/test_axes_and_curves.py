@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -22,6 +23,7 @@ from gui.plots.readout import x_words
 from gui.plots.view import Curve
 from gui.plots.view_box import ViewBox
 from gui.sources.columns import Floats
+from gui.style import theme
 
 
 @pytest.mark.parametrize(
@@ -70,6 +72,44 @@ def test_clock_axis_has_whole_minutes(qapp: QApplication) -> None:
     step, offset = axis.spacing(0.0, 600.0, 700.0)
     assert step % 60 == 0
     assert (group.origin + offset) % 60 == 0
+
+
+@pytest.fixture
+def kolkata(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Local time is 5:30 hours ahead of UTC."""
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("kolkata")
+def test_clock_axis_follows_local_days(qapp: QApplication) -> None:
+    group = PlotGroup("clock", span=86_400)
+    group.origin = 1_700_000_015.0
+    axis = BottomAxis(ViewBox(), group)
+    step, offset = axis.spacing(0.0, 86_400.0, 500.0)
+    assert step % 3600 == 0
+    ticks = [offset + number * step for number in range(int(86_400 // step))]
+    hours = [time.localtime(group.origin + tick).tm_hour % (step // 3600) for tick in ticks]
+    assert set(hours) == {0}
+    labels = axis.labels(ticks, step)
+    assert len(set(labels)) == len(labels)
+    assert [label for label in labels if ":" not in label] == ["16 Nov"]
+    assert axis.labels([0.0, 86_400.0], 86_400.0) == ["15 Nov", "16 Nov"]
+
+
+def test_axes_grow_with_text(qapp: QApplication) -> None:
+    axes = BottomAxis(ViewBox(), PlotGroup("count")), LeftAxis(ViewBox())
+    try:
+        theme.choose("system", 200)
+        for axis in axes:
+            axis.recolor()
+        assert axes[0].minimumHeight() == 44
+        assert axes[1].minimumWidth() == 2 * LeftAxis.WIDTH
+    finally:
+        theme.choose("system", 100)
 
 
 def test_left_axis_digits(qapp: QApplication) -> None:

@@ -1,0 +1,54 @@
+"""Widgets that follow the text size, and the lists of combo boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from PySide6.QtWidgets import QWidget
+
+from gui.style import theme
+from gui.widgets.column_model import text_table
+from gui.widgets.editors import ComboBox
+from gui.widgets.labels import ElidedLabel
+from tests.support.clipping import clipped
+from tests.support.widgets import ShowWidget
+
+LONG = "A title that is much longer than the room of its box"
+
+
+@pytest.fixture
+def normal_text() -> Iterator[None]:
+    yield
+    theme.choose("system", 100)
+
+
+@pytest.mark.usefixtures("normal_text")
+def test_sizes_follow_text_size(show_widget: ShowWidget) -> None:
+    table = show_widget(text_table("Numbers", ["One"]))
+    height = table.verticalHeader().defaultSectionSize()
+    theme.scale_with_text(table.setMinimumWidth, 100)
+    theme.choose("system", 200)
+    assert table.minimumWidth() == 200
+    assert table.verticalHeader().defaultSectionSize() >= height + 14
+
+
+def test_open_list_shows_whole_titles(show_widget: ShowWidget) -> None:
+    box = ComboBox()
+    box.addItems([LONG, *map(str, range(3))])
+    show_widget(box, 80, 30)
+    assert list(clipped(box)) == []
+    box.showPopup()
+    assert box.view().viewport().width() >= box.fontMetrics().horizontalAdvance(LONG)
+    box.hidePopup()
+
+
+def test_clipping_names_cut_texts(show_widget: ShowWidget) -> None:
+    page = QWidget()
+    label = ElidedLabel(LONG, page)
+    show_widget(page, 100, 40)
+    label.resize(60, 20)
+    (fault,) = clipped(page)
+    assert "no tool tip" in fault
+    label.setToolTip(LONG)
+    assert list(clipped(page)) == []

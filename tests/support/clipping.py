@@ -1,0 +1,154 @@
+"""Texts that a page of the window doesn't show in full, and scroll bars that it shouldn't need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from PySide6.QtCore import QModelIndex, QRect, Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QAbstractScrollArea,
+    QComboBox,
+    QHeaderView,
+    QLabel,
+    QListView,
+    QPlainTextEdit,
+    QTabBar,
+    QTableView,
+    QTextEdit,
+    QTreeView,
+    QWidget,
+)
+
+from gui.dataset.examples import ExampleList
+from gui.plots.axes import Axis
+from gui.plots.view import PlotView
+from gui.widgets.labels import ElidedLabel
+
+SLACK = 2
+"""Pixels by which a measured text may exceed its room."""
+
+
+def clipped(page: QWidget) -> Iterator[str]:
+    """Yield all texts that are cut and whose full text is nowhere else, and horizontal scroll bars."""
+    for widget in (page, *page.findChildren(QWidget)):
+        if widget.isVisible() and not widget.visibleRegion().isEmpty():
+            for fault in _faults(widget):
+                yield f"{type(widget).__name__} {_name(widget)!r}: {fault}"
+
+
+def _faults(widget: QWidget) -> Iterator[str]:
+    if isinstance(widget, ElidedLabel):
+        yield from _elided(widget)
+    elif isinstance(widget, QTabBar):
+        if widget.usesScrollButtons() and widget.sizeHint().width() > widget.width() + SLACK:
+            yield f"tabs need {widget.sizeHint().width()} of {widget.width()} pixels"
+    elif isinstance(widget, QComboBox):
+        yield from _popup(widget)
+    elif isinstance(widget, PlotView):
+        yield from _axes(widget)
+    if isinstance(widget, QTableView | QTreeView | QListView):
+        yield from _cells(widget)
+    if isinstance(widget, QHeaderView):
+        yield from _sections(widget)
+    elif isinstance(widget, QAbstractScrollArea) and not isinstance(widget, QPlainTextEdit | QTextEdit):
+        bar = widget.horizontalScrollBar()
+        if bar.isVisible() and bar.maximum() > 0 and not isinstance(widget, ExampleList):
+            yield f"scrolls sideways by {bar.maximum()} pixels"
+
+
+def _elided(label: ElidedLabel) -> Iterator[str]:
+    text = label.text()
+    if label.fontMetrics().horizontalAdvance(text) <= label.width() + SLACK:
+        return
+    if not any(text.lower() in holder.toolTip().lower() for holder in _with_parents(label)):
+        yield "is elided and has no tool tip"
+
+
+def _popup(box: QComboBox) -> Iterator[str]:
+    """Open the list of a combo box, and yield its faults."""
+    view = box.view()
+    box.showPopup()
+    QTest.qWait(1)
+    try:
+        needed = view.sizeHintForColumn(0)
+        room = view.viewport().width()
+        if needed > room + SLACK and view.textElideMode() != Qt.TextElideMode.ElideNone:
+            yield f"popup is {room} pixels wide and needs {needed}"
+        visible = min(box.count(), box.maxVisibleItems())
+        rows = sum(view.sizeHintForRow(row) for row in range(visible))
+        if view.viewport().height() < rows - SLACK and not _ends_between_rows(view):
+            yield f"popup is {view.viewport().height()} pixels high and needs {rows} for {visible} rows"
+    finally:
+        box.hidePopup()
+
+
+def _ends_between_rows(view: QAbstractItemView) -> bool:
+    """Return True if the lower edge cuts no row, as in a long list that scrolls."""
+    last = view.indexAt(view.viewport().rect().bottomLeft())
+    return not last.isValid() or view.visualRect(last).bottom() <= view.viewport().height() + SLACK
+
+
+def _axes(view: PlotView) -> Iterator[str]:
+    for axis in (view.bottom_axis, view.left_axis):
+        assert isinstance(axis, Axis)
+        texts = axis.label_rects(view.fontMetrics())
+        if any(first.adjusted(0, 0, -1, -1).intersects(other) for i, first in enumerate(texts) for other in texts[:i]):
+            yield f"numbers of {type(axis).__name__} overlap"
+        outside = [text for text in texts if not axis.sceneBoundingRect().adjusted(-25, -9, 25, 9).contains(text)]
+        if outside:
+            yield f"{len(outside)} numbers of {type(axis).__name__} are cut"
+
+
+def _cells(view: QTableView | QTreeView | QListView) -> Iterator[str]:
+    model = view.model()
+    if model is None or isinstance(view.parent(), QComboBox):
+        return
+    line = view.fontMetrics().height()
+    room = view.viewport().rect()
+    index = view.indexAt(room.topLeft())
+    for row in range(max(0, index.row()), min(model.rowCount(), max(0, index.row()) + 40)):
+        for column in range(1 if isinstance(view, QListView) else model.columnCount()):
+            cell = model.index(row, column, index.parent() if index.isValid() else QModelIndex())
+            rect = view.visualRect(cell)
+            text = str(cell.data() or "")
+            if rect.isEmpty() or not text or not room.contains(rect.center()):
+                continue
+            if rect.height() < line - SLACK:
+                yield f"row of {text[:40]!r} is {rect.height()} pixels high, its text {line}"
+            if _is_cut(view, text, rect) and text not in str(cell.data(Qt.ItemDataRole.ToolTipRole) or ""):
+                yield f"cell {text[:40]!r} has {rect.width()} pixels and no tool tip"
+
+
+def _is_cut(view: QAbstractItemView, text: str, rect: QRect) -> bool:
+    if isinstance(view, QListView) and view.viewMode() == QListView.ViewMode.IconMode:
+        return False
+    return view.fontMetrics().horizontalAdvance(max(text.splitlines() or [""], key=len)) > rect.width() + SLACK
+
+
+def _sections(header: QHeaderView) -> Iterator[str]:
+    model = header.model()
+    if model is None or header.orientation() == Qt.Orientation.Vertical:
+        return
+    for section in range(header.count()):
+        if header.isSectionHidden(section):
+            continue
+        text = str(model.headerData(section, header.orientation()) or "")
+        tip = str(model.headerData(section, header.orientation(), Qt.ItemDataRole.ToolTipRole) or "")
+        if header.fontMetrics().horizontalAdvance(text) > header.sectionSize(section) and text not in tip:
+            yield f"title {text!r} has {header.sectionSize(section)} pixels"
+    if header.height() < header.fontMetrics().height() - SLACK and header.count():
+        yield f"is {header.height()} pixels high"
+
+
+def _name(widget: QWidget) -> str:
+    text = widget.text() if isinstance(widget, QLabel) else widget.accessibleName()
+    return (text or widget.accessibleName() or type(widget.parent()).__name__)[:60]
+
+
+def _with_parents(widget: QWidget) -> Iterator[QWidget]:
+    holder: QWidget | None = widget
+    while holder is not None:
+        yield holder
+        holder = holder.parentWidget()
