@@ -33,7 +33,7 @@ SLACK = 2
 def clipped(page: QWidget) -> Iterator[str]:
     """Yield all texts that are cut and whose full text is nowhere else, and horizontal scroll bars."""
     for widget in (page, *page.findChildren(QWidget)):
-        if widget.isVisible() and not widget.visibleRegion().isEmpty():
+        if widget.isVisible() and not _shown_part(widget).isEmpty():
             for fault in _faults(widget):
                 yield f"{type(widget).__name__} {_name(widget)!r}: {fault}"
 
@@ -93,7 +93,7 @@ def _ends_between_rows(view: QAbstractItemView) -> bool:
 def _axes(view: PlotView) -> Iterator[str]:
     for axis in (view.bottom_axis, view.left_axis):
         assert isinstance(axis, Axis)
-        texts = axis.label_rects(view.fontMetrics())
+        texts = [axis.mapRectToScene(rect) for rect in axis.label_rects()]
         if any(first.adjusted(0, 0, -1, -1).intersects(other) for i, first in enumerate(texts) for other in texts[:i]):
             yield f"numbers of {type(axis).__name__} overlap"
         outside = [text for text in texts if not axis.sceneBoundingRect().adjusted(-25, -9, 25, 9).contains(text)]
@@ -140,6 +140,15 @@ def _sections(header: QHeaderView) -> Iterator[str]:
             yield f"title {text!r} has {header.sectionSize(section)} pixels"
     if header.height() < header.fontMetrics().height() - SLACK and header.count():
         yield f"is {header.height()} pixels high"
+
+
+def _shown_part(widget: QWidget) -> QRect:
+    """Return the part of a widget that its parents don't clip, in the coordinates of its window."""
+    rect, holder = widget.rect(), widget
+    while not holder.isWindow() and (parent := holder.parentWidget()) is not None:
+        rect = rect.translated(holder.pos()) & parent.rect()
+        holder = parent
+    return rect
 
 
 def _name(widget: QWidget) -> str:
