@@ -1,4 +1,4 @@
-"""Images of filled rectangles, with their boxes written down in every way."""
+"""Images of filled rectangles, and writers of their boxes in several formats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GREY = 90
 
 
 class Rectangle(NamedTuple):
-    """Edges in pixels, and a class."""
+    """Rectangle with its edges in pixels and its class."""
 
     left: int
     top: int
@@ -26,7 +26,7 @@ class Rectangle(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Height and width of an image, and its objects; earlier ones cover later ones."""
+    """Image to draw: height, width and objects. Earlier objects cover later ones."""
 
     height: int
     width: int
@@ -50,7 +50,7 @@ COCO_PLACES = (
     ("annotations/instances_default.json", "images/default/{}.png", "{}.png"),
     ("images/coco.json", "images/{}.png", "/home/somebody/images/{}.png"),
 )
-"""One COCO file for all images: its path, that of an image, and the image's name in the file."""
+"""Layouts with one COCO file: path of the file, path of an image, and the image's name in the file."""
 
 
 def draw(path: Path, drawn: Drawn) -> Path:
@@ -210,7 +210,7 @@ def arcgis_kitti(root: Path, images: Mapping[str, Drawn]) -> Path:
 
 
 def numbered(path: Path, drawn: Drawn) -> Path:
-    """Write a mask whose rectangles are numbered from 1."""
+    """Write a mask in which each rectangle has a number, from 1."""
     values = np.zeros((drawn.height, drawn.width), np.uint8 if len(drawn.rectangles) < 256 else np.uint16)
     for number, (left, top, right, bottom, _) in enumerate(drawn.rectangles, 1):
         values[top:bottom, left:right] = number
@@ -220,7 +220,10 @@ def numbered(path: Path, drawn: Drawn) -> Path:
 
 
 def write_images_with_labels(root: Path, files: Mapping[str, str | None], yaml: str = "") -> Path:
-    """Write images of 80 x 60 pixels by their paths, each with a text file where "images" is "labels"."""
+    """Write images of 80 x 60 pixels at the given paths, each with a YOLO label file of the given text.
+
+    The path of a label file has "labels" in place of "images"; None writes no file.
+    """
     for path, content in files.items():
         draw(root / path, Drawn(60, 80, ()))
         if content is not None:

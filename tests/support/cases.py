@@ -1,4 +1,4 @@
-"""Which cases of a test the everyday suite runs."""
+"""Selection of the test cases that the everyday suite runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Point clouds made on the spot: a floor, and balls that lie on it."""
+"""Generator of point clouds: a floor with a ball on it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CORNER = np.array([500_000.0, 5_400_000.0, 100.0])
 
 
 def scene(seed: int, points: int = 600) -> tuple[np.ndarray, np.ndarray]:
-    """Places float32 [n, 3] and classes uint8 [n], half of them on the floor, 0, and half on a ball, 1."""
+    """Return positions, float32 [n, 3], and classes, uint8 [n], of points on a floor (0) and a ball (1)."""
     random = np.random.default_rng(seed)
     floor = np.concatenate([random.uniform(-1, 1, (points // 2, 2)), random.normal(0, 0.01, (points // 2, 1))], 1)
     directions = random.normal(size=(points - points // 2, 3))
@@ -25,7 +25,7 @@ def scene(seed: int, points: int = 600) -> tuple[np.ndarray, np.ndarray]:
 
 
 def write_ply(path: Path, places: np.ndarray, text: bool = False, **columns: np.ndarray) -> None:
-    """Write a PLY file of points with further properties."""
+    """Write a PLY file of points; `columns` are further properties."""
     path.parent.mkdir(parents=True, exist_ok=True)
     named: dict[str, np.ndarray] = dict(zip("xyz", places.T, strict=True)) | columns
     vertex = np.empty(len(places), [(name, column.dtype) for name, column in named.items()])
@@ -50,7 +50,7 @@ def write_las(path: Path, places: np.ndarray, classes: np.ndarray, **columns: An
 
 
 def make_clouds(folder: Path, counts: dict[str, int], points: int = 600) -> Path:
-    """Scenes as PLY files, in a folder for each split."""
+    """Write scenes as PLY files into a folder per split; `counts` are the numbers by split."""
     for split, count in counts.items():
         for number in range(count):
             places, classes = scene(1000 * (split == "val") + number, points)
@@ -93,7 +93,7 @@ def write_pcd(path: Path, places: np.ndarray, data: str, **columns: np.ndarray) 
 
 
 def lzf(content: bytes) -> bytes:
-    """Compress bytes as LibLZF does: literals, and copies of what came up to 8 KiB before."""
+    """Compress bytes in the LZF format: literals, and references up to 8 KiB back."""
     packed, literals = bytearray(), bytearray()
     known: dict[bytes, int] = {}
     at = 0
@@ -127,7 +127,7 @@ def lzf(content: bytes) -> bytes:
 
 
 def write_table(path: Path, *columns: np.ndarray, header: str = "", delimiter: str = " ") -> None:
-    """Write a table with a line per point, below a first line if there is a `header`; whole numbers stay whole."""
+    """Write a table with a line per point, after the `header` if there is one. Integers have no decimal point."""
     path.parent.mkdir(parents=True, exist_ok=True)
     values = [value for group in (np.atleast_2d(each.T) for each in columns) for value in group]
     lines = [delimiter.join(f"{value.item():.9g}" for value in row) for row in zip(*values, strict=True)]
@@ -135,7 +135,10 @@ def write_table(path: Path, *columns: np.ndarray, header: str = "", delimiter: s
 
 
 def write_scan(folder: Path, name: str, places: np.ndarray, labels: np.ndarray | None) -> None:
-    """Write a scan of KITTI into velodyne, and its labels into labels next to it, with numbers of objects above."""
+    """Write a scan as SemanticKITTI does: points in "velodyne", and labels, if any, in "labels".
+
+    The upper bits of a label are an object number.
+    """
     (folder / "velodyne").mkdir(parents=True, exist_ok=True)
     intensity = np.linspace(0, 1, len(places))[:, None]
     (folder / f"velodyne/{name}.bin").write_bytes(np.concatenate([places, intensity], 1).astype("<f4").tobytes())
@@ -146,7 +149,7 @@ def write_scan(folder: Path, name: str, places: np.ndarray, labels: np.ndarray |
 
 
 def write_room(folder: Path, objects: dict[str, np.ndarray]) -> None:
-    """Write a room of S3DIS: each of the `objects` ("chair_1") has places, and all points are gray."""
+    """Write a room in the format of S3DIS; `objects` are positions by name, as in "chair_1". All points are gray."""
     for name, places in objects.items():
         write_table(folder / "Annotations" / f"{name}.txt", places, np.full((len(places), 3), 128))
     together = np.concatenate(list(objects.values()))

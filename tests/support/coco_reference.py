@@ -1,4 +1,4 @@
-"""Objects and detections, and what pycocotools measures of them."""
+"""Random objects and detections, and their metrics as computed by pycocotools."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def masks(given: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dt
 def precisions(
     given: list[Image], kind: str, *, size: str = "all", scale: float = 1.0
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return pycocotools' average precision of objects of a size, [classes, 10], -1 for classes without objects.
+    """Return the average precision by pycocotools, [classes, 10]; -1 for classes without objects.
 
-    Boxes are scaled by `scale` before.
+    Only objects of `size` count. Boxes are scaled by `scale` first.
     """
     truth, found = COCO(), []
     annotations = []

@@ -1,4 +1,4 @@
-"""The user's consent to model files that tests write."""
+"""Consent of the user to run model files that tests write."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Contrast ratio of text and background, after WCAG 2.1."""
+"""Contrast ratio of text and background as defined in WCAG 2.1."""
 
 from __future__ import annotations
 
 from PySide6.QtGui import QColor
 
 MIN_RATIO = 4.5
-"""The least contrast of texts, level AA."""
+"""Minimum contrast of texts for level AA."""
 
 
 def luminance(color: str | QColor) -> float:
-    """Relative luminance, 0 for black to 1 for white."""
+    """Return the relative luminance, from 0 for black to 1 for white."""
     given = QColor(color)
     channels = [
         channel / 12.92 if channel <= 0.03928 else ((channel + 0.055) / 1.055) ** 2.4

@@ -13,7 +13,7 @@ from engine.optim.optimizer_step import OptimizerStep
 
 
 def prepare(spec: WorkerSpec) -> None:
-    """Note the bytes of each optimizer state that this rank copies."""
+    """Record the size of each optimizer state that this rank copies. Runs in a worker before training."""
     state_dict = OptimizerStep.state_dict
 
     def noted(optimizer_step: OptimizerStep, *arguments: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The file that the stand-ins for CUDA and NVML share: a machine's GPUs, and which process holds how much of each.
+"""File that the CUDA and NVML stubs share: the GPUs of a machine, and the memory that each process uses on them.
 
 Its layout is `State` of tests/engine/gpus/stub/cuda_state.h.
 """
@@ -14,21 +14,21 @@ from pathlib import Path
 MIB = 1 << 20
 
 _HEADER = struct.Struct("=5i4xQ")
-"""gpus, driver_version, copy_us, kernel_us, exact, context_bytes."""
+"""Layout of the header: gpus, driver_version, copy_us, kernel_us, exact, context_bytes."""
 _GPU = struct.Struct("=16sQ5i4x")
-"""uuid, total_bytes, major, minor, hangs, error, exclusive."""
+"""Layout of a GPU: uuid, total_bytes, major, minor, hangs, error, exclusive."""
 _FAULTS = struct.Struct("=2i")
 _FAULTS_AT = 32
-"""hangs, error, and where in a GPU's part."""
+"""Layout of the faults (hangs, error), and their offset within a GPU's layout."""
 _USER = struct.Struct("=2iQ")
-"""pid, context, bytes."""
+"""Layout of a process on a GPU: pid, context, bytes."""
 _USERS, _GPUS = 64, 16
 _GPU_BYTES = _GPU.size + _USERS * _USER.size
 
 
 @dataclass(frozen=True)
 class CudaState:
-    """The file at `path`."""
+    """State of a machine in the file at `path`."""
 
     path: Path
 
@@ -50,7 +50,7 @@ class CudaState:
         exact: bool = False,
         exclusive: bool = False,
     ) -> None:
-        """Write the state of a machine with these unused GPUs, in CUDA's order."""
+        """Write the state of a machine with unused GPUs; `uuids` are in CUDA's order."""
         rows = [
             _GPU.pack(
                 bytes.fromhex(uuid.removeprefix("GPU-").replace("-", "")),

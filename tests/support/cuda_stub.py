@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Note(NamedTuple):
-    """An event in a process and thread: its GPU, kind and details."""
+    """Event in a process and thread, with its GPU, kind and details."""
 
     pid: int
     thread: int
@@ -40,7 +40,7 @@ class Note(NamedTuple):
 
 
 def why_not() -> str | None:
-    """Why the stand-in cannot be used here, None if it can."""
+    """Return the reason that the stub can't be used here; None if it can."""
     if _headers() is None:
         return "torch is no CUDA build: CUDA's headers, which Triton brings along, are missing"
     return nvml_stub.why_not()
@@ -48,7 +48,7 @@ def why_not() -> str | None:
 
 @dataclass(frozen=True)
 class CudaStub:
-    """The compiled libraries in `folder`, NVML's among them."""
+    """Compiled stub libraries in `folder`, including the one for NVML."""
 
     folder: Path
 
@@ -85,7 +85,7 @@ class CudaStub:
 
 @dataclass(frozen=True)
 class CudaMachine:
-    """GPUs that processes under `environment` see, and what happens on them."""
+    """Simulated machine: the GPUs that processes with `environment` see, and a record of events on them."""
 
     stub: CudaStub
     folder: Path
@@ -108,7 +108,7 @@ class CudaMachine:
         return self.folder / "cuda-notes"
 
     def notes(self, kind: str | None = None) -> list[Note]:
-        """Return the events in order, of one kind or all."""
+        """Return the events of one kind, or all, in order."""
         lines = self._notes.read_text().splitlines() if self._notes.exists() else []
         return [note for note in map(_note, lines) if kind in (None, note.kind)]
 

@@ -1,4 +1,4 @@
-"""Dataset facts for objectives, for synthetic data."""
+"""Dataset facts that objectives need, for synthetic data."""
 
 from engine.contract.job import Job
 from engine.tasks.base import DatasetInfo, Objective

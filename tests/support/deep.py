@@ -1,4 +1,4 @@
-"""A model file that keeps twenty times its input, 5 MB for each image of 256 px, and computes next to nothing."""
+"""A Model file with large activations (20 times the input, 5 MB per image of 256 px) and little computation."""
 
 from __future__ import annotations
 

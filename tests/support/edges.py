@@ -1,4 +1,4 @@
-"""Small images with the edges in them, made on the spot: bright discs on noise, and their rims."""
+"""Generator of small images with edge maps: bright discs on noise, and their rims."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.masks import disc
 
 
 def rim(mask: np.ndarray) -> np.ndarray:
-    """Return the pixels of `mask` next to its outside, bool [h, w]."""
+    """Return the border pixels of `mask`, bool [h, w]."""
     inside = mask > 0
     padded = np.pad(inside, 1, mode="edge")
     inner = padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
@@ -21,7 +21,7 @@ def rim(mask: np.ndarray) -> np.ndarray:
 
 
 def save_matlab(path: Path, layers: list[np.ndarray]) -> None:
-    """Save a file in the format of BSDS500, with `Boundaries` by each annotator."""
+    """Save a file in the format of BSDS500, with the `Boundaries` of each annotator in `layers`."""
     cells = np.empty((1, len(layers)), object)
     for number, layer in enumerate(layers):
         cells[0, number] = {"Segmentation": np.zeros(layer.shape, np.uint16), "Boundaries": layer.astype(np.uint8)}
@@ -30,7 +30,7 @@ def save_matlab(path: Path, layers: list[np.ndarray]) -> None:
 
 
 def make_edged(folder: Path, counts: dict[str, int], side: int = 32, *, matlab: bool = False) -> Path:
-    """Write images/SPLIT/N.png and edges/SPLIT/N.png, or groundTruth/SPLIT/N.mat of two annotators.
+    """Write images/SPLIT/N.png and edges/SPLIT/N.png, or groundTruth/SPLIT/N.mat by two annotators if `matlab`.
 
     The second annotator drew only the upper half.
     """

@@ -1,11 +1,10 @@
-"""How experts train: the recipes that `tests/benchmarks/outcome.py` measures Footplate against.
+"""Training recipes of experts, with which `tests/benchmarks/outcome.py` compares Footplate.
 
     PYTHON tests/support/experts.py RECIPE SETTING
 
-trains by one of them and prints a JSON object as its last line: the measure after each epoch, on the validation images,
-and the versions of what trained. SETTING is a `Setting` as JSON. It imports nothing of Footplate, so that it runs in an
-environment of its own, where fastai is installed next to torch and timm. Every recipe trains on the
-first GPU where there is one.
+trains with one of them and prints a JSON object as its last line: the metric on the validation images after each epoch,
+and the versions of the packages. SETTING is a `Setting` as JSON. It imports nothing from Footplate, so that it runs in a
+separate environment with fastai, torch and timm. Every recipe trains on the first GPU, or on the CPU if there is none.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 IGNORED = 255
 SPLITS = ("train", "val")
 MNIST_CNN = "mnist_cnn"
-"""The network of PyTorch's examples/mnist."""
+"""Name of the network in PyTorch's examples/mnist."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +221,7 @@ def smp(setting: Setting) -> list[float]:
 
 
 def classifier(setting: Setting) -> nn.Module:
-    """With the setting's weights, or with random ones."""
+    """Return the classification model of the setting, with its weights or random ones."""
     return timm_model(setting) if setting.weights else fresh_model(setting)
 
 
@@ -237,7 +236,7 @@ def timm_model(setting: Setting) -> nn.Module:
 
 
 def fresh_model(setting: Setting) -> nn.Module:
-    """With random weights."""
+    """Return the model of the setting with random weights."""
     from torchvision import models
 
     torch.manual_seed(setting.seed)
@@ -254,7 +253,7 @@ def class_count(setting: Setting) -> int:
 
 
 def digits(setting: Setting, split: str) -> TensorDataset:
-    """MNIST's images, normalised as in PyTorch's example, and their classes."""
+    """Return a split of MNIST: images, normalized as in PyTorch's example, and their classes."""
     name = "train" if split == "train" else "t10k"
 
     def values(file: str, header: int) -> Tensor:
@@ -275,7 +274,7 @@ def folder_loaders(
 
 
 class Masks(Dataset[tuple[Tensor, Tensor]]):
-    """Images normalized as for EfficientNet-Lite, and masks; the shorter side is `size`, cropped to squares."""
+    """Dataset of images, normalized as for EfficientNet-Lite, and masks, resized and cropped to squares of `size`."""
 
     def __init__(self, setting: Setting, split: str) -> None:
         self._size, self._ignored = setting.size, setting.ignored

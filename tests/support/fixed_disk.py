@@ -1,4 +1,4 @@
-"""Disk with given answers about weights and servers."""
+"""Disk with fixed answers about weights and servers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from engine.contract.weights import OnDisk, Weights, find
 
 
 class FixedDisk(RealDisk):
-    """Real files, but given weights `here` (by title) and servers that are `reachable`, or not, or None: unknown yet.
+    """Real disk, but with fixed answers: weights that are `here` (by title), and servers that are `reachable`.
 
-    `asked` collects the servers that were asked about. Included weights are found as they are.
+    None as an answer means unknown.
+
+    `asked` collects the servers of all queries. Included weights are found as on the real disk.
     """
 
     def __init__(self, *here: str, reachable: Collection[str] | bool | None = False) -> None:

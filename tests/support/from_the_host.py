@@ -14,7 +14,7 @@ _COPIES = (torch.ops.aten._to_copy, torch.ops.aten.copy_)
 class FromTheHost(TorchDispatchMode):
     """Records operations that take a CPU tensor, which would synchronize a GPU.
 
-    Single numbers are passed with the kernel, so only their copies count.
+    Scalars are kernel arguments, so only copies of them count.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Workers that wait: models at a gate for a command, and the writer of a checkpoint for the reader of a pipe."""
+"""Hooks that make workers wait: a model until a command arrives, a checkpoint's writer until a pipe is read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOR_READERS = "tests.support.gates:wait_for_readers"
 
 
 def open_once_asked(spec: WorkerSpec) -> None:
-    """Create the file "gate" next to the run folder as soon as a command has been received."""
+    """Create the file "gate" next to the run folder as soon as a command arrives."""
 
     def set_attribute(reporter: Reporter, name: str, value: object) -> None:
         object.__setattr__(reporter, name, value)
@@ -26,5 +26,5 @@ def open_once_asked(spec: WorkerSpec) -> None:
 
 
 def wait_for_readers(_spec: WorkerSpec) -> None:
-    """Let writers wait for the reader of a pipe in place of their file, which is an error otherwise."""
+    """Let writers wait for the reader if their file is a pipe. By default that is an error."""
     paths.open_private = lambda path, flags: os.open(path, flags, 0o600)

@@ -1,4 +1,4 @@
-"""How busy a GPU is and what memory it has in use, over NVML, while something else runs."""
+"""Monitor of a GPU's utilization and memory through NVML while other code runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def gpu_name(index: int = 0) -> str:
 
 
 class GpuWatch:
-    """Watches GPU `index` (in NVML's order) on a thread of its own, inside the context."""
+    """Context in which a separate thread watches GPU `index` (in NVML's order)."""
 
     def __init__(self, index: int = 0) -> None:
         self._index = index

@@ -1,4 +1,4 @@
-"""Images and idx files made on the spot."""
+"""Generators of images and idx files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other timeouts for the workers of a test."""
+"""Hooks that change timeouts in the workers of a test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.training.checkpointing import checkpointer
 
 
 def give_up_at_once(_spec: WorkerSpec) -> None:
-    """Loses its last state at once where the disk does not take it."""
+    """Give up the last state at once if the disk can't store it."""
     checkpointer.RETRY_COMPLETED_S = checkpointer.RETRY_STOPPED_S = 0.0
 
 
@@ -19,5 +19,5 @@ def compile_for_an_hour(_spec: WorkerSpec) -> None:
 
 
 def report_times_at_the_end(_spec: WorkerSpec) -> None:
-    """Report the time of steps only at the end of a run."""
+    """Report step times only at the end of a run."""
     step_profile.EMIT_S = 3600.0

@@ -20,9 +20,9 @@ def included_weights() -> Weights:
 
 
 def replace_package(folder: Path, patch: pytest.MonkeyPatch, content: bytes | None) -> Path:
-    """Hide the package behind one in `folder` with this `content`, None for no file; return the file's path.
+    """Replace the package by one in `folder` whose file has this `content` (None: no file); return the file's path.
 
-    It applies to this process and to those that it starts. Importing the package fails.
+    This affects this process and its children. Importing the replaced package fails.
     """
     weights = included_weights()
     file = folder / weights.package / weights.path

@@ -1,4 +1,4 @@
-"""Packages with plug-ins, as if pip had installed them."""
+"""Packages with plug-ins, in the form in which pip installs them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 def install(
     folder: Path, package: str, points: Mapping[str, Mapping[str, str]], version: str = "1.0", **modules: str
 ) -> Path:
-    """Write a package with entry points, by group and name, and modules, by name, into `folder`; return entry_points.txt.
+    """Write a package with entry points and modules into `folder`; return the path of its entry_points.txt.
 
-    The caller adds `folder` to the path.
+    `points` are entry points by group and name. The caller adds `folder` to the path.
     """
     info = folder / f"{package}-{version}.dist-info"
     info.mkdir(parents=True)

@@ -1,9 +1,10 @@
 """Workers that lose their supervisor.
 
-They are forked as by a supervisor, but without the signal that ends them with their parent. The parent registers itself
-as the run's supervisor and exits.
+They are forked as a supervisor would, but don't get the signal that ends them with their parent. The parent registers
+itself as the run's supervisor and exits.
 
-``python -m tests.support.left_alone RUN_FOLDER RANK,… [deaf] [child]``: "deaf" ones ignore SIGTERM; "child" ones have a child.
+``python -m tests.support.left_alone RUN_FOLDER RANK,… [deaf] [child]``: "deaf" workers ignore SIGTERM;
+"child" workers have a child process.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ PATIENCE_S = 120.0
 
 
 def leave(run: RunFolder, rank: int = 0, *flags: str) -> Orphan:
-    """Leaves a worker of `run` alone, and tells which it is once it is at its work."""
+    """Start an orphaned worker of `run`, and return it once it is working."""
     return leave_all(run, (rank,), *flags)[0]
 
 

@@ -1,4 +1,4 @@
-"""Small images of straight lines with their masks, made on the spot."""
+"""Generator of small images of straight lines, with their masks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from PIL import Image
 
 
 def line(side: int, seed: int, width: float = 5) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return an image uint8 [side, side, 3] of a bright line on noise, its mask uint8 [side, side] of 0 and 255, and its angle.
+    """Return an image of a bright line on noise, uint8 [side, side, 3], with its mask and its angle.
 
-    The angle is in degrees, counterclockwise from the horizontal.
+    The mask is uint8 [side, side] with the values 0 and 255. The angle is in degrees, counterclockwise from horizontal.
     """
     random = np.random.default_rng(seed)
     pixels = random.integers(0, 120, (side, side, 3), dtype=np.uint8)
@@ -24,7 +24,7 @@ def line(side: int, seed: int, width: float = 5) -> tuple[np.ndarray, np.ndarray
 
 
 def make_lined(folder: Path, counts: dict[str, int], side: int = 32) -> Path:
-    """images/SPLIT/N.png and masks/SPLIT/N.png."""
+    """Write images/SPLIT/N.png and masks/SPLIT/N.png; `counts` are the numbers of images by split."""
     seed = 0
     for split, count in counts.items():
         for number in range(count):

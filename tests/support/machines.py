@@ -1,6 +1,6 @@
 """Machines on one host: network namespaces, each with an ssh server, host key, name, process tree and Footplate home.
 
-They share a bridge without a route to anywhere else. The head, without an ssh server, is one of them.
+They share a bridge without any other route. The head, on which tests run commands, has no ssh server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SSHD = "/usr/sbin/sshd"
 
 
 def why_not() -> str:
-    """Why there can be no such machines here; "" where there can."""
+    """Return the reason that no such machines can be created here; "" if they can."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "needs Linux and root, for network namespaces"
     missing = [tool for tool in ("ip", "nsenter", "unshare", "ssh", "ssh-keygen", _SSHD) if not shutil.which(tool)]
@@ -41,7 +41,7 @@ def why_not() -> str:
 
 
 class Machines:
-    """`names` with addresses 10.77.0.11 and on, and the head at 10.77.0.10."""
+    """Machines called `names` with addresses from 10.77.0.11 on, and the head at 10.77.0.10."""
 
     def __init__(self, folder: Path, names: tuple[str, ...] = ("node1", "node2")) -> None:
         self.names = names
@@ -141,7 +141,7 @@ class Machines:
         return ["ip", "netns", "exec", self.space("head"), "footplate", *arguments]
 
     def processes(self, name: str) -> list[psutil.Process]:
-        """Footplate's, and those of Python that it has started."""
+        """Return the processes of Footplate on a machine, including the Python processes that it has started."""
         found = []
         for pid in _ip("netns", "pids", self.space(name)).split():
             try:
@@ -162,7 +162,10 @@ class Machines:
     # What befalls them
 
     def boot(self, name: str, *, over: tuple[Path, Path] | None = None, **variables: str) -> None:
-        """Start a machine; ssh sets `variables` there, and the first of the folders `over` is mounted over the second."""
+        """Start a machine.
+
+        Sessions over ssh get the environment `variables`. The first folder in `over` is mounted over the second.
+        """
         config = self.folder / f"sshd-{name}"
         set_there = {
             "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin",
@@ -190,7 +193,7 @@ class Machines:
         until(lambda: f"{self.address(name)}:22" in _in(self.space(name), "ss", "-Hltn"), _START_S, f"{name}: no sshd")
 
     def power_off(self, name: str) -> None:
-        """Everything on the machine dies at once, without a argument."""
+        """Kill all processes on a machine at once."""
         self.unplug(name)
         self._servers[name].kill()
         self._servers[name].wait()
@@ -208,11 +211,11 @@ class Machines:
         _ip("-n", self._switch, "link", "set", self._port(name), "master", "br0")
 
     def forbid(self, name: str, other: str) -> None:
-        """Nothing gets from one machine to the other."""
+        """Block all traffic from machine `name` to machine `other`."""
         _ip("-n", self.space(name), "route", "add", "prohibit", f"{self.address(other)}/32")
 
     def block_chosen_ports(self, name: str) -> None:
-        """Let a machine send nothing to the ports that systems choose, except as the answer from ssh's and a run's port."""
+        """Block all traffic from a machine to ephemeral ports, except replies from the ports of ssh and of a run."""
         rules = (
             ("sport", "22", "lookup", "main"),
             ("sport", "29400-29415", "lookup", "main"),
@@ -266,7 +269,7 @@ class Machines:
             self.plug_in(self._wires.popitem()[0])
 
     def _port(self, name: str) -> str:
-        """Return the interface that connects a machine."""
+        """Return the network interface that connects a machine."""
         return f"{'x' if name in self._wires else 'v'}{self.space(name)}"
 
     def close(self) -> None:
@@ -309,7 +312,7 @@ class Machines:
             self._keygen(f"{name}-key")
 
     def _write_client(self) -> None:
-        """Write an ssh client with a config of its own, since ssh takes the home folder from the system's user list."""
+        """Write an ssh client with a separate config, because ssh takes the home folder from the system's user list."""
         folder = self.folder / "bin"
         folder.mkdir()
         known = [f"{self.address(name)} {(self.folder / f'{name}-key.pub').read_text()}" for name in self.names]
@@ -340,7 +343,7 @@ def _script(path: Path, command: str) -> None:
 
 
 def step_s(run: RunFolder, warm: int) -> float:
-    """Seconds of a step of a run, from the first that it tells of after `warm` steps to the last."""
+    """Return the mean seconds per step of a run, from the first step reported after `warm` steps to the last."""
     steps = [event for event in run.events() if isinstance(event, StepMetrics) and event.step > warm]
     return (steps[-1].time - steps[0].time) / (steps[-1].step - steps[0].step)
 

@@ -1,4 +1,4 @@
-"""Searches as a driver would leave them on the disk, made at once."""
+"""Builders of search folders with the content that a driver would write."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def a_trial(number: int, state: TrialState = "completed", goals: int = 1) -> Tri
 
 
 def a_state(count: int, *, running: int = 0, goals: int = 1, **fields: Any) -> SearchState:
-    """Return the state of a search with `count` trials; with one goal, every third was stopped early."""
+    """Return the state of a search with `count` trials. With one goal, every third trial was stopped early."""
 
     def state(number: int) -> TrialState:
         if number >= count - running:

@@ -1,4 +1,4 @@
-"""Folders of images and masks with given pixels, made on the spot."""
+"""Builders of folders with images, and with masks of given pixels."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def with_palette(mask: np.ndarray, *colors: int) -> Image.Image:
 
 
 def encoded(mask: Any, ending: str, **options: Any) -> bytes:
-    """Return a mask as file content: an image or an array; npy and tif take any type."""
+    """Encode a mask as the content of an image or array file. The endings npy and tif accept any type."""
     stream = io.BytesIO()
     if ending == "npy":
         np.save(stream, mask)
@@ -55,7 +55,7 @@ def encoded(mask: Any, ending: str, **options: Any) -> bytes:
 
 
 def make_folder(folder: Path, masks: Sequence[Any], ending: str = "png", **options: Any) -> Path:
-    """images/N.png and masks/N.ENDING, the images gray."""
+    """Write gray images as images/N.png and masks as masks/N.ENDING."""
     for kind in ("images", "masks"):
         (folder / kind).mkdir(parents=True, exist_ok=True)
     for number, mask in enumerate(masks):

@@ -1,4 +1,4 @@
-"""Small images with masks, made on the spot: bright discs on noise."""
+"""Generator of small images with masks: bright discs on noise."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def disc(side: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def make_masked(folder: Path, counts: dict[str, int], side: int = 32, *, ignored: bool = True) -> Path:
-    """images/SPLIT/N.png and masks/SPLIT/N.png; with `ignored` the first row of each mask is of no class (255)."""
+    """Write images/SPLIT/N.png and masks/SPLIT/N.png; if `ignored`, the first row of each mask has no class (255)."""
     seed = 0
     for split, count in counts.items():
         for number in range(count):

@@ -14,7 +14,7 @@ from engine.tasks.base import Objective
 def metric_of_ranks(
     objective: Objective, outputs: Tensor, targets: Tensor, ranks: int, batches: int | Sequence[int] = 1
 ) -> Metric:
-    """Return the metric of samples that the ranks see in turn, in `batches` of that size or these sizes."""
+    """Return the metric of samples that are dealt to the ranks in turn; `batches` is the size, or sizes, of batches."""
     metrics = [objective.metric() for _ in range(ranks)]
     for index, batch in enumerate(zip(outputs.split(batches), targets.split(batches), strict=True)):
         metrics[index % ranks].update(*batch)

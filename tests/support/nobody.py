@@ -1,4 +1,4 @@
-"""Another user of the machine."""
+"""Code that runs as another user of the machine."""
 
 from __future__ import annotations
 

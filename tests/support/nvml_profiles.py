@@ -1,9 +1,9 @@
-"""Whole machines for the NVML stub, by name.
+"""Profiles of complete machines for the NVML stub, by name.
 
     MACHINES["eight"].write(stub)
 
-All but "everything" stand still, so that what is told can be compared. A machine with an old driver needs a stub that
-was compiled with `old_driver=True`.
+The values of all except "everything" are constant, so that reports can be compared. A machine with an old driver needs
+a stub that was compiled with `old_driver=True`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.nvml_stub import (
 )
 
 FOREIGN = (4_000_001, 4_000_002, 4_000_003)
-"""Pids that are higher than any of Linux."""
+"""Pids above the maximum of Linux."""
 
 HBM_ONLY = ("memory_temperature", "memory_max")
 DATACENTRE_ONLY = (
@@ -35,14 +35,14 @@ DATACENTRE_ONLY = (
 
 @dataclass(frozen=True)
 class Machine:
-    """The GPUs of a machine and what its library says."""
+    """Machine: profiles of its GPUs, and answers of its NVML library."""
 
     gpus: tuple[Profile, ...] = ()
     library: Mapping[str, object] = field(default_factory=dict)
     old_driver: bool = False
 
     def write(self, stub: NvmlStub, **library: object) -> None:
-        """Configure `stub` as this machine; `library` holds further keys of the library."""
+        """Configure `stub` as this machine; `library` contains further keys of the library."""
         stub.write(self.gpus, **(dict(self.library) | library))
 
 

@@ -1,11 +1,11 @@
-"""A stand-in for NVIDIA's driver libraries, compiled from C, behind the real pynvml.
+"""A Stub of NVIDIA's driver libraries, compiled from C, which the real pynvml loads.
 
     stub = compile_stub(folder)
     stub.write([gpu_profile(0), gpu_profile(1, utilization=80)])
     subprocess.Popen([sys.executable, "-m", "engine.gpus"], env=os.environ | stub.environment)
 
-The libraries are found through LD_LIBRARY_PATH, so they act on processes started with `environment`. Keys of the
-profile: the first lines of tests/engine/gpus/stub/*.c. Whole machines to choose from: tests/support/nvml_profiles.py.
+The libraries are found through LD_LIBRARY_PATH, so they act on processes started with `environment`. The first
+lines of tests/engine/gpus/stub/*.c list the keys of a profile. tests/support/nvml_profiles.py has complete machines.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Built = TypeVar("Built")
 
 @dataclass(frozen=True)
 class NvmlStub:
-    """The compiled libraries in `folder`, and the profile that they answer from."""
+    """Compiled stub libraries in `folder`, and the profile that determines their answers."""
 
     folder: Path
     profile: Path
@@ -74,7 +74,7 @@ class NvmlStub:
 
 
 def why_not() -> str | None:
-    """Why the stub cannot be used here, None if it can."""
+    """Return the reason that the stub can't be used here; None if it can."""
     if sys.platform != "linux":
         return "the NVML stub is loaded by LD_LIBRARY_PATH, on Linux only"
     if compiler() is None:

@@ -1,4 +1,4 @@
-"""Small images with COCO's JSON, made on the spot: bright discs on noise, with their boxes and outlines."""
+"""Generator of small images with COCO's JSON: bright discs on noise, with their boxes and outlines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLASSES = ("red", "green")
 
 
 def make_outlined(folder: Path, counts: dict[str, int], side: int = 64) -> Path:
-    """images/SPLIT/N.png with one to three discs each, apart from each other, and annotations/instances_SPLIT.json."""
+    """Write images/SPLIT/N.png with one to three separate discs each, and annotations/instances_SPLIT.json."""
     random = np.random.default_rng(0)
     rows, columns = np.mgrid[:side, :side]
     for split, count in counts.items():

@@ -1,7 +1,7 @@
 """Training loop in plain torch, which every strategy must reproduce.
 
-It shares with Footplate the composition of batches and the construction of models. The steps are written again in the
-straightforward way: the batch in chunks, gradients summed, one optimizer step.
+It shares the composition of batches and the construction of models with Footplate. Steps are implemented independently
+in the simplest way: the batch in chunks, gradients summed, one optimizer step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ModelPart = Callable[[Tensor], Tensor]
 
 @dataclass
 class Plain:
-    """Result of a training: step losses, each epoch's validation loss and accuracy, weights and optimizer state by name."""
+    """Result of a training: step losses, validation loss and accuracy per epoch, weights and optimizer state by name."""
 
     losses: list[float]
     validations: list[tuple[float, float]]
@@ -49,11 +49,11 @@ class Fed:
     statistics_of: tuple[int, ...] | None = None
     parts: Callable[[nn.Module], list[ModelPart]] = lambda model: [model]
     stream: Callable[[int, int], int] = lambda chunk, module: 0
-    """Function from the numbers of chunk and module to that of the stream."""
+    """Function that returns the number of the random stream for a chunk number and a module number."""
 
 
 def train_plainly(job: Job, fed: Fed) -> Plain:
-    """Trains `job` (SGD with momentum or AdamW, cosine schedule, fp32) on the CPU in this process with one thread."""
+    """Train `job` (SGD with momentum or AdamW, cosine schedule, fp32) on the CPU in this process with one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -110,7 +110,7 @@ def evaluate_plainly(job: Job, weights: dict[str, Tensor]) -> tuple[float, float
 
 
 def _optimizer(job: Job, model: nn.Module) -> torch.optim.Optimizer:
-    """Fused, since torch's implementations of one optimizer round differently."""
+    """Return the fused optimizer, because torch's implementations of an optimizer round differently."""
     rate, decay = job.optimizer.learning_rate, job.optimizer.weight_decay
     if job.optimizer.name == "adamw":
         return torch.optim.AdamW(model.parameters(), rate, weight_decay=decay, fused=True)
@@ -155,7 +155,7 @@ def _loader(job: Job, splits: Splits, *, training: bool) -> BatchLoader:
 
 
 class _Streams:
-    """Random streams that are drawn from in turns; stream n begins as rank n's."""
+    """Set of random streams, one of which is active at a time; stream n starts like that of rank n."""
 
     def __init__(self, seed: int) -> None:
         self._streams = RandomStreams(seed)

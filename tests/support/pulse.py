@@ -15,7 +15,7 @@ _LONG_S = 0.5
 
 
 def waited_for_a_core_s() -> float:
-    """Return how long this thread was ready to run without a core, in seconds.
+    """Return the seconds during which this thread was ready to run but had no core.
 
     Source: docs.kernel.org/scheduler/sched-stats.html.
     """
@@ -23,7 +23,7 @@ def waited_for_a_core_s() -> float:
 
 
 class Pulse:
-    """Measures how late a timer of 20 ms at most fires, without the time that no core was free."""
+    """Measurement of the maximum delay of a 20 ms timer, without the time in which no core was free."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0

@@ -1,4 +1,4 @@
-"""Contents that formats read, as plain values that tests compare with each other and with the truth."""
+"""Content that formats read, as plain values that tests compare with each other and with the ground truth."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Things = dict[str, list[tuple[str, int, int, int, int, int]]]
 
 
 def detect(form: Format, folder: Path) -> list[Detection]:
-    """Return what a format detects."""
+    """Return the detections of a format in a folder."""
     return list(form.detect(Tree(str(folder))))
 
 
@@ -35,7 +35,7 @@ def detected(form: Format, folder: Path) -> Detection:
 
 
 def read(form: Format, folder: Path, kind: str = "", number: int = 0) -> Content:
-    """Return what a format reads by the first detection that has the kind, or by a later one.
+    """Read a folder through the first detection with a kind, or through the one with index `number`.
 
     Args:
         form: Format.
@@ -49,7 +49,7 @@ def read(form: Format, folder: Path, kind: str = "", number: int = 0) -> Content
 
 
 def content_of(form: Format, folder: Path, kind: str = "boxes") -> Content:
-    """Return what the only detection of a folder, which has the kind, reads."""
+    """Read a folder through its only detection, which must have the kind."""
     tree = Tree(str(folder))
     (detection,) = form.detect(tree)
     assert kind in detection.kinds
@@ -57,7 +57,7 @@ def content_of(form: Format, folder: Path, kind: str = "boxes") -> Content:
 
 
 def boxes_in(content: Content) -> dict[str, ByImage]:
-    """Return class and edges of the boxes of each image, by split and the image's name without ending."""
+    """Return class and edges of the boxes in each image, by split and the stem of the image's name."""
     found: dict[str, ByImage] = {}
     for split, images in content.splits.items():
         boxes = gather(images, len(content.classes), BoxFaults())
@@ -74,7 +74,7 @@ def boxes_in(content: Content) -> dict[str, ByImage]:
 
 
 def instances_in(content: Content) -> dict[str, ByImage]:
-    """Return class and edges of the instances of each image, by split and the image's name without ending."""
+    """Return class and edges of the instances in each image, by split and the stem of the image's name."""
     found: dict[str, ByImage] = {}
     for split, images in content.splits.items():
         assert isinstance(images, InstanceSplit)
@@ -94,21 +94,21 @@ def _edges(window: object) -> Edges:
 
 
 def boxes(content: Content, split: str = "") -> Boxes:
-    """Return class and edges of boxes in pixels by the image's name."""
+    """Return class and edges (in pixels) of the boxes in each image, by the image's name."""
     images: list[BoxedImage] = content.splits[split]
     return {Path(image.path).stem: [(content.classes[box.label], *box[:4]) for box in image.boxes] for image in images}
 
 
 def ignored(content: Content, split: str = "") -> dict[str, list[bool]]:
-    """Return which boxes are ignored."""
+    """Return a flag per box, True if it is ignored, by the image's name."""
     return {Path(image.path).stem: [box.ignored for box in image.boxes] for image in content.splits[split]}
 
 
 def instances(content: Content, sizes: dict[str, tuple[int, int]], split: str = "") -> Boxes:
-    """Return class and edges of instances, and check that all pixels between are theirs if they are rectangles.
+    """Return class and edges of instances; check that instances outlined as rectangles fill them.
 
     Args:
-        content: What was read.
+        content: Content that a format read.
         sizes: Heights and widths of the images by name.
         split: Name of the split.
     """
@@ -130,12 +130,12 @@ def true_boxes(images: tuple[TrueImage, ...]) -> Boxes:
 
 
 def true_sizes(truth: Truth) -> dict[str, tuple[int, int]]:
-    """Return heights and widths of the truth's images."""
+    """Return height and width of each ground-truth image by its name."""
     return {image.name: (image.height, image.width) for image in truth.images}
 
 
 def merged(content: Content, reader: Any) -> dict[str, Any]:
-    """Return what `reader` returns of all splits together."""
+    """Return the results of `reader` for all splits in one dict."""
     return {name: value for split in content.splits for name, value in reader(content, split).items()}
 
 
@@ -170,7 +170,7 @@ def _named_boxes(image: BoxedImage, classes: tuple[str, ...]) -> list[tuple[str,
 
 
 def pixels(content: Content, split: str) -> dict[str, npt.NDArray[np.generic]]:
-    """Return the values of the masks of a split as they are in the files, by the stems of the images."""
+    """Return the raw values in the masks of a split, by the stem of the image's name."""
     masks = content.splits[split]
     assert isinstance(masks, MaskSplit)
     return {
@@ -180,7 +180,7 @@ def pixels(content: Content, split: str) -> dict[str, npt.NDArray[np.generic]]:
 
 
 def planes(content: Content, split: str) -> dict[str, npt.NDArray[np.uint8]]:
-    """Return the class of each pixel of a split, by the stems of the images."""
+    """Return the class of each pixel in the images of a split, by the stem of the image's name."""
     masks = content.splits[split]
     assert isinstance(masks, MaskSplit)
     assert content.code is not None
@@ -191,7 +191,7 @@ def planes(content: Content, split: str) -> dict[str, npt.NDArray[np.uint8]]:
 
 
 def things(content: Content, split: str) -> Things:
-    """Return the class, the edges and the area of the objects in each image of a split, by its stem."""
+    """Return class, edges and area of the objects in each image of a split, by the stem of the image's name."""
     objects = content.splits[split]
     assert isinstance(objects, InstanceSplit)
     held: Things = {}
@@ -215,7 +215,7 @@ def things(content: Content, split: str) -> Things:
 
 
 def true_things(images: tuple[TrueImage, ...], names: dict[str, str] | str | None = None) -> Things:
-    """Return the things of the truth; `names` are other names of its classes, or the only one."""
+    """Return the result of `things` for the ground truth; `names` maps its classes, or is the only class."""
 
     def named(name: str) -> str:
         return name if names is None else names if isinstance(names, str) else names[name]
@@ -234,5 +234,5 @@ def _stem_of(path: str) -> str:
 
 
 def warnings_of(content: Content) -> str:
-    """Return all problems of a content as one text."""
+    """Return all problems with a content as one text."""
     return " ".join(map(str, content.problems))

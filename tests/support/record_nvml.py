@@ -1,8 +1,7 @@
 """Records this machine's GPUs as a profile for the stub: `python -m tests.support.record_nvml > NAME.profile`.
 
-A call that a GPU refuses is recorded by NVML's error code, unless that is "not supported", which a key that is left out
-stands for. Traffic and activity are recorded as this program's own sampler tells them, since they take two readings.
-Processes are left out, since they are someone's.
+A A call that fails is recorded by NVML's error code; keys of unsupported calls are left out. Traffic and activity come
+from Footplate's sampler, because they need two readings. Processes are left out, because they are private.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ Ask = Callable[[Any], tuple[Any, ...]]
 
 NOT_SUPPORTED = 3
 ALWAYS_THERE = ("processes", "process_utilization", "events", "fields")
-"""Quantities that the stub reports unless it has an error for them."""
+"""Quantities that the stub reports unless the profile has an error for them."""
 SM, MEMORY = 1, 2
 BITS = {1: 32, 3: 64}
-"""Bits of a counter, by `nvmlValueType_t`."""
+"""Number of bits of a counter, by `nvmlValueType_t`."""
 PCIE_COUNTER = 197
 
 
@@ -75,7 +74,7 @@ CALLS: tuple[tuple[str, tuple[str, ...], Ask], ...] = (
     ("nvlink_state", ("nvlink_version",), lambda gpu: (pynvml.nvmlDeviceGetNvLinkVersion(gpu, 0),)),
     ("processes", (), lambda gpu: pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)[:0]),
 )
-"""The stub's name of each call, the keys that it gives, and the call."""
+"""Calls to record: the stub's name, the keys that it sets, and the call."""
 
 FIELDS = {
     "ecc_corrected": 3, "ecc_uncorrected": 4, "ecc_total_corrected": 5, "ecc_total_uncorrected": 6,
@@ -102,7 +101,7 @@ def main() -> None:
 
 
 def record(handle: Any, sampled: Gpu) -> Values:
-    """Return the profile of one GPU, whose sampled values are `sampled`."""
+    """Return the profile of one GPU; `sampled` are its values from Footplate's sampler."""
     values: Values = {"uuid": sampled.uuid, "bus_id": sampled.pci_bus_id}
     for quantity, keys, ask in CALLS:
         try:

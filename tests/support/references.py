@@ -1,4 +1,4 @@
-"""Comparison of datasets that other libraries write and read with the truth."""
+"""Comparison of the ground truth with datasets that other libraries write and read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Boxes = dict[str, list[tuple[str, float, float, float, float]]]
 
 
 def marks(library: str) -> list[pytest.MarkDecorator]:
-    """Return the marks of the tests of a library: long, skipped where it is missing, its own warnings ignored."""
+    """Return the marks for tests of a library: long, skipped if it is missing, and its warnings ignored."""
     is_missing = find_spec(library) is None
     return [
         pytest.mark.long,
@@ -27,7 +27,7 @@ def marks(library: str) -> list[pytest.MarkDecorator]:
 
 
 def written(writer: str, variant: str, folder: Path) -> Path:
-    """Write the truth to a folder with one of Footplate's writers."""
+    """Write the ground truth to a folder with one of the writers in `dataset_formats`; return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     import_module(f"tests.support.dataset_formats.{writer}").write(TRUTH, folder, variant)
     return folder

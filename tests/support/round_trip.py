@@ -1,4 +1,4 @@
-"""Annotations that a format read, in plain rows."""
+"""Conversion of annotations that a format read to plain rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Rows = dict[str, list[Any]]
 
 
 def rows_of(content: Content, kind: str) -> dict[str, Rows]:
-    """Return the annotations of each image by its name without ending, by split."""
+    """Return the annotations by split and by the stem of the image's name."""
     if kind not in ("boxes", "instances"):
         return {split: _tags_in(content, images, kind) for split, images in content.splits.items()}
     found: Mapping[str, Rows] = boxes_in(content) if kind == "boxes" else instances_in(content)

@@ -1,7 +1,7 @@
-"""Measurement of a network: `python sending.py ADDRESS BYTES ROUNDS [--first]`.
+"""Measurement of a network's speed: `python sending.py ADDRESS BYTES ROUNDS [--first]`.
 
-Two of these processes exchange BYTES at once in each round, as an all-reduce of two does; the first one listens. Each
-prints the median rate in bits per second.
+Two of these processes exchange BYTES in both directions in each round, like an all-reduce of two ranks. The first one
+listens. Each prints the median rate in bits per second.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PATIENCE_S = 60.0
 
 
 def connect(address: str, first: bool) -> socket.socket:
-    """Return a connection between both peers, of which the first listens. Raises OSError."""
+    """Return a connection between both peers: the `first` one listens, the other connects. Raises OSError."""
     if first:
         with socket.create_server((address, PORT)) as listener:
             listener.settimeout(PATIENCE_S)

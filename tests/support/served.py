@@ -1,4 +1,4 @@
-"""A run's server in the test's own process."""
+"""A Server of a run in the process of the test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.engine.supervisor.supervised import PATIENCE_S
 
 
 class Served:
-    """A server of a log with these `events`, whose loop turns as long as a test waits for something."""
+    """A Server of a log with these `events`. Its event loop runs while a test waits for something."""
 
     def __init__(self, folder: Path, events: Iterable[AnyEvent]) -> None:
         self.asked: list[Command] = []
@@ -59,12 +59,12 @@ class Served:
         return client, message
 
     def line(self, client: socket.socket) -> object:
-        """Read one line for the client, without consuming more."""
+        """Read exactly one line from the client's connection, and decode it."""
         self.poll_until_true(lambda: _peeked(client).count(b"\n"))
         return SERVER_MESSAGE.decode(_peeked(client).partition(b"\n")[0])
 
     def receive(self, client: socket.socket, until: Callable[[bytes], object]) -> bytes:
-        """Read for the client until its bytes satisfy a condition, and return them."""
+        """Read from the client's connection until the received bytes satisfy a condition, and return them."""
         received = b""
 
         def is_done() -> bool:

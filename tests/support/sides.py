@@ -1,7 +1,7 @@
-"""Baselines of Footplate's speed: bare steps, and training loops of others, each in a separate process.
+"""Baselines for Footplate's speed: bare steps and other training loops, each in a separate process.
 
-A side is a function of a `Setting` that trains until its `Meter` has enough steps. `apart` runs it in a fresh process,
-forked from one that has imported torch, like Footplate's workers.
+A A side is a function that takes a `Setting` and trains until its `Meter` has counted enough steps. `apart` runs it in a
+fresh process, forked from one that has imported torch, like Footplate's workers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from engine.tasks.registry import TASKS
 
 @dataclass(frozen=True)
 class Setting:
-    """Configuration that all sides share.
+    """Configuration that all baselines share.
 
     `model` trains on images of [channels, size, size], `images` per epoch. `threads`, `memory_format`, `precision` and
     `compiled` are Footplate's choices, which on the CPU only `pure` uses.
@@ -47,16 +47,16 @@ class Setting:
     memory_format: str = "contiguous"
     threads: int = 1
     compiled: str = ""
-    """The mode of torch.compile, "" for none."""
+    """Mode of torch.compile; "" for none."""
     job: Job | None = None
-    """Job of another task than classification, whose first batch `pure` uses."""
+    """Job of a task other than classification; `pure` trains on its first batch."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Images per second of training: in the first epoch of a fresh process, and from then on, in `window`.
+    """Training speed in images per second: in the first epoch of a fresh process, and afterwards, in `window`.
 
-    `window` is by `time.monotonic`, which all processes share.
+    `window` has times of `time.monotonic`, which all processes share.
     """
 
     first: float
@@ -65,7 +65,7 @@ class Rates:
 
 
 class Meter:
-    """Counts images against the clock. The first epoch counts for `seconds` at most, what follows for that long."""
+    """Meter of images per second, in the first epoch for at most `seconds`, and afterwards for `seconds`."""
 
     def __init__(self, setting: Setting) -> None:
         self.enough = False
@@ -78,7 +78,7 @@ class Meter:
         self._start = self._now()
 
     def tick(self, images: int) -> None:
-        """Count a step, which on a GPU may still be queued."""
+        """Count a step of some images. On a GPU, the step may still be queued."""
         self._images += images
         if time.monotonic() - self._start >= self._seconds:
             self._lap()
@@ -150,7 +150,7 @@ def _stepping(setting: Setting, optimizer: torch.optim.Optimizer, loss: Callable
 
 
 def _pure_of_task(setting: Setting, job: Job, layout: torch.memory_format) -> Rates:
-    """As `pure`, with the task's own loss on the first batch of the job's data."""
+    """Run only steps, like `pure`, with the loss of the job's task on the first batch of its data."""
     task = TASKS[job.task]
     formats = task.entry.annotations
     splits = task.prepared(
@@ -189,7 +189,7 @@ def autocast(setting: Setting) -> torch.autocast:
 
 
 def in_turn(setting: Setting, batches: Any, step: Callable[[Tensor, Tensor], object]) -> Rates:
-    """Iterate over `batches` of (inputs, targets) epoch by epoch."""
+    """Train on `batches` of (inputs, targets), epoch after epoch; return the speed."""
     meter = Meter(setting)
     while not meter.enough:
         for inputs, targets in batches:

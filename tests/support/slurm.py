@@ -58,7 +58,7 @@ PartitionName=high Nodes=n1,n2 PriorityTier=10 MaxTime=INFINITE State=UP
 
 
 def why_not() -> str:
-    """Why there can be no SLURM here; "" where there can."""
+    """Return the reason that SLURM can't run here; "" if it can."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "needs Linux and root, for SLURM's daemons"
     missing = [tool for tool in _TOOLS if not shutil.which(tool, path=_path())]
@@ -72,7 +72,10 @@ def _path() -> str:
 
 
 class Slurm:
-    """Started when made; `close` ends all. `footplate` runs a command as on a login node, which `ssh login` reaches."""
+    """SLURM installation that is running from its creation until `close`.
+
+    `footplate` runs a command as on a login node, which `ssh login` reaches.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -183,7 +186,7 @@ class Slurm:
         return done.stdout if not done.returncode else ""
 
     def footplate(self, *arguments: str, elsewhere: bool = False) -> subprocess.CompletedProcess[str]:
-        """Run a command; with `elsewhere` it sees none of the other processes, as on another machine."""
+        """Run a command of Footplate; with `elsewhere`, it sees no other processes, as on another machine."""
         before = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child") if elsewhere else ()
         return subprocess.run(
             [*before, "footplate", *arguments],
@@ -209,7 +212,7 @@ class Slurm:
 
 
 def _ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
+    """Return free ports."""
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in held]
     for each in held:

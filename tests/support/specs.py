@@ -1,4 +1,4 @@
-"""Specifications of workers for tests that need no run."""
+"""Specifications of workers for tests without a run."""
 
 from __future__ import annotations
 

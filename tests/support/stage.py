@@ -1,4 +1,4 @@
-"""The whole window with something on each of its pages, for what looks at all of them."""
+"""Complete window with synthetic content on each page, for tests and screenshots of all pages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.support.made_searches import make_search
 from tests.support.unclear_dataset import UNCERTAIN, UNCLEAR
 
 SECOND = "run-curves"
-"""The first page that shows a run."""
+"""Name of the first page that shows a run."""
 ACCURACIES = ((0.3, 0.5, 0.6, 0.62), (0.4, 0.6, 0.7, 0.74))
 SAMPLE = Job.from_fields(dataset=str(paths.sample_dataset()), model="mnist_cnn", image_size=28, batch_size=32)
 TRAINED = SAMPLE.with_fields(epochs=2000)
@@ -52,10 +52,10 @@ TOO_LARGE = Problem(
 
 
 class Stage:
-    """The window with synthetic content; each public method shows a page and returns the widget to draw."""
+    """Window with synthetic content. Each public method shows a page and returns the widget to draw."""
 
     def __init__(self, window: MainWindow) -> None:
-        """`window` is one that sees the GPUs of the stand-in called "everything"."""
+        """Use a window that sees the GPUs of the NVML profile "everything"."""
         self.window = window
         window.show()
         until(lambda: window.workspace is not None)
@@ -76,7 +76,7 @@ class Stage:
         until(lambda: not self.workspace.session.loading)
 
     def pages(self) -> dict[str, Callable[[], QWidget]]:
-        """Return the pages by name. None hides a later one."""
+        """Return functions that show a page and return its widget, by name. They can be called in this order."""
         acts = self.window.acts
         pages_by_name: dict[str, Callable[[], QWidget]] = {"first-start": lambda: self.window}
         for number, name in enumerate(RUN_VIEWS):
@@ -104,7 +104,7 @@ class Stage:
         return pages_by_name | {"help": self.show_help}
 
     def unfolded(self) -> dict[str, Callable[[], QWidget]]:
-        """Return the pages with collapsible sections by name; they stay expanded."""
+        """Return functions like `pages` for the pages with collapsible sections, which stay expanded."""
         sections, time = self.window.form.sections, self.workspace.run.time
         return {
             "new-job": self.show_form,
@@ -183,7 +183,7 @@ class Stage:
         return self.show_found("strategy", an_answer(), PIPELINE)
 
     def show_found(self, field: str, found: object, job: Job = SAMPLE) -> QWidget:
-        """Show the page of a finder with a result."""
+        """Show the page of the finder for `field` with a result."""
         self.window.form.finder_requested.emit(field)
         page = self.workspace.finders[field]
         page.show_job(job, [])
@@ -227,7 +227,7 @@ class Stage:
         return self.window.help
 
     def show_training(self) -> QWidget:
-        """Start a run of the sample on the CPU, which lasts until it is stopped."""
+        """Start a run of the sample on the CPU that lasts until it is stopped."""
         store = self.workspace.session
         if not store.active:
             self.window.show_form()

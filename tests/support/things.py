@@ -1,4 +1,4 @@
-"""Images with bright things on them and a table of how many there are, made on the spot."""
+"""Generator of images with bright objects, and a table of the number of objects in each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CELL = 12
 
 
 def make_things(folder: Path, count: int, max_things: int = 7) -> Path:
-    """images/N.png of 48 px, each with up to `most` things in cells of their own, and counts.csv."""
+    """Write images/N.png of 48 px with up to `max_things` objects in separate cells, and counts.csv."""
     random = np.random.default_rng(0)
     (folder / "images").mkdir(parents=True)
     rows = []

@@ -1,4 +1,4 @@
-"""Parts of the benchmarks of complete runs: synthetic images, timed runs, two runs at once."""
+"""Helpers for benchmarks of complete runs: synthetic images, timed runs, two simultaneous runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def make_images(
 
 
 class TimedRun:
-    """A run of `job`, timed over `steps` steps after the first `warm` and then ended. `rate` is images per second."""
+    """A Run of `job` that is timed over `steps` steps after the first `warm` and then ended.
+
+    `rate` is in images per second.
+    """
 
     def __init__(self, forker: Forker, job: Job, folder: Path, *, warm: int, steps: int) -> None:
         self.group = WorkerGroup(forker, job, folder, every_step=True)
@@ -61,10 +64,10 @@ class TimedRun:
 
 
 class WatchedRun:
-    """A run of `job` as it is by default, followed until `seconds` of training past its first epoch are over.
+    """A Run of `job` with default settings, followed until it has trained for `seconds` after its first epoch.
 
-    `rates` counts training alone: from the start of each epoch to its last step, or to the last step told of. `choices`
-    is what was left to Footplate and chosen, by the job's field. `bottleneck` is its last sentence on what limits the speed.
+    `rates` counts only training: from the start of each epoch to its last step, or to the last reported step. `choices`
+    has the values that Footplate chose for automatic fields. `bottleneck` is the last message about the limit of the speed.
     """
 
     rates: Rates
@@ -91,7 +94,7 @@ class WatchedRun:
         self.bottleneck = next((spent.advice.sentence for spent in reversed(group.of(TimeSpent)) if spent.advice), "")
 
     def _trained_s(self, message: Any) -> float:
-        """Seconds of training past the first epoch, up to this message."""
+        """Return the seconds of training after the first epoch, up to this message."""
         now = time.monotonic()
         match message:
             case Planned():
@@ -106,7 +109,7 @@ class WatchedRun:
         return 0.0
 
     def _trained(self, images: int, now: float, *, is_epoch_end: bool) -> float:
-        """`images` of the present epoch are through."""
+        """Update the rate: `images` of the current epoch have been trained on."""
         if self._epoch == 1:
             if is_epoch_end:
                 self._first = images / (now - self._epoch_began)

@@ -1,8 +1,8 @@
-"""Installations of torch as their files tell of them, in a folder for PYTHONPATH.
+"""Fake installations of torch that consist only of descriptive files, in a folder for PYTHONPATH.
 
     environment = torch_build(folder, "2.15.0+cpu")
 
-Only who reads the files takes it for that build: whoever imports torch gets the one that is installed.
+Code that reads the files sees that build; code that imports torch gets the installed one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Small runs of every task, trained once and then used by many tests."""
+"""Small runs of every task, trained once and shared by many tests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LABELS = ("red", "green", "blue")
 
 @dataclass(frozen=True)
 class Trained:
-    """A run that is over, the job that it was made of, and the measures of its last validation."""
+    """A Finished run with its job and the metrics of its last validation."""
 
     run: RunFolder
     job: Job
@@ -57,7 +57,7 @@ def make_labelled(folder: Path, counts: dict[str, int], side: int = 16) -> Path:
 
 
 def make_colours(folder: Path, counts: dict[str, int], side: int = 20) -> Path:
-    """SPLIT/COLOUR/N.png of noise in three colours, wider than high."""
+    """Write SPLIT/COLOR/N.png: noise in three colors, wider than high."""
     random = np.random.default_rng(0)
     for split, count in counts.items():
         for channel, name in enumerate(LABELS):

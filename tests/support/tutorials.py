@@ -27,7 +27,7 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def unpack_mnist(source: Path, folder: Path) -> str:
-    """Unpacks MNIST's files from `source` to where torchvision finds them; what to give `mnist_loader`."""
+    """Unpack MNIST's files from `source` for torchvision; return the folder to pass to `mnist_loader`."""
     raw = folder / "MNIST/raw"
     raw.mkdir(parents=True)
     for packed in source.glob("*.gz"):
@@ -36,13 +36,13 @@ def unpack_mnist(source: Path, folder: Path) -> str:
 
 
 def mnist_loader(folder: str, batch: int, *, train: bool = True) -> DataLoader[Any]:
-    """As github.com/pytorch/examples has it (mnist/main.py) on the CPU."""
+    """Return the loader of github.com/pytorch/examples (mnist/main.py) on the CPU."""
     transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((0.1307,), (0.3081,))])
     return DataLoader(datasets.MNIST(folder, train=train, transform=transform), batch_size=batch, shuffle=train)
 
 
 def folder_loader(setting: Setting, workers: int, *, split: str = "train") -> DataLoader[Any]:
-    """As the tutorial "Transfer Learning for Computer Vision" has it, without its augmentation."""
+    """Return the loader of the tutorial "Transfer Learning for Computer Vision", without its augmentation."""
     transform = transforms.Compose([
         transforms.Resize(setting.size), transforms.CenterCrop(setting.size),
         transforms.ToTensor(), transforms.Normalize(MEAN, STD),
@@ -81,7 +81,7 @@ def mnist_loop(setting: Setting) -> Rates:
 
 
 def folder_loop(setting: Setting, workers: int) -> Rates:
-    """ImageFolder decoded by PIL, one image at a time; the loss is read at every step, as the tutorial does."""
+    """Run the tutorial's loop over an ImageFolder decoded by PIL, which reads the loss at every step."""
     model = plain_model(setting).to(setting.device)
     optimizer, criterion = sgd(model), nn.CrossEntropyLoss()
     running_loss = 0.0
@@ -100,7 +100,7 @@ def folder_loop(setting: Setting, workers: int) -> Rates:
 
 
 def timm_loop(setting: Setting, workers: int) -> Rates:
-    """Run timm's dataset and loader with the step of its train.py: channels_last under autocast, no metrics."""
+    """Run a loop with timm's dataset, loader and the step of its train.py: channels_last, autocast, no metrics."""
     from timm.data import ImageDataset, create_loader
 
     device = torch.device(setting.device)
@@ -123,7 +123,7 @@ def timm_loop(setting: Setting, workers: int) -> Rates:
 
 
 def lightning_loop(setting: Setting, workers: int) -> Rates:
-    """Lightning's Trainer around the same ImageFolder and DataLoader, without its logger, bar and checkpoints."""
+    """Run Lightning's Trainer with the same ImageFolder and DataLoader, without logger, progress bar and checkpoints."""
     import lightning
 
     meter: Meter | None = None
@@ -170,7 +170,7 @@ def lightning_loop(setting: Setting, workers: int) -> Rates:
 def ddp_loop(setting: Setting, rank: int, world: int, store: str) -> Iterator[int]:
     """Run a rank of "Getting Started with DDP" and "Training a Classifier" on the CPU; yield the step count after each step.
 
-    If `store` is empty, the ranks meet by torchrun's variables.
+    If `store` is empty, the ranks connect through torchrun's environment variables.
     """
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
@@ -200,7 +200,7 @@ def ddp_loop(setting: Setting, rank: int, world: int, store: str) -> Iterator[in
 
 
 def ddp_rate(setting: Setting, rank: int, store: str, *, world: int, warm: int, steps: int) -> float:
-    """Images per second of all ranks together, over `steps` steps after the first `warm`."""
+    """Return the images per second of all ranks together, over `steps` steps after the first `warm`."""
     torch.set_num_threads(1)
     start = 0.0
     for done in ddp_loop(setting, rank, world, store):

@@ -15,10 +15,10 @@ Fault = Literal["", "truncated", "damaged", "html", "gated", "missing", "broken"
 
 
 class WeightsServer:
-    """Serves `files` by name in every repository.
+    """Server that provides `files` by name in every repository.
 
-    `fault` is its misbehavior, and `asked` lists the requests. With the fault "held" it sends half of a file and waits for
-    `release`.
+    `fault` is the kind of misbehavior; `asked` lists the requests. With the fault "held", it sends half of a file and waits
+    for `release`.
     """
 
     def __init__(self, files: dict[str, bytes], fault: Fault = "") -> None:

@@ -1,7 +1,7 @@
-"""Starts the workers of a run as real processes, standing in for the supervisor.
+"""Starter of a run's workers as real processes, in place of the supervisor.
 
-`Forker` keeps one process that has imported torch and forks every worker from it, so that a test does not
-pay for imports. `python worker_group.py FD` is that process.
+`Forker` has one process that has imported torch, from which every worker is forked, so that tests don't spend time on
+imports. `python worker_group.py FD` is that process.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ INFERENCE = (
     "engine.inference.prediction.work",
     "engine.inference.explanation.explain",
 )
-"""Further imports of workers that use a trained model."""
+"""Further modules that workers which use a trained model import."""
 
 
 class Order(msgspec.Struct):
     """Order for the forker.
 
-    `file_limit_bytes` makes larger files fail. `environment` is set first in the worker; then `prepare`, "module:function",
-    is called before training. `worker` replaces the training.
+    Writing files larger than `file_limit_bytes` fails. The worker first sets `environment`, then calls `prepare`
+    ("module:function"), then trains or runs `worker` instead.
     """
 
     spec: WorkerSpec
@@ -57,7 +57,7 @@ class Order(msgspec.Struct):
 
 
 class Forker:
-    """The process that workers are forked from."""
+    """Process from which workers are forked."""
 
     def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self._socket, forker_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -96,7 +96,7 @@ class Forker:
 
 
 class ForkedWorker:
-    """Process interface for `WorkerProcess`: `pid`, and whether it has exited."""
+    """Process interface that `WorkerProcess` needs: `pid` and exit code."""
 
     def __init__(self, pid: int, ends: int) -> None:
         self.pid = pid
@@ -167,7 +167,7 @@ class WorkerGroup:
         self.sockets[rank].sendall(ENCODE.encode(message) + b"\n")
 
     def read(self, until: Callable[[int, Any], bool] | None = None, seconds: float = 120.0) -> Any:
-        """Read until a message satisfies `until`, and return it, or until all channels are closed."""
+        """Read messages until one satisfies `until`, and return it, or until all channels are closed."""
         deadline = time.monotonic() + seconds
         while self._selector.get_map():
             if time.monotonic() > deadline:
@@ -214,7 +214,7 @@ class WorkerGroup:
         return codes
 
     def close(self) -> None:
-        """Close the channels, which ends the workers; repeatable."""
+        """Close the channels, which ends the workers. Can be called repeatedly."""
         if not self._ends:
             return
         for worker_end in self.sockets:

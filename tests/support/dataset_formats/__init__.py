@@ -13,22 +13,22 @@ from tests.support.dataset_formats.truth import TrueImage, Truth
 
 
 class Writer(NamedTuple):
-    """A writer of a format.
+    """Writer of one dataset format.
 
     Attributes:
         name: Name of its module, which is the id of the format.
-        variants: Layouts that it knows.
-        named_apart: Further layouts, with the names of the classes in a file of their own.
+        variants: Names of the layouts that it can write.
+        named_apart: Further layouts, which store the names of the classes in a separate file.
         without_splits: Layouts without a validation or test split.
         kind: Most detailed kind of annotations of its layouts.
-        kinds: The same by layout, for those that differ.
+        kinds: Most detailed kind by layout, for layouts that differ.
         likely: Layouts that are recognized by their names alone.
-        holes: Layouts whose objects have fewer pixels than those of the truth.
+        holes: Layouts whose objects have fewer pixels than in the ground truth.
         without_empty: Layouts that can't tell images without objects from images that nobody annotated.
-        warnings: Key phrase of the warning that a layout deserves.
-        write: Write a truth to a folder in one of them.
-        expect: Return what an image with annotations of a kind is to be read as, if its writer changes the truth: other
-            classes, pixels of no class. None if it does not.
+        warnings: Key phrase of the warning that reading a layout should give.
+        write: Function that writes a ground truth to a folder in one of the layouts.
+        expect: Function that returns the expected annotation of an image for a kind, for formats that can't represent the
+            ground truth exactly; None for formats that can.
     """
 
     name: str

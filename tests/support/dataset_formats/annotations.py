@@ -1,4 +1,4 @@
-"""Annotations by image, as Footplate reads them and as the truth has them."""
+"""Annotations by image, as Footplate reads them and as the ground truth defines them."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def recognized(folder: Path, kind: str | None = None) -> RecognizedDataset | Non
 
 
 def by_image(found: RecognizedDataset, folder: Path) -> dict[str, Annotation]:
-    """Return the annotations of each image that can be used, by its name without folders and ending."""
+    """Return the annotations of each usable image by the stem of its file name."""
     samples = list_samples(found, str(folder), 1000)
     return {_true_name(sample.file): _annotation(sample) for sample in samples if not sample.problem}
 
 
 def _true_name(file: str) -> str:
-    """Return the name of an image in the truth for its file, whose name may have words before and behind."""
+    """Return the ground-truth name of the image in a file, whose name may have a prefix and a suffix."""
     found = re.search(r"img_\d+", Path(file).stem)
     return found[0] if found else Path(file).stem
 
@@ -52,12 +52,12 @@ def _annotation(sample: Sample) -> Annotation:
 
 
 def split_by_image(found: RecognizedDataset, folder: Path) -> dict[str, str]:
-    """Return the split of each image by its name in the truth."""
+    """Return the split of each image by its ground-truth name."""
     return {_true_name(sample.file): sample.split for sample in list_samples(found, str(folder), 1000)}
 
 
 def area_by_image(found: RecognizedDataset, folder: Path) -> dict[str, dict[str, int]]:
-    """Return the number of pixels of the objects of each class, image by image."""
+    """Return the number of object pixels in each image by class."""
     return {
         _true_name(sample.file): {name: count for name, count in (sample.pixels or {}).items() if count}
         for sample in list_samples(found, str(folder), 1000)
@@ -65,7 +65,7 @@ def area_by_image(found: RecognizedDataset, folder: Path) -> dict[str, dict[str,
 
 
 def true_areas(truth: Truth) -> dict[str, dict[str, int]]:
-    """Return what `area_by_image` is to return."""
+    """Return the result of `area_by_image` for the ground truth."""
     areas: dict[str, dict[str, int]] = {}
     for image in truth.images:
         found = areas.setdefault(image.name, {})
@@ -78,17 +78,17 @@ def true_areas(truth: Truth) -> dict[str, dict[str, int]]:
 def of_truth(
     truth: Truth, kind: str, expect: Callable[[TrueImage, str], Annotation] | None = None
 ) -> dict[str, Annotation]:
-    """Return the expected annotation of each image of the truth, by its name."""
+    """Return the expected annotation of each ground-truth image by its name."""
     return {image.name: (expect or _true_annotation)(image, kind) for image in truth.images}
 
 
 def counts_of_values(values: npt.NDArray[np.integer]) -> list[int]:
-    """Return the sorted numbers of pixels of each value of a mask."""
+    """Return the sorted pixel counts of the values in a mask."""
     return sorted(np.unique(values, return_counts=True)[1].tolist())
 
 
 def boxes_named(image: TrueImage, names: Mapping[str, str]) -> list[tuple[str, float, float, float, float]]:
-    """Return the boxes of an image with other names of their classes."""
+    """Return the boxes of an image with the classes renamed by `names`."""
     return sorted((names[each.name], *map(float, each.box)) for each in image.objects)
 
 

@@ -15,7 +15,7 @@ WITHOUT_SPLITS = VARIANTS
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images, a folder of masks for each class by its value or name, and the definition."""
+    """Write images, a folder of masks per class (named by its value or name), and the definition file."""
     for image in truth.images:
         image.save(folder / f"images/{image.name}.tif")
         for value, name in enumerate(truth.classes, 5):

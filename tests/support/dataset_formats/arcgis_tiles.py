@@ -9,7 +9,7 @@ from tests.support.dataset_formats.truth import Truth
 
 VARIANTS = ("plain", "several")
 NAMED_APART = ("named",)
-"""Further variants, with values for the classes and their names in a file of its own."""
+"""Further variants, which store class values, and the names of the classes in a separate file."""
 WITHOUT_SPLITS = (*VARIANTS, *NAMED_APART)
 KINDS = {"plain": "classes", "several": "labels", "named": "labels"}
 

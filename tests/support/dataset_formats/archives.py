@@ -1,4 +1,4 @@
-"""Images of the truth as files in memory, for formats that keep them in archives."""
+"""Ground-truth images as files in memory, for formats that store them in archives."""
 
 from __future__ import annotations
 

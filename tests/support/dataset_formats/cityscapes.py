@@ -1,4 +1,4 @@
-"""Writer of Cityscapes' and KITTI's folders; the classes of the truth are cars, persons and riders."""
+"""Writer of Cityscapes and KITTI folders; the ground-truth classes are written as cars, persons and riders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writer of COCO's JSON, also as Roboflow, LVIS and careless exporters write it."""
+"""Writer of COCO's JSON, with variants of Roboflow, LVIS and careless exporters."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def _places(variant: str, split: str) -> tuple[str, str, str]:
-    """Return the folder of images, their names in the JSON, and the JSON's name."""
+    """Return the folder of the images, the pattern of their names in the JSON file, and the name of the JSON file."""
     match variant:
         case "nested":
             return f"data/images/{split}", f"images/{split}/{{}}.png", f"data/annotations/{split}.json"
@@ -55,7 +55,7 @@ def _places(variant: str, split: str) -> tuple[str, str, str]:
 def content(
     truth: Truth, images: tuple[TrueImage, ...], variant: str = "plain", *, pattern: str = "{}.png", first_id: int = 7
 ) -> dict[str, Any]:
-    """Return what a JSON file holds."""
+    """Return the content of a JSON file."""
     classes = list(truth.classes)
     if variant == "ids_differ" and first_id != _FIRST_ID:
         classes.reverse()

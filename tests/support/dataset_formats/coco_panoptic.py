@@ -18,7 +18,7 @@ _STUFF = 65536 * 3 + 256 * 2 + 1
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images, PNGs of segment ids and JSON; all pixels without an object are a segment of stuff."""
+    """Write images, PNGs of segment ids and JSON. All pixels without an object form one segment of stuff."""
     if variant == "plain":
         _write_split(truth, truth.images, folder / "images", folder / "annotations" / "panoptic.json", "jpg")
         return
@@ -30,7 +30,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def segment_id(number: int) -> int:
-    """Return the id of an image's object, which uses all its bytes."""
+    """Return the segment id for the object with a number. All bytes of the id are in use."""
     return (number + 1) * (65536 * 5 + 256 * 3 + 1)
 
 

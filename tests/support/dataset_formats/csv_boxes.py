@@ -9,14 +9,14 @@ from tests.support.dataset_formats.truth import TrueImage, TrueObject, Truth
 
 VARIANTS = ("plain", "splits", "nested", "vott", "retinanet", "lists", "semicolons", "column")
 NAMED_APART = ("open_images", "sizes")
-"""Further variants, with the names of the classes in a file of its own."""
+"""Further variants, which store the names of the classes in a separate file."""
 WITHOUT_SPLITS = ("plain", "vott", "sizes", "lists", "semicolons")
 KINDS = dict.fromkeys((*VARIANTS, *NAMED_APART), "boxes")
 WITHOUT_EMPTY = frozenset({"open_images", "vott"})
-"""Variants whose tables have no row for an image without objects, which is then left out."""
+"""Variants whose tables have no row for an image without objects. Such images are not written."""
 WARNINGS = dict.fromkeys(WITHOUT_EMPTY, "no table names")
 ONE_CLASS = "strings"
-"""Further variant that has no classes: all objects of an image in one cell."""
+"""Further variant without classes, which has all objects of an image in one cell."""
 _CODES = {"apple": "/m/014j1m", "bear": "/m/01dws", "cup": "/m/02p5f1q"}
 _HEADS = {
     "open_images": "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsGroupOf",

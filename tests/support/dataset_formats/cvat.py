@@ -14,7 +14,7 @@ KINDS = {"boxes": "boxes", "turned": "boxes", "tags": "classes", "labels": "labe
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the truth as a task, as a project with subsets, or as tasks of splits."""
+    """Write the ground truth as a task, as a project with subsets, or as tasks of splits."""
     for image in truth.images:
         image.save(folder / _image_path(image, variant))
     if variant == "tasks":

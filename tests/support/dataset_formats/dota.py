@@ -12,7 +12,7 @@ WITHOUT_SPLITS = ("plain", "nested")
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the truth as DOTA's text files; only "splits" and "utf16" are with splits."""
+    """Write the ground truth as DOTA's text files; only the variants "splits" and "utf16" have splits."""
     for image in truth.images:
         image_at, text_at = _places(image, variant)
         image.save(folder / image_at)
@@ -26,7 +26,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def _places(image: TrueImage, variant: str) -> tuple[str, str]:
-    """Return where an image and its text file are."""
+    """Return the paths of an image and its text file."""
     names = f"{image.name}.png", f"{image.name}.txt"
     if variant == "plain":
         return f"images/{names[0]}", f"labelTxt/{names[1]}"

@@ -1,4 +1,4 @@
-"""Writer of images with edges, also as BSDS500 and BIPED keep them: the outlines of the objects."""
+"""Writer of images with edges, which are the outlines of the objects; includes the layouts of BSDS500 and BIPED."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def outline(image: TrueImage) -> npt.NDArray[np.bool_]:
 
 
 def expect(image: TrueImage, kind: str) -> Any:
-    """Return the number of pixels of edges in an image, if there are any."""
+    """Return the expected annotation of an image: its number of edge pixels, if there are any."""
     return [int(outline(image).sum())] if image.objects else []

@@ -12,7 +12,7 @@ WITHOUT_SPLITS = ("plain", "nested", "utf16")
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the truth as KITTI's text files; "plain" and "nested" are without splits."""
+    """Write the ground truth as KITTI's text files; the variants "plain" and "nested" have no splits."""
     for image in truth.images:
         image_at, text_at = _places(image, variant)
         image.save(folder / image_at)
@@ -30,7 +30,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def _places(image: TrueImage, variant: str) -> tuple[str, str]:
-    """Return where an image and its text file are."""
+    """Return the paths of an image and its text file."""
     names = f"{image.name}.png", f"{image.name}.txt"
     if variant == "nested":
         drive = f"drive_{len(image.objects)}"

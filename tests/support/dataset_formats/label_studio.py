@@ -19,7 +19,7 @@ KINDS = {"boxes": "boxes", "min": "boxes", "choices": "classes", "labels": "labe
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the truth as one export, or as one for each split."""
+    """Write the ground truth as one export, or as one per split."""
     for image in truth.images:
         image.save(folder / f"images/{image.name}.png")
     make = _small_task if variant == "min" else _task
@@ -108,7 +108,7 @@ def _result(each: TrueObject, image: TrueImage, variant: str) -> dict[str, Any]:
 
 
 def packed(alpha: npt.NDArray[np.uint8]) -> list[int]:
-    """Return a mask in Label Studio's packing: runs of at most 65,536 values, other values one by one."""
+    """Encode a mask as Label Studio does: runs of at most 65,536 equal values, other values one by one."""
     values = np.repeat(alpha.reshape(-1), 4)
     bits = [f"{len(values):032b}", f"{7:05b}", *(f"{width - 1:04b}" for width in (3, 4, 8, 16))]
     edges = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]

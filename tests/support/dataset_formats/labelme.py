@@ -23,7 +23,7 @@ KINDS = {"boxes": "boxes", "flags": "classes", "many_flags": "labels"}
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the truth with one JSON file for each image."""
+    """Write the ground truth with one JSON file per image."""
     for image in truth.images:
         image_at, json_at = _places(image, variant)
         image.save(folder / image_at)
@@ -33,7 +33,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def _places(image: TrueImage, variant: str) -> tuple[str, str]:
-    """Return where an image and its JSON file are."""
+    """Return the paths of an image and its JSON file."""
     match variant:
         case "splits":
             return f"{image.split}/{image.name}.png", f"{image.split}/{image.name}.json"

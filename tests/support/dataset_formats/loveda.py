@@ -1,4 +1,4 @@
-"""Writer of LoveDA's folders; the classes of the truth are buildings, roads and water."""
+"""Writer of LoveDA folders; the ground-truth classes are written as buildings, roads and water."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def values(image: TrueImage) -> npt.NDArray[np.uint8]:
 
 
 def expect(image: TrueImage, kind: str) -> Any:
-    """Return the expected annotation of an image; pixels of no class are counted, too."""
+    """Return the expected annotation of an image, in which pixels without a class count, too."""
     return counts_of_values(values(image))

@@ -1,4 +1,4 @@
-"""Writer of Mapillary Vistas' folders, with labels of its own."""
+"""Writer of Mapillary Vistas folders with custom labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writer of images and masks in folders of all usual layouts."""
+"""Writer of folders with images and masks in all common layouts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ COLORS = ((0, 0, 0), (200, 10, 10), (10, 200, 10), (10, 10, 200))
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images and masks with the values 0 for the background and 1 + the number of the class."""
+    """Write images and masks; values are 0 for the background and 1 + the class number otherwise."""
     image_place, mask_place = _PLACES[variant]
     for image in truth.images:
         fields = _fields(image)

@@ -1,4 +1,4 @@
-"""Writer of MOT Challenge folders: a video for each split, a frame for each image of the truth."""
+"""Writer of MOT Challenge folders, with a video per split and a frame per ground-truth image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WITHOUT_SPLITS = ("plain",)
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the truth as videos with CVAT's names of classes; only "splits" is with splits."""
+    """Write the ground truth as videos with class names as CVAT writes them; only the variant "splits" has splits."""
     for number_of_video, split in enumerate(("train", "val"), 1):
         video = folder / (split if variant == "splits" else "") / f"video-{number_of_video:02d}"
         lines = []

@@ -18,7 +18,7 @@ WITHOUT_SPLITS = ("plain",)
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images and trimaps; the first row of each is not classified."""
+    """Write images and trimaps. The first row of each trimap is unclassified."""
     for image in truth.images:
         image.save(folder / f"images/{image.name}.jpg")
         save_mask(folder / f"annotations/trimaps/{image.name}.png", trimap(image))
@@ -36,5 +36,5 @@ def trimap(image: TrueImage) -> npt.NDArray[np.uint8]:
 
 
 def expect(image: TrueImage, kind: str) -> Any:
-    """Return the expected annotation of an image; pixels of no class are counted, too."""
+    """Return the expected annotation of an image, in which pixels without a class count, too."""
     return counts_of_values(trimap(image))

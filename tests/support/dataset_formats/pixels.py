@@ -26,7 +26,7 @@ def save_mask(path: Path, values: npt.NDArray[np.integer]) -> Path:
 
 
 def object_numbers(image: TrueImage) -> npt.NDArray[np.uint8]:
-    """Return a mask with a number for each object, from 1 on."""
+    """Return a mask in which each object has a number, from 1."""
     values = np.zeros((image.height, image.width), np.uint8)
     for number, each in enumerate(image.objects, 1):
         left, top, right, bottom = each.box
@@ -35,7 +35,7 @@ def object_numbers(image: TrueImage) -> npt.NDArray[np.uint8]:
 
 
 def numbered_labels(image: TrueImage, labels: dict[str, int], factor: int, first: int) -> npt.NDArray[np.uint16]:
-    """Return a mask of labels times a factor plus the number of the object among those of its label."""
+    """Return a mask of `label * factor + number`, where objects of a label are numbered from `first`."""
     values = np.zeros((image.height, image.width), np.uint16)
     counts = dict.fromkeys(CLASSES, first)
     for each in image.objects:
@@ -46,6 +46,6 @@ def numbered_labels(image: TrueImage, labels: dict[str, int], factor: int, first
 
 
 def with_labels(image: TrueImage, background: int, labels: dict[str, int]) -> npt.NDArray[np.uint8]:
-    """Return the mask of an image with other values for its background and its classes."""
+    """Return the mask of an image with the given values for background and classes."""
     table = np.array([background, *(labels[name] for name in CLASSES)], np.uint8)
     return table[image.mask()]

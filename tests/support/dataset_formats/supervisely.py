@@ -22,7 +22,7 @@ KINDS = {"boxes": "boxes", "tags": "classes", "labels": "labels"}
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the truth as a project, with a data set for each split in the variant "splits"."""
+    """Write the ground truth as a project; in the variant "splits", with a dataset per split."""
     root = folder / "my project" if variant == "project" else folder
     for image in truth.images:
         dataset = root / (image.split if variant == "splits" else "ds0")

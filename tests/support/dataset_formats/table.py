@@ -15,7 +15,7 @@ VARIANTS = (
     "ids", "paths", "index", "json", "json_list", "jsonl", "single", "single_hot",
 )  # fmt: skip
 NAMED_APART = ("caffe", "numbers", "single_numbers")
-"""Further variants, with the names of the classes in a file of its own."""
+"""Further variants, which store the names of the classes in a separate file."""
 WITHOUT_SPLITS = tuple(
     variant
     for variant in (*VARIANTS, *NAMED_APART)
@@ -30,7 +30,7 @@ KINDS = dict.fromkeys(("single", "single_hot", "single_numbers", "caffe"), "clas
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the images, and their classes or labels into tables."""
+    """Write the images, and tables with their classes or labels."""
     for image in truth.images:
         image.save(folder / _place(image, variant))
     if variant in ("splits", "nested", "caffe"):
@@ -70,7 +70,7 @@ def _write_table(truth: Truth, images: Sequence[TrueImage], folder: Path, varian
 
 
 def _write_csv(truth: Truth, images: Sequence[TrueImage], table: Path, variant: str) -> None:
-    """Write a table with a head."""
+    """Write a table with a header."""
     delimiter = {"tsv": "\t", "semicolons": ";"}.get(variant, ",")
     stream = io.StringIO()
     writer = csv.writer(stream, delimiter=delimiter)
@@ -85,7 +85,7 @@ def _write_csv(truth: Truth, images: Sequence[TrueImage], table: Path, variant: 
 
 
 def _before(image: TrueImage | None, variant: str) -> list[str]:
-    """Return the columns before the labels: an index, and the image."""
+    """Return the columns before the labels, for an image or the header: an index, and the image."""
     index = [] if variant != "index" else ["" if image is None else str(sum(map(ord, image.name)))]
     if image is None:
         return [*index, "Path" if variant == "paths" else "image_id" if variant == "ids" else "filename"]
@@ -96,7 +96,7 @@ def _before(image: TrueImage | None, variant: str) -> list[str]:
 
 
 def _labels(truth: Truth, image: TrueImage | None, variant: str) -> list[str]:
-    """Return the columns of the labels."""
+    """Return the label columns, for an image or the header."""
     if variant in ("one_hot", "floats", "words", "semicolons", "single_hot", "nested"):
         yes, no = {"floats": ("1.0", "0.0"), "words": ("True", "FALSE"), "semicolons": ("1,0", "0,0")}.get(
             variant, ("1", "0")
@@ -116,7 +116,7 @@ def _labels(truth: Truth, image: TrueImage | None, variant: str) -> list[str]:
 
 
 def _after(image: TrueImage | None, variant: str) -> list[str]:
-    """Return the columns behind the labels: the split, or a remark of two lines."""
+    """Return the columns after the labels, for an image or the header: the split, or a remark of two lines."""
     match variant:
         case "column":
             return ["Split" if image is None else {"train": "Training", "val": "dev"}[image.split]]

@@ -10,26 +10,26 @@ import numpy.typing as npt
 from PIL import Image
 
 CLASSES = ("apple", "bear", "cup")
-"""In the order of their numbers; sorted, so that formats without numbers agree."""
+"""Class names in the order of their numbers. They are sorted, so that formats without numbers give the same order."""
 
 
 @dataclass(frozen=True)
 class TrueObject:
-    """An object with its class, its polygon of x and y in whole pixels, and the box around it."""
+    """Ground-truth object: class, polygon of x and y in whole pixels, and the box around it."""
 
     name: str
     polygon: tuple[tuple[int, int], ...]
 
     @property
     def box(self) -> tuple[int, int, int, int]:
-        """Left, top, right and bottom."""
+        """Edges of the bounding box: left, top, right, bottom."""
         x, y = zip(*self.polygon, strict=True)
         return min(x), min(y), max(x), max(y)
 
 
 @dataclass(frozen=True)
 class TrueImage:
-    """An image of the truth. Names, sizes, classes and counts differ from image to image."""
+    """Ground-truth image. Names, sizes, classes and counts differ from image to image."""
 
     name: str
     split: str
@@ -37,15 +37,15 @@ class TrueImage:
     height: int
     objects: tuple[TrueObject, ...]
     tags: tuple[str, ...]
-    """All classes of the image; the first is its class where it has one only."""
+    """All classes of the image. Formats with one class per image use the first."""
 
     def pixels(self) -> npt.NDArray[np.uint8]:
-        """Return noise, uint8 [h, w, 3], that is another for every image."""
+        """Return noise, uint8 [h, w, 3], which is different for every image."""
         seed = sum(map(ord, self.name))
         return np.random.default_rng(seed).integers(0, 256, (self.height, self.width, 3), np.uint8)
 
     def mask(self) -> npt.NDArray[np.uint8]:
-        """Return the class of each pixel, uint8 [h, w]: 0 is background, 1 + its number where there is an object."""
+        """Return the class of each pixel, uint8 [h, w]: 0 for background, 1 + the class number for objects."""
         values = np.zeros((self.height, self.width), np.uint8)
         for each in self.objects:
             left, top, right, bottom = each.box

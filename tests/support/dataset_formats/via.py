@@ -14,7 +14,7 @@ WITHOUT_SPLITS = ("plain", "project", "version_1", "csv", "checkboxes", "bom")
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images and annotations, all of them polygons."""
+    """Write images and annotations, which are all polygons."""
     by_split: dict[str, list[TrueImage]] = {}
     for image in truth.images:
         place = {"splits": f"{image.split}/", "nested": f"data/{image.split}/"}.get(variant, "")
@@ -46,7 +46,7 @@ def shape(each: TrueObject) -> dict[str, Any]:
 
 
 def attributes(each: TrueObject, variant: str = "plain") -> dict[str, Any]:
-    """Return the class in the way of a text field or of check boxes, next to an attribute that is none."""
+    """Return the attributes of an object: its class as a text field or check boxes, and an unrelated attribute."""
     return {"class": {each.name: True, "other": False} if variant == "checkboxes" else each.name, "occluded": "no"}
 
 

@@ -15,7 +15,7 @@ WITHOUT_SPLITS = ("flat", "renamed")
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the truth with one XML file for each image."""
+    """Write the ground truth with one XML file per image."""
     for number, image in enumerate(truth.images):
         image_at, xml_at = _places(image, number, variant)
         image.save(folder / image_at)
@@ -33,7 +33,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def _places(image: TrueImage, number: int, variant: str) -> tuple[str, str]:
-    """Return where an image and its XML file are."""
+    """Return the paths of an image and its XML file."""
     stem = image.name
     match variant:
         case "flat":

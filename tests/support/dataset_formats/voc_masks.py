@@ -1,4 +1,4 @@
-"""Writer of PASCAL VOC's folders of masks, also as CVAT and labelme write them."""
+"""Writer of PASCAL VOC folders with masks, including the variants of CVAT and labelme."""
 
 from __future__ import annotations
 

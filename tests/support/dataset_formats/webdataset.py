@@ -12,7 +12,7 @@ from tests.support.dataset_formats.truth import TrueImage, Truth
 
 VARIANTS = ("plain", "splits", "nested", "json", "labels", "gz")
 NAMED_APART = ("numbers",)
-"""Further variants, with the names of the classes in classes.txt."""
+"""Further variants, which store the names of the classes in classes.txt."""
 WITHOUT_SPLITS = ("plain", "numbers", "json", "labels", "gz")
 KINDS = {variant: "labels" if variant == "labels" else "classes" for variant in (*VARIANTS, *NAMED_APART)}
 
@@ -36,7 +36,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def _members(truth: Truth, image: TrueImage, variant: str) -> dict[str, bytes]:
-    """Return the files of one sample by their endings."""
+    """Return the files of one sample by their suffixes."""
     match variant:
         case "numbers":
             labels = {"cls": str(truth.classes.index(image.tags[0]))}

@@ -1,4 +1,4 @@
-"""Writer of WIDER FACE folders. Every object is a face, so that the truth is not read back (no `VARIANTS`)."""
+"""Writer of WIDER FACE folders. Every object is a face, so the ground truth can't be read back (no `VARIANTS`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.support.dataset_formats.truth import Truth
 
 
 def write(truth: Truth, folder: Path) -> None:
-    """Write the truth as WIDER FACE's lists; all its classes become "face"."""
+    """Write the ground truth as WIDER FACE's lists; all classes become "face"."""
     (folder / "wider_face_split").mkdir(parents=True, exist_ok=True)
     for split in ("train", "val"):
         lines = []

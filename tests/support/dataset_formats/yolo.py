@@ -25,7 +25,7 @@ WITHOUT_SPLITS = ("plain", "beside")
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the truth as a YOLO dataset; only "plain" and "beside" are without splits."""
+    """Write the ground truth as a YOLO dataset; only the variants "plain" and "beside" have no splits."""
     encoding = "utf-16" if variant == "utf16" else "utf-8"
     places = {image: _places(image, variant) for image in truth.images}
     for image, (image_at, text_at) in places.items():
@@ -49,7 +49,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def _places(image: TrueImage, variant: str) -> tuple[str, str]:
-    """Return where an image and its text file are."""
+    """Return the paths of an image and its text file."""
     file, text = f"{image.name}.png", f"{image.name}.txt"
     if variant == "plain":
         return f"images/{file}", f"labels/{text}"
