@@ -8,7 +8,7 @@ import pytest
 from torchvision import models as torchvision
 
 from engine import catalogue
-from engine.contract.catalogue import load_catalogue
+from engine.contract.catalogue import did_you_mean, load_catalogue
 from engine.models import timm_models
 from engine.strategies import STRATEGIES
 from engine.tasks.registry import TASKS
@@ -72,6 +72,13 @@ def test_titles_are_unique() -> None:
     assert len(set(titles)) == len(titles)
     assert not any("_" in title for title in titles)
     assert not any(entry.family == "Other" for entry in load_catalogue().models)
+
+
+def test_unknown_names_are_answered_with_similar_or_available_ones() -> None:
+    names = [f"{letter}{letter}{letter}" for letter in "abcdefghij"]
+    assert did_you_mean("jjjk", names) == "Did you mean “jjj”?"
+    assert did_you_mean("xyz", names) == "Available: aaa, bbb, ccc, ddd, eee, fff, ggg, hhh, …."
+    assert did_you_mean("xyz", names[:2]) == "Available: aaa, bbb."
 
 
 def test_check_reports_a_stale_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -321,8 +321,8 @@ def test_detections_in_ignored_objects_do_not_count() -> None:
     here = [([4.0, 6, 30, 40], 2), ([20.0, 20, 60, 50], 1)]
     measures = objective.metric()
     measures.update(perfect(here, masks=masks), planes()[:1])
-    # With higher scores than anything that is right: wrong, they would lower the precision.
-    there = perfect([([3.0, 2, 28, 22], 2), ([3.0, 2, 28, 22], 1)], masks=masks)
+    # Small parts of the ignored object with the highest scores: counted as wrong, they would lower the precision.
+    there = perfect([([4.0, 3, 12, 10], 2), ([14.0, 8, 27, 20], 1)], masks=masks)
     there[0, :2, 4] = 0.99
     measures.update(there, planes()[1:])
     assert measures.compute()["box_map"] == pytest.approx(1)

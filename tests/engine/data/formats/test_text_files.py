@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.data.formats.shared.json_files import text_windows
 from engine.data.formats.shared.text_files import (
     ENOUGH_FILES,
     Pair,
@@ -143,3 +144,12 @@ def test_check_pairs_counts_unused_repeated_and_shared(tmp_path: Path) -> None:
     assert "1 image in no split: c.png" in unused
     assert "1 image in several splits: b.png" in repeated
     assert "1 annotation file of several images, such as a.txt of a.png, a.jpg" in shared
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
+def test_text_windows_begin_at_characters(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "large.json"
+    file.write_text('{"images": [' + "1234567, " * 999 + "0]}", encoding=encoding)
+    windows = list(text_windows(str(file), count=5, length=80))
+    assert len(windows) == 5
+    assert all(set(window.lstrip("\ufeff")) <= set('{"images": [0123456789,]}') for window in windows)
