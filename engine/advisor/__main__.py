@@ -1,6 +1,7 @@
 """``python -m engine.advisor``: carry out a `FinderOrder`.
 
-Ctrl+C, SIGTERM and the end of its parent or of the reader of its output end it with its workers. It leaves no files.
+The process and its workers exit on Ctrl+C, on SIGTERM, when the parent process exits, and when nobody reads the output
+any more. They leave no files behind.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Batch-size finder: time a few steps at one size after another, in new processes each, until the largest is known."""
+"""Batch size finder, which times a few steps at one size after another, each in new processes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ WORKER = "engine.advisor.batch_worker:run"
 PREPARED = 0.05
 """Fraction of the progress bar before the first trial."""
 BUDGET_S = 120.0
-"""Maximum seconds between the first trial's start and the predicted end of the last one."""
+"""Maximum seconds from the first trial's start to the predicted end of the last one."""
 STEPS = 2
-"""Fewest steps of a trial on a CPU, which may take long."""
+"""Minimum number of steps of a trial on a CPU, where steps may take long."""
 
 OnProgress = Callable[[Progress], object]
 
@@ -59,7 +59,7 @@ class _Timing:
         self._overhead_s = max(self._overhead_s, took_s - STEPS * size * self._per_image_s)
 
     def allows(self, size: int) -> bool:
-        """Return True if a trial of that size would end in time."""
+        """Return True if a trial with this batch size would end in time."""
         return self._overhead_s + STEPS * size * self._per_image_s <= self.remaining_s
 
 
@@ -93,9 +93,9 @@ def find_batch(job: Job, emit: OnProgress) -> BatchFound:
 
 
 def trial_job(job: Job, size: int) -> Job:
-    """Return `job` with batches of `size`, as it takes the most memory, without slow or persistent effects.
+    """Return `job` with batches of `size` and the settings that need most memory, without slow or persistent effects.
 
-    Weights are initialized, never loaded, since their values don't affect memory.
+    Weights are initialized and not loaded, since their values don't affect memory.
     """
     on_cpu = CPU in job.parallel.devices
     return job.with_fields(
@@ -115,7 +115,7 @@ def trial_job(job: Job, size: int) -> Job:
 
 
 def _unit(job: Job) -> int:
-    """Return the divisor of batch sizes that gives all devices and microbatches equal numbers of samples."""
+    """Return the divisor of batch sizes with which all devices and microbatches get equal numbers of samples."""
     strategy = load_catalogue().strategy(job.resolved_strategy)
     if strategy is None:
         return 1
@@ -127,7 +127,8 @@ def _unit(job: Job) -> int:
 def is_out_of_memory(failed: Failed) -> bool:
     """Return True if a worker ran out of memory.
 
-    The kernel kills a process that takes too much with signal 9, and a model that is too large fails before training.
+    The kernel kills a process that uses too much memory with signal 9, and a model that is too large fails before
+    training.
     """
     phrases = ("(signal 9)", "allocate memory", "out of memory")
     return failed.kind == "out_of_memory" or any(phrase in failed.cause for phrase in phrases)
@@ -170,7 +171,7 @@ def describe_result(searched: SearchResult) -> BatchFound:
 
 
 def _end_reason(searched: SearchResult) -> tuple[Literal["memory", "dataset", "time"], str]:
-    """Return the reason for not trying larger sizes, as a code and as text."""
+    """Return the reason why no larger size was tried, as a code and as text."""
     largest = searched.largest
     fits = f"A batch of {largest:,} fits. Larger ones were not tried: "
     if largest == searched.maximum:

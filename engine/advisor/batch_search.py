@@ -1,8 +1,8 @@
 """Search for the largest batch size in few trials.
 
-Memory grows nearly linearly with the batch size; fragmentation, a library's choice of algorithms and threads bend the
-line by a few percent. The line only predicts the next size to try. The result lies between a size that fits and a
-nearby one that does not.
+Memory grows nearly linearly with the batch size, except for a few percent due to fragmentation, threads and the
+algorithms that a library chooses. Therefore a line only predicts the next size to try. The result is a size that fits,
+close to one that does not.
 """
 
 from __future__ import annotations
@@ -19,25 +19,27 @@ GROWTH = 4
 MAX_EXTRAPOLATION = 8
 """Maximum extrapolation of a line through two sizes, as a multiple of their distance."""
 ROOM = 0.98
-"""Maximum result relative to the least size known or predicted not to fit, while trials are left to test it.
+"""Largest result relative to the smallest size known or predicted not to fit, while trials are left to test it.
 
-The memory of a run varies a little."""
+The memory of a run varies a little.
+"""
 NEAR = 0.97
-"""Ratio of the largest size that fits to the least that does not that ends the search.
+"""Ratio of the largest size that fits to the smallest that does not, above which the search ends.
 
-Times `ROOM` it is 0.95: a size that fits although it was predicted not to leaves the result that much below it."""
+Multiplied by `ROOM` it is 0.95: if a size fits although it was predicted not to, the result is that much below it.
+"""
 AIM = (NEAR + ROOM) / 2
-"""Next size to try relative to the one that would fill the memory; the result if the line is accurate."""
+"""Next size to try relative to the size that would fill the memory; it is the result if the line is accurate."""
 STEP_BACK = 0.3
-"""Least step back after a size that does not fit, as a fraction of the distance to the largest that does."""
+"""Smallest step back after a size that does not fit, as a fraction of the distance to the largest one that does."""
 KNEE_GAIN = 0.05
-"""Maximum relative gain in throughput of any size above the knee."""
+"""Largest relative gain in throughput that sizes above the knee may have."""
 KNEE_GAP = 4
-"""Largest factor between the knee and the next smaller size measured, if trials are left."""
+"""Largest ratio of the knee to the next smaller measured size, if trials are left."""
 
 
 class Probe(NamedTuple):
-    """Measurements of a trial of one batch size."""
+    """Measurements of a trial with one batch size."""
 
     images_per_second: float
     memory: Mapping[str, tuple[int, int]]
@@ -56,21 +58,24 @@ class SearchResult(NamedTuple):
     maximum: int = 0
     """Largest size that the search would have measured."""
     untried: int = 0
-    """Size that was not measured for lack of time; 0 if there is none."""
+    """Size that was not measured because of the time limit; 0 if there is none."""
 
     @property
     def knee(self) -> int:
-        """Smallest size that fits and is within `KNEE_GAIN` of the throughput of all larger ones; 0 if none fits."""
+        """Smallest size that fits and has at least the throughput of all larger ones within `KNEE_GAIN`.
+
+        Returns 0 if none fits.
+        """
         return _knee(self.trials)
 
 
 class _Bracket(NamedTuple):
-    """Bounds of the limit."""
+    """Bounds for the largest size that fits."""
 
     fits: list[tuple[int, Mapping[str, tuple[int, int]]]]
-    """Memory of the sizes that fit below `smallest_failed`, sorted by size."""
+    """Memory of the sizes below `smallest_failed` that fit, sorted by size."""
     smallest_failed: float
-    """Least size that does not fit; may be infinite."""
+    """Smallest size that does not fit; may be infinite."""
     full: float
     """Size at which memory is predicted to run out; may be infinite."""
 
@@ -97,10 +102,10 @@ def search(
     """Find the largest multiple of `unit` that fits.
 
     Args:
-        probe: Makes a trial of a size; returns None if it does not fit.
+        probe: Runs a trial with a size; returns None if it does not fit.
         unit: Divisor of all sizes.
         maximum: Largest size to try; the size of the training split is a limit, too.
-        has_time: Returns False for a size whose trial would exceed the time, which ends the search.
+        has_time: Returns False for a size whose trial would exceed the time limit, which ends the search.
     """
     trials: dict[int, Probe | None] = {}
     maximum, untried = maximum // unit * unit, 0
@@ -134,7 +139,7 @@ def _bracket(trials: Mapping[int, Probe | None]) -> _Bracket:
 
 
 def _next(trials: Mapping[int, Probe | None], unit: int, maximum: int) -> int:
-    """Return the next size to try; 0 if the search has ended."""
+    """Return the next size to try, or 0 if the search has ended."""
     fits, smallest_failed, full = bracket = _bracket(trials)
     largest = bracket.largest
     if not trials:
@@ -160,7 +165,7 @@ def _above(fits: list[tuple[int, Mapping[str, tuple[int, int]]]], full: float) -
 
 
 def _between(trials: Mapping[int, Probe | None], bracket: _Bracket) -> float:
-    """Return a size to try between the largest that fits and the least that does not."""
+    """Return a size to try between the largest one that fits and the smallest one that does not."""
     largest, failed = bracket.largest, bracket.smallest_failed
     if any(size > failed for size, measured in trials.items() if measured is not None):
         return AIM * failed  # a larger size fits, so the limit is near
@@ -172,7 +177,7 @@ def _between(trials: Mapping[int, Probe | None], bracket: _Bracket) -> float:
 def _full_at(fits: list[tuple[int, Mapping[str, tuple[int, int]]]]) -> float:
     """Predict the size at which memory runs out, by a line through the last size and one of at most half of it.
 
-    Sizes closer to each other would make the slope depend on what bends the line.
+    With sizes closer to each other, small deviations from the line would influence the slope too much.
     """
     if len(fits) < 2:
         return math.inf
@@ -195,7 +200,7 @@ def _knee(trials: Mapping[int, Probe | None]) -> int:
 
 
 def _below_knee(trials: Mapping[int, Probe | None], unit: int) -> int:
-    """Return a size to try between the knee and the next smaller one if the gap is wide; otherwise 0."""
+    """Return a size to try between the knee and the next smaller measured size if the gap is wide, else 0."""
     knee = _knee(trials)
     smaller, at = next(
         (pair for pair in itertools.pairwise(sorted(size for size, t in trials.items() if t)) if pair[1] == knee),

@@ -1,4 +1,4 @@
-"""Worker of the batch-size finder: time a few steps of the job with a batch of one size."""
+"""Worker of the batch size finder, which times a few steps of the job with batches of one size."""
 
 from __future__ import annotations
 
@@ -22,17 +22,25 @@ from engine.training.checkpointing.checkpointer import optimizer_state
 from engine.training.report import Reporter
 
 WARM_UP, MIN_STEPS, MAX_STEPS = 1, 1, 5
-"""Untimed steps, and the minimum and maximum of timed ones; the second step is the first with the optimizer's state."""
+"""Number of untimed steps, and minimum and maximum number of timed ones.
+
+The second step is the first one with the optimizer's state.
+"""
 WARM_UP_GPU = 3
-"""Untimed steps on GPUs; cuDNN tries algorithms in the first, and may retain memory that later steps don't use."""
+"""Number of untimed steps on GPUs; in the first ones cuDNN tries algorithms, and may keep memory that later steps don't
+use.
+"""
 ENOUGH_S = 0.5
 ENOUGH_CPU_S = 5.0
-"""Seconds after which the timed steps end. They are more on a CPU, since a fragmenting heap grows over its first steps,
-by up to a quarter until the sixth."""
+"""Seconds after which the timed steps end.
+
+There are more of them on a CPU, since a fragmenting heap grows over its first steps, by up to a quarter until the
+sixth.
+"""
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Make the steps for the finder; see `engine.training.worker.run`."""
+    """Run the steps for the finder; see `engine.training.worker.run`."""
     return worker.reported(spec, channel, partial(_time_steps, spec))
 
 
@@ -56,7 +64,7 @@ def _time_steps(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
 def _step_seconds(
     prepared: worker.WorkerContext, reporter: Reporter, batches: Iterator[Batch | None], *, on_cpu: bool
 ) -> float:
-    """Make steps, and return the mean seconds of the timed ones."""
+    """Run steps, and return the mean seconds of the timed ones."""
     strategy, optimizer_step = prepared.strategy, prepared.optimizer_step(1)
     warm_up, enough_s = (WARM_UP, ENOUGH_CPU_S) if on_cpu else (WARM_UP_GPU, ENOUGH_S)
     checkpoint: Any = None

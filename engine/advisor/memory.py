@@ -13,15 +13,15 @@ _CGROUPS = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
 )
-"""Files of cgroup versions 2 and 1 with the limit and the use, and the field with the reclaimable part of the use."""
+"""Files of cgroup versions 2 and 1 with the limit and the usage, and the field with the reclaimable usage."""
 _ROOT = Path("/sys/fs/cgroup")
 
 
 class MainMemory:
-    """Main memory available to this process as one of `workers`, less the fraction `reserve`.
+    """Main memory available to this process, which is one of `workers`, minus the fraction `reserve`.
 
-    Create it before allocating anything large. On Linux, larger allocations are refused, so that a trial that takes too
-    much fails by itself before the kernel chooses a process to kill.
+    Create it before allocating anything large. On Linux, larger allocations then fail, so that a trial that needs too
+    much memory stops before the kernel chooses a process to kill.
     """
 
     def __init__(self, workers: int, reserve: float = 0.0) -> None:
@@ -38,7 +38,7 @@ class MainMemory:
         self._limit = psutil.Process().memory_info().rss + free
 
     def peak(self) -> dict[str, tuple[int, int]]:
-        """Return peak use and limit in bytes of memory, and of address space if that is limited."""
+        """Return peak use and limit in bytes of memory, and of the address space if that is limited."""
         if sys.platform != "linux":
             info = psutil.Process().memory_info()
             return {"memory": (getattr(info, "peak_wset", info.rss), self._limit)}

@@ -1,7 +1,7 @@
-"""Suggestion of a learning rate from a curve of losses over rising rates.
+"""Suggestion of a learning rate from a curve of losses over increasing rates.
 
-The suggestion is a tenth of the rate with the least loss, the rule of fastai's `minimum` (fastai/callback/schedule.py,
-2.8), on a curve whose smoothing does not shift the minimum.
+The suggestion is a tenth of the rate with the smallest loss, like fastai's `minimum` (fastai/callback/schedule.py,
+2.8). The curve is smoothed without shifting its minimum.
 """
 
 from __future__ import annotations
@@ -17,28 +17,33 @@ from engine.contract.advice import RateFound, RatePoint
 FIRST_RATE, LAST_RATE = 1e-7, 10.0
 STEPS = 100
 RUNNING = 0.98
-"""Decay per step of the running average that ends the training, for `STEPS` steps; fastai uses it for its valley."""
+"""Decay per step of the running average that ends the training, for `STEPS` steps; fastai uses this average for
+`valley`.
+"""
 DIVERGED = 4.0
-"""Ratio of the running average to its best value at which the search ends."""
+"""Ratio of the running average to its best value above which the search ends."""
 WIDTH = 0.25
 """Standard deviation, in decades of the rate, of the Gaussian that smooths the curve.
 
-Unlike a running average it does not shift the fall to higher rates."""
+Unlike a running average, it does not shift the decrease of the loss to higher rates.
+"""
 CAP = 2.0
-"""Maximum loss relative to the first ones, so that a divergence does not raise the curve before it."""
+"""Limit of losses relative to the first ones, so that a divergence does not raise the smoothed curve before it."""
 FIRST = 0.1
-"""Fraction of the planned steps that count as the first ones, at rates too low to change anything."""
+"""Fraction of the planned steps that count as the first ones, whose rates are too low to change anything."""
 MIN_POINTS = 5
 MIN_FALL = 0.02
-"""Least fall, relative to the first losses, that counts as a fall."""
+"""Smallest decrease, relative to the first losses, that counts as a decrease."""
 MIN_DEVIATIONS = 4.0
-"""Least fall in standard errors that is not attributed to noise; the least of a hundred constant points is about 2.5
-standard errors below their mean."""
+"""Smallest decrease, in standard errors, that is not attributed to noise.
+
+The minimum of a hundred constant points is about 2.5 standard errors below their mean.
+"""
 VALLEY_SKIPS = 5
-"""Last steps that fastai's valley excludes, since the loss may rise steeply."""
+"""Number of last steps that fastai's valley excludes, since the loss may rise steeply there."""
 
 CURVE_FILE = "curve.msgpack"
-"""File in the run folder for rank 0's `Curve`."""
+"""Name of the file with rank 0's `Curve` in the run folder."""
 
 
 class Curve(msgspec.Struct, frozen=True):
@@ -74,17 +79,17 @@ class RunningLoss:
 
 
 def rate_at(step: int, steps: int) -> float:
-    """Return the learning rate of `step`, counted from 0, of `steps`."""
+    """Return the learning rate of `step`, counted from 0, in a curve of `steps` steps."""
     return FIRST_RATE * (LAST_RATE / FIRST_RATE) ** (step / (steps - 1))
 
 
 def running_decay(steps: int) -> float:
-    """Return the decay for a curve of `steps` steps that averages over as many decades of the rate as with `STEPS`."""
+    """Return the decay for a curve of `steps` steps, to average over as many decades of the rate as with `STEPS`."""
     return float(RUNNING ** (STEPS / steps))
 
 
 def read_curve(curve: Curve) -> RateFound:
-    """Return the suggestion from `curve` with its explanation."""
+    """Derive a suggestion, with its explanation, from `curve`."""
     finite = next((step for step, loss in enumerate(curve.losses) if not math.isfinite(loss)), len(curve.losses))
     losses = np.array(curve.losses[:finite])
     rates = [rate_at(step, curve.steps) for step in range(finite)]
@@ -125,7 +130,7 @@ NEVER_FALLS = (
 
 
 def _valley(curve: Curve) -> float | None:
-    """Return fastai's suggestion (`valley` of fastai/callback/schedule.py, 2.8); None if the average never falls."""
+    """Return fastai's suggestion (`valley` in fastai/callback/schedule.py, 2.8); None if the average never falls."""
     running = RunningLoss(running_decay(curve.steps))
     averages = [running.add(loss) for loss in curve.losses]
     skipped = int(FIRST * curve.steps)
@@ -137,8 +142,8 @@ def _valley(curve: Curve) -> float | None:
 def longest_fall(losses: Sequence[float]) -> tuple[int, int]:
     """Return the first index and the length of the longest valley, in steps.
 
-    As in fastai's `valley`, the longest falling subsequence of `losses`, the earliest of several, is assumed to be
-    contiguous before its end. The length is 0 if no loss falls.
+    As in fastai's `valley`, the longest falling subsequence of `losses` (the earliest if there are several) is assumed
+    to be contiguous before its end. The length is 0 if no loss falls.
     """
     lengths: list[int] = []
     for index, loss in enumerate(losses):
@@ -155,7 +160,7 @@ def rate_text(rate: float) -> str:
 
 
 def _too_short(curve: Curve, finite: int) -> tuple[str, str]:
-    """Explain why a curve with few finite losses allows no suggestion, and what to do."""
+    """Explain why a curve with few finite losses allows no suggestion, and suggest a remedy."""
     if finite == len(curve.losses):
         return (
             f"The loss rose to {DIVERGED:g} times its best value within {len(curve.losses)} steps, at rates "

@@ -1,4 +1,4 @@
-"""Learning-rate finder: train briefly with an exponentially rising rate, and evaluate the losses.
+"""Learning rate finder, which trains briefly with an exponentially increasing rate and evaluates the losses.
 
 The method is by Smith 2015, Cyclical Learning Rates for Training Neural Networks, section 3.3.
 """
@@ -30,7 +30,10 @@ OnProgress = Callable[[Progress], object]
 
 
 def find_rate(job: Job, emit: OnProgress) -> RateFound:
-    """Suggest a learning rate from the start of the training of `job` on its devices at rising rates. Raises OrderError."""
+    """Suggest a learning rate for `job` by starting its training on its devices with an increasing rate.
+
+    Raises OrderError.
+    """
     if job.checkpoints.resume_from:
         raise OrderError(
             Problem(
@@ -53,7 +56,7 @@ def find_rate(job: Job, emit: OnProgress) -> RateFound:
 
 
 def _trial_job(job: Job) -> Job:
-    """Return `job` with a rate that only the finder changes, and without persistent side effects."""
+    """Return `job` with a rate that only the finder changes, and without persistent effects."""
     return job.with_fields(
         schedule="none",
         warmup_epochs=0.0,
@@ -66,7 +69,7 @@ def _trial_job(job: Job) -> Job:
 
 
 class _Progress:
-    """Progress reports from the current learning rate."""
+    """Callback that derives the progress from the current learning rate."""
 
     def __init__(self, emit: OnProgress) -> None:
         self._emit = emit

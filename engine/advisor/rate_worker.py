@@ -1,4 +1,4 @@
-"""Worker of the learning-rate finder: start the job's training with a rising rate."""
+"""Worker of the learning rate finder, which starts the job's training with an increasing rate."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from engine.training.report import Reporter
 from engine.training.split_loader import SplitLoader
 
 ENOUGH_S = 150.0
-"""Maximum seconds for the curve; fewer than `STEPS` steps are made if the first ones predict more."""
+"""Maximum seconds for the curve; with slow steps, fewer than `STEPS` are run."""
 MIN_STEPS = 40
-"""Fewest steps for a useful curve, even if they take longer than `ENOUGH_S`."""
+"""Minimum number of steps for a useful curve, even if they take longer than `ENOUGH_S`."""
 WARM_UP, TIMED = 1, 2
-"""Untimed and timed steps at the lowest rate, which changes almost nothing, that predict the duration."""
+"""Numbers of untimed and timed steps that predict the duration, at the lowest rate, which changes almost nothing."""
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
@@ -65,7 +65,7 @@ class _RateSteps:
         self._batches = (batch for epoch in range(1, STEPS + TIMED + WARM_UP + 1) for batch in train.epoch(epoch))
 
     def step(self, rate: float) -> float:
-        """Make a step at `rate`, and return its loss summed over all ranks."""
+        """Run a step at `rate`, and return its loss summed over all ranks."""
         for group, ratio in self._groups:
             group["lr"] = rate * ratio
         self._reporter.set_activity("data")
@@ -80,7 +80,7 @@ class _RateSteps:
 
 
 def _record_curve(rate_steps: _RateSteps, spec: WorkerSpec, reporter: Reporter) -> Curve:
-    """Train with a rising rate, in fewer than `STEPS` steps if they would take too long."""
+    """Train with an increasing rate, in fewer than `STEPS` steps if they would take too long."""
     reporter.set_phase("training")
     for _ in range(WARM_UP):
         rate_steps.step(rate_at(0, STEPS))

@@ -1,4 +1,4 @@
-"""Batches for a trial: a smaller samples of the job, repeated to the batch size."""
+"""Batches for a trial: a few samples of the job, repeated to the batch size."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from engine.training.dataloaders import DataLoaders
 from engine.training.report import Reporter
 
 EXAMPLES = 16
-"""Samples per rank that are loaded."""
+"""Number of samples that each rank loads."""
 
 
 def repeated_batches(prepared: worker.WorkerContext, reporter: Reporter) -> Iterator[Batch | None]:
-    """Yield this rank's part of a batch of the job's size forever.
+    """Yield this rank's part of a batch with the job's batch size, endlessly.
 
-    A batch of the validation split is loaded, too, since its loader retains memory of its own.
+    A batch of the validation split is loaded, too, since its loader has memory of its own.
     """
     strategy = prepared.strategy
     job = strategy.job
@@ -42,7 +42,7 @@ def repeated_batches(prepared: worker.WorkerContext, reporter: Reporter) -> Iter
 
 
 def reserve_prefetched(prepared: worker.WorkerContext) -> torch.Tensor | None:
-    """Allocate the device memory that prefetched batches of both splits take, which are stored as bytes."""
+    """Allocate the device memory that prefetched batches of both splits need; they are stored as bytes."""
     strategy, splits = prepared.strategy, prepared.splits
     if not strategy.loads_data:
         return None

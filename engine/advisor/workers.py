@@ -1,4 +1,4 @@
-"""Worker groups of a trial, in a temporary folder."""
+"""Groups of workers for a trial, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def import_for(job: Job) -> None:
 def run_workers(
     job: Job, function: str, folder: Path, emit: Callable[[AnyEvent], object], *, seconds: float = math.inf
 ) -> Failed | None:
-    """Run `function` (see `WorkerProcess`) as every rank of `job` in `folder`, and return its failure, if any.
+    """Run `function` (see `WorkerProcess`) on every rank of `job` in `folder`, and return its failure, or None.
 
-    Raises TimeoutError if that exceeds `seconds`.
+    Raises TimeoutError if that takes longer than `seconds`.
     """
     count = world_size(job)
     (folder / "rendezvous").unlink(missing_ok=True)

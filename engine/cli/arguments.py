@@ -1,4 +1,4 @@
-"""Flags of the commands that take a job, made from the fields of `Job`."""
+"""Flags of the commands that accept a job, created from the fields of `Job`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OTHER_FLAGS = ("--job", "--json", "--detach", "--trust-model-file", "--option")
 
 
 _PATH_ENDINGS = {"dataset": "", "weights_file": "", "resume_from": "", "model": ".py", "recipe": ".toml"}
-"""Fields whose values are paths if they have the ending."""
+"""Fields whose values are paths, and the extension that a value must have for that; "" for any."""
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
@@ -52,9 +52,9 @@ def add_train(parser: argparse.ArgumentParser) -> None:
 
 
 def add_resume(parser: argparse.ArgumentParser) -> None:
-    """Add a flag for each field that may change when a run resumes; without it, the run's job keeps its value.
+    """Add a flag for each field that may change when a run resumes; without the flag, the run's value is kept.
 
-    The flags of all other fields are hidden, and parsed only to report why they can't change.
+    The flags of all other fields are hidden, and parsed only to explain why they can't change.
     """
     parser.add_argument("--json", action="store_true", help="print the run's event lines instead of progress")
     parser.add_argument("--detach", action="store_true", help="resume the run, print its id and return")
@@ -68,19 +68,19 @@ def add_resume(parser: argparse.ArgumentParser) -> None:
 
 
 def add_launcher(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of a job to a command that hands it to another launcher."""
+    """Add the flags of a job to a command that passes it to another launcher."""
     parser.set_defaults(json=False)
     _add_fields(parser)
 
 
 def add_finder(parser: argparse.ArgumentParser, json: str) -> None:
-    """Add the flags of a job to a command that examines it; `json` is the help of `--json`."""
+    """Add the flags of a job to a command that examines it; `json` is the help text of `--json`."""
     parser.add_argument("--json", action="store_true", help=json)
     _add_fields(parser)
 
 
 def add_search(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of the job that all trials of a search share; DATASET is a flag here."""
+    """Add the flags of the job that all trials of a search share; DATASET is a flag for this command."""
     parser.add_argument("--dataset", metavar="FOLDER", help="the folder that holds the images")
     _add_job(parser)
 
@@ -118,7 +118,7 @@ def _add_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_flags(parser: argparse.ArgumentParser, names: AbstractSet[str], *, defaults: bool) -> None:
-    """Add a flag for each of the fields to its group; show the default values in the help if `defaults`."""
+    """Add a flag for each field `names` to its group, with the default value in the help if `defaults`."""
     groups: dict[str, argparse._ArgumentGroup] = {
         name: parser.add_argument_group(title) for name, title in _TITLES.items()
     }
@@ -134,7 +134,7 @@ def _add_flags(parser: argparse.ArgumentParser, names: AbstractSet[str], *, defa
 
 
 def _strategies_by_field() -> dict[str, tuple[str, ...]]:
-    """Return the ids of the strategies that use each field which not all strategies use."""
+    """Return, for each field that not all strategies use, the ids of the strategies that use it."""
     strategies = load_catalogue().strategies
     names = dict.fromkeys(name for strategy in strategies for name in strategy.fields)
     return {name: tuple(strategy.id for strategy in strategies if name in strategy.fields) for name in names}
@@ -172,14 +172,14 @@ def _add_flag(group: argparse._ArgumentGroup, field: Field, *, default: bool) ->
 
 
 def _flags_of_need(need: Need) -> str:
-    """Return the flags that meet the need."""
+    """Return the flags that satisfy a need, as text."""
     return " or ".join(f"{FIELDS[name].flag} {', '.join(need.values)}".strip() for name in need.fields)
 
 
 def gather(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
     """Return the values of the job file (or of `options.values`), overridden by the flags, and their problems.
 
-    Devices are still as typed.
+    Devices are returned as typed.
     """
     values: dict[str, Any] = dict(getattr(options, "values", {}))
     problems = _unknown_problems(options.unknown)
@@ -236,11 +236,11 @@ def trust(model: str, sha256: str) -> list[Problem]:
 
 
 _CUDA = re.compile(r"(?<![^:])cuda:(?=\d+$)")
-"""Torch's prefix of a CUDA index."""
+"""Pattern for torch's prefix of a CUDA index."""
 
 
 def needs_gpus(values: dict[str, Any]) -> bool:
-    """Return True if a device is a GPU of this machine or a CUDA index, so that the machines must be asked."""
+    """Return True if a device is a GPU of this machine or a CUDA index, so that the devices must be listed."""
     devices = values.get("devices", ())
     return isinstance(devices, list | tuple) and any(
         not isinstance(device, str) or local_device(device).isdecimal() or (is_gpu(device) and not host_of(device))
@@ -310,7 +310,10 @@ def _unknown_problem(flag: str) -> Problem:
 
 
 def parse_value(field: Field, given: str | bool) -> Any:
-    """Convert the flag's text to its field's type; return text that doesn't fit as it is, for the validation."""
+    """Convert a flag's text to the type of its field.
+
+    Text that doesn't fit is returned unchanged, for the validation.
+    """
     if isinstance(given, bool) or field.kind in ("text", "choice"):
         return given
     if field.kind in ("list", "ints"):

@@ -33,20 +33,20 @@ from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 Message = TypeVar("Message")
 _MAX_STDERR_BYTES = 1 << 16
 _ANSWER_S = 60.0
-"""Seconds in which another machine lists its devices."""
+"""Seconds within which another machine must list its devices."""
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
 
 class ChildFailed(Exception):  # noqa: N818  (named after the event)
-    """A child process that exited without an answer; the text is its last line on standard error."""
+    """Error: a child process exited without an answer. The text is its last line on standard error."""
 
 
 def snapshot_lines(
     *, once: bool = False, interval_s: float = 1.0, shown: SnapshotRequest | None = None
 ) -> Generator[bytes]:
-    """Yield lines of the sampler with this machine's devices, once or every `interval_s`.
+    """Yield the sampler's output lines about this machine's devices, once or every `interval_s`.
 
-    `shown` limits the expensive readings of repeated snapshots; a single snapshot is complete.
+    `shown` limits the expensive readings in repeated snapshots; a single snapshot is complete.
 
     Raises:
         ChildFailed: The sampler exited without a snapshot, or before the generator was closed.
@@ -99,7 +99,7 @@ def remote_snapshot(name: str) -> Snapshot:
 
 
 def inspect(job: Job, on_progress: Callable[[InspectionProgress], None], samples: int = 0) -> DatasetReport:
-    """Inspect the job's dataset, listing `samples` of it with their annotations. Raises ChildFailed."""
+    """Inspect the job's dataset, and list `samples` of its samples with their annotations. Raises ChildFailed."""
     arguments = (job.data.dataset, *inspector_options(job, load_catalogue(), samples))
     for message in _messages("engine.data", INSPECTION, *arguments):
         if isinstance(message, Done):
@@ -111,12 +111,12 @@ def inspect(job: Job, on_progress: Callable[[InspectionProgress], None], samples
 def carry_out(order: Any, *, is_quiet: bool = False, refused: int | None = None) -> Any:
     """Carry out an order in a child process, show its progress, and return its answer.
 
-    The first Ctrl+C ends an advisor's trials, and the answer contains their results; the second one ends everything.
+    The first Ctrl+C stops an advisor's trials, and the answer contains their results; the second one stops everything.
 
     Args:
         order: Order for the advisor, a finder, the planner (a `Job`), or inference.
-        is_quiet: Show no progress.
-        refused: Exit code after a refusal; by default that of a bad request if it is about a field.
+        is_quiet: True to show no progress.
+        refused: Exit code after a refusal; None for that of a bad request if it is about a field.
 
     Raises:
         CommandError: The child has refused the order, or exited without an answer, which was reported.
@@ -144,7 +144,7 @@ def carry_out(order: Any, *, is_quiet: bool = False, refused: int | None = None)
 
 
 class _Child(NamedTuple):
-    """Module that carries out orders, decoder of its messages, and the problem if it exits without an answer."""
+    """Child process that carries out orders: its module, the decoder for its messages, and the problem if it fails."""
 
     module: str
     decoder: msgspec.json.Decoder[Any]
@@ -168,7 +168,7 @@ def _messages(
     order: msgspec.Struct | None = None,
     answers_interrupt: bool = False,
 ) -> Generator[Message]:
-    """Yield the messages of a module that reads `order` from standard input; end it when the generator is closed.
+    """Yield the messages of a module that reads `order` from standard input; stop it when the generator is closed.
 
     With `answers_interrupt`, the first Ctrl+C only terminates the child, and its answer still arrives.
 
@@ -196,7 +196,7 @@ def _messages(
 
 @contextmanager
 def _terminate_on_interrupt(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Terminate only the child on the first Ctrl+C within the block."""
+    """Inside the block, let the first Ctrl+C only terminate the child."""
 
     def end(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, previous)
@@ -213,9 +213,9 @@ def _terminate_on_interrupt(process: subprocess.Popen[bytes]) -> Iterator[None]:
 def _child(
     module: str, *arguments: str, stdin: int = subprocess.DEVNULL
 ) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
-    """Start a module in a child process; yield it and the file of its standard error.
+    """Start a module in a child process; yield the process and the file with its standard error.
 
-    A file, because an unread pipe would block a child that writes much.
+    It is a file because an unread pipe would block a child that writes much.
     """
     with (
         tempfile.TemporaryFile() as log,

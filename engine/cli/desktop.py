@@ -1,4 +1,4 @@
-"""``footplate desktop``: the entry of Footplate among the desktop's applications."""
+"""``footplate desktop``: Footplate's entry among the desktop's applications."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def desktop(options: argparse.Namespace) -> int:
 def start_command() -> list[str]:
     """Return the command that starts this Footplate.
 
-    That is the script as it was found, which stays valid after an upgrade by pipx or uv, or this Python with the
-    `footplate.py` of a source tree.
+    It is the path by which the script was found, which remains valid after an upgrade with pipx or uv, or this Python
+    with `footplate.py` in a source tree.
     """
     script = Path(sys.argv[0]).absolute()
     if script.name == "footplate" and os.access(script, os.X_OK):
@@ -62,7 +62,7 @@ def start_command() -> list[str]:
 
 
 ICON_SIZES = (16, 22, 24, 32, 48, 64, 128, 256, 512)
-"""Edges of the icons in pixels; resources/desktop/icons has a file for each."""
+"""Sides of the icons in pixels; resources/desktop/icons has a file for each."""
 _UPDATE_S = 60.0
 
 
@@ -73,7 +73,7 @@ def data_folder() -> Path:
 
 
 def desktop_files(command: Sequence[str], folder: Path) -> dict[Path, bytes]:
-    """Return the content of all files below `folder` by path.
+    """Return the content of all files to install below `folder`, by path.
 
     `command` starts Footplate; its first word is the path of a program.
     """
@@ -95,7 +95,7 @@ def desktop_files(command: Sequence[str], folder: Path) -> dict[Path, bytes]:
 
 
 def exec_line(command: Sequence[str]) -> str:
-    """Quote `command` for the Exec key: by the key's own rules, then as a string of an entry.
+    """Quote `command` for the Exec key, first by the rules for this key, then as a string in an entry.
 
     Source: Desktop Entry Specification, "The Exec key".
     """
@@ -133,7 +133,7 @@ def remove(folder: Path) -> list[Path]:
 
 
 def _remove_empty(inner: Path, outer: Path) -> None:
-    """Remove `inner` and its parents below `outer` as long as they are empty."""
+    """Remove `inner` and its parents below `outer`, as long as they are empty."""
     with suppress(OSError):
         while inner != outer:
             inner.rmdir()
@@ -141,7 +141,7 @@ def _remove_empty(inner: Path, outer: Path) -> None:
 
 
 def _refresh(folder: Path) -> None:
-    """Make the desktop reload the files, if its tools are installed; otherwise it does at the next login."""
+    """Make the desktop reload the files if its tools are installed; otherwise it reloads them at the next login."""
     for tool, subfolder in (("update-mime-database", "mime"), ("update-desktop-database", "applications")):
         program = shutil.which(tool)
         if program is not None and (folder / subfolder).is_dir():

@@ -1,4 +1,4 @@
-"""``footplate doctor``: this machine's hardware and software, and the reasons why something won't work."""
+"""``footplate doctor``: this machine's hardware and software, and reasons why something doesn't work."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _packages() -> Iterator[Finding]:
 
 
 def plugins() -> Iterator[Finding]:
-    """Yield the contents of the installed plug-ins, rescanned, and the problems of unusable ones."""
+    """Yield the contents of the installed plug-ins, which are scanned again, and the problems with unusable ones."""
     file = supplement_file()
     if file is None:
         return
@@ -220,7 +220,10 @@ def gpus(machine: Snapshot) -> Iterator[Finding]:
 
 
 def trainable(machine: Snapshot, facts: dict[str, Any]) -> Iterator[Finding]:
-    """Yield whether torch can train on NVML's GPUs, with the remedy if it can't; `facts` are the probe's."""
+    """Yield findings on whether torch can train on NVML's GPUs, with a remedy if it can't.
+
+    `facts` come from the probe.
+    """
     for finding in training_findings(machine, installed_torch(), os.environ):
         if finding.grade == "fine" and "sum" in facts and not facts["cuda"]:
             why = facts.get("cuda_error") or "no reason given"
@@ -240,7 +243,7 @@ def _display() -> Finding:
 
 
 def folders() -> Iterator[Finding]:
-    """Yield whether the folders of runs and sockets can be used."""
+    """Yield findings on whether the folders for runs and sockets can be used."""
     yield from disk_findings()
     yield from shared_memory_findings()
     try:
@@ -277,7 +280,7 @@ def _forking() -> Finding:
 
 
 def orphans() -> Iterator[Finding]:
-    """Yield workers that lost their supervisor and still occupy their devices."""
+    """Yield findings about workers without a supervisor that still occupy their devices."""
     found = find_orphans()
     if not found:
         yield Finding("fine", "Workers", "all have a supervisor")

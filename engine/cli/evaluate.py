@@ -1,4 +1,4 @@
-"""``footplate evaluate``: metrics of a run's model on a split of a dataset, also compared with another run's."""
+"""``footplate evaluate``: metrics of a run's model on a split of a dataset, also compared with those of another run."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _compare(saved: KeptEvaluation, options: argparse.Namespace) -> int:
 
 
 def _evaluate(options: argparse.Namespace) -> KeptEvaluation:
-    """Return the evaluation of the run in the options. Raises CommandError."""
+    """Return the evaluation for the run in the options. Raises CommandError."""
     values = model_values(options)
     folder = str(Path(options.folder).expanduser().absolute()) if options.folder else ""
     path = run_order(EvaluateOrder(**values, dataset=folder, split=options.split))
@@ -106,7 +106,7 @@ def _lines(saved: KeptEvaluation) -> Iterator[str]:
 
 
 def _class_lines(evaluation: Evaluation) -> Iterator[str]:
-    """Yield a table of the classes, the worst first, with the interval of the metric that orders them."""
+    """Yield a table of the classes, the worst first, with the interval of the metric that they are sorted by."""
     if not evaluation.per_class or not evaluation.classes:
         return
     titles = list(evaluation.per_class)
@@ -128,7 +128,7 @@ def _class_lines(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _box_error_lines(evaluation: Evaluation) -> Iterator[str]:
-    """Yield a table of a detector's kinds of errors."""
+    """Yield a table of a detector's errors by kind."""
     if not evaluation.box_errors:
         return
     yield ""
@@ -195,7 +195,7 @@ def _range(value: Interval, *, percent: bool, signed: bool = False) -> str:
 
 
 def _csv_rows(evaluation: Evaluation) -> Iterator[tuple[Any, ...]]:
-    """Yield the metrics, then those of the classes, for a CSV file."""
+    """Yield rows for a CSV file: the metrics, followed by those of the classes."""
     yield "measure", "class", "value", "low", "high"
     for name, each in evaluation.measures.items():
         yield name, "", each.value, each.low, each.high

@@ -1,4 +1,4 @@
-"""``footplate explain``: heat maps of the parts of images that speak for a class."""
+"""``footplate explain``: heat maps that show which parts of images support a class."""
 
 from __future__ import annotations
 

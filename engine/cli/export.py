@@ -68,11 +68,11 @@ def _write(run: RunFolder, options: argparse.Namespace) -> None:
 
 
 class NoTensorBoard(Exception):  # noqa: N818  (named after the cause)
-    """A failure to write event files, with its remedy."""
+    """Error: event files can't be written; the text includes the remedy."""
 
 
 def _write_tensorboard(run: RunFolder, folder: Path) -> Path:
-    """Write the run's metrics by step into the new folder FOLDER/RUN, and return it. Raises NoTensorBoard.
+    """Write the run's metrics by step to the new folder FOLDER/RUN, and return its path. Raises NoTensorBoard.
 
     The tags are train/…, validation/…, and device/… for each device.
     """

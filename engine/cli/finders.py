@@ -36,21 +36,24 @@ def add_finders(commands: Any) -> None:
 
 
 def find_rate(options: argparse.Namespace) -> int:
-    """Print the learning rate that a short range test suggests, the reason, and the curve of losses."""
+    """Print the learning rate that a short range test suggests, with the reason and the curve of losses."""
     found: RateFound = children.carry_out(FinderOrder("rate", _valid_job(options)), refused=FAILED)
     say(*([msgspec.json.encode(found).decode()] if options.json else _rate_lines(found)))
     return COMPLETED if found.suggestion is not None else FAILED
 
 
 def find_batch(options: argparse.Namespace) -> int:
-    """Print the batch sizes tried, with memory and speed, and the largest that fits."""
+    """Print the tried batch sizes, with memory and speed, and the largest one that fits."""
     found: BatchFound = children.carry_out(FinderOrder("batch", _valid_job(options)), refused=FAILED)
     say(*([msgspec.json.encode(found).decode()] if options.json else _batch_lines(found)))
     return COMPLETED if found.largest is not None else FAILED
 
 
 def cut(options: argparse.Namespace) -> int:
-    """Show the cut of a pipeline (or the given strategy), for the catalogue's classes if there is no dataset."""
+    """Show the cut of a pipeline, or under the given strategy.
+
+    Without a dataset, the catalogue's classes are assumed.
+    """
     if options.strategy is None and options.job is None:
         options.strategy = load_catalogue().recommended_strategy("pipeline").id
     cut: Cut = children.carry_out(_valid_job(options, needs_dataset=False), is_quiet=options.json, refused=BAD_REQUEST)

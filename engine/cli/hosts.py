@@ -1,4 +1,4 @@
-"""``footplate hosts``: the list of machines for Monitor and for runs; ``footplate node``: their side of a run."""
+"""``footplate hosts``, the list of machines for Monitor and for runs, and ``footplate node``, their side of a run."""
 
 from __future__ import annotations
 

@@ -59,5 +59,5 @@ def model_values(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_order(order: Order) -> Path:
-    """Carry out `order` with progress; return the file of the result. Raises CommandError."""
+    """Carry out `order` while showing its progress; return the result file. Raises CommandError."""
     return Path(children.carry_out(order))

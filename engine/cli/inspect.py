@@ -33,7 +33,7 @@ def add_inspect(parser: argparse.ArgumentParser) -> None:
 
 
 def inspect(options: argparse.Namespace) -> int:
-    """Inspect a folder and print the result. Returns 0 if it can be trained on, else 2."""
+    """Inspect a folder and print the result. Returns 0 if a model can be trained on it, else 2."""
     catalogue = load_catalogue()
     if options.task is not None and catalogue.task(options.task) is None:
         names = ", ".join(task.id for task in catalogue.tasks)
@@ -54,7 +54,7 @@ def inspect(options: argparse.Namespace) -> int:
 
 
 def _task_for(folder: str, format: str) -> str:
-    """Return the task that the folder's annotations fit; classification if the evidence is weak."""
+    """Return the task that fits the folder's annotations, or classification if the evidence is weak."""
     from engine.data.formats.registry import detect_kind  # slow to import
 
     kind = detect_kind(folder, format)

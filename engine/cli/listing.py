@@ -1,4 +1,4 @@
-"""``footplate runs``, ``catalogue`` and ``recipes``."""
+"""``footplate runs``, ``catalogue`` and ``recipes``: lists of runs, of tasks and models, and of recipes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def recipes(options: argparse.Namespace) -> int:
 
 
 def show_recipe(options: argparse.Namespace) -> int:
-    """Print a recipe's file."""
+    """Print the file of a recipe."""
     recipe, problems = load_recipes().find(options.recipe)
     if recipe is None:
         for problem in problems:

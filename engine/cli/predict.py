@@ -15,7 +15,7 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import counted
 
 MAX_ROWS, MAX_SKIPPED = 10, 5
-"""Maximum numbers of results and of skipped files printed."""
+"""Maximum numbers of results and of skipped files that are printed."""
 
 
 def add_predict(commands: Any) -> None:

@@ -1,4 +1,4 @@
-"""PyTorch's abilities as a line of JSON, for ``doctor``; run with ``python -m``, because it may crash."""
+"""PyTorch's abilities as a line of JSON, for ``doctor``; it runs in its own process because it may crash."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def _cuda_error(torch: ModuleType) -> str:
-    """Return PyTorch's error if CUDA can't start."""
+    """Return PyTorch's error if CUDA can't start, or ""."""
     try:
         torch.cuda.init()
     except RuntimeError as error:
@@ -17,7 +17,7 @@ def _cuda_error(torch: ModuleType) -> str:
 
 
 def probe() -> dict[str, Any]:
-    """Return whether torch and torchvision load, and what CUDA offers; "error" is the failure."""
+    """Return facts on whether torch and torchvision can be loaded, and on CUDA; "error" is the failure."""
     facts: dict[str, Any] = {}
     try:
         import torch

@@ -22,13 +22,13 @@ _EXIT_TIMEOUT_S = 5.0
 
 
 def split(name: str) -> tuple[Host | None, str]:
-    """Split "HOST:RUN"; the machine is None if no host of that name is listed."""
+    """Split "HOST:RUN" into machine and run; the machine is None if no host has that name."""
     machine, _, run = name.rpartition(":")
     return (host(machine) if machine else None), run
 
 
 def follow(machine: Host, run: str) -> RunFolder:
-    """Mirror a run of another machine until this process exits; return the local folder. Raises CommandError."""
+    """Mirror a run on another machine until this process exits; return the local folder. Raises CommandError."""
     child = subprocess.Popen(
         [sys.executable, "-m", "engine.machines.follower", machine.name, run],
         stdin=subprocess.PIPE,
@@ -61,7 +61,7 @@ def add_fetch(parser: argparse.ArgumentParser) -> None:
 
 
 def fetch_file(options: argparse.Namespace) -> int:
-    """Fetch a file, or the remaining bytes of an incomplete one."""
+    """Fetch a file of a run, or the remaining bytes of an incomplete copy."""
     machine, name = split(options.run)
     if machine is None:
         return fail(f"“{options.run}” does not begin with one of your hosts and a colon.")

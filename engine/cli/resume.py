@@ -1,4 +1,4 @@
-"""``footplate resume``: continue a run in its folder, maybe on other devices."""
+"""``footplate resume``: continue a run in its folder, possibly on other devices."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def _duplicate_lines(found: Review) -> Iterator[str]:
 
 
 def _marks(found: Review) -> Iterator[Mark]:
-    """Yield the samples of label issues and duplicates, or else the worst ones: a high loss alone isn't a defect."""
+    """Yield the samples with label issues and duplicates, or else the worst ones: a high loss alone is no defect."""
     marked: set[str] = set()
     for issue in found.label_issues:
         sample = issue.sample
@@ -177,10 +177,12 @@ def _marks(found: Review) -> Iterator[Mark]:
 
 
 def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple[str, ...]:
-    """Train a run per fold, and evaluate each on its held-out images; reuse the runs of an earlier, interrupted call.
+    """Train one run for each fold, and evaluate it on its held-out images.
 
-    Together the evaluations contain every training image once. Return their folders. `values` are those of an `Order`.
-    Raises CommandError.
+    Reuse the runs of an earlier, interrupted call.
+
+    Together, the evaluations contain every training image once. Returns their folders. `values` are the fields of an
+    `Order`. Raises CommandError.
     """
     job = run.job()
     assert job is not None  # model_values has read it
@@ -207,7 +209,7 @@ def _cross_validate(run: RunFolder, folds: int, values: dict[str, Any]) -> tuple
 def _evaluate_fold(fold: Job, values: dict[str, Any]) -> str:
     """Train a fold and evaluate its last weights; return the folder of the evaluation. Raises CommandError.
 
-    The best weights are not used: they are selected by the images that are held out.
+    The best weights are not used, since the held-out images have selected them.
     """
     run = next((each for each in list_runs() if each.job() == fold and each.state() == "completed"), None)
     if run is None:

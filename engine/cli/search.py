@@ -88,7 +88,7 @@ def search(options: argparse.Namespace) -> int:
 
 
 def _act(options: argparse.Namespace) -> int:
-    """Show, stop or continue a known search, or train its best trial."""
+    """Show, stop or continue an existing search, or train its best settings."""
     folder = SearchFolder(searches_folder() / Path(options.space).name)
     requested = folder.search()
     if requested is None:
@@ -129,7 +129,10 @@ def _after_start(folder: SearchFolder, requested: Search, options: argparse.Name
 
 
 def _follow(folder: SearchFolder, requested: Search, *, json: bool) -> int:
-    """Print each finished trial until the search ends. The first Ctrl+C stops it, the second one detaches."""
+    """Print each finished trial until the search ends.
+
+    The first Ctrl+C stops the search, the second one detaches from it.
+    """
     interrupts: list[int] = []
 
     def handler(number: int, _frame: FrameType | None) -> None:
@@ -230,9 +233,9 @@ _FLAGS = {
     "devices_per_trial": ("--devices-per-trial", int, "N", "number of devices per trial (default: 1)"),
     "best_epochs": ("--best-epochs", int, "N", "number of epochs of --train-best (default: as in a trial)"),
 }
-"""Flag, type, metavar and help of each value."""
+"""Flag, type, metavar and help text for each value."""
 _RENAMED = {"search_seed": "seed", "keep_all": "keep_checkpoints"}
-"""Values whose names differ because the job has fields of the same names."""
+"""Values with other names than in a `Search`, because the job has fields with those names."""
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:
@@ -291,7 +294,7 @@ def build_search(options: argparse.Namespace) -> tuple[Search | None, list[Probl
 
 
 def _file(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the values of the SPACE.toml; put its job into `options`, where flags override it."""
+    """Return the values in the SPACE.toml, and put its job into `options`, where flags override it."""
     path = Path(options.space).expanduser()
     values, problem = read_toml(path, "search")
     if problem is not None:
@@ -312,7 +315,7 @@ def _file(options: argparse.Namespace) -> tuple[dict[str, Any], list[Problem]]:
 
 
 def _take_flags(values: dict[str, Any], options: argparse.Namespace, found: list[Problem]) -> None:
-    """Override the values of the file by the flags."""
+    """Override the values from the file with those from the flags."""
     for name in (*_FLAGS, "keep_all"):
         given = getattr(options, name)
         if given is not None:
@@ -331,7 +334,7 @@ def _take_flags(values: dict[str, Any], options: argparse.Namespace, found: list
 
 
 def _dimension(name: str, text: str) -> Any:
-    """Return a dimension in a flag's notation; text that doesn't parse stays as it is, for the validation."""
+    """Parse a dimension in a flag's notation; invalid text is returned unchanged, for the validation."""
     field = FIELDS.get(name)
     first, *rest = text.split(",")
     low, dots, high = first.partition("..")
@@ -361,7 +364,7 @@ def _number(text: str) -> Any:
 
 
 def _devices(values: dict[str, Any], options: argparse.Namespace) -> Any:
-    """Return the devices for all trials together: of the flag, the SPACE.toml, or the job."""
+    """Return the devices for all trials together, from the flag, the SPACE.toml, or the job."""
     if options.devices is not None:
         return [device.strip() for device in options.devices.split(",") if device.strip()]
     job = getattr(options, "values", {})

@@ -1,4 +1,4 @@
-"""Texts of searches in the terminal."""
+"""Texts about searches for the terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _listed_row(search: Search, state: SearchState, status: Status) -> tuple[str
 
 
 def progress_line(search: Search, state: SearchState) -> str:
-    """Return a line on a running search."""
+    """Return a line about a running search."""
     active = [f"trial {row.title}: epoch {row.epoch}/{row.epochs}" for row in state.trials if row.state == "running"]
     left = f", {duration(state.seconds_left)} left" if state.seconds_left is not None else ""
     done = confirming_words(state) or f"{_done(state)} trials"
@@ -33,19 +33,19 @@ def progress_line(search: Search, state: SearchState) -> str:
 
 
 def trial_line(search: Search, row: TrialRow) -> str:
-    """Return a line on a finished trial."""
+    """Return a line about a finished trial."""
     values = ", ".join(f"{goal.title} {_value(goal, value)}" for goal, value in _pairs(search, row))
     why = f": {row.cause}" if row.state == "failed" and row.cause else ""
     return f"Trial {row.title} {row.state} after {counted(row.epoch, 'epoch')}: {values}; {settings(row)}{why}"
 
 
 def settings(row: TrialRow) -> str:
-    """Return text such as "learning_rate=0.003, optimizer=adamw"."""
+    """Return a trial's settings as text such as "learning_rate=0.003, optimizer=adamw"."""
     return ", ".join(f"{name}={_setting(value)}" for name, value in row.params.items())
 
 
 def lines(search: Search, state: SearchState, status: Status) -> list[str]:
-    """Return the lines of a search: state, trials, best settings and importance."""
+    """Return a search as lines of text: state, trials, best settings and importance."""
     goals = [goal.title for goal in search.goals]
     confirmed = ("CONFIRMED",) if _has_confirmed(state) else ()
     head = ("TRIAL", "RUN", "STATE", "EPOCHS", *(title.upper() for title in goals), *confirmed, *search.space)

@@ -59,7 +59,7 @@ def add_torchrun(commands: Any) -> None:
 
 
 def torchrun(options: argparse.Namespace) -> int:
-    """Print a command for each machine, to be started there."""
+    """Print a torchrun command for each machine, to be started there."""
     job, found = validate(options)
     lines: dict[str, str] = {}
     if job is not None and not errors(found):

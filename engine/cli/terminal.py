@@ -1,6 +1,6 @@
 """Output of all commands: lines, tables, problems and progress.
 
-Everything passes through `escaped`, so that no file name or log line can control the terminal.
+All output passes through `escaped`, so that no file name or log line can control the terminal.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMPLETED = 0
 BAD_REQUEST = 2
 FAILED = 3
 UNSAVED = 4
-"""The training ended, but its last state could not be written to disk."""
+"""Exit code if the training ended but its last state could not be written to disk."""
 INTERRUPTED = 130
 
 
@@ -39,7 +39,7 @@ _MAX_TABLE_WIDTH = 10_000
 
 
 class CommandError(Exception):
-    """Early end of a command, whose reason has been printed, with its exit code."""
+    """Error that ends a command, with its exit code; the reason has been printed before."""
 
     def __init__(self, code: int = BAD_REQUEST) -> None:
         super().__init__(code)
@@ -47,20 +47,20 @@ class CommandError(Exception):
 
 
 def say(*lines: str, to: TextIO | None = None) -> None:
-    """Print `lines` on `to`, by default standard output."""
+    """Print `lines` to `to`, by default standard output."""
     stream = sys.stdout if to is None else to
     stream.writelines(f"{escaped(line)}\n" for line in lines)
     stream.flush()
 
 
 def fail(message: str, code: int = BAD_REQUEST) -> int:
-    """Print an error message on standard error, and return the exit code."""
+    """Print an error message to standard error, and return the exit code."""
     say(f"footplate: {message}", to=sys.stderr)
     return code
 
 
 def report(problems: Iterable[Problem], code: int = BAD_REQUEST) -> int:
-    """Print problems with their flags and remedies on standard error, and return the exit code."""
+    """Print problems with their flags and remedies to standard error, and return the exit code."""
     for problem in problems:
         severity = "warning: " if problem.severity == "warning" else ""
         flag = f"{flag_of(problem)}: " if problem.field else ""
@@ -75,7 +75,7 @@ def report(problems: Iterable[Problem], code: int = BAD_REQUEST) -> int:
 
 
 def flag_of(problem: Problem) -> str:
-    """Return the flag or argument of the field that a problem is about."""
+    """Return the flag or argument for the field that a problem is about."""
     if problem.field == "dataset":
         return "DATASET"
     if problem.field.startswith("options."):
@@ -105,7 +105,7 @@ def require_valid(job: Job | None, problems: Iterable[Problem]) -> Job:
 
 @contextmanager
 def report_unwritable() -> Iterator[None]:
-    """Report a run's folder that can't be written within the block, by a CommandError."""
+    """Convert the failure to write to a run's folder inside the block to a message and a CommandError."""
     try:
         yield
     except OSError as error:
@@ -127,7 +127,10 @@ def write_csv(file: Path, rows: Iterable[Iterable[object]]) -> None:
 
 
 class StatusLine:
-    """Line at the bottom of a terminal that is overwritten in place; writes nothing unless `stream` is a terminal."""
+    """Line at the bottom of a terminal that is overwritten in place.
+
+    It writes nothing unless `stream` is a terminal.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -151,7 +154,7 @@ class StatusLine:
 
 @contextmanager
 def show_progress(*, quiet: bool = False) -> Iterator[Callable[[Progress | InspectionProgress], None]]:
-    """Yield a function that shows a child's progress messages on standard error, and its warnings as lines."""
+    """Yield a function that shows a child's progress messages on standard error, with its warnings as lines."""
     line = StatusLine(sys.stderr)
 
     def show(message: Progress | InspectionProgress) -> None:

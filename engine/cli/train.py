@@ -1,4 +1,4 @@
-"""``footplate train``: validate the request, start the run, follow it."""
+"""``footplate train``: validate the request, start the run, and follow it."""
 
 from __future__ import annotations
 
@@ -99,19 +99,19 @@ def read_machine(found: list[Problem]) -> Snapshot | None:
 
 
 def _valid_part(values: dict[str, Any], invalid: set[str]) -> Job | None:
-    """Return the job, without the `invalid` fields if needed, so that all other problems are found, too."""
+    """Return the job, without the `invalid` fields if necessary, so that all other problems are found as well."""
     return job_from_values(values)[0] or job_from_values({n: v for n, v in values.items() if n not in invalid})[0]
 
 
 def _contact_weight_servers(values: dict[str, Any]) -> None:
-    """Start to check in the background, during the inspection, if the servers of pretrained weights are reachable."""
+    """Start checking in the background, during the inspection, if the servers with pretrained weights are reachable."""
     draft = dict(values)
     _choose_model(draft, ImpatientDisk())
     collect_facts(draft, load_catalogue(), None, draft, ImpatientDisk())
 
 
 def _choose_model(values: dict[str, Any], disk: Disk) -> str:
-    """Add the task's best default model unless a model or its encoder is given; return the reason for the choice."""
+    """Add the task's best default model to `values`, unless a model or encoder is given; return the reason for it."""
     catalogue = load_catalogue()
     task = catalogue.task(str(values.get("task", FIELDS["task"].default)))
     if task is None or "model" in values or not task.defaults:
@@ -131,7 +131,7 @@ def _choose_model(values: dict[str, Any], disk: Disk) -> str:
 def _apply_recipe(
     values: dict[str, Any], report: DatasetReport | None, disk: Disk
 ) -> tuple[Recipe | None, list[Problem]]:
-    """Fill fields without a value from the recipe in `values`, or the one that fits; return it, or the problems."""
+    """Set fields without a value from the recipe in `values`, or from one that fits; return the recipe, or problems."""
     catalogue = load_catalogue()
     facts = collect_facts(values, catalogue, report, values, disk)
     recipe, wrong = load_recipes().find(str(values.get("recipe") or initial_recipe(facts)))
@@ -148,7 +148,7 @@ def _apply_recipe(
 
 
 def _detect_task(values: dict[str, Any]) -> TaskEntry | None:
-    """Add the task that the folder's format is for, unless a task or a model is given; return it."""
+    """Add the task for the folder's format to `values`, unless a task or a model is given; return it."""
     from engine.data.formats.registry import detect_kind  # slow to import
 
     if "task" in values or "model" in values:

@@ -1,4 +1,4 @@
-"""Following of a run: ``footplate attach``, ``stop``, ``pause`` and ``save``, and the wait of ``train`` for its run."""
+"""Following a run: ``footplate attach``, ``stop``, ``pause`` and ``save``, and ``train`` waiting for its run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from engine.system.plain_text import encodable
 _TICK_S = 0.5
 _START_TIMEOUT_S = 30.0
 _REFUSED_S = 1.0
-"""Pause before a client that was refused connects again."""
+"""Seconds before a client that was refused connects again."""
 _EXIT_CODES = {
     "completed": COMPLETED,
     "failed": FAILED,
@@ -45,14 +45,14 @@ _EXIT_CODES = {
 
 
 class Detached(Exception):  # noqa: N818  (no error)
-    """The user's wish to stop waiting."""
+    """Error that ends waiting for a run because the user has asked to detach."""
 
 
 class Watcher:
-    """Reader of a run's events up to the end of one execution, across reconnections, each event once.
+    """Reader of a run's events up to the end of one execution; it reconnects if necessary and reports each event once.
 
-    `execution` is by default the current or last one; `from_n` is the number of the first event to report.
-    `finished` is the last event of the execution, `freed` the one about its devices.
+    `execution` is the current or last one by default; `from_n` is the number of the first event to report. `finished`
+    is the last event of the execution, and `freed` the event about its devices.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Watcher:
         """Block until the execution has ended; call `on_interrupt` with the number of each interrupt.
 
         Raises:
-            Detached: The user on_interrupt_count twice while no supervisor could be reached.
+            Detached: The user interrupted twice while no supervisor could be reached.
         """
         handled = 0
         deadline = time.monotonic() + _START_TIMEOUT_S
@@ -102,7 +102,7 @@ class Watcher:
             self._wait()
 
     def request_stop(self) -> None:
-        """Send a stop, unless the supervisor has just gone."""
+        """Send a stop command, unless the supervisor has just exited."""
         with suppress(OSError):
             send(self._run, Stop())
 
@@ -116,7 +116,7 @@ class Watcher:
         return last_execution(self._run) < self._execution or self._run.state() not in ENDED
 
     def _follow_slurm(self) -> bool:
-        """Read the log of a run that is supervised on a node of SLURM; return False for any other run."""
+        """Read the log of a run that is supervised on a SLURM node; return False for any other run."""
         if supervised_elsewhere(self._run) is None:
             return False
         now = time.monotonic()
@@ -197,8 +197,8 @@ def follow(
 ) -> int:
     """Show `run` until it ends, and return its exit code; see `Watcher` for the events shown.
 
-    With `stop_on_interrupt`, the first Ctrl+C stops the run after the current step, the second one at once, and the
-    third one detaches from it. Without it, Ctrl+C detaches.
+    With `stop_on_interrupt`, the first Ctrl+C stops the run after the current step, the second one stops it
+    immediately, and the third one detaches from it. Without it, Ctrl+C detaches.
     """
     progress = Progress(run, sys.stdout, sys.stderr)
     on_line = (lambda line: say(line.decode())) if json else (lambda line: progress.show(EVENT.decode(line)))
@@ -281,13 +281,13 @@ def _end(options: argparse.Namespace, command: Stop | Pause) -> int:
 
 
 def detach(_count: int) -> None:
-    """Stop waiting at the first interrupt."""
+    """Raise Detached at the first interrupt."""
     raise Detached
 
 
 @contextmanager
 def on_interrupt(watcher: Watcher) -> Iterator[None]:
-    """Direct Ctrl+C to `watcher` within the block."""
+    """Inside the block, pass Ctrl+C to `watcher`."""
 
     def handler(_number: int, _frame: FrameType | None) -> None:
         watcher.interrupt()
@@ -300,13 +300,13 @@ def on_interrupt(watcher: Watcher) -> Iterator[None]:
 
 
 def require_any_run(name: str) -> RunFolder:
-    """Return a run of this machine, or follow one named "HOST:RUN". Raises CommandError."""
+    """Return a run on this machine, or follow one named "HOST:RUN". Raises CommandError."""
     machine, run = remote.split(name)
     return require_run(name) if machine is None or find_run(name) is not None else remote.follow(machine, run)
 
 
 def require_run(name: str) -> RunFolder:
-    """Return the run of that name; report that there is none by a CommandError."""
+    """Return the run with this name. Raises CommandError if there is none."""
     run = find_run(name)
     if run is None:
         known = ", ".join(run.run_id for run in list_runs()[:3])
@@ -339,7 +339,7 @@ def save(options: argparse.Namespace) -> int:
 
 
 def _save(run: RunFolder, folder: str) -> tuple[int, str]:
-    """Return the exit code and the message of the result."""
+    """Ask the run to save its state in `folder`; return the exit code and the message about the result."""
     welcome = connection.send(run, SaveElsewhere(folder=folder))
     if welcome is None:
         raise NotAnswering(silent(run))
@@ -371,4 +371,4 @@ def _save(run: RunFolder, folder: str) -> tuple[int, str]:
 
 
 class _Refused(Exception):  # noqa: N818 - the folder's fault
-    """Refusal of a folder by the run's supervisor."""
+    """Error: the run's supervisor refused a folder."""

@@ -36,7 +36,8 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         destination: Argument for ssh; "" for the name.
         folder: Virtual environment with Footplate on that machine; "" if the command is on its PATH.
         address: Address that the other machines connect to; "" for the one that ssh connects to.
-        gpus: Number of GPUs; None if unknown. port: First of the `PORTS` ports for rendezvous.
+        gpus: Number of GPUs; None if unknown.
+        port: First of the `PORTS` ports for rendezvous.
         environment: Environment variables for Footplate on that machine, as NAME=VALUE.
     """
 

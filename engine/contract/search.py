@@ -2,9 +2,10 @@
 
 A search is a folder, `<home>/searches/<name>`:
 
-search.json request, a `Search`; replaced when the budget, devices, pruning or confirmation change state.json state, a
-`SearchState`; its driver replaces it with every change driver.json process that drives the search, a `DriverFile`
-driver.log output of that process
+search.json   request, a `Search`; replaced when the budget, devices, pruning or confirmation change
+state.json    state, a `SearchState`; its driver replaces it with every change
+driver.json   process that drives the search, a `DriverFile`
+driver.log    output of that process
 
 `engine.checks.search_checks` validates a request. `engine.runs.searches` lists and reads searches within a millisecond,
 without the driver and Optuna; state.json changes at most a few times per second, so polling its modification time is

@@ -1,7 +1,7 @@
 """Interface of training strategies: how a model and each batch are placed on the devices.
 
-A strategy owns the whole step. Under every strategy the loss is the mean over the global batch, so that changing the
-strategy does not change the training.
+A strategy controls the entire step. Under every strategy, the loss is the mean over the global batch, so that changing
+the strategy does not change the training.
 """
 
 from __future__ import annotations
@@ -35,23 +35,24 @@ if TYPE_CHECKING:
     from engine.tasks.base import Objective
 
 NATIVE_BF16 = (8, 0)
-"""Compute capability of the first GPUs that support bf16 (Ampere)."""
+"""Compute capability of the first GPUs that support bf16 natively (Ampere)."""
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class StrategyError(ValueError):
-    """The job can't run under this strategy; the text gives reason and remedy."""
+    """Error: the job can't run under this strategy. The text gives reason and remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedJob:
-    """Job with all choices made, except for whether the wrapped model is compiled.
+    """Job in which all automatic values are decided, except whether the model is compiled.
 
     Attributes:
-        shares: Fractions of each batch, from the resumed run if it divides batches the same; None to measure them.
-        cut: Cut of the model, likewise.
-        evaluation_parts: Parts of a batch with which a worker without peers starts an evaluation.
+        shares: Fractions of each batch, from the resumed run if it divides batches in the same way; None to measure
+            them.
+        cut: Cut of the model, from the resumed run if it cuts the model in the same way; None to find it.
+        evaluation_parts: Number of parts of a batch with which a worker without peers starts an evaluation.
     """
 
     job: Job
@@ -61,10 +62,10 @@ class ResolvedJob:
 
 
 class StepResult(NamedTuple):
-    """One rank's result of a step, as 0-dim tensors on its device; the sum over the ranks is the step's.
+    """One rank's result of a step, as 0-dim tensors on its device; the sum over all ranks is the result of the step.
 
     `loss` is this rank's part of the mean over the global batch; `correct` and `images` are counts. All are None on a
-    rank that does not see the model's output.
+    rank that does not receive the model's output.
     """
 
     loss: Tensor | None
@@ -75,12 +76,12 @@ class StepResult(NamedTuple):
 class Strategy(ABC):
     """Interface of all strategies.
 
-    The order of calls is `setup`, `wrap`, creation of the optimizer over `parameters`, `step` and `evaluate`,
-    `teardown`.
+    Methods are called in this order: `setup`, `wrap`, creation of the optimizer for `parameters`, `step` and
+    `evaluate`, `teardown`.
 
-    `spec` has the job as it was requested, `resolved` as it is trained, known from `wrap` on.
+    `spec` has the job as requested, `resolved` the job as trained, which is known from `wrap` on.
 
-    This worker loads rank `data_rank` of `data_world` parts of every batch; a worker whose `loads_data` is False loads
+    This worker loads part `data_rank` of `data_world` parts of every batch. A worker whose `loads_data` is False loads
     nothing and passes None for its batches.
     """
 
@@ -88,19 +89,21 @@ class Strategy(ABC):
     device: torch.device
     model: nn.Module
     parts: Sequence[nn.Module]
-    """Part of the plain model on this rank, with its names: the full model, or some stages."""
+    """Parts of the plain model on this rank, with its names: the full model, or some stages."""
     objective: Objective
     resolved: ResolvedJob
     cut: Cut | None = None
-    """Cut of the model and its reasons, known after `wrap` on every rank."""
+    """Cut of the model with its reasons, known after `wrap` on every rank."""
     shares: tuple[float, ...] = ()
     """Fraction of every batch for each data rank if they differ, known after `wrap`."""
     accumulation: int
-    """Parts into which a worker divides its part of a batch; a worker without peers raises it if memory runs out."""
+    """Number of parts into which a worker divides its part of a batch; a worker without peers raises it if memory runs
+    out.
+    """
     evaluation_parts: int
-    """The equivalent for evaluations; of several workers, `accumulation` applies instead."""
+    """Number of parts of a batch in evaluations of a worker without peers; several workers use `accumulation`."""
     profiles: ClassVar[type[StepProfiler]] = StepProfiler
-    """Class of the profiler of its steps."""
+    """Class of the profiler for its steps."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
@@ -150,69 +153,69 @@ class Strategy(ABC):
 
     @abstractmethod
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
-        """Place the plain `model` on the devices. `shape` is a sample's: [channels, height, width] for images."""
+        """Place the plain `model` on the devices.
+
+        `shape` is the shape of a sample: [channels, height, width] for images.
+        """
         self.objective, self.resolved, self.example_shape = objective, resolved, shape
         self.accumulation, self.evaluation_parts = resolved.job.training.accumulation, resolved.evaluation_parts
 
     @abstractmethod
     def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
-        """Make one optimizer step on this worker's part of the global batch."""
+        """Run one optimizer step on this worker's part of the global batch."""
 
     @abstractmethod
     def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
         """Evaluate the model over `batches`, so that `measures` covers the full set on every rank.
 
-        `stop` is called before every batch, on all ranks; returns False if it ended the evaluation.
+        `stop` is called before every batch, on all ranks. Returns False if it ended the evaluation.
         """
 
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
-        """Return the trainable parameters that this rank updates, by names of the plain model."""
+        """Return the trainable parameters that this rank updates, with their names in the plain model."""
         named = (each for part in self.parts for each in part.named_parameters())
         return [(name, parameter) for name, parameter in named if parameter.requires_grad]
 
     def buffers(self) -> list[tuple[str, Tensor]]:
-        """Return the floating-point buffers to average with the parameters (BatchNorm's statistics), by name."""
+        """Return the floating-point buffers that are averaged with the parameters (BatchNorm's statistics), by name."""
         named = (each for part in self.parts for each in part.named_buffers())
         return [(name, buffer) for name, buffer in named if buffer.is_floating_point()]
 
     def state_dict(self) -> dict[str, Tensor] | None:
-        """Return the model's state on the CPU, by names of the plain model, on rank 0; None elsewhere.
-
-        All ranks call it together. A GPU may still be copying the state until the caller synchronizes with it.
-        """
+        """Return the model's state on the CPU, with the names of the plain model, on rank 0; None on other ranks."""
         return copy_to_host(self.model.state_dict()) if self.spec.rank == 0 else None
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Load the state of a plain model, the same on all ranks, which call it together."""
+        """Load the state of a plain model, which is the same on all ranks. All ranks call it together."""
         self.model.load_state_dict(state)
 
     def sum_over_shards(self, value: Tensor) -> Tensor:
-        """Return the sum of `value` over the ranks that together hold the parameters once, on its device.
+        """Return the sum of `value` over the ranks that together hold every parameter once, on the device of `value`.
 
-        It makes the norm of all gradients, and whether they are finite, the same on all ranks, which call it together.
-        If every rank holds all parameters, it is `value`.
+        In this way all ranks know the same norm of all gradients, and whether the gradients are finite. All ranks call
+        it together. If every rank holds all parameters, the result is `value`.
         """
         return value
 
     @property
     def repeated(self) -> frozenset[str]:
-        """Names of `parameters` that another rank within the sum of `sum_over_shards` holds, too."""
+        """Names of `parameters` that another rank in the sum of `sum_over_shards` holds, too."""
         return frozenset()
 
     @property
     def state_ranks(self) -> int:
-        """Number of ranks, from 0 on, that together update all parameters, each a part of them."""
+        """Number of ranks, counted from rank 0, that together update all parameters, each a part of them."""
         return self.dims.pipeline
 
     def share_updates(self) -> None:  # noqa: B027 - most ranks update all that they hold
-        """Exchange updated parameters with the ranks that hold them, too. All ranks call it together."""
+        """Exchange updated parameters with the other ranks that hold them. All ranks call it together."""
 
     def autocast(self) -> AbstractContextManager[None]:
-        """Return the context of forward passes for the job's precision."""
+        """Return the context for forward passes with the job's precision."""
         return autocast(self.device, forward_precision(self.job, self.entry))
 
     def teardown(self) -> None:  # noqa: B027 - most have no connection
-        """Disconnect from the other ranks after success."""
+        """Disconnect from the other ranks after a successful training."""
 
 
 def microbatches(batch: Batch, count: int) -> list[Batch]:
@@ -224,10 +227,10 @@ def microbatches(batch: Batch, count: int) -> list[Batch]:
 
 
 def resolve_precision(job: Job) -> str:
-    """Return the precision of `job`; "auto" is bf16 if all its devices are GPUs that support it, else fp32.
+    """Return the precision of `job`; "auto" is bf16 if all its devices are GPUs with native bf16, else fp32.
 
-    It knows only the GPUs of this machine; a run's ranks agree (`Autotuner`). CUDA's index is the number among the
-    job's GPUs, as in a worker.
+    This function only knows the GPUs of this machine; the ranks of a run agree later (`Autotuner`). As in a worker,
+    CUDA's index is the number among the job's GPUs.
     """
     if job.precision.name != "auto":
         return job.precision.name
@@ -248,15 +251,15 @@ def device_without_bf16(strategy: Strategy) -> str:
 
 
 def memory_format(job: Job) -> torch.memory_format:
-    """Return the memory format of images and of the weights of convolutions."""
+    """Return the memory format for images and for the weights of convolutions."""
     return torch.channels_last if job.precision.memory_format == "channels_last" else torch.contiguous_format
 
 
 def forward_precision(job: Job, strategy: StrategyEntry) -> str:
     """Return the autocast precision of forward passes.
 
-    With shards in bf16, buffers stay in fp32 and so make activations fp32 (Swin V2's tables): autocast converts these
-    where they meet weights.
+    If shards are in bf16, buffers remain in fp32 and make activations fp32 (Swin V2's tables). Autocast then converts
+    the activations before they are combined with weights.
     """
     return "bf16" if strategy.shards and job.parallel.shard_precision == "bf16" else job.precision.name
 
@@ -274,9 +277,10 @@ def clock(device: torch.device) -> float:
 
 
 def use_fast_kernels() -> None:
-    """Let GPUs multiply fp32 matrices as TF32, with 10 bits of mantissa, as torch does for convolutions by default.
+    """Let GPUs multiply fp32 matrices with TF32, with 10 bits of mantissa, as torch does for convolutions by default.
 
-    It does not set `fp32_precision`, after which a model file that reads `allow_tf32` or the matmul precision fails.
+    It does not set `fp32_precision`, since a model file that reads `allow_tf32` or the matmul precision would then
+    fail.
     """
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
 
@@ -284,8 +288,8 @@ def use_fast_kernels() -> None:
 def use_deterministic_kernels() -> None:
     """Restrict torch to kernels that give the same bits every time; operations without one raise an error.
 
-    cuBLAS needs a workspace of its own for each stream, which a variable requests before its first use (NVIDIA's cuBLAS
-    documentation, Results Reproducibility).
+    cuBLAS needs a separate workspace for each stream; an environment variable requests it before the first use
+    (NVIDIA's cuBLAS documentation, Results Reproducibility).
     """
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     torch.backends.cudnn.benchmark = False
@@ -295,7 +299,7 @@ def use_deterministic_kernels() -> None:
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[None]:
-    """Return the context of a forward pass on `device` under a job's `precision`."""
+    """Return the context for a forward pass on `device` with a job's `precision`."""
     return torch.autocast(device.type, _AUTOCAST.get(precision), enabled=precision in _AUTOCAST)
 
 

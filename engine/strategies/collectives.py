@@ -1,4 +1,4 @@
-"""Collectives on the CPU, apart from the training's traffic."""
+"""Collectives on the CPU, separate from the training's communication."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Collectives:
     """Collectives of a single rank.
 
     All ranks call each method together and get the same result, except for gathers to rank 0. Ranks may be on different
-    machines: a fact of one machine, such as its clock, its GPU or its files, must be agreed on here before it decides
-    whether, how often or with what shapes a collective is called.
+    machines. If a fact about one machine, such as its clock, its GPU or its files, decides whether, how often or with
+    what shapes a collective is called, the ranks must agree on it here before.
     """
 
     def all_reduce_max(self, flags: Sequence[int]) -> list[int]:
@@ -45,8 +45,8 @@ class Collectives:
     def gather_states(self, state: Any) -> list[Any] | None:
         """Return every rank's `state`, by rank, on rank 0; None elsewhere.
 
-        A state is nested dicts that may contain tensors, on rank 0 on the CPU; these are sent one by one, so that the other
-        ranks need no copy of their state.
+        A state consists of nested dicts that may contain tensors. On rank 0, the result's tensors are on the CPU. They
+        are sent one by one, so that the other ranks need no copy of their state.
         """
         return [state]
 
@@ -136,12 +136,12 @@ def _with_tensors(state: Any, change: Callable[[Tensor], Any]) -> Any:
 
 
 def _bytes(tensor: Tensor) -> Tensor:
-    """Return the memory of a contiguous tensor of any type, as bytes."""
+    """View the memory of a contiguous tensor of any type as bytes."""
     return tensor.view(-1).view(torch.uint8)
 
 
 def sync_metrics(measures: Metric, collectives: Collectives) -> None:
-    """Combine the `measures` of all ranks, which call it together."""
+    """Combine the `measures` of all ranks. All ranks call it together."""
     measures.counters = collectives.all_reduce_sum(measures.counters)
     measures.rows = collectives.all_gather_rows(measures.rows)
     measures.sync(collectives.all_gather_objects)

@@ -1,4 +1,4 @@
-"""One process divides each batch among several GPUs (torch.nn.DataParallel)."""
+"""Strategy with one process that divides each batch among several GPUs (torch.nn.DataParallel)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class DataParallel(SingleDevice):
-    """The model is copied to every GPU at every step; the outputs are gathered on the first.
+    """Strategy that copies the model to every GPU at every step and gathers the outputs on the first GPU.
 
-    torch.nn.DataParallel silently passes everything through without GPUs, so that is refused here. The running
-    statistics of BatchNorm are those of the first GPU's part.
+    Without GPUs, torch.nn.DataParallel silently passes everything through, so that case is refused here. BatchNorm's
+    running statistics are those of the first GPU's part.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -53,10 +53,10 @@ class DataParallel(SingleDevice):
 
 
 class _Autocasting(nn.Module):
-    """Model under the job's precision in any thread.
+    """Model that computes with the job's precision in any thread.
 
-    DataParallel's threads enter autocast without its dtype (torch/nn/parallel/parallel_apply.py), so that they would
-    compute in fp16, without loss scaling, instead of bf16.
+    DataParallel's threads enter autocast without its dtype (torch/nn/parallel/parallel_apply.py). Without this class,
+    they would compute in fp16, without loss scaling, instead of bf16.
     """
 
     def __init__(self, model: nn.Module, autocast: Callable[[], AbstractContextManager[None]]) -> None:

@@ -1,4 +1,4 @@
-"""One process per device; the gradients are averaged at every step (DistributedDataParallel)."""
+"""Strategy with one process per device that averages the gradients at every step (DistributedDataParallel)."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _COMPRESSION = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.
 
 
 class DataParallelProcesses(Distributed, SingleDevice):
-    """Every rank holds the full model and takes a part of every batch.
+    """Strategy in which every rank holds the full model and processes a part of every batch.
 
-    Parts may differ in size: every rank divides its losses by the size of the global batch, and since DDP averages
+    Parts may differ in size. Every rank divides its losses by the size of the global batch, and since DDP averages
     gradients over the ranks, the loss is multiplied by their number. Gradients are reduced once per step, in the
     backward pass of a rank's last part.
 
-    BatchNorm normalizes by each rank's part, unless the job requests SyncBatchNorm. Its running statistics are rank
-    0's, which are broadcast before an evaluation: training does not read them, so that broadcasting them before every
+    BatchNorm normalizes by each rank's part, unless the job requests SyncBatchNorm. Its running statistics are those of
+    rank 0, which are broadcast before an evaluation. Training does not read them, so broadcasting them before every
     step, as DDP does by default, would only cost time. A custom model may have other buffers, which are broadcast
     before every step.
     """
@@ -115,7 +115,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
         return result
 
     def _backward_on_nothing(self, backward: Callable[[Tensor], None]) -> None:
-        """Reduce the gradients with the other ranks without adding to them."""
+        """Take part in the reduction of the gradients without contributing to them."""
         with timed_reduction(self.profiler.timer, self.forward):
             self.blank_pass(backward)
 

@@ -1,4 +1,4 @@
-"""Process group and mesh of strategies with several processes."""
+"""Process group and mesh for strategies with several processes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from engine.strategies.link_check import check_links
 from engine.system.loopback import same_user_only
 
 TIMEOUT = timedelta(seconds=2 * PATIENCE * LIMITS.first_step)
-"""Longest wait in a collective. The supervisor ends a run that hangs long before, and names the rank that blocks it."""
+"""Longest wait in a collective; the supervisor stops a hanging run long before and names the rank that blocks it."""
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
 class Distributed(Strategy):
     """Strategy with one process per device.
 
-    The ranks of one machine rendezvous through a file, and their sockets are bound to the loopback interface, so that
-    nothing listens on a network address. Ranks of several machines use their environment (see `engine.machines`).
-    `control` is a gloo group for `collectives`, apart from the training's traffic.
+    The ranks on a single machine rendezvous through a file, and their sockets are bound to the loopback interface, so
+    that nothing listens on a network address. Ranks on several machines use their environment (see `engine.machines`).
+    `control` is a gloo group for `collectives`, separate from the training's communication.
     """
 
     control: dist.ProcessGroup
@@ -59,13 +59,13 @@ class Distributed(Strategy):
             check_links(self.spec, self.device, self.collectives)
 
     def mesh(self) -> DeviceMesh:
-        """Create the mesh of all ranks, with the dimensions along which there are several.
+        """Create the mesh of all ranks, with only the dimensions along which there are several ranks.
 
-        They are "replicate", "shard", "pipeline" and "tensor". A strategy that shards or splits layers has "shard" even
-        with one rank.
+        The dimensions are "replicate", "shard", "pipeline" and "tensor". A strategy that shards or splits layers has
+        "shard" even with one rank.
 
         `mesh.get_group(name)` connects the ranks that differ from this one only along that dimension, for the
-        training's traffic (NCCL or gloo). All ranks call it together, once.
+        training's communication (NCCL or gloo). All ranks call this together, once.
         """
         always = {"shard"} if self.entry.shards or self.entry.splits_layers else set()
         sizes = {name: size for name, size in self.dims._asdict().items() if size > 1 or name in always}
@@ -78,6 +78,6 @@ class Distributed(Strategy):
 
 
 def broadcast_buffers(model: nn.Module) -> None:
-    """Broadcast rank 0's buffers to all ranks, which call it together."""
+    """Broadcast rank 0's buffers to all ranks. All ranks call it together."""
     for buffer in model.buffers():
         dist.broadcast(buffer, 0)

@@ -1,4 +1,7 @@
-"""One process per device; each stores a shard of every parameter and fetches the rest block by block (FSDP2)."""
+"""Strategy with one process per device, which stores a shard of every parameter (FSDP2).
+
+The rest is fetched block by block.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +51,11 @@ class FullySharded(Distributed, SingleDevice):
     stays complete from the forward to the backward pass.
 
     Gradients are summed and not averaged, since every rank divides its losses by the size of the global batch. With
-    accumulation, all parts but the last leave complete gradients on the ranks, which need memory for them as under DDP.
+    accumulation, all parts except the last leave complete gradients on the ranks, which need as much memory for them as
+    under DDP.
 
-    BatchNorm normalizes by each rank's part; its running statistics are rank 0's, as under DDP. FSDP does not broadcast
-    buffers, so this is done before an evaluation, and rank 0's are saved.
+    BatchNorm normalizes by each rank's part; its running statistics are those of rank 0, as under DDP. FSDP does not
+    broadcast buffers, so they are broadcast before an evaluation, and rank 0's buffers are saved.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -107,10 +111,10 @@ class FullySharded(Distributed, SingleDevice):
             )
 
     def _divide(self, model: nn.Module) -> None:
-        """Divide layers of `model` before it is sharded."""
+        """Divide layers of `model` among ranks before it is sharded; subclasses override this."""
 
     def _shard(self, model: nn.Module) -> list[FSDPModule]:
-        """Shard `model`, which is on the CPU, in place; one block at a time is complete on the device."""
+        """Shard `model`, which is on the CPU, in place; only one block at a time is complete on the device."""
         from torch.distributed.fsdp import (
             CPUOffloadPolicy,
             FSDPModule,
@@ -196,9 +200,9 @@ class FullySharded(Distributed, SingleDevice):
                 group.reshard()
 
     def _computed_by_all(self, batches: Iterable[Batch | None]) -> Iterator[Batch | None]:
-        """Iterate over `batches`, and compute a blank image for each that has none on this rank.
+        """Iterate over `batches`, and compute a blank image for each batch without images on this rank.
 
-        The other ranks fetch parameters from this one.
+        The other ranks need this, since they fetch parameters from this rank.
         """
         for batch in batches:
             yield batch

@@ -15,8 +15,8 @@ BUCKET_BYTES = 25 << 20
 def lay_out(parameters: Iterable[nn.Parameter]) -> None:
     """Give gradients the strides of their parameters, which fused optimizers assume.
 
-    Autograd does that when it accumulates gradients; torch's zero-bubble schedules accumulate those of weights
-    themselves, and convolutions between channels-last activations then give other strides.
+    Autograd does that when it accumulates gradients. torch's zero-bubble schedules accumulate the gradients of weights
+    themselves, and convolutions of channels-last activations then produce other strides.
     """
     for parameter in parameters:
         if parameter.grad is not None and parameter.grad.stride() != parameter.stride():
@@ -24,7 +24,7 @@ def lay_out(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def add_up(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
-    """Replace each of `gradients` by its sum over `group`, whose ranks pass them in the same order."""
+    """Replace each of `gradients` by its sum over `group`, whose ranks pass theirs in the same order."""
     _in_buckets(gradients, lambda flat: dist.all_reduce(flat, group=group, async_op=True))
 
 
@@ -35,7 +35,7 @@ def broadcast(parameters: Sequence[Tensor], source: int, group: dist.ProcessGrou
 
 @torch.no_grad()
 def _in_buckets(tensors: Sequence[Tensor], begin: Callable[[Tensor], dist.Work | None]) -> None:
-    """Replace `tensors` by the results of the collective that `begin` starts, several of them flattened into one."""
+    """Replace `tensors` by the results of the collective that `begin` starts, flattening several into one."""
     joining = []
     for bucket in _buckets(tensors):
         flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
@@ -49,7 +49,7 @@ def _in_buckets(tensors: Sequence[Tensor], begin: Callable[[Tensor], dist.Work |
 
 
 def _buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Group `tensors`, in order, into lists of one type and about `BUCKET_BYTES`."""
+    """Group `tensors`, in order, into lists with one type and a size of about `BUCKET_BYTES`."""
     buckets: list[list[Tensor]] = []
     held = 0
     for tensor in tensors:

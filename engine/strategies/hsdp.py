@@ -1,4 +1,4 @@
-"""Replicas of the model, each fully sharded over its own devices (HSDP: FSDP within a replica, DDP between them)."""
+"""Strategy with replicas of the model, each sharded over its own devices (HSDP: FSDP inside, DDP between replicas)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from engine.strategies.fsdp import FullySharded
 class HybridSharded(FullySharded):
     """FullySharded on a mesh with replicas: parameters are sharded over the ranks of one replica.
 
-    A block's parameters are fetched within the replica; its gradients are summed within the replica, each rank getting
-    its shard of them, and the shards then over the replicas (Zhao et al. 2023, PyTorch FSDP). Every rank takes a
-    different part of a batch.
+    A block's parameters are fetched within the replica. Its gradients are summed within the replica, so that each rank
+    gets its shard, and the shards are then summed over the replicas (Zhao et al. 2023, PyTorch FSDP). Every rank
+    processes a different part of a batch.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(

@@ -1,4 +1,4 @@
-"""Parallel pipelines, each with a part of every batch, whose gradients are reduced at every step."""
+"""Strategy with parallel pipelines, each for a part of every batch, whose gradients are reduced at every step."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Layers that tensor parallelism divides, and how (Shoeybi et al. 2019, Megatron-LM).
+"""Layers that tensor parallelism divides, and their division (Shoeybi et al. 2019, Megatron-LM).
 
-Of two linear layers with only elementwise ones between them, the first is divided by columns and the second by rows:
-each rank computes some of the hidden units, and one sum over the ranks completes the second's output. Of attention with
-one weight for queries, keys and values, each rank computes some of the heads.
+Of two linear layers with only elementwise layers between them, the first is divided by columns and the second by rows.
+Each rank computes some of the hidden units, and one sum over the ranks completes the second layer's output. Of
+attention with a single weight for queries, keys and values, each rank computes some of the heads.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ _ELEMENTWISE = (
     nn.Hardswish, nn.Hardsigmoid,
 )  # fmt: skip
 _MIN_INPUTS = 8
-"""Minimum input features of a layer to divide; smaller ones, such as Swin V2's position biases, are not worth a sum
-over the ranks."""
+"""Minimum number of input features of a layer that is divided.
+
+Smaller layers, such as Swin V2's position biases, are not worth a sum over the ranks.
+"""
 
 
 class LayerPair(NamedTuple):
     """Two linear layers, or attention and its projection, whose hidden units are divided among ranks.
 
     Attributes:
-        units: Number to divide by the number of ranks: hidden units, or heads.
+        units: Number of hidden units or heads, which is divided by the number of ranks.
         dropouts: Dropout layers between the two.
         elementwise: All elementwise layers of the sequence.
         attention: Module whose heads are divided; None for an MLP.
@@ -57,12 +59,12 @@ def layer_pairs(model: nn.Module) -> list[LayerPair]:
 
 
 def divided_parameters(pairs: Iterable[LayerPair]) -> list[nn.Parameter]:
-    """Return the parameters of `pairs`, including the second's biases, which stay complete."""
+    """Return the parameters of `pairs`, including the second layer's biases, which are not divided."""
     return [parameter for pair in pairs for half in pair[:2] for parameter in half.parameters(recurse=False)]
 
 
 def _pairs_of(module: Any) -> Iterator[LayerPair]:
-    """Yield the pairs that `module` itself consists of."""
+    """Yield the pairs that consist of direct parts of `module`."""
     if isinstance(module, nn.Sequential):
         yield from _pairs_in_row(list(module))
     elif _is(module, "timm.layers.mlp.Mlp"):
@@ -78,12 +80,12 @@ def _pairs_of(module: Any) -> Iterator[LayerPair]:
 
 
 def _is(module: nn.Module, name: str) -> bool:
-    """Return True if `module` is of the class of this name, which need not be imported."""
+    """Return True if `module` is an instance of the class with this name, which need not be imported."""
     return f"{type(module).__module__}.{type(module).__qualname__}" == name
 
 
 def _pairs_in_row(row: list[nn.Module]) -> Iterator[LayerPair]:
-    """Yield pairs of linear layers in `row` with only elementwise layers between them; each layer is in one pair."""
+    """Yield pairs of linear layers in `row` with only elementwise layers between them; no layer is in two pairs."""
     elementwise = tuple(module for module in row if type(module) in _ELEMENTWISE)
     first: nn.Linear | None = None
     between: list[nn.Module] = []
@@ -101,7 +103,7 @@ def _pairs_in_row(row: list[nn.Module]) -> Iterator[LayerPair]:
 
 
 def divide(pairs: list[LayerPair], mesh: DeviceMesh) -> None:
-    """Divide each of `pairs` in place; the number of ranks of the 1-dimensional `mesh` must divide them."""
+    """Divide each of `pairs` in place; the number of ranks of the 1-dimensional `mesh` must divide their units."""
     from torch.distributed.tensor import Shard, distribute_tensor
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -128,7 +130,7 @@ def divide(pairs: list[LayerPair], mesh: DeviceMesh) -> None:
 
 
 class _SharedAttention(nn.MultiheadAttention):
-    """Self-attention of this rank's heads, as torchvision's ViT calls it: [batch, tokens, channels].
+    """Self-attention for this rank's heads, with the interface that torchvision's ViT uses: [batch, tokens, channels].
 
     It supports neither masks nor dropout, and returns no attention weights.
     """
@@ -146,9 +148,9 @@ class _SharedAttention(nn.MultiheadAttention):
 
 
 class _SharedDropout(nn.Dropout):
-    """Dropout of this rank's slice of the last dimension.
+    """Dropout for this rank's slice of the last dimension.
 
-    All ranks draw the complete mask from the same random numbers, so that it equals a single device's.
+    All ranks draw the complete mask from the same random numbers, so that it equals that of a single device.
     """
 
     ranks: int

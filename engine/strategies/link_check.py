@@ -17,17 +17,18 @@ from engine.strategies.base import StrategyError
 from engine.strategies.collectives import Collectives
 
 TIMEOUT_S = 5.0
-"""Seconds within which two GPUs must have exchanged `EXCHANGED_BYTES`, after both are ready."""
+"""Seconds within which two GPUs must have exchanged `EXCHANGED_BYTES` after both are ready."""
 EXCHANGED_BYTES = 1 << 20
 MIN_SHARED_MEMORY_BYTES = 128 << 20
-"""Size of /dev/shm from which several GPUs have room for their messages; Docker's default is half of it."""
+"""Size of /dev/shm that several GPUs need for their messages; Docker's default is half of it."""
 _SHARED_MEMORY = Path("/dev/shm")
 
 
 def check_links(spec: WorkerSpec, device: torch.device, collectives: Collectives) -> None:
-    """Let every two ranks exchange some data. All ranks call it together, after the process group is initialized.
+    """Test the connection between every two ranks by exchanging data.
 
-    Raises StrategyError on all ranks, with the two GPUs, the likely cause and the remedy, or the error of this rank.
+    All ranks call it together, after the process group is initialized. Raises StrategyError on all ranks, which names
+    the two GPUs, the likely cause and the remedy, or the error of this rank.
     """
     group = dist.new_group()
     assert isinstance(group, dist.ProcessGroup)
@@ -51,7 +52,7 @@ def check_links(spec: WorkerSpec, device: torch.device, collectives: Collectives
 
 
 def rounds(world_size: int) -> list[list[tuple[int, int]]]:
-    """Return rounds of pairs, so that every two ranks are paired once, and every rank at most once in a round."""
+    """Return rounds of pairs such that every two ranks are paired once, and every rank at most once per round."""
     count = world_size + world_size % 2
     turns = count - 1
     every = [
@@ -62,7 +63,7 @@ def rounds(world_size: int) -> list[list[tuple[int, int]]]:
 
 
 def _exchange(rank: int, peer: int, device: torch.device, group: dist.ProcessGroup) -> str:
-    """Exchange data with `peer` and return the error, "" if there is none."""
+    """Exchange data with `peer` and return the error, or ""."""
     sent = torch.full((EXCHANGED_BYTES,), rank, dtype=torch.uint8).to(device)
     received = torch.full((EXCHANGED_BYTES,), 255, dtype=torch.uint8).to(device)
     works = dist.batch_isend_irecv(
@@ -77,7 +78,7 @@ def _exchange(rank: int, peer: int, device: torch.device, group: dist.ProcessGro
 
 
 def describe(spec: WorkerSpec, first: int, second: int, problem: str) -> str:
-    """Return the sentence on two ranks whose GPUs can't exchange data, with likely cause and remedy."""
+    """Return a sentence about two ranks whose GPUs can't exchange data, with likely cause and remedy."""
     devices = spec.devices
     pair = f"GPU {first} ({devices[first]}) and GPU {second} ({devices[second]}) of the run"
     return f"{pair} can't exchange data: {problem}. {_remedy(spec, [devices[first], devices[second]])}"

@@ -19,13 +19,13 @@ Result = TypeVar("Result")
 _WORDS = re.compile(
     r"DefaultCPUAllocator|CUDA error: out of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED|Cuda failure.*'out of memory'"
 )
-"""Out-of-memory errors that PyTorch raises as plain RuntimeErrors."""
+"""Pattern for out-of-memory errors that PyTorch raises as plain RuntimeErrors."""
 _SINGLE_VALUE = "Expected more than 1 value per channel"
-"""BatchNorm's error for a part with too few images for statistics."""
+"""Text of BatchNorm's error for a part with too few images for statistics."""
 
 
 class DoesNotFit(Exception):  # noqa: N818 - said of a part of a batch
-    """The device's memory can't hold the smallest part of a batch, of `images` images."""
+    """Error: the device's memory can't hold the smallest part of a batch, with `images` images."""
 
     def __init__(self, images: int) -> None:
         super().__init__(f"the passes of {counted(images, 'image')} do not fit into memory")
@@ -49,15 +49,15 @@ def run_in_parts(
 ) -> tuple[Result, int]:
     """Return the result of `process(parts)` for a batch of `images`, and the number of parts that it needed.
 
-    Each time memory runs out it is called again with twice as many parts, until a part has one image. Raises DoesNotFit
-    if the smallest parts are too large.
+    Each time memory runs out, it is called again with twice as many parts, until a part has one image. Raises
+    DoesNotFit if even such a part does not fit.
 
     Args:
         process: Processes the batch in a number of parts.
-        parts: First number of parts.
-        images: Images of the batch.
+        parts: Initial number of parts.
+        images: Number of images in the batch.
         on_retry: Called before each retry, after memory has been released.
-        can_retry: Returns True while nothing lasting has been done, so that a retry is possible.
+        can_retry: Returns True as long as nothing irreversible has happened, so that a retry is possible.
     """
     smallest = 0
     while True:
@@ -86,7 +86,7 @@ def release_memory() -> None:
 
 
 def device_name(strategy: Strategy) -> str:
-    """Return the name of the device of a worker without peers, as the subject of a sentence."""
+    """Return the name of the device used by a worker without peers, as the subject of a sentence."""
     device = strategy.device
     if device.type == "cpu":
         return "The CPU"

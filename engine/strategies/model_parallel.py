@@ -1,4 +1,4 @@
-"""The model is cut into parts, one per device, which compute one after another."""
+"""Strategy that cuts the model into parts, one per device, which compute one after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model is cut into stages on different devices; each batch flows through them in microbatches."""
+"""Strategy that cuts the model into stages on different devices, through which each batch flows in microbatches."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
 
 
 class Pipeline(Distributed):
-    """Each rank along the pipeline holds one or several stages, depending on its schedule.
+    """Strategy in which each rank along the pipeline holds one or several stages, depending on its schedule.
 
-    The rank of the first stage reads the images and sends their targets to the rank of the last, the only one with the
-    model's output; under ZBV they are the same.
+    The rank of the first stage reads the images and sends their targets to the rank of the last stage, the only one
+    that gets the model's output. Under ZBV they are the same rank.
 
     Shapes are static, so every batch is padded to complete microbatches, and padding is excluded from loss and metrics.
-    BatchNorm sees microbatches, so that its results equal those of a single device with the same microbatches. Dropout
-    draws from one stream per rank, in the order of the schedule's forward passes: with one stage per rank, in the order
-    of the microbatches.
+    BatchNorm normalizes by microbatches, so its results equal those of a single device with the same microbatches.
+    Dropout draws from one stream per rank, in the order of the schedule's forward passes. With one stage per rank, this
+    is the order of the microbatches.
 
-    If the mesh also replicates, each pipeline takes a part of every batch, divides its losses by the size of the global
-    batch, and is cut like the others. After its schedule, the gradients of every stage are summed over the replicas.
-    That is correct for every schedule, while stages wrapped in DistributedDataParallel get wrong gradients from
-    schedules that divide the backward pass (pytorch#144530). BatchNorm's running statistics are the first replica's,
-    which are broadcast before an evaluation and saved.
+    If the mesh also replicates, each pipeline processes a part of every batch, divides its losses by the size of the
+    global batch, and is cut like the others. After its schedule, the gradients of every stage are summed over the
+    replicas. This is correct for every schedule, whereas stages wrapped in DistributedDataParallel get wrong gradients
+    from schedules that divide the backward pass (pytorch#144530). BatchNorm's running statistics are those of the first
+    replica, which are broadcast before an evaluation and saved.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -122,7 +122,7 @@ class Pipeline(Distributed):
         self._build({stage: evaluated[stage] for stage in local})
 
     def _found_cut(self, model: nn.Module, traces: Traces) -> Cut:
-        """Return the cut that rank 0 derives from the first replica's measurements, on all ranks."""
+        """Return, on all ranks, the cut that rank 0 derives from the measurements of the first replica."""
         costs: Any = None
         travel = 0.0
         if self.coordinate.replicate == 0:

@@ -1,4 +1,4 @@
-"""Profiler of a rank's steps: the time of their parts, and occasional steps that all ranks record."""
+"""Profiler of a rank's steps: time of their parts, and occasional steps that all ranks record."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from engine.strategies.stopwatch import stopwatch
 RECORD_S = 2.0
 """Minimum seconds between recorded steps."""
 RECORD_SHARE = 0.02
-"""Minimum time between recorded steps as a fraction of the run's time, so that a long run records fewer."""
+"""Minimum interval between recorded steps as a fraction of the run's time, so that a long run records fewer."""
 RECORD_COST = 0.01
-"""Fraction of the time that recording may cost, which decides if a recorded step is expensive."""
+"""Fraction of the time that recording may cost; it decides if recording a step is too expensive."""
 
 
 class StepProfiler:
     """Profiler of a single rank, which records no steps.
 
-    Each step calls `begin`, lets the strategy `mark` its parts, and calls `end`. While `recording`, the strategy also
-    notes what its profiler reports. The `watch` measures while it runs.
+    In each step, `begin` is called, the strategy marks its parts with `mark`, and `end` is called. While `recording` is
+    True, the strategy also records the times that its profiler reports. `watch` measures as long as it runs.
     """
 
     records: ClassVar[bool] = False
@@ -48,14 +48,14 @@ class StepProfiler:
         return self.records and now - self._recorded_at >= interval_s
 
     def begin(self, *, record: bool) -> None:
-        """Start a step, which either all ranks record or none."""
+        """Start a step; either all ranks record it or none does."""
         self.mark("logging")
         if record:
             self.watch.skip()
         self.recording = record
 
     def end(self, step: int, collectives: Collectives) -> RanksTimed | ScheduleTraced | None:
-        """End a step; return where its time went, on rank 0 if it was recorded. All ranks call it together."""
+        """End a step; return its times on rank 0 if it was recorded, else None. All ranks call it together."""
         self.mark("logging")
         if not self.recording:
             return None

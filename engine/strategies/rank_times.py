@@ -1,8 +1,8 @@
 """Time of a step on each rank: computing, reducing results, and waiting for slower ranks.
 
-A rank is blocked in a collective from when it has nothing else to do until the collective is complete. The last rank to
-arrive is blocked for the duration of the communication, the others additionally for their wait. So the shortest blocked
-time of a collective is the communication, and the rest is waiting.
+A rank is blocked in a collective from the moment when it has nothing else to do until the collective is complete. The
+last rank to arrive is blocked for the duration of the communication, the others additionally for the time that they
+wait. So the shortest blocked time of a collective is the communication, and the rest is waiting.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from engine.strategies.profiler import StepProfiler
 from engine.torch_compat import device_events
 
 MIN_EXTRA_WAIT = 0.05
-"""Fraction of the step that every other rank must wait longer than a straggler."""
+"""Fraction of the step by which every other rank must wait longer than a straggler."""
 
 Interval = tuple[float, float]
 """Start and end, in seconds."""
 
 
 class Spent(NamedTuple):
-    """Duration of one rank's step, and its blocked time in each collective, in order; in seconds."""
+    """Duration of one rank's step, and its blocked time in each collective, in order and in seconds."""
 
     seconds: float
     blocked: tuple[float, ...]
@@ -60,9 +60,9 @@ def length_outside(interval: Interval, covered: Sequence[Interval]) -> float:
 
 
 def blocked_times(collectives: Sequence[Interval], computing: Sequence[Interval]) -> tuple[float, ...]:
-    """Return the seconds of each of `collectives`, by start, during which nothing of `computing` ran.
+    """Return, for each of `collectives` by start, the seconds during which nothing of `computing` ran.
 
-    Overlaps of collectives count for the first of them.
+    Overlapping time counts only for the first collective.
     """
     covered = union(computing)
     blocked: list[float] = []
@@ -75,9 +75,9 @@ def blocked_times(collectives: Sequence[Interval], computing: Sequence[Interval]
 
 
 def ranks_timed(step: int, spent: Sequence[Spent]) -> RanksTimed:
-    """Return the event on each rank's time of `step`.
+    """Return the event about each rank's times in `step`.
 
-    If ranks saw different numbers of collectives, all of a rank's count as one.
+    If ranks recorded different numbers of collectives, all collectives of a rank count as one.
     """
     if len({len(one.blocked) for one in spent}) > 1:
         spent = [one._replace(blocked=(sum(one.blocked),)) for one in spent]
@@ -96,7 +96,7 @@ def ranks_timed(step: int, spent: Sequence[Spent]) -> RanksTimed:
 
 
 def straggler(ranks: Sequence[RankTimes], step_s: float) -> int | None:
-    """Return the rank for which all others wait, by more than MIN_EXTRA_WAIT of the step; None if there is none."""
+    """Return the rank that all others wait for, by more than MIN_EXTRA_WAIT of the step; None if there is none."""
     order = sorted(range(len(ranks)), key=lambda rank: ranks[rank].waiting_s)
     if len(order) < 2:
         return None
@@ -105,7 +105,7 @@ def straggler(ranks: Sequence[RankTimes], step_s: float) -> int | None:
 
 
 class HostTimer:
-    """Timer of workers on the CPU, which adds up the blocked times that the strategy reports."""
+    """Timer for workers on the CPU, which sums the blocked times that the strategy reports."""
 
     def __init__(self) -> None:
         self.running = False
@@ -121,13 +121,13 @@ class HostTimer:
         return Spent(time.perf_counter() - self._started, tuple(self._blocked))
 
     def add_blocked_since(self, start: float) -> None:
-        """Note the end of a collective that has blocked this rank since `start` (of time.perf_counter)."""
+        """Record the end of a collective that has blocked this rank since `start` (of time.perf_counter)."""
         if self.running:
             self._blocked.append(time.perf_counter() - start)
 
 
 class KernelTimer:
-    """Timer of workers on a GPU, which compares NCCL's kernels with all others, by torch.profiler.
+    """Timer for workers on a GPU, which uses torch.profiler to compare NCCL's kernels with all others.
 
     A kernel of NCCL waits on the device for the other ranks.
     """
@@ -154,7 +154,7 @@ class KernelTimer:
 
 
 class RankProfiler(StepProfiler):
-    """Profiler of strategies whose ranks do the same with different parts of a batch.
+    """Profiler for strategies whose ranks do the same work on different parts of a batch.
 
     It records the time of a step on each rank.
     """
@@ -168,7 +168,7 @@ class RankProfiler(StepProfiler):
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Time a step, if it is recorded."""
+        """Inside the block, time a step if it is recorded."""
         if not self.recording:
             yield
             return
@@ -184,16 +184,16 @@ class RankProfiler(StepProfiler):
 
 
 class ShardProfiler(RankProfiler):
-    """Profiler of ranks that also fetch parameters from each other before the passes."""
+    """Profiler for ranks that also fetch parameters from each other before the passes."""
 
     reducing_parts = ("forward", "backward")
 
 
 @contextmanager
 def timed_reduction(timer: HostTimer | KernelTimer, model: DistributedDataParallel) -> Iterator[None]:
-    """Time a forward and backward pass, before which buffers are broadcast and at whose end gradients are reduced.
+    """Inside the block, time a forward and backward pass with a broadcast of buffers before and a reduction at the end.
 
-    A rank is blocked until the buffers arrive, and from its last local gradient on.
+    A rank is blocked until the buffers arrive, and after its last local gradient.
     """
     if not isinstance(timer, HostTimer) or not timer.running:
         yield

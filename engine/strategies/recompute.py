@@ -19,11 +19,11 @@ from engine.torch_compat import buffers_of
 
 
 def recomputed(function: Callable[..., Any], module: nn.Module) -> Callable[..., Any]:
-    """Return `function`, which computes with `module`, as one that stores only its inputs and is recomputed.
+    """Wrap `function`, which computes with `module`, so that it stores only its inputs and is recomputed.
 
-    The second computation draws the same random numbers. It starts from copies of the buffers from which the first one
-    started, which are then dropped: BatchNorm's statistics change once, as without checkpointing, and results that
-    depend on a changing buffer are the same. Without gradients, it is `function`.
+    The second computation draws the same random numbers. It starts with copies of the buffers from which the first one
+    started, and drops them afterwards. BatchNorm's statistics therefore change once, as without checkpointing, and
+    results that depend on a changing buffer are the same. Without gradients, `function` is called unchanged.
     """
 
     def call(*inputs: Any, **options: Any) -> Any:
@@ -36,9 +36,9 @@ def recomputed(function: Callable[..., Any], module: nn.Module) -> Callable[...,
 
 
 def checkpoint_blocks(model: nn.Module) -> int:
-    """Let each of `blocks(model)` recompute its activations; return their number.
+    """Make each of `blocks(model)` recompute its activations; return their number.
 
-    Modules, names and state stay the same: only their classes change, to a subclass, which survives copying and
+    Modules, names and state remain the same. Only their classes change, to a subclass, which survives copying and
     sharding.
     """
     found = blocks(model)
@@ -57,12 +57,12 @@ def _recomputing(kind: Any) -> Any:
 
 
 def _contexts(module: nn.Module) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """Return the contexts of the first and of the second computation; called right before the first."""
+    """Return the contexts for the first and for the second computation; called right before the first."""
     return nullcontext(), BuffersAsBefore(module)
 
 
 class BuffersAsBefore:
-    """Reusable context: the buffers of `module` are copies of their values at its creation."""
+    """Reusable context in which the buffers of `module` are copies of their values when it was created."""
 
     def __init__(self, module: nn.Module) -> None:
         # Modules in evaluation mode do not move their buffers.

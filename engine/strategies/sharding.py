@@ -1,4 +1,4 @@
-"""Helpers of FSDP2: separable blocks, tied parameters, used parameters and the time of collectives."""
+"""Helpers for FSDP2: separable blocks, tied parameters, used parameters and the time of collectives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def separate_blocks(model: nn.Module) -> list[nn.Module]:
-    """Return those of `blocks(model)` whose parameters are used nowhere else, so that they can be sharded separately."""
+    """Return those of `blocks(model)` whose parameters are used nowhere else, so that they can be sharded."""
     found = dict(blocks(model))
     homes: dict[nn.Parameter, set[str]] = defaultdict(set)
     for path, part in model.named_modules(remove_duplicate=False):
@@ -38,7 +38,7 @@ def separate_blocks(model: nn.Module) -> list[nn.Module]:
 def tied_views(model: nn.Module) -> tuple[str, ...]:
     """Return the names of parameters that share memory with other parameters or buffers as different tensors.
 
-    One nn.Parameter under several names is not included: changes apply to all its names.
+    An nn.Parameter with several names is not included, since changes apply to all its names.
     """
     spans: list[tuple[int, int, int, str]] = []
     parameters = dict(model.named_parameters())
@@ -58,7 +58,7 @@ def tied_views(model: nn.Module) -> tuple[str, ...]:
 
 
 def time_collectives(group: FSDPModule, timer: HostTimer, *, all_reduce: bool) -> None:
-    """Report the collectives of `group`, during which a worker on the CPU is blocked, to `timer`."""
+    """Make `group` report its collectives, during which a worker on the CPU is blocked, to `timer`."""
     scatter = _TimedReduceScatter(timer)
     group.set_custom_all_gather(_TimedAllGather(timer))  # type: ignore[arg-type]
     group.set_custom_reduce_scatter(scatter)  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ def time_collectives(group: FSDPModule, timer: HostTimer, *, all_reduce: bool) -
 
 
 class _TimedCollective:
-    """Collective for FSDP with the behavior of FSDP's default."""
+    """Timed collective for FSDP that behaves like FSDP's default."""
 
     def __init__(self, timer: HostTimer) -> None:
         self.timer = timer
@@ -105,10 +105,10 @@ class _TimedReduceScatter(_TimedCollective):
 
 
 class UsedParameters:
-    """Record of the parameters with a gradient on any rank; the others stay unchanged.
+    """Record of the parameters that have a gradient on any rank; other parameters must not change.
 
-    If a custom model uses different layers for different ranks' images, FSDP must reduce gradients of 0 for unused
-    parameters. These would count as gradients: momentum and weight decay would change a layer that no rank uses.
+    If a custom model uses different layers for the images of different ranks, FSDP must reduce gradients of 0 for
+    unused parameters. These would count as gradients: momentum and weight decay would change a layer that no rank uses.
     """
 
     def __init__(self, model: nn.Module, groups: Sequence[FSDPModule], collectives: Collectives) -> None:

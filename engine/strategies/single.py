@@ -1,4 +1,4 @@
-"""Training on one device."""
+"""Strategy that trains on one device."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 
 class SingleDevice(Strategy):
-    """The full model on one device.
+    """Strategy with the full model on one device.
 
-    `gradient_scale` multiplies the loss before the backward pass, by which subclasses undo how they reduce gradients.
+    `gradient_scale` multiplies the loss before the backward pass; subclasses use it to compensate for how they reduce
+    gradients.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -37,7 +38,7 @@ class SingleDevice(Strategy):
     )
     gradient_scale: float = 1.0
     forward: nn.Module
-    """Module that is called: `model`, or a subclass's wrapper of it."""
+    """Module that is called for forward passes: `model`, or a subclass's wrapper for it."""
 
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
         super().wrap(model, objective, shape, resolved)
@@ -62,7 +63,7 @@ class SingleDevice(Strategy):
         return result
 
     def forward_backward(self, batch: Batch, optimizer_step: OptimizerStep) -> StepResult:
-        """Add the gradients of a part of the batch to the existing ones."""
+        """Run a forward and backward pass, adding the gradients of a part of the batch to the existing ones."""
         with self.autocast():
             outputs = self.forward(batch.inputs, *self.objective.extra_inputs(batch.targets))
         outputs = outputs.float()
@@ -76,9 +77,9 @@ class SingleDevice(Strategy):
         return StepResult(loss.detach(), correct, len(batch.targets))
 
     def blank_pass(self, backward: Callable[[Tensor], None]) -> None:
-        """Go forward and backward with gradients of 0, and restore the buffers.
+        """Run a forward and backward pass with gradients of 0, and restore the buffers.
 
-        Two blank images, since BatchNorm takes no statistics of a single value.
+        Two blank images are used, since BatchNorm can't compute statistics from a single value.
         """
         blank = torch.zeros(2, *self.example_shape, device=self.device)
         extra = self.objective.extra_inputs(self.objective.blank_targets(blank))
@@ -105,10 +106,10 @@ class SingleDevice(Strategy):
         return True
 
     def _evaluated(self, batch: Batch) -> Tensor:
-        """Return the model's outputs for a batch of an evaluation.
+        """Return the model's outputs for a batch in an evaluation.
 
-        A worker without peers divides the batch into more parts if memory runs out. One of several can't reach the
-        others, and uses `parts_of`.
+        A worker without peers divides the batch into more parts if memory runs out. One of several workers can't notify
+        the others, and uses `parts_of`.
         """
 
         def outputs(parts: int) -> Tensor:

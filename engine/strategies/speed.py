@@ -1,4 +1,4 @@
-"""Speed of each rank, measured before the training, and batches divided in proportion to it."""
+"""Measurement of each rank's speed before the training, to divide batches in proportion to it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ TIMED = 5
 EVEN = 0.05
 """Relative difference of speeds up to which ranks get equal parts; measurements vary by as much."""
 STRAGGLES = 1.1
-"""Ratio to the other ranks' time at which a rank is reported as slow."""
+"""Ratio of a rank's time to that of the others from which on it is reported as slow."""
 
 
 def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
-    """Set the `shares` of `strategy` by the measured speed of every data rank, and a remark on a straggler.
+    """Set the `shares` of `strategy` by the measured speed of every data rank, and a remark about a straggler.
 
     All ranks call it in `wrap`, if the job requests it, with the plain model on this rank's device and in training
     mode. Weights, gradients, buffers and random numbers are preserved. Shares of the resumed run take precedence.
@@ -60,11 +60,11 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
 
 
 class Rehearsal:
-    """Forward and backward passes of this rank alone, with blank images.
+    """Forward and backward passes with blank images on this rank alone.
 
-    There are as many images as a part of the rank's batch has under `job`. In the context, buffers are copies; weights,
-    gradients and random numbers are preserved. `forward` is the function that is called, and `inputs` the images,
-    float32 [n, channels, height, width]; both may be replaced between passes.
+    There are as many images as one part of the rank's batch has with `job`. Inside the context, buffers are copies;
+    weights, gradients and random numbers are preserved. `forward` is the function that is called, and `inputs` are the
+    images, float32 [n, channels, height, width]. Both may be replaced between passes.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Rehearsal:
         self._contexts.close()
 
     def seconds(self) -> float:
-        """Make one forward and backward pass; return its duration."""
+        """Run one forward and backward pass, and return its duration."""
         started = clock(self.inputs.device)
         with autocast(self.inputs.device, self._precision):
             outputs = self.forward(self.inputs, *self._objective.extra_inputs(self._targets))
@@ -110,7 +110,7 @@ class Rehearsal:
 def images_per_second(
     strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]
 ) -> float:
-    """Return this rank's forward and backward speed for parts of an equal share."""
+    """Return this rank's speed in forward and backward passes for equal parts of a batch."""
     with Rehearsal(strategy, strategy.job, model, objective, example_shape) as rehearsal:
         seconds = [rehearsal.seconds() for _ in range(WARM_UP + TIMED)]
     return rehearsal.images / statistics.median(seconds[WARM_UP:])

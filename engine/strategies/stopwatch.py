@@ -1,4 +1,4 @@
-"""Time of the parts of steps, which marks separate as the steps run."""
+"""Measurement of the time of a step's parts, which marks separate while the steps run."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import torch
 from engine.contract.events import Part, RanksTimed, ScheduleTraced
 
 Marked = Part | Literal["passes"]
-"""Name of a mark: a part, or the passes of a pipeline's schedule together, which only a traced step separates."""
+"""Name of a mark: a part, or all passes of a pipeline's schedule together, which only a traced step separates."""
 
 SAMPLES_PER_S = 20.0
-"""Maximum steps per second that are timed on a GPU: few enough to cost nothing, and enough for stable numbers."""
+"""Maximum number of steps per second that are timed on a GPU: few enough to cost nothing, enough for stable numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds per step of `steps` steps, and of their parts, whose sum is `step_s`.
+    """Mean seconds per step over `steps` steps, and of their parts, whose sum is `step_s`.
 
-    `starved` is the fraction of steps whose work the device had completed when the next batch arrived; None on the CPU,
-    and if no step was timed.
+    `starved` is the fraction of steps for which the device had completed its work when the next batch arrived. It is
+    None on the CPU, and if no step was timed.
     """
 
     steps: int
@@ -35,10 +35,10 @@ class Times:
 
 
 class Stopwatch:
-    """Stopwatch of workers on the CPU, which times every step by the clock.
+    """Stopwatch for workers on the CPU, which times every step with the clock.
 
-    `mark(part)` assigns the time since the last mark to `part`, and does nothing before `resume`. The loop marks its
-    work, the strategy its passes and its optimizer's step.
+    `mark(part)` assigns the time since the last mark to `part`, and does nothing before `resume`. The training loop
+    marks its own work, the strategy its passes and its optimizer's step.
     """
 
     def __init__(self) -> None:
@@ -61,11 +61,11 @@ class Stopwatch:
         self._last = time.perf_counter()
 
     def pause(self) -> None:
-        """Stop measuring: what follows belongs to no step."""
+        """Stop measuring; the following time belongs to no step."""
         self.running = False
 
     def skip(self) -> None:
-        """Exclude the step that starts here, which is recorded and so runs differently."""
+        """Exclude the step that starts now, since recording makes it slower."""
 
     def mark(self, part: Marked) -> None:
         if self.running:
@@ -74,15 +74,16 @@ class Stopwatch:
             self._last = now
 
     def step_done(self) -> None:
-        """End a step and start the next; the time since the last mark was logging."""
+        """End a step and start the next one; the time since the last mark counts as logging."""
         if self.running:
             self.mark("logging")
             self._steps += 1
 
     def learn(self, step: RanksTimed | ScheduleTraced, reducing_parts: tuple[Part, ...]) -> None:
-        """Learn from a recorded step how much of rank 0's passes was not its computing.
+        """Learn from a recorded step which fraction of rank 0's passes was not its own computation.
 
-        Ranks of a data-parallel strategy are blocked in the parts `reducing_parts`; a pipeline's also wait in between.
+        Ranks of a data-parallel strategy are blocked in the parts `reducing_parts`; those of a pipeline also wait in
+        between.
         """
         if isinstance(step, RanksTimed):
             local = step.ranks[0]
@@ -97,7 +98,7 @@ class Stopwatch:
             self._passes = {"forward": forward, "backward": backward, "communication": idle}
 
     def take(self) -> Times | None:
-        """Return the times since the last call, and reset; None without steps."""
+        """Return the times since the last call, and reset them; None if there were no steps."""
         if not self._steps:
             return None
         steps, spent = self._steps, self._spent
@@ -108,7 +109,7 @@ class Stopwatch:
         self._spent, self._steps = {}, 0
 
     def _divided(self, spent: Mapping[Marked, float]) -> dict[Part, float]:
-        """Return `spent` with communication separated as learned from recorded steps."""
+        """Return `spent` after separating communication as learned from recorded steps."""
         parts: dict[Part, float] = {}
 
         def add(part: Part, seconds: float) -> None:
@@ -131,10 +132,11 @@ class Stopwatch:
 
 
 class DeviceStopwatch(Stopwatch):
-    """Stopwatch of workers on a GPU, by events in the stream of some steps, read once the device has passed them.
+    """Stopwatch for workers on a GPU, which records events in the stream and reads them later.
 
-    The time between two events is what the device did or waited for: a late batch, or a host too slow to queue work,
-    shows where the device idles for it. Steps are drawn at random, so that periodic effects are sampled proportionally.
+    Only some steps are timed, and their events are read once the device has passed them. The time between two events is
+    spent computing or waiting on the device. A late batch, or a host too slow to queue work, becomes visible where the
+    device is idle. Steps are drawn at random, so that periodic effects are sampled proportionally.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -191,7 +193,7 @@ class DeviceStopwatch(Stopwatch):
         self._begin()
 
     def _begin(self) -> None:
-        """Draw whether to time the step that starts here."""
+        """Decide at random whether to time the step that starts now."""
         elapsed = self._seconds + time.perf_counter() - self._since
         self._sampling = self._random.random() < SAMPLES_PER_S * elapsed / self._steps if self._steps else True
         # Its first event has no part before it.

@@ -1,4 +1,4 @@
-"""Layers are divided among the devices, which compute each layer together (tensor parallelism)."""
+"""Strategy that divides layers among the devices, which compute each layer together (tensor parallelism)."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 
 class _UnrecordedProfiler(ShardProfiler):
-    """Profiler that records nothing: ranks that compute every layer together can't wait for each other for long."""
+    """Profiler that records nothing, since ranks that compute every layer together can't wait long for each other."""
 
     records = False
 
 
 class TensorParallel(FullySharded):
-    """The ranks of a group get the same images, and each computes a slice of every layer of `layer_pairs`.
+    """Strategy in which each rank of a group computes a slice of every layer in `layer_pairs`.
 
-    Other layers are the same on all ranks of a group, which compute the same and draw the same random numbers. Their
-    gradients are those of the group's first rank, since kernels of GPUs that add in any order would let the copies
-    drift apart.
+    The ranks of a group get the same images. Other layers are the same on all of them, which compute the same and draw
+    the same random numbers. Their gradients are taken from the group's first rank, since GPU kernels that add in random
+    order would let the copies drift apart.
 
-    Along the other dimensions of the mesh it is FullySharded; with one rank to shard over, parameters stay complete.
-    BatchNorm's statistics are of a group's images.
+    Along the other dimensions of the mesh, it behaves like FullySharded; with only one rank to shard over, parameters
+    remain complete. BatchNorm's statistics are computed from a group's images.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -71,9 +71,10 @@ class TensorParallel(FullySharded):
         self._divided -= {named[pair.second.bias] for pair in pairs if pair.second.bias is not None}
 
     def _refuse_unequal_gpus(self, model: nn.Module) -> None:
-        """Refuse dropout on GPUs of different types, which draw different masks from the same random numbers.
+        """Raise StrategyError for dropout on GPUs of different types, which draw different masks.
 
-        The layout of a mask depends on the number of multiprocessors (ATen/native/cuda/Dropout.cu).
+        The random numbers are the same, but the layout of a mask depends on the number of multiprocessors
+        (ATen/native/cuda/Dropout.cu).
         """
         names = sorted(set(self.collectives.all_gather_objects(gpu_type(self.device))))
         has_dropout = any(isinstance(module, nn.Dropout) and module.p for module in model.modules())
@@ -124,7 +125,7 @@ class TensorParallel(FullySharded):
 
 
 def gpu_type(device: torch.device) -> str:
-    """Return name and number of multiprocessors of a GPU; "CPU" for the CPU, on which masks are the same everywhere."""
+    """Return name and number of multiprocessors of a GPU, or "CPU", on which masks are the same everywhere."""
     if device.type != "cuda":
         return "CPU"
     properties = torch.cuda.get_device_properties(device)
@@ -132,7 +133,7 @@ def gpu_type(device: torch.device) -> str:
 
 
 class ReplicatedTensorParallel(TensorParallel):
-    """Several groups, each with a part of every batch, whose gradients are summed at every step."""
+    """Strategy with several groups, each for a part of every batch, whose gradients are summed at every step."""
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="ddp_tp",
@@ -145,7 +146,7 @@ class ReplicatedTensorParallel(TensorParallel):
 
 
 class ShardedTensorParallel(TensorParallel):
-    """Groups with different parts of every batch, over which each rank's parameters are sharded."""
+    """Strategy with groups for different parts of every batch, over which each rank's parameters are sharded."""
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="fsdp_tp",

@@ -1,4 +1,4 @@
-"""DDP with the optimizer's state sharded over the ranks (ZeRO stage 1)."""
+"""Strategy that extends DDP by sharding the optimizer's state over the ranks (ZeRO stage 1)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class ShardedOptimizer(DataParallelProcesses):
-    """DDP that updates each parameter on one rank and broadcasts it (Rajbhandari et al. 2020, ZeRO).
+    """Strategy that updates each parameter on one rank and broadcasts it (Rajbhandari et al. 2020, ZeRO).
 
-    Only that rank keeps the parameter's optimizer state and its moving average, so that both need a fraction of DDP's
+    Only that rank stores the parameter's optimizer state and moving average, so both need only a fraction of DDP's
     memory. Parameters are not divided: an optimizer that needs complete ones, such as LAMB, works unchanged, and a rank
-    needs at least the memory of the largest parameter. Gradients are reduced as under DDP, complete on every rank.
+    needs at least the memory for the largest parameter. Gradients are reduced as under DDP, complete on every rank.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -79,7 +79,7 @@ class ShardedOptimizer(DataParallelProcesses):
 
 
 def owners(sizes: Sequence[int], ranks: int) -> list[int]:
-    """Assign parameters of these `sizes` to ranks: from the largest on, each goes to the rank with the least load."""
+    """Assign parameters with these `sizes` to ranks: largest first, each to the rank with the smallest load."""
     loads = [(0, rank) for rank in range(ranks)]
     found = [0] * len(sizes)
     for index in sorted(range(len(sizes)), key=lambda each: -sizes[each]):

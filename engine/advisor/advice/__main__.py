@@ -1,7 +1,7 @@
 """``python -m engine.advisor.advice``: carry out an `AdviceOrder`.
 
-Ctrl+C and SIGTERM end the trials; the answer then covers the measurements made by then. If its parent or the reader
-of its output ends, it ends with its workers. It leaves no files behind.
+Ctrl+C and SIGTERM stop the trials, and the answer then covers the measurements made until then. The process and its
+workers exit when the parent process exits or nobody reads the output any more. They leave no files behind.
 """
 
 from __future__ import annotations

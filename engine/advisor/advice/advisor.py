@@ -1,4 +1,4 @@
-"""The advisor: estimate all setups of a job, then try the promising ones in rounds until the fastest is known."""
+"""Advisor: it estimates all setups of a job, and tries the promising ones in rounds until the fastest is known."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ REHEARSAL_SHARE = 0.2
 DEFAULT_TRIAL_S = 6.0
 """Expected duration of a trial before any was made."""
 OPTIMISM = 0.8
-"""A setup may be this much faster than predicted from a measured one with the same strategy and devices."""
+"""Factor by which a setup may be faster than predicted from a measured one with the same strategy and devices."""
 VARY_WITHIN = 1.15
-"""Settings are only varied for setups at most this many times slower than the fastest."""
+"""Largest step time, relative to the fastest setup's, of setups whose settings are varied."""
 SUPERLINEAR = 1.1
 """Speedup per device that is implausible, so that the measurement on one device is repeated."""
 TOO_LARGE = "By the estimate they need more memory than a device has."
@@ -45,7 +45,7 @@ _Send = Callable[[AdviceProgress], object]
 def advise(order: AdviceOrder, send: _Send) -> Advice:
     """Answer `order` from the cache or by trials. Raises OrderError if the job can't be built.
 
-    Ctrl+C (KeyboardInterrupt) ends the trials; the answer then covers the measurements made by then.
+    Ctrl+C (KeyboardInterrupt) stops the trials, and the answer then covers the measurements made until then.
     """
     job = order.job.with_fields(strategy=order.job.resolved_strategy)
     order = msgspec.structs.replace(order, job=job)
@@ -100,7 +100,7 @@ class _Advisor:
                 self._rehearse(rank(state.tried)[0], folder)
 
     def _queue_setups(self, setups: list[Setup]) -> None:
-        """Queue the setups that can run; replace those that don't fit by ones that take less memory."""
+        """Queue the setups that can run, and replace those that don't fit into memory by variants that need less."""
         state = self.state
         for setup in setups:
             state.considered += 1
@@ -118,7 +118,7 @@ class _Advisor:
                 state.queued.append(smaller)
 
     def _fitting_setups(self, setup: Setup) -> Iterator[Contender]:
-        """Yield variants of `setup` with less memory that fit by the estimate, those that cost the least time first."""
+        """Yield variants of `setup` with less memory that fit by the estimate, cheapest in time first."""
         footprint = self.state.footprint
         for smaller in list_smaller_setups(setup, self._order.job, self._catalogue):
             contender = Contender(smaller, estimated=self._estimate(smaller.job))
@@ -139,7 +139,7 @@ class _Advisor:
     # Rounds
 
     def _try_all(self, folder: Path) -> None:
-        """Make rounds of trials, each with twice as many steps as the last."""
+        """Run rounds of trials, each with twice as many steps as the previous one."""
         state = self.state
         self._try_one_device(folder)
         for number in range(MAX_ROUNDS):
@@ -155,7 +155,7 @@ class _Advisor:
         state.ended_by = "settled"
 
     def _try_round(self, number: int, folder: Path) -> bool:
-        """Try each contender of a round; return False if the time was up before."""
+        """Try each contender of a round; return False if the time was up before the end."""
         queue = self._select(number)
         while queue:
             contender = queue.pop(0)
@@ -172,8 +172,8 @@ class _Advisor:
     def _select(self, number: int) -> list[Contender]:
         """Select the contenders of a round.
 
-        The first round holds all base setups, the potentially fastest first. Later rounds hold those not dropped, and
-        setups that vary one setting of the fastest.
+        The first round has all base setups, the potentially fastest first. Later rounds have the contenders not dropped
+        before, and variants of the fastest with one setting changed.
         """
         state = self.state
         queued, state.queued = state.queued, []
@@ -192,7 +192,7 @@ class _Advisor:
         return [*varied, *running, *self._implausibly_slow()]
 
     def _implausibly_slow(self) -> list[Contender]:
-        """Return the one-device contender if several devices appear much faster than their number explains."""
+        """Return the one-device contender for another trial if several devices appear implausibly fast."""
         state, alone = self.state, self.state.alone
         best = rank(state.tried)[0]
         if alone is None or alone.trials > 1 or alone.state == "measured":
@@ -206,7 +206,7 @@ class _Advisor:
     def _try_one_device(self, folder: Path) -> None:
         """Measure a step on one device, the basis of predictions for other setups.
 
-        If the setup does not fit, one that takes less memory is tried.
+        If the setup does not fit into memory, a variant that needs less is tried.
         """
         state = self.state
         singles = [
@@ -242,10 +242,10 @@ class _Advisor:
                     state.queued += list(self._fitting_setups(contender.setup))[:1]
 
     def _replace(self, failed: Contender) -> list[Contender]:
-        """Return a setup that takes less memory than `failed`, which ran out of memory despite its estimate.
+        """Return a setup that needs less memory than `failed`, which ran out of memory despite its estimate.
 
-        Its estimate must be lower by the margin. If there is none and nothing has fitted, the next but one variant is
-        taken, so that few trials lead to one that fits.
+        Its estimate must be lower by the margin. If there is no such setup and nothing has fitted, the second next
+        variant is used, so that few trials lead to one that fits.
         """
         state = self.state
         known = {each.setup.job for each in (*state.tried, *state.queued)}
@@ -284,7 +284,7 @@ class _Advisor:
         self._report(f"Tried {contender.setup.name}", left)
 
     def _may_be_fastest(self, contender: Contender) -> bool:
-        """Return True if the contender may be the fastest by the cost of its parts; leave it out otherwise.
+        """Return True if the contender may be the fastest according to the costs of its parts; otherwise leave it out.
 
         The prediction is scaled by measured setups with the same strategy and number of devices.
         """
@@ -307,7 +307,7 @@ class _Advisor:
         return False
 
     def _min_step_s(self, contender: Contender) -> float:
-        """Return the least seconds of a step; 0 if unknown, since no step on one device was measured."""
+        """Return a lower bound for the seconds of a step, or 0 if no step on one device was measured."""
         costs, job = self.state.costs, contender.setup.job
         return 0.0 if costs is None else min_step_s(job, self._strategy(job), costs)
 

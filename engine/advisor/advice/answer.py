@@ -26,24 +26,24 @@ _IRRELEVANT = {
     "patience", "pretrained", "weights_file", "resume_from", "weight_decay", "momentum", "beta2", "layer_decay",
     "head_rate", "decay_norms", "ema_ramp", "model_file_sha256",
 }  # fmt: skip
-"""Fields that change neither the computation of a step nor its memory."""
+"""Fields that affect neither the computation of a step nor its memory."""
 _FORMAT = 2
 
 
 def versions() -> dict[str, str]:
-    """Return the software versions and the host that an answer is valid for."""
+    """Return the software versions and the host for which an answer is valid."""
     facts = describe(None)
     return {name: facts[name] for name in sorted(facts) if name not in ("cpu", "cores")}
 
 
 def hardware() -> tuple[str, ...]:
-    """Return the host's processor."""
+    """Return the name of the host's processor, for which an answer is valid."""
     facts = describe(None)
     return (f"{facts['cpu']}, {facts['cores']} cores",)
 
 
 class CachedAdvice(msgspec.Struct, frozen=True):
-    """An answer with the time allowed for its trials, and the fastest step for predictions of other machines."""
+    """Answer with the time that its trials were allowed, and the fastest step, for predictions for other machines."""
 
     answer: Advice
     seconds: float
@@ -51,7 +51,7 @@ class CachedAdvice(msgspec.Struct, frozen=True):
 
 
 def load_cached(order: AdviceOrder) -> CachedAdvice | None:
-    """Return the cached answer; None if there is none, or it ran out of time and `order` allows more."""
+    """Return the cached answer; None if there is none, or if it ran out of time and `order` allows more."""
     try:
         cached = msgspec.json.decode(read_file(_file(order)), type=CachedAdvice)
     except (OSError, msgspec.DecodeError):
@@ -82,19 +82,19 @@ def _file(order: AdviceOrder) -> Path:
 
 
 FASTER_LINK = 4
-"""Speed of NVLink relative to PCIe, for which a prediction is made."""
+"""Speed of NVLink relative to PCIe, used to predict what a faster link would change."""
 DEFAULT_NETWORK = Network(10e9)
 
 
 def adapt_cached(order: AdviceOrder, cached: CachedAdvice) -> Advice:
-    """Return a cached answer, adapted to the epochs and machines of `order`."""
+    """Adapt a cached answer to the epochs and machines of `order`."""
     table = tuple(_for_epochs(row, order.job.training.epochs) for row in cached.answer.table)
     machines = _predict_machines(order, table[0], cached.step) if table else ()
     return msgspec.structs.replace(cached.answer, table=table, machines=machines, is_cached=True)
 
 
 def _for_epochs(row: Candidate, epochs: int) -> Candidate:
-    """Return the candidate with its total time for `epochs`."""
+    """Return a candidate with its total time for `epochs` epochs."""
     if (spent := row.time) is None:
         return row
     total = spent.start_s + epochs * (spent.steps * spent.step_s + spent.validation_s)
@@ -140,7 +140,7 @@ def _exceeds_one_device(state: AdviceState) -> bool:
 
 
 def _predict_changes(state: AdviceState, tried: list[Contender]) -> Iterator[str]:
-    """Predict, from the parts of the measured steps, what would make another candidate the fastest."""
+    """Predict, from the parts of the measured steps, which changes would make another candidate the fastest."""
     costs, best = state.costs, tried[0]
     plain = [each for each in tried if each.steps and not each.setup.base_name]
     several, alone = (

@@ -1,4 +1,4 @@
-"""Contenders of the ranking: the measured speed of each setup, with confidence intervals."""
+"""Contenders in the ranking: setups with their measured speed and its confidence interval."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from engine.system.format import percent
 
 CONFIDENCE = 0.95
 MIN_HALF_WIDTH = 0.01
-"""Least half-width of an interval relative to the median; processes differ by as much from one start to the next."""
+"""Smallest half-width of an interval relative to the median, since starts of the same process differ by as much."""
 DROP_FACTOR = 1.3
-"""A contender is dropped if a step takes this many times as long as the fastest's."""
+"""Factor by which a contender's step must be slower than that of the fastest for it to be dropped."""
 
 
 class Speed(NamedTuple):
@@ -32,7 +32,7 @@ class Speed(NamedTuple):
 
 @dataclass
 class Contender:
-    """A setup with the results of its trials."""
+    """Setup with the results of its trials."""
 
     setup: Setup
     state: State = "waiting"
@@ -40,7 +40,7 @@ class Contender:
     """Seconds of each timed step."""
     measured: Measured | None = None
     memory: tuple[int, int] | None = None
-    """Peak use and limit in bytes, of the device nearest to its limit."""
+    """Peak use and limit, in bytes, of the device nearest to its limit."""
     estimated: int | None = None
     wall_s: float = 0.0
     """Duration of the last trial."""
@@ -53,7 +53,7 @@ class Contender:
     def wait_s(self) -> float:
         """Seconds that a step waits for its data.
 
-        On the CPU, data are read by the cores that compute; otherwise they are read in parallel to the step.
+        On the CPU, the cores that compute also read the data; on a GPU, data are read in parallel to the step.
         """
         if self.measured is None or not self.measured.load_rate or not self.steps:
             return 0.0
@@ -77,9 +77,9 @@ class Contender:
 def half_width(steps: Sequence[float]) -> float:
     """Return half the confidence interval of the median, in seconds.
 
-    The standard error of a median is 1.253 times that of the mean for normally distributed values. Student's t is
-    the first correction to the normal quantile (Abramowitz and Stegun 26.7.5). Outliers above twice the median are
-    ignored.
+    For normally distributed values, the standard error of a median is 1.253 times that of the mean. Student's t is
+    approximated by the first correction to the normal quantile (Abramowitz and Stegun 26.7.5). Outliers above twice the
+    median are ignored.
     """
     median = statistics.median(steps)
     typical = [each for each in steps if each < 2 * median]
@@ -91,15 +91,15 @@ def half_width(steps: Sequence[float]) -> float:
 
 
 def rank(contenders: Sequence[Contender]) -> list[Contender]:
-    """Sort contenders by speed, fastest first; those that did not fit or failed come last."""
+    """Sort contenders by speed, fastest first; those that failed or did not fit into memory come last."""
     return sorted(contenders, key=lambda each: (not each.steps, -each.speed.median))
 
 
 def drop_slow(running: Sequence[Contender]) -> list[Contender]:
     """Mark contenders that are slower than the fastest, and return the others.
 
-    After a single trial, which may have been delayed, a contender must be slower by `DROP_FACTOR` and outside the
-    fastest's confidence interval; after several trials, one of both is enough.
+    After a single trial, which may have been delayed, a contender must both be slower by `DROP_FACTOR` and lie outside
+    the fastest's confidence interval. After several trials, one of these is enough.
     """
     best, remaining = rank(running)[0], []
     for each in running:

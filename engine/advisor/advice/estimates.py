@@ -1,4 +1,4 @@
-"""Estimates of a setup's memory per device and of the least time of its step, by arithmetic on measured parts."""
+"""Estimates of a setup's memory per device and of the shortest time of its step, computed from measured parts."""
 
 from __future__ import annotations
 
@@ -16,21 +16,27 @@ from engine.parallel.peak_microbatches import in_flight
 OPTIMIZER_STATES = {
     "sgd": 0, "adagrad": 1, "rmsprop": 1, "adam": 2, "adamw": 2, "nadam": 2, "radam": 2, "lamb": 2
 }  # fmt: skip
-"""Values that an optimizer keeps for each parameter, without optional momentum."""
+"""Number of values that an optimizer stores for each parameter, without optional momentum."""
 ESTIMATE_MARGIN = 1.25
-"""Excess of an estimate over a device's memory that excludes a setup; estimates may be 20 % off."""
+"""Ratio of an estimate to a device's memory above which a setup is excluded, since estimates may be 20 % off."""
 MIN_SCALE, MAX_SCALE = 0.5, 2.5
 MIN_ACTIVATIONS = 0.1
-"""Fraction of a worker's memory below which activations are too small to calibrate their scale."""
+"""Fraction of a worker's memory below which activations are too small to calibrate their estimate."""
 STAGE_IMBALANCE = 1.15
-"""Load of the fullest pipeline stage relative to an even split."""
+"""Load of the fullest pipeline stage relative to a perfectly even split."""
 REPLICATED_ACTIVATIONS = 0.35
-"""Fraction of a transformer's activations that tensor parallelism keeps on every device (Korthikanti et al. 2022,
-Reducing Activation Recomputation in Large Transformer Models: 10 of 34 units, and the head's)."""
+"""Fraction of a transformer's activations that tensor parallelism stores on every device.
+
+It is 10 of 34 units, plus those of the head (Korthikanti et al. 2022, Reducing Activation Recomputation in Large
+Transformer Models).
+"""
 
 
 class Calibration(NamedTuple):
-    """Correction of estimates by a trial: activations take `scale` times their estimate, other memory `extra_bytes`."""
+    """Correction of estimates after a trial.
+
+    Activations take `scale` times their estimate, and other memory takes `extra_bytes` more.
+    """
 
     scale: float = 1.0
     extra_bytes: float = 0.0
@@ -84,7 +90,7 @@ def _model_bytes(job: Job, strategy: StrategyEntry, footprint: Footprint, state_
 def _activation_bytes(
     job: Job, strategy: StrategyEntry, footprint: Footprint, activations: Activations, arrangement: Layout
 ) -> float:
-    """Estimate the activations that one device keeps for the backward pass."""
+    """Estimate the memory of the activations that one device stores for the backward pass."""
     images, fraction = job.training.batch_size / job.training.accumulation, 1.0
     if strategy.cuts_model:
         images, fraction = images / arrangement.replicas, STAGE_IMBALANCE / arrangement.group
@@ -108,8 +114,8 @@ def _activation_bytes(
 def calibrate(measured_bytes: int, job: Job, strategy: StrategyEntry, footprint: Footprint) -> Calibration:
     """Compare a measurement of `job` with its estimate.
 
-    The difference is attributed to the activations within `MIN_SCALE` to `MAX_SCALE`, the rest to other memory. If the
-    activations are too small a part, all of it is attributed to other memory.
+    The difference is attributed to the activations as long as their scale stays between `MIN_SCALE` and `MAX_SCALE`,
+    and the rest to other memory. If the activations are too small, all of it is attributed to other memory.
     """
     without, full = (estimate_bytes(job, strategy, footprint, Calibration(scale)) for scale in (0.0, 1.0))
     if without is None or full is None or full <= without:
@@ -122,11 +128,11 @@ def calibrate(measured_bytes: int, job: Job, strategy: StrategyEntry, footprint:
 
 @dataclass(frozen=True)
 class Costs:
-    """Measured parts of a step with the full batch on one device."""
+    """Measured parts of a step with the full batch on one device, in seconds and bytes."""
 
     step_s: float
     min_s: float
-    """Shortest step."""
+    """Duration of the shortest step."""
     fixed_s: float
     """Time that does not depend on the batch size."""
     link: Link | None
@@ -135,7 +141,10 @@ class Costs:
 
 
 def min_step_s(job: Job, strategy: StrategyEntry, costs: Costs) -> float:
-    """Return the least seconds of a step: computation or communication, whichever takes longer, fully overlapped."""
+    """Return a lower bound for the seconds of a step.
+
+    It is the longer of computation and communication, as if they fully overlapped.
+    """
     count, arrangement = len(job.parallel.devices), layout(job, strategy)
     if strategy.cuts_model and not strategy.schedules:
         return costs.min_s  # devices compute one after another

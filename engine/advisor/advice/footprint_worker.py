@@ -1,4 +1,4 @@
-"""Worker that measures the size of a job's model and data without a step, by a forward pass of fake tensors."""
+"""Worker that measures the size of a job's model and data without a step, with forward passes of fake tensors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from engine.training.randomness import seed
 from engine.training.report import Reporter
 
 FEW_IMAGES, MORE_IMAGES = 2, 6
-"""Batch sizes of two passes, whose difference gives the memory per image."""
+"""Batch sizes of the two passes whose difference is the memory per image."""
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
@@ -77,7 +77,10 @@ def _bytes(tensors: object) -> int:
 
 
 def _activations(model: nn.Module, job: Job, shape: tuple[int, ...]) -> Activations | None:
-    """Return None if the model does something fake tensors can't, such as branching on values."""
+    """Return the activations of a forward pass.
+
+    Returns None if the model can't run with fake tensors, as when it branches on values.
+    """
     model.train()
     try:
         few, more = (_saved_bytes(model, job, (count, *shape)) for count in (FEW_IMAGES, MORE_IMAGES))

@@ -1,4 +1,4 @@
-"""Prediction of a step on several machines, from a step measured on one machine and the stated network."""
+"""Prediction of the step time on several machines, from a step measured on one machine and the stated network."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from engine.contract.advice import MachinesPrediction, Network
 from engine.system.format import duration, percent, size
 
 BACKWARD = 2 / 3
-"""Backward pass as a fraction of the computing time if not measured: it takes twice the forward pass's operations."""
+"""Backward pass as a fraction of the computing time if not measured: twice the operations of the forward pass."""
 PAYLOAD = 1448 / 1538
-"""Payload as a fraction of the stated rate: a full Ethernet frame takes 1,538 bytes on the wire with preamble and gap
-(IEEE 802.3), and TCP over IPv4 with timestamps (RFC 7323) leaves 1,448 of them."""
+"""Payload as a fraction of the stated data rate.
+
+A full Ethernet frame takes 1,538 bytes on the wire with preamble and gap (IEEE 802.3), of which TCP over IPv4 with
+timestamps (RFC 7323) leaves 1,448.
+"""
 FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
 """Sizes at which DDP sends a bucket of gradients; the first is small, so that sending starts early."""
 
 
 class Step(NamedTuple):
-    """Step of the full batch on one machine."""
+    """Measured step with the full batch on one machine."""
 
     seconds: float
     fixed_s: float
@@ -51,7 +54,7 @@ def all_reduce_s(sent_bytes: int, machines: int, network: Network) -> float:
 
 
 def step_s(step: Step, machines: int, network: Network) -> float:
-    """Return the seconds of a step divided among `machines`, with gradients sent during the backward pass."""
+    """Return the seconds of a step that is divided among `machines`, with gradients sent during the backward pass."""
     compute = step.fixed_s + (step.seconds - step.fixed_s) / machines
     sending = all_reduce_s(step.sent_bytes, machines, network)
     last = all_reduce_s(step.last_bytes, machines, network)

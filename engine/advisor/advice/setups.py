@@ -1,6 +1,6 @@
 """Setups of a job: strategies, numbers of devices and settings that affect speed and memory, with the same batch size.
 
-A few of each kind are listed, not all combinations.
+Only a few of each kind are listed, not all combinations.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ SCHEDULE_TITLES = {
 }  # fmt: skip
 """Pipeline schedules to try, with their titles."""
 MICROBATCHES = (2, 8)
-"""Microbatches per device to try in addition to the strategy's default of about four."""
+"""Numbers of microbatches per device to try, in addition to the strategy's default of about four."""
 BUCKETS_MIB = (5.0, 100.0)
-"""Sizes of gradient buckets to try in addition to DDP's default."""
+"""Sizes of gradient buckets in MiB to try, in addition to DDP's default."""
 MAX_ACCUMULATION = 64
 
 
 @dataclass(frozen=True)
 class Setup:
-    """One way to train the job."""
+    """Way to train the job."""
 
     job: Job
     name: str
-    """Name for people, such as "DDP, 2 GPUs, accumulation 2"."""
+    """Name for users, such as "DDP, 2 GPUs, accumulation 2"."""
     base_name: str = ""
-    """Name of the setup it differs from in one setting; empty for a base setup."""
+    """Name of the setup from which it differs in one setting; empty for a base setup."""
     refusal: str = ""
     """Reason why it cannot run; empty if it can."""
     saves_memory: bool = False
-    """True if it gives up speed to take less memory."""
+    """True if it is slower but needs less memory."""
     is_requested: bool = field(default=False, compare=False)
     """True for the job as the user requested it."""
 
     def candidate(self, requested: Job, **measurements: Any) -> Candidate:
-        """Return the row that reports this setup and its `measurements`."""
+        """Return the candidate for the answer's table, with this setup and its `measurements`."""
         changes: dict[str, Value] = {
             name: self.job.value(name) for name in FIELDS if self.job.value(name) != requested.value(name)
         }
@@ -60,7 +60,7 @@ class Setup:
 
 
 def list_setups(requested: Job, catalogue: Catalogue) -> list[Setup]:
-    """List the setups for the job `requested`, which comes first; those that cannot run state why."""
+    """List the setups for the job `requested`, which comes first; those that can't run state the reason."""
     setups: dict[Job, Setup] = {}
     first = _setup(requested, requested, catalogue, is_requested=True)
     for setup in (first, *_base_setups(requested, catalogue)):
@@ -72,7 +72,7 @@ def list_setups(requested: Job, catalogue: Catalogue) -> list[Setup]:
 
 
 def device_counts(devices: int) -> list[int]:
-    """Return the numbers of devices to try: all, and each power of two."""
+    """Return the numbers of devices to try: all devices, and each smaller power of two."""
     return sorted({devices, *(2**power for power in range(devices.bit_length()) if 2**power <= devices)})
 
 
@@ -87,7 +87,7 @@ def _base_setups(requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
 
 
 def _with_strategy(requested: Job, strategy: StrategyEntry, devices: tuple[str, ...]) -> Job:
-    """Return the job under another strategy, with the fields that only other strategies use at their defaults."""
+    """Return the job with another strategy; fields that only other strategies use get their defaults."""
     unused = {name for name, about in FIELDS.items() if about.group == "parallel" and name not in strategy.fields}
     unused.discard("activation_checkpointing")
     if devices != requested.parallel.devices or strategy.id != requested.resolved_strategy:
@@ -133,10 +133,10 @@ def _vary(setup: Setup, requested: Job, catalogue: Catalogue) -> Iterator[Setup]
 
 
 def list_smaller_setups(setup: Setup, requested: Job, catalogue: Catalogue) -> Iterator[Setup]:
-    """Yield variants of `setup` that take less and less memory, those that cost the least time first.
+    """Yield variants of `setup` that need less and less memory, those that cost the least time first.
 
-    They use gradient accumulation, activation checkpointing or both; on GPUs also bf16 instead of fp32, and main memory
-    for parameters.
+    They use gradient accumulation, activation checkpointing or both. On GPUs they also use bf16 instead of fp32, and
+    main memory for parameters.
     """
     job, strategy = setup.job, catalogue.strategy(setup.job.resolved_strategy)
     assert strategy is not None

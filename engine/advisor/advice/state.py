@@ -1,4 +1,4 @@
-"""State of the advisor's work on an order, and the rows that report it."""
+"""State of the advisor's work on an order, and its conversion to rows of the answer."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SUPERVISOR_START_S = 0.2
 """Seconds that a run's supervisor takes in addition to imports and workers, to write a log and open a socket."""
 
 _PARTS = ("start", "step", "data", "validation")
-"""Parts of a job's time."""
+"""Names of the parts of a job's time."""
 
 
 @dataclass
 class AdviceState:
-    """Everything known about one order."""
+    """State of the work on one order."""
 
     order: AdviceOrder
     catalogue: Catalogue
@@ -35,7 +35,7 @@ class AdviceState:
     queued: list[Contender] = field(default_factory=list)
     tried: list[Contender] = field(default_factory=list)
     left_out: list[tuple[Kind, str, str]] = field(default_factory=list)
-    """Kind of reason, name and reason of each setup that is not tried."""
+    """Setups that are not tried: the kind of reason, the name and the reason of each."""
     link: Link | None = None
     import_s: float = 0.0
     """Seconds to import torch."""
@@ -61,7 +61,7 @@ class AdviceState:
                 self.queued.append(each)
 
     def left_out_by_reason(self) -> tuple[LeftOut, ...]:
-        """Group the setups that were not tried by reason; for those still queued, the time was up."""
+        """Group the setups that were not tried by reason; for those still queued, the reason is the time."""
         left_out = [*self.left_out, *(("time", each.setup.name, "The time was up.") for each in self.queued)]
         reasons = dict.fromkeys((kind, reason) for kind, _, reason in left_out)
         return tuple(
@@ -78,7 +78,7 @@ class AdviceState:
 
     @property
     def costs(self) -> Costs | None:
-        """Parts of the first step measured on one device."""
+        """Costs of the first step measured on one device."""
         alone = next((each for each in self.tried if each.steps and len(each.setup.job.parallel.devices) == 1), None)
         if alone is None or alone.measured is None or self.footprint is None:
             return None
@@ -103,7 +103,7 @@ class AdviceState:
         return Step(best.step_s, fixed, self.footprint.trained_bytes, self.footprint.last_bytes, backward or BACKWARD)
 
     def row(self, contender: Contender) -> Candidate:
-        """Return the row that reports a contender."""
+        """Return the row of the answer for a contender."""
         speed, measured, alone = contender.speed, contender.measured, self.alone
         row: dict[str, object] = {
             "state": contender.state, "estimated_bytes": contender.estimated, "why": contender.why

@@ -1,4 +1,4 @@
-"""Orders to the advisor's workers and their results, exchanged as files in the folder of a trial."""
+"""Orders to the advisor's workers and their results, exchanged as files in a trial's folder."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class TrialOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters of a trial."""
 
     min_steps: int = 5
-    """Timed steps after the warm-up."""
+    """Minimum number of timed steps after the warm-up."""
     seconds: float = 0.5
-    """Least duration of the timed steps."""
+    """Minimum duration of the timed steps."""
     give_up_s: float = float("inf")
-    """Duration of a step that ends the trial."""
+    """Duration of a step, in seconds, above which the trial stops."""
     smaller: bool = False
-    """True to also time steps with a quarter of the batch."""
+    """True to time also steps with a quarter of the batch."""
     link: bool = False
-    """True to also time an all-reduce."""
+    """True to time also an all-reduce."""
     rehearse_s: float = 0.0
-    """Maximum seconds each for training and validation as in a run; 0 for none."""
+    """Maximum seconds for training, and for validation, as in a run; 0 for neither."""
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -37,16 +37,16 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
-    """Training and validation timed as in a run."""
+    """Durations of training and validation as in a run, in seconds."""
 
     cold_step_s: float
-    """Step whose images are decoded for the first time."""
+    """Duration of a step whose images are decoded for the first time."""
     warm_step_s: float
-    """Step of a later epoch."""
+    """Duration of a step in a later epoch."""
     start_s: float
-    """Additional time of an epoch's first step."""
+    """Additional duration of the first step in an epoch."""
     validation_s: float
-    """Full validation, extrapolated if it was not completed."""
+    """Duration of a full validation, extrapolated if it was not completed."""
     validated: float
     """Fraction of the validation that was completed."""
     save_s: float
@@ -56,31 +56,31 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """Measurements of one rank."""
 
     step_s: tuple[float, ...]
-    """Seconds of each step of the slowest rank."""
+    """Seconds of each step on the slowest rank."""
     memory: dict[str, tuple[int, int]]
     """Peak use and limit in bytes, by the name of the memory."""
     worked_s: float
     """Duration of the trial after preparation."""
     gave_up: bool = False
     load_rate: float | None = None
-    """Images per second that the loaders of all ranks deliver when idle otherwise; None for data without files."""
+    """Images per second that the loaders of all ranks deliver when nothing else runs; None for data without files."""
     smaller_step_s: float | None = None
     smaller_batch: int = 0
     joules_per_image: float | None = None
-    """Energy of all GPUs of the job."""
+    """Energy used by all GPUs of the job."""
     backward_share: float | None = None
-    """Backward pass as a fraction of both passes."""
+    """Duration of the backward pass as a fraction of both passes."""
     link: Link | None = None
     rehearsal: Rehearsal | None = None
 
 
 class Activations(msgspec.Struct, frozen=True):
-    """Bytes that the forward pass keeps for the backward pass."""
+    """Bytes that the forward pass stores for the backward pass."""
 
     fixed: float
     per_image: float
     largest: float
-    """Largest tensor per image, for the working memory of the backward pass."""
+    """Bytes of the largest tensor per image, for the working memory of the backward pass."""
 
 
 class Footprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,10 +89,10 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
     parameter_bytes: int
     trained_bytes: int
     last_bytes: int
-    """Last bucket of gradients."""
+    """Bytes of the last bucket of gradients."""
     buffer_bytes: int
     block_bytes: int
-    """Parameters of the largest block."""
+    """Bytes of the parameters in the largest block."""
     base_bytes: int
     """Memory of a CPU worker before the model is built."""
     limits: tuple[int, ...]
@@ -109,7 +109,7 @@ class Footprint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_order(folder: Path, order: TrialOrder) -> None:
-    """Write the order of the next trial, and delete results of the last one."""
+    """Write the order for the next trial, and delete the results of the previous one."""
     for file in folder.glob("found-*"):
         file.unlink()
     (folder / _ORDER).write_bytes(msgspec.msgpack.encode(order))

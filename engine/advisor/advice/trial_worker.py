@@ -1,4 +1,4 @@
-"""Worker of the advisor: time a few steps of the job and, if ordered, a short training as in a run."""
+"""Worker of the advisor, which times a few steps of the job and, if ordered, a short training as in a run."""
 
 from __future__ import annotations
 
@@ -31,17 +31,19 @@ from engine.training.report import Reporter
 from engine.training.split_loader import SplitLoader
 
 WARM_UP, WARM_UP_GPU = 2, 4
-"""Untimed steps, which create the optimizer's state and let cuDNN try its algorithms."""
+"""Numbers of untimed steps, which create the optimizer's state and let cuDNN try its algorithms."""
 MAX_STEPS = 400
 PATIENCE_S = 1.0
-"""Seconds before a slow step may end the trial, since it may have been delayed."""
+"""Seconds that must pass before a slow step may end the trial, since it may have been delayed."""
 SPARE_MEMORY = 0.1
-"""Fraction of main memory that a trial must leave free: the threads of a run, and malloc over many epochs, take more
-than a few steps."""
+"""Fraction of main memory that a trial must leave free.
+
+The threads of a run, and malloc over many epochs, need more memory than a few steps.
+"""
 LOADING_S = 0.25
 """Maximum seconds for timing the loaders alone."""
 MAX_WARM_STEPS = 40
-"""Warm steps of the rehearsal, if time allows."""
+"""Largest number of warm steps in the rehearsal, if time allows."""
 SMALLER_DIVISOR = 4
 """Divisor of the batch size for the smaller batches."""
 LARGE_BYTES, SMALL_BYTES = 16 << 20, 4 << 10
@@ -49,12 +51,12 @@ LARGE_BYTES, SMALL_BYTES = 16 << 20, 4 << 10
 
 
 def run(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Make the trial; see `engine.training.worker.run`."""
+    """Run the trial; see `engine.training.worker.run`."""
     return worker.reported(spec, channel, partial(_run_trial, spec))
 
 
 class _Trial:
-    """Trial on one rank."""
+    """Trial of a setup on one rank."""
 
     def __init__(self, spec: WorkerSpec, reporter: Reporter, order: TrialOrder) -> None:
         self.order = order
@@ -79,10 +81,10 @@ class _Trial:
     def time_steps(
         self, batches: Iterator[Batch | None], *, warm_up: int, min_steps: int, seconds: float
     ) -> list[float]:
-        """Make steps on all ranks like the trainer, and return the seconds of those after the `warm_up`.
+        """Run steps on all ranks like the trainer, and return the seconds of those after the `warm_up`.
 
-        Ends after `min_steps` steps and `seconds`, or at a step slower than the order allows; if that is during the warm-up,
-        nothing is returned.
+        Ends after `min_steps` steps and `seconds`, or after a step slower than the order allows. If that happens during
+        the warm-up, [] is returned.
         """
         durations: list[float] = []
         started = timed_from = before = clock(self.strategy.device)
@@ -146,7 +148,7 @@ def _run_trial(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
 def _time_steps(
     trial: _Trial, spec: WorkerSpec, batches: Iterator[Batch | None], *, warm_up: int
 ) -> tuple[list[float], float | None]:
-    """Return the seconds of each timed step, and the mean power in watts if it can be measured."""
+    """Return the seconds of each timed step, and the mean power in watts, or None if it can't be measured."""
     trial.time_steps(batches, warm_up=1, min_steps=0, seconds=0.0)
     checkpoint = trial.state()  # occupies memory like the copy for a checkpoint
     joules, before = _joules(spec), time.perf_counter()
@@ -178,9 +180,9 @@ def _time_smaller(trial: _Trial, size: int) -> float | None:
 
 
 def _measure_loading(trial: _Trial) -> float | None:
-    """Return the images per second that the loaders of all ranks deliver after the images have been decoded once.
+    """Return the images per second that the loaders of all ranks deliver once the images have been decoded.
 
-    None if a rank has no memory to cache them; a run caches them on disk then.
+    Returns None if a rank has no memory to cache them; a run then caches them on disk.
     """
     strategy = trial.strategy
     train = trial.prepared.dataloaders.train()
@@ -203,7 +205,7 @@ def _measure_loading(trial: _Trial) -> float | None:
 
 
 def _is_exhausted(batches: Iterator[Batch | None]) -> bool:
-    """Load a batch; return True if there is none left, or no memory for it."""
+    """Load a batch, and return True if no batch is left or there is no memory for it."""
     end = object()
     try:
         return next(batches, end) is end
@@ -214,7 +216,7 @@ def _is_exhausted(batches: Iterator[Batch | None]) -> bool:
 
 
 def _rehearse(trial: _Trial) -> Rehearsal:
-    """Train on images as they are loaded in a run, repeatedly on the same ones, then validate and save the state."""
+    """Train on images that are loaded as in a run, repeatedly on the same ones, then validate and save the state."""
     limit_s, dataloaders = trial.order.rehearse_s, trial.prepared.dataloaders
     train, val = dataloaders.train(), dataloaders.val()
     try:
@@ -244,9 +246,11 @@ def _rehearse(trial: _Trial) -> Rehearsal:
 
 
 def _validate_twice(trial: _Trial, val: SplitLoader) -> tuple[float, float]:
-    """Return the seconds of a full second validation, and the fraction of it that was completed in time.
+    """Validate twice.
 
-    Only one validation is made if that exceeds the time.
+    Return the seconds of a full second validation, and the fraction of it that was completed in time.
+
+    If the first validation exceeds the time, there is no second one.
     """
     strategy = trial.strategy
     metric, predictions = strategy.objective.metric(), trial.prepared.dataloaders.predictions()
@@ -287,9 +291,9 @@ def _time_saving(trial: _Trial) -> float:
 
 
 def _train(trial: _Trial, batches: Iterator[Batch | None], seconds: float) -> list[float]:
-    """Train for at most `seconds`, and return the durations from one step's end to the next.
+    """Train for at most `seconds`, and return the duration from the end of each step to the end of the next.
 
-    The first includes the start of the loader.
+    The first duration includes the start of the loader.
     """
     durations: list[float] = []
     started = before = clock(trial.strategy.device)
@@ -325,9 +329,9 @@ def _measure_link(trial: _Trial) -> Link | None:
 
 
 def _joules(spec: WorkerSpec) -> float:
-    """Return the energy that the job's GPUs have used since their driver was loaded.
+    """Return the energy in joules that the job's GPUs have used since their driver was loaded.
 
-    0 if they don't report it, and on ranks other than 0.
+    It is 0 if they don't report it, and on ranks other than 0.
     """
     gpus = [device for device in spec.devices if is_gpu(device)]
     if spec.rank or not gpus:

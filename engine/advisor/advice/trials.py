@@ -1,4 +1,4 @@
-"""Trials of a setup in workers like those of a run, in a temporary folder."""
+"""Trials of a setup, with workers like those of a run, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _trial_job(job: Job) -> Job:
 
 
 def measure_footprint(job: Job, folder: Path, timeout_s: float) -> Footprint | Failed | None:
-    """Measure the job on its first device alone; return None if that exceeds `timeout_s`."""
+    """Measure the size of the job on its first device; return None after `timeout_s`."""
     single = load_catalogue().recommended_strategy().id
     alone = _trial_job(job).with_fields(strategy=single, devices=job.parallel.devices[:1])
     try:
@@ -45,7 +45,7 @@ def measure_footprint(job: Job, folder: Path, timeout_s: float) -> Footprint | F
 
 
 def try_setup(contender: Contender, order: TrialOrder, folder: Path, timeout_s: float) -> None:
-    """Make a trial of at most `timeout_s` seconds, and add its result to `contender`."""
+    """Run a trial of at most `timeout_s` seconds, and add its result to `contender`."""
     started, contender.state = time.monotonic(), "trying"
     outcome = _run_trial(_trial_job(contender.setup.job), order, folder, timeout_s)
     contender.wall_s = time.monotonic() - started
@@ -74,8 +74,8 @@ def try_setup(contender: Contender, order: TrialOrder, folder: Path, timeout_s: 
 def rehearse(contender: Contender, phase_s: float, folder: Path, timeout_s: float) -> tuple[Rehearsal, float] | None:
     """Train and validate as a run does, each for at most `phase_s` seconds.
 
-    Return the measurements, and the seconds in which the workers started, prepared and ended; None after a failure or
-    timeout.
+    Returns the measurements, and the seconds that the workers needed to start, prepare and exit; None after a failure
+    or timeout.
     """
     started, job = time.monotonic(), contender.setup.job
     # Settings that a run chooses at its start are left open, as in the run.
@@ -102,7 +102,7 @@ def _run_trial(job: Job, order: TrialOrder, folder: Path, timeout_s: float) -> l
 
 
 def _merge(before: Measured, now: Measured) -> Measured:
-    """Return the latest measurements, with earlier ones for those not repeated."""
+    """Return the latest measurements, completed by earlier ones that were not repeated."""
     return msgspec.structs.replace(
         now,
         link=now.link or before.link,

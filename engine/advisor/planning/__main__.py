@@ -1,6 +1,6 @@
-"""``python -m engine.advisor.planning``: find where to cut the model of the `Job` that is its order.
+"""``python -m engine.advisor.planning``: find where to cut the model of a job; its order is a `Job`.
 
-It ends when interrupted, and with its parent or the reader of its output.
+The process exits on an interrupt, when its parent exits, and when nobody reads its output any more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Costs of each part of a job's model on each of its devices, measured one device at a time in this process."""
+"""Measurement of the costs of each part of a job's model on its devices, one device at a time, in this process."""
 
 from __future__ import annotations
 
@@ -36,22 +36,23 @@ from engine.system.format import counted
 from engine.tasks.registry import TASKS
 
 NO_DATASET = (1000, 3)
-"""Classes and channels if no dataset is chosen: ImageNet's, as in the catalogue.
+"""Numbers of classes and channels if no dataset is chosen: those of ImageNet, as in the catalogue.
 
-Only the last layer depends on the classes, and only the first on the channels."""
+Only the last layer depends on the classes, and only the first on the channels.
+"""
 NO_DIGITS = (10, 1)
-"""Classes and channels of `mnist_cnn` if no dataset is chosen."""
+"""Numbers of classes and channels for `mnist_cnn` if no dataset is chosen."""
 TRAVEL_TIMEOUT = timedelta(seconds=30)
 BUILT = 0.2
-"""Fraction of the progress bar until the model is built and traced."""
+"""Fraction of the progress bar when the model is built and traced."""
 
 OnProgress = Callable[[float, str], object]
 
 
 def plan(job: Job, threads: int, progress: OnProgress) -> Cut:
-    """Find the cut of `job` on its first replica's devices, with `threads` for a worker on the CPU.
+    """Find the cut of `job` for the devices of its first replica, with `threads` threads for a worker on the CPU.
 
-    Weights are initialized, never loaded, since their values don't affect the costs. Raises OrderError.
+    Weights are initialized and not loaded, since their values don't affect the costs. Raises OrderError.
     """
     entry = STRATEGIES[job.resolved_strategy].entry
     if not entry.cuts_model:
@@ -81,7 +82,7 @@ def plan(job: Job, threads: int, progress: OnProgress) -> Cut:
 
 
 def _model(job: Job) -> tuple[nn.Module, int]:
-    """Return the job's model with new weights, and the channels of its images."""
+    """Return the job's model with new weights, and the number of channels of its images."""
     classes, channels = NO_DIGITS if job.model.name == MNIST_CNN else NO_DATASET
     try:
         if job.data.dataset:
@@ -98,7 +99,7 @@ def _model(job: Job) -> tuple[nn.Module, int]:
 def _rank_costs(
     job: Job, model: nn.Module, traces: Traces, *, shape: tuple[int, ...], group: int, progress: OnProgress
 ) -> list[CutPointCosts]:
-    """Measure the costs of each of the `group` ranks with microbatches of `shape`, each distinct device once."""
+    """Measure the costs on each of the `group` ranks with microbatches of `shape`; equal devices are measured once."""
     distinct = list(dict.fromkeys(job.parallel.devices[:group]))
     costs: dict[str, CutPointCosts] = {}
     for number, name in enumerate(distinct):
@@ -140,7 +141,7 @@ def _torch_device(job: Job, name: str) -> torch.device:
 
 
 def _seconds_per_byte(one: torch.device, other: torch.device) -> float:
-    """Return the transfer time between two devices: CPU workers use gloo, GPUs copy."""
+    """Return the transfer time per byte between two devices: CPU workers use gloo, GPUs copy directly."""
     if one.type == other.type == "cpu":
         return _gloo_seconds() / TRAVELLING_BYTES
     load = torch.zeros(TRAVELLING_BYTES, dtype=torch.uint8, device=one)

@@ -8,7 +8,7 @@ from engine.contract.search import Budget, Search, TrialRow
 
 
 def is_used_up(budget: Budget, rows: Sequence[TrialRow], worked_s: float) -> bool:
-    """Return True if no further trial may start, after the base trials `rows`, which took `worked_s`."""
+    """Return True if no further trial may start, given the base trials `rows`, which took `worked_s`."""
     if budget.trials is not None and len(rows) >= budget.trials:
         return True
     if budget.hours is not None and worked_s >= 3600 * budget.hours:
@@ -58,5 +58,5 @@ def _base_seconds_left(budget: Budget, rows: Sequence[TrialRow], worked_s: float
 
 
 def _fraction_done(row: TrialRow) -> float:
-    """Return the completed fraction of a trial."""
+    """Return the fraction of a trial that is completed."""
     return 1.0 if row.ended else row.epoch / max(1, row.epochs)

@@ -1,8 +1,8 @@
 """Repeats of the best trials with other seeds.
 
-The best of many values is partly luck: with other seeds its settings reach less (the winner's curse; Cawley and Talbot
-2010). So only the mean of the repeats decides, without the value for which a trial was chosen. All candidates get the
-same seeds, so that they can be compared pairwise.
+The best of many values is partly luck: with other seeds, the same settings reach lower values (the winner's curse;
+Cawley and Talbot 2010). Therefore only the mean of the repeats decides, without the value for which a trial was chosen.
+All candidates get the same seeds, so that they can be compared pairwise.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def missing(numbers: Sequence[int], repeats: Iterable[TrialRow], confirm: int, s
     """Return the repeats that have not started, as pairs of trial number and seed.
 
     All trials are repeated with the first seed, then all with the second, so that the comparison is fair at any time.
-    `seed` is that of the search's job.
+    `seed` is the seed of the search's job.
     """
     started = {(row.repeat_of, row.params["seed"]) for row in repeats}
     seeds = [(seed + 1 + k) % _SEEDS for k in range(confirm)]
@@ -54,7 +54,10 @@ def confirmed(repeats: Iterable[TrialRow]) -> dict[int, tuple[float, ...]]:
 
 
 def winner(values: Mapping[int, Sequence[float]], goal: Goal) -> int | None:
-    """Return the number of the trial with the best mean of `values`, the earlier of equal ones; None without values."""
+    """Return the number of the trial with the best mean of `values`, the earliest of equal ones.
+
+    Returns None without values.
+    """
     means = {number: sum(each) / len(each) for number, each in values.items()}
     return next(iter(_ranked(means, goal)), None)
 

@@ -1,7 +1,7 @@
-"""Driver of a search: start trials as ordinary runs, stop the worse ones early, repeat the best with other seeds.
+"""Driver of a search: it starts trials as ordinary runs, stops bad ones early, and repeats the best.
 
-All its state is in the folders of the runs. If it is killed, active trials continue; when restarted, it reads all
-trials and takes over the active ones.
+All its state is in the folders of the runs. If the driver is killed, active trials continue. After a restart, it reads
+all trials and takes over the active ones.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from engine.supervisor.environment import usable_cores
 from engine.system.format import listed
 
 TICK_S = 0.1
-"""Seconds between polls of the active trials' logs, and so the maximum idle time of a device between two trials."""
+"""Seconds between polls of the active trials' logs, which limits the idle time of a device between two trials."""
 SAVE_S = 0.25
-"""Least seconds between saves of the state while trials report."""
+"""Minimum seconds between saves of the state while trials report."""
 IDLE_SAVE_S = 15.0
 """Seconds between saves without changes, since the time worked counts against the budget."""
 READY_S = 60.0
 """Maximum seconds to wait for the preloader, which imports PyTorch."""
 MAX_ATTEMPTS = 200
-"""Attempts to find settings for one trial, since many may be impossible or already tried."""
+"""Number of attempts to find settings for one trial, since many may be impossible or already tried."""
 MAX_FAILED = 3
-"""Number of failed trials, with no other ones, that ends the search."""
+"""Number of failed trials that ends the search if no other trial exists."""
 
 
 class Driver:
@@ -79,11 +79,14 @@ class Driver:
         }
 
     def end(self) -> None:
-        """Pause the active trials and end; on a second call, end without waiting for them. Safe in a signal handler."""
+        """Pause the active trials and end the search; on a second call, end without waiting for them.
+
+        Safe to call in a signal handler.
+        """
         self._end_requests += 1
 
     def run(self) -> None:
-        """Return once the budget is used up, the search can't continue, or `end` was called."""
+        """Run the search until the budget is used up, the search can't continue, or `end` is called."""
         try:
             self._save()
             self._wait_for_preloader()
@@ -143,7 +146,7 @@ class Driver:
     # Trials
 
     def _prune(self, active: list[TrialHandle]) -> None:
-        """Stop trials early that Optuna considers worse than others at the same epoch."""
+        """Stop trials early if Optuna considers them worse than others at the same epoch."""
         known = [handle.known for handle in self._base]
         for handle in active:
             if handle.trial.repeat_of is not None:
@@ -214,7 +217,7 @@ class Driver:
             self._create(*found)
 
     def _is_base_done(self) -> bool:
-        """Return True if all base trials have ended and no other will start, so that the best can be repeated."""
+        """Return True if all base trials have ended and no further one will start, so that the best can be repeated."""
         return all(handle.ended for handle in self._base) and not self._may_start() and not self._cause
 
     def _missing_repeats(self) -> list[tuple[int, int]]:
@@ -245,7 +248,7 @@ class Driver:
     def _choose_settings(self, number: int, devices: tuple[str, ...]) -> tuple[Trial, Job] | Problem | None:
         """Choose valid, untried settings, and return a trial and its job.
 
-        Returns the problem of the last attempt if there are none, or None if all were tried.
+        If there are none, returns the problem of the last attempt, or None if all settings were tried.
         """
         known = [handle.known for handle in self._base]
         tried = [each.trial.params for each in known]
@@ -264,7 +267,7 @@ class Driver:
         return problem
 
     def _run_fields(self, title: str, devices: tuple[str, ...]) -> dict[str, object]:
-        """Return the job fields that differ between the runs of a search in addition to their settings."""
+        """Return the job fields, besides the varied settings, that differ between the runs of a search."""
         name = f"{self._search.name} {title}"
         fields: dict[str, object] = {"name": name, "devices": list(devices), "start": "when_free"}
         if (
@@ -276,7 +279,7 @@ class Driver:
         return fields
 
     def _start(self, run: RunFolder) -> None:
-        """Start a run, from the preloader if possible. Raises OSError."""
+        """Start a run, with the preloader if possible. Raises OSError."""
         self._wait_for_preloader()
         self._preloader.start_run(run)
 
@@ -290,7 +293,7 @@ class Driver:
     # State
 
     def _rank(self) -> None:
-        """Update the best trials once another trial has ended."""
+        """Update the best trials after another trial has ended."""
         if (now := (sum(handle.ended for handle in self._handles.values()), self._candidates)) != self._ranked:
             self._ranked = now
             known = [handle.known for handle in self._base]
@@ -301,7 +304,7 @@ class Driver:
     def _delete_checkpoints(self) -> bool:
         """Delete the checkpoints of ended trials that can't be the best.
 
-        Returns False if some of their supervisors are still ending.
+        Returns False if some of their supervisors have not exited yet.
         """
         if self._search.keep_checkpoints:
             return True
@@ -316,7 +319,7 @@ class Driver:
         return all(handle.is_cleared for handle in others)
 
     def _confirm(self) -> None:
-        """Replace the best base trial by the best one according to its repeats, once all have ended."""
+        """Replace the best base trial by the trial with the best repeats, once all repeats have ended."""
         goal, repeats = self._search.goals[0], [handle.row for handle in self._repeats]
         known = confirming.confirmed(repeats)
         self._confirmed = {number: values for number, values in known.items() if number in self._handles}
@@ -328,12 +331,12 @@ class Driver:
             self._retained_checkpoints |= {*self._confirmed, *self._best_trials()}
 
     def _best_trials(self) -> tuple[int, ...]:
-        """Return the trials that would be repeated now."""
+        """Return the trials that would be repeated if the budget were used up now."""
         return confirming.candidates(self._base_rows, self._search.goals[0], self._baseline)
 
     @property
     def _base(self) -> list[TrialHandle]:
-        """Trials without repeats."""
+        """All trials except repeats."""
         return [handle for handle in self._handles.values() if handle.trial.repeat_of is None]
 
     @property

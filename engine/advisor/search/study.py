@@ -1,7 +1,7 @@
-"""Optuna's decisions on a search: next settings, early stopping, importance of fields, best trials.
+"""Optuna's decisions in a search: next settings, early stopping, importance of fields, and best trials.
 
-Optuna stores nothing. Each decision is made by a study in memory that is built from the trials (20 ms for 500), so that
-it depends only on them and a seed, and is the same after a restart.
+Optuna stores nothing. Each decision is made by a study in memory that is built from the trials (20 ms for 500). It
+therefore depends only on the trials and a seed, and is the same after a restart.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from engine.contract.search import OPTION, Choices, Dimension, Range, Search, Tr
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 REDUCTION = 3
-"""One in this many trials at a rung continues, as in the papers on Hyperband and asynchronous successive halving."""
+"""Reduction factor: one in this many trials at a rung continues, as in the papers on Hyperband and halving."""
 MIN_FOR_IMPORTANCE = 4
 _SEEDS_PER_TRIAL = 1_000
-"""Number of seeds of each trial, for attempts after impossible settings."""
+"""Number of seeds for each trial, for further attempts after impossible settings."""
 
 _STATES = {
     "completed": TrialState.COMPLETE,
@@ -66,8 +66,8 @@ class Study:
     def ask(self, known: Sequence[KnownTrial], number: int, attempt: int = 0) -> Trial | None:
         """Return the settings of the trial `number`, given the `known` ones; None if a grid has no more.
 
-        Another `attempt` gives other settings. The first trial has the job's requested settings if the space includes
-        them, as a baseline.
+        Another `attempt` results in other settings. The first trial has the job's requested settings as a baseline, if
+        the space includes them.
         """
         seed = (self._search.seed + number) * _SEEDS_PER_TRIAL + attempt
         ended = tuple(each.trial.number for each in known if each.row.state in _STATES)
@@ -86,14 +86,17 @@ class Study:
         return msgspec.structs.replace(trial, params=params, attrs=attrs)
 
     def should_prune(self, known: Sequence[KnownTrial], number: int) -> tuple[bool, dict[str, Any]]:
-        """Decide by its last report whether to stop the trial `number` early; also return Optuna's notes on it."""
+        """Decide whether to stop the trial `number` early, based on its last report.
+
+        Also return Optuna's notes about it.
+        """
         pruner = self._pruner()
         study = self._build(known, None, pruner)
         is_pruned = pruner.prune(study, study.trials[number])
         return is_pruned, study.trials[number].system_attrs
 
     def importance(self, known: Sequence[KnownTrial]) -> dict[str, float]:
-        """Return how much each field decides whether a trial is good by the first goal, in descending order."""
+        """Return the importance of each field for good results by the first goal, in descending order."""
         if len(self._search.goals) > 1:
             first = msgspec.structs.replace(self._search, goals=self._search.goals[:1])
             rows = [
@@ -121,7 +124,7 @@ class Study:
         sampler: optuna.samplers.BaseSampler | None = None,
         pruner: optuna.pruners.BasePruner | None = None,
     ) -> optuna.Study:
-        """Build a study of the trials `known`, each at its number; missing ones count as failed."""
+        """Build a study with the trials `known`, each at its number; missing ones count as failed."""
         study = optuna.create_study(
             study_name=self._search.name,
             directions=["maximize" if goal.higher_is_better else "minimize" for goal in self._search.goals],
@@ -188,13 +191,13 @@ class Study:
         return FloatDistribution(dimension.low, dimension.high, dimension.log, dimension.step)
 
     def job_settings(self) -> dict[str, Any] | None:
-        """Return the job's requested values of the varied fields; None if one is outside the space."""
+        """Return the values that the job requests for the varied fields; None if one is outside of the space."""
         settings = {name: _plain(_value(self._search.job, name, field)) for name, field in self._fields.items()}
         is_inside = all(_contains(self._distributions[name], _encoded(value)) for name, value in settings.items())
         return settings if is_inside else None
 
     def _from_grid(self, tried: Sequence[dict[str, Any]], index: int) -> dict[str, Any] | None:
-        """Return one of the untried combinations in random order, since the budget may not suffice for all."""
+        """Return one of the untried combinations; their order is random, since the budget may not suffice for all."""
         values = [grid_values(each, self._fields[name]) or () for name, each in self._search.space.items()]
         order = list(itertools.product(*(map(_plain, each) for each in values)))
         random.Random(self._search.seed).shuffle(order)

@@ -37,7 +37,7 @@ _OUTCOMES: dict[str, TrialState] = {"completed": "completed", "paused": "paused"
 
 
 class TrialLog:
-    """Log of a trial's run, evaluated by the search's `goals`; `epochs` are those of its job."""
+    """Log of a trial's run, evaluated for the search's `goals`; `epochs` is the number of epochs in its job."""
 
     def __init__(self, run: RunFolder, goals: tuple[Goal, ...], epochs: int) -> None:
         self.finished: RunFinished | None = None
@@ -167,7 +167,7 @@ class TrialHandle:
 
     @property
     def is_active(self) -> bool:
-        """True if the trial has its devices, or waits for them."""
+        """True if the trial uses its devices or waits for them."""
         return self.row.state in ("running", "waiting")
 
     def poll(self) -> bool:
@@ -189,7 +189,7 @@ class TrialHandle:
         return self.row != before
 
     def send(self, command: Command) -> None:
-        """Send its run a command once; a second one would end it without a last checkpoint."""
+        """Send a command to its run, but only once, since a second one would end the run without a last checkpoint."""
         now = time.monotonic()
         if command == self._last_sent or now < self._send_at:
             return
@@ -226,7 +226,7 @@ class TrialHandle:
         self.poll()
 
     def clear(self) -> None:
-        """Delete its checkpoints once its supervisor has ended."""
+        """Delete its checkpoints, after its supervisor has exited."""
         supervisor = self.run.supervisor()
         if supervisor is not None and supervisor.alive():
             return

@@ -1,7 +1,7 @@
-"""``footplate gpus``: this machine's devices, for people and for other programs.
+"""``footplate gpus``: this machine's devices, for users and for other programs.
 
 command      options, and the output of each snapshot
-table        one snapshot for people, with `details` and `remarks`
+table        one snapshot for users, with `details` and `remarks`
 layout       tables drawn by rich, on the terminal of `screen`
 csv_lines    a line per GPU and snapshot
 prometheus   a snapshot in Prometheus' text format, served by `metrics` on the loopback address

@@ -110,7 +110,7 @@ def _port_error(port: int, error: OSError) -> str:
 
 
 class NvmlReporter:
-    """Report on standard error of missing GPUs, for outputs that contain only numbers; once per reason."""
+    """Reports missing GPUs on standard error, once per reason, for outputs that contain only numbers."""
 
     def __init__(self) -> None:
         self._reported = ("ok", "")

@@ -1,4 +1,4 @@
-"""Snapshots as CSV: a line per GPU and snapshot, with the units at the end of the column names."""
+"""Snapshots as CSV: a line per GPU and snapshot, with units at the end of the column names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from engine.gpus.quantities import QUANTITIES
 from engine.system.plain_text import CsvWriter
 
 COLUMNS = ("time", "host", "index", "uuid", "name", "state", *(quantity.id for quantity in QUANTITIES))
-"""`time` is UTC in ISO 8601, `index` is NVML's, `state` is "ok", "lost" or "asleep"; the others are quantities."""
+"""Names of the columns.
+
+`time` is UTC in ISO 8601, `index` is NVML's, and `state` is "ok", "lost" or "asleep"; the others are quantities.
+"""
 
 
 def header() -> str:

@@ -20,9 +20,9 @@ MIN_COLUMNS = 3
 
 
 class Column(NamedTuple):
-    """Column of a table with a cell per row: None is unknown, "" is not applicable.
+    """Column of a table with a cell per row: None for unknown, "" for not applicable.
 
-    `fractions`, 0 to 1, draw bars. Names are left-aligned, and cropped if space is short.
+    `fractions`, from 0 to 1, draw bars. Names are left-aligned, and cropped if space is short.
     """
 
     title: str
@@ -47,7 +47,8 @@ def line(text: str, style: str = "") -> Text:
 def table(columns: Sequence[Column], width: int) -> Table:
     """Return a table without the columns that have no known cell.
 
-    If `width` is too small, names are cropped, then bars are dropped, then columns, the last first and names never.
+    If `width` is too small, names are cropped. If that is not enough, bars are dropped, and then columns from the last
+    on, except the names.
     """
     shown = [column for column in columns if any(column.cells)]
     while _width(shown, cropped=True) > width and len(shown) > MIN_COLUMNS:

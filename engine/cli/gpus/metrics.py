@@ -1,4 +1,4 @@
-"""HTTP server of the latest snapshot for Prometheus, on the loopback address only."""
+"""HTTP server that offers the latest snapshot to Prometheus, on the loopback address only."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from engine.contract.devices import Snapshot
 
 ADDRESS = "127.0.0.1"
 HOSTS = {ADDRESS, "localhost"}
-"""Accepted host names; a web page whose own name resolves to this address is refused (DNS rebinding)."""
+"""Accepted host names; requests with another name are refused, since it may resolve to this address (DNS rebinding)."""
 PATH = "/metrics"
 MAX_AGE_INTERVALS = 3
-"""Age of a snapshot, in intervals, from which it is no longer served."""
+"""Age, in intervals, from which on a snapshot is no longer served."""
 FIRST_TIMEOUT_S = 5.0
 """Time that a scrape waits for the first snapshot."""
 CLIENT_TIMEOUT_S = 10.0
 
 
 class MetricsServer(socketserver.ThreadingTCPServer):
-    """Server that answers GET /metrics with the snapshot `put` last, within its `with` block.
+    """Server that answers GET /metrics with the snapshot that was `put` last, inside its `with` block.
 
-    Port 0 selects a free one; `url` contains it. Raises OSError if the port is used or not allowed.
+    Port 0 selects a free port; `url` contains it. Raises OSError if the port is used or not allowed.
     """
 
     daemon_threads = True  # an open connection doesn't delay the exit

@@ -1,10 +1,10 @@
 """Snapshot in Prometheus' text format 0.0.4.
 
-Quantities that NVIDIA's dcgm-exporter also exports have its names, units and labels (its `etc/*.csv` and DCGM's
-`dcgm_fields.h`), so that its dashboards and alerts work; all others are named `footplate_…` with the unit at the end.
-Unknown values, and all values of a lost or sleeping GPU, are left out instead of exported as 0.
+Quantities that NVIDIA's dcgm-exporter also exports have the same names, units and labels (its `etc/*.csv` and DCGM's
+`dcgm_fields.h`), so that its dashboards and alerts work. All others are named `footplate_…` with the unit at the end.
+Unknown values, and all values of a lost or sleeping GPU, are left out rather than exported as 0.
 
-`prometheus_client` is no alternative: it appends `_total` to the names of counters, which dcgm-exporter does not.
+`prometheus_client` is not used because it appends `_total` to the names of counters, unlike dcgm-exporter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ Labels = Mapping[str, str]
 
 
 class Metric(NamedTuple):
-    """Quantity of a GPU; `source` is the path of an attribute of `Gpu`, in whose unit a `scale` of 1 exports it."""
+    """Quantity of a GPU, exported as one metric.
+
+    `source` is the path of an attribute of `Gpu`; `scale` converts it to the exported unit.
+    """
 
     name: str
     meaning: str
@@ -41,7 +44,7 @@ class Metric(NamedTuple):
 
 
 class Family(NamedTuple):
-    """Gauges of a GPU, distinguished by `label`; `read` returns a value for each label."""
+    """Gauges of a GPU that differ in their `label`; `read` returns a value for each label."""
 
     name: str
     meaning: str
@@ -50,7 +53,7 @@ class Family(NamedTuple):
 
 
 def exposition(snapshot: Snapshot) -> str:
-    """Return the metrics of `snapshot` with a newline at the end."""
+    """Return the text of all metrics of `snapshot`, which ends with a newline."""
     return "\n".join([*_host_lines(snapshot), *_gpu_lines(snapshot)]) + "\n"
 
 

@@ -12,16 +12,16 @@ from engine.system.format import NOT_KNOWN
 
 
 class Remark(NamedTuple):
-    """Remark on a GPU; `alarming` if something is wrong."""
+    """Remark on a GPU; `alarming` is True if something is wrong."""
 
     text: str
     alarming: bool = True
 
 
 def gpu_numbers(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """Return the name of each GPU by UUID: its CUDA index, which `--devices` takes, or NVML's without CUDA.
+    """Return the name of each GPU by UUID: its CUDA index, as used by `--devices`, or NVML's index without CUDA.
 
-    A MIG instance has the index of its GPU and its own: "0/3".
+    A MIG instance has the index of its GPU followed by its own: "0/3".
     """
     has_cuda = any(gpu.cuda_index is not None for gpu in gpus if gpu.mig is None)
     numbers: dict[str, str] = {}
@@ -52,7 +52,7 @@ def remarks(gpu: Gpu) -> list[Remark]:
 
 
 def clock(time_s: float) -> str:
-    """Format a time such as 14:02:31, local time."""
+    """Format a time as 14:02:31 in local time."""
     return time.strftime("%H:%M:%S", time.localtime(time_s))
 
 

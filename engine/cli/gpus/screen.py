@@ -1,4 +1,4 @@
-"""Terminal for snapshots: one below the other, or in place on a full screen that is restored afterwards."""
+"""Terminal output of snapshots: one below the other, or in place on a full screen that is restored afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 WIDTH = 100
-"""Width of tables without a terminal."""
+"""Width of tables if there is no terminal."""
 
 
 class _Console(Console):
@@ -25,7 +25,7 @@ class _Console(Console):
 
 
 def console(stream: TextIO) -> Console:
-    """Return a console on `stream`, without colors if the user disables them (no-color.org)."""
+    """Return a console for `stream`, without colors if the user disables them (no-color.org)."""
     width = None if stream.isatty() else shutil.get_terminal_size((WIDTH, 40)).columns
     return _Console(file=stream, width=width, color_system=None if os.environ.get("NO_COLOR") else "auto")
 
@@ -34,7 +34,7 @@ def console(stream: TextIO) -> Console:
 def full_screen(to: Console) -> Iterator[Callable[[RenderableType], None]]:
     """Switch to the terminal's alternate screen within the block; yield the function that draws on it.
 
-    SIGTERM and a closed terminal leave the block by SystemExit, so that the terminal is restored.
+    SIGTERM and a closed terminal raise SystemExit in the block, so that the terminal is restored.
     """
     handlers = {number: signal.signal(number, _exit) for number in _end_signals()}
     with _hidden_keys():
@@ -51,7 +51,7 @@ def full_screen(to: Console) -> Iterator[Callable[[RenderableType], None]]:
 
 
 def _redraw(to: Console, content: RenderableType) -> None:
-    """Draw over the previous content; report lines below the end of the terminal as hidden."""
+    """Draw over the previous content; lines below the end of the terminal are counted as hidden."""
     lines, rows = to.render_lines(content), to.height
     if len(lines) > rows:
         hidden = len(lines) - rows + 1
@@ -61,7 +61,7 @@ def _redraw(to: Console, content: RenderableType) -> None:
 
 @contextmanager
 def _hidden_keys() -> Iterator[None]:
-    """Hide typed keys within the block, and discard them at its end."""
+    """Do not display typed keys inside the block, and discard them at its end."""
     if os.name == "nt" or not sys.stdin.isatty():
         yield
         return

@@ -1,4 +1,4 @@
-"""Table of a snapshot for people."""
+"""Table of a snapshot for users."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from engine.system.format import NOT_KNOWN, duration, size
 from engine.system.plain_text import escaped
 
 MAX_CPU_NAME = 24
-"""Maximum width of the names column due to the processor's name."""
+"""Width up to which the processor's name may widen the column of names."""
 _PROCESS_TYPES = {"compute": "C", "graphics": "G", "both": "C+G"}
-"""Types in the notation of nvidia-smi."""
+"""Types of processes in the notation of nvidia-smi."""
 
 
 class View:
-    """View of all devices, the processes on GPUs, and the reason if something is missing; `details` adds all readings.
+    """View of all devices, the processes on GPUs, and the reason if something is missing.
 
-    It fills the width of the terminal, at least 60 characters.
+    With `details`, all readings are added. The view fills the width of the terminal, but at least 60 characters.
     """
 
     def __init__(self, snapshot: Snapshot, *, details: bool = False) -> None:
@@ -112,7 +112,7 @@ def _name(gpu: Gpu) -> str:
 
 
 def _rounded(value: float | None, unit: str, digits: int) -> str | None:
-    """Format a number in a constant width, so that the table doesn't move when it is redrawn."""
+    """Format a number with a constant width, so that the table doesn't move when it is redrawn."""
     return None if value is None else f"{value:{digits}.0f} {unit}"
 
 

@@ -157,7 +157,9 @@ class Evaluation(_Saved, frozen=True):
     """Results of a model on a split of a dataset; None or empty if they don't apply to the task.
 
     Attributes:
-        date: Time in UTC, as in 2026-11-24T13:33:49Z. run: Id of the run. checkpoint: Name of the checkpoint file.
+        date: Time in UTC, as in 2026-11-24T13:33:49Z.
+        run: Id of the run.
+        checkpoint: Name of the checkpoint file.
         sha256: Hash of the checkpoint file.
         dataset: Absolute path of the folder.
         classes: Classes of the model.

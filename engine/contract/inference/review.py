@@ -24,8 +24,8 @@ class ReviewOrder(Order, tag="review", frozen=True, kw_only=True):
         worst: Maximum number of worst samples to list.
         true: Restrict the worst samples to this true class.
         predicted: Restrict the worst samples to those mistaken for this class.
-        labels: True to search for wrong labels. duplicates: True to search for samples that occur twice in the dataset,
-            which reads all of its images.
+        labels: True to search for wrong labels.
+        duplicates: True to search for samples that occur twice in the dataset, which reads all of its images.
     """
 
     evaluations: tuple[str, ...] = ()

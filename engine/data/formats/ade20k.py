@@ -75,7 +75,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _names(tree: Tree, base: str) -> Mapping[int, str]:
-    """Return the first name of each value: "building" from the line "2 0.1072 6046 612 building, edifice"."""
+    """Return the first name of each value: "building" from the line "2  0.1072  6046  612  building, edifice"."""
     try:
         lines = read_text(tree.path(base, _NAMES)).splitlines()
     except OSError:

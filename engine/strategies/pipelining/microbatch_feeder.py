@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from engine.data.loading.base_loader import Batch
 
 PADDING = -1
-"""Target of an image that only pads a microbatch and is ignored."""
+"""Target of images that only pad a microbatch and are ignored."""
 
 
 class Microbatches(NamedTuple):
-    """A rank's view of a batch: `inputs` on the rank of the first stage, `targets` on that of the last."""
+    """Part of a batch on one rank: `inputs` on the rank of the first stage, `targets` on that of the last."""
 
     inputs: Tensor | None = None
     targets: Tensor | None = None
     images: int = 0
-    """Number of images without padding, which come first; known on both these ranks."""
+    """Number of images without padding, which come first; known on the ranks of the first and last stage."""
     global_size: int = 0
-    """Images of the batch over all pipelines; known on both these ranks."""
+    """Number of images of the batch over all pipelines; known on the ranks of the first and last stage."""
     sending: tuple[tuple[Any, Tensor], ...] = ()
 
     def sent(self) -> None:
@@ -33,9 +33,9 @@ class Microbatches(NamedTuple):
 
 
 class MicrobatchFeeder:
-    """Feeds batches into a pipeline from the rank of its `first` to that of its `last` stage.
+    """Transfer of batches into a pipeline, from the rank of its `first` stage to that of its `last` stage.
 
-    Every batch is padded to `size` images. Targets use `group`, like activations; counts use `control`, so that the
+    Every batch is padded to `size` images. Targets use `group`, like activations. Counts use `control`, so that the
     host knows them without waiting for its device.
     """
 
@@ -59,7 +59,7 @@ class MicrobatchFeeder:
         self._rank = dist.get_rank()
 
     def feed(self, batch: Batch | None) -> Microbatches:
-        """Return this rank's view of a batch, which the rank of the first stage passes. All ranks call it together."""
+        """Return this rank's part of a batch, which the rank of the first stage passes. All ranks call it together."""
         if batch is not None:
             return self._begin(batch)
         return self._receive() if self._rank == self._last else Microbatches()
@@ -89,7 +89,7 @@ class MicrobatchFeeder:
 
 
 def _filled(inputs: Tensor, size: int) -> Tensor:
-    """Repeat `inputs` from the start up to `size` images; without any, return blank ones."""
+    """Repeat `inputs` from the start up to `size` images; without inputs, return blank images."""
     count = len(inputs)
     if count == size:
         return inputs

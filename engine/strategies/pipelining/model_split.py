@@ -1,8 +1,8 @@
 """Split points of a model, and its pipeline stages.
 
-A model is traced with torch.fx, once in training and once in evaluation mode, because functional calls bake
-`training=self.training` into the graph. A split point is the output of a node after which the graph may be cut. It
-follows these rules, each of which gave wrong or failing stages when ignored:
+A model is traced with torch.fx, once in training and once in evaluation mode, because functional calls fix
+`training=self.training` in the graph. A split point is the output of a node after which the graph may be cut. It obeys
+these rules; ignoring any of them resulted in wrong or failing stages:
 
 - a single tensor crosses, so that nothing but activations travels between stages;
 
@@ -38,7 +38,7 @@ class CutPoint:
 
 @dataclass(frozen=True)
 class Traces:
-    """Graphs of a model in training and in evaluation mode, and their common split points, in order."""
+    """Graphs of a model in training and in evaluation mode, with their common split points in order."""
 
     train: fx.Graph
     eval: fx.Graph
@@ -75,7 +75,7 @@ def split_points(model: nn.Module) -> list[CutPoint]:
 
 
 def trace(model: nn.Module) -> Traces:
-    """Trace `model` in both modes; raises CannotCut as `split_points` does."""
+    """Trace `model` in both modes. Raises CannotCut like `split_points`."""
     with _preserve_modes(model):
         in_training = _graph(model.train())
         in_evaluation = _graph(model.eval())
@@ -121,13 +121,13 @@ class _Found:
 
     points: dict[CutPoint, tuple[int, int]]
     first_used: dict[int, int]
-    """Number of the node that first uses a parameter or buffer, by its id; in order."""
+    """Number of the node that first uses each parameter or buffer, by the tensor's id and in order."""
 
 
 def _common(one: _Found, other: _Found) -> tuple[CutPoint, ...]:
-    """Return the points of both graphs with the same parameters and buffers before them.
+    """Return the split points of both graphs that have the same parameters and buffers before them.
 
-    These are the same if their numbers are equal, and the last one of `one` that `other` uses comes before the point.
+    These are the same if their counts are equal and the last one in `one` that `other` uses comes before the point.
     """
     used = iter([*one.first_used.items(), (0, sys.maxsize)])
     tensor, first = next(used)
@@ -239,7 +239,7 @@ def _changed_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
 
 
 def module_of(node: fx.Node) -> str:
-    """Return the submodule of `node` as a dotted path; its name if it belongs to none."""
+    """Return the submodule of `node` as a dotted path, or its name if it belongs to no submodule."""
     if node.op == "call_module":
         return str(node.target)
     stack = node.meta.get("nn_module_stack")
@@ -247,9 +247,10 @@ def module_of(node: fx.Node) -> str:
 
 
 def split(model: nn.Module, graph: fx.Graph, cuts: Sequence[CutPoint]) -> list[fx.GraphModule]:
-    """Cut `graph` after each of `cuts`; the parts share their parameters with `model`, under its names.
+    """Cut `graph` after each of `cuts`; the parts share their parameters with `model`, with the same names.
 
-    The output of each part is contiguous, since NCCL has sent wrong values between differing strides (pytorch#62283).
+    The output of each part is contiguous, since NCCL has sent wrong values between tensors with different strides
+    (pytorch#62283).
     """
     ends = {cut.node for cut in cuts}
     parts: list[fx.GraphModule] = []

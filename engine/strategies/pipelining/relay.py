@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 
 class Relay:
-    """Sends microbatches, without gradients, through stages on several ranks in any order.
+    """Relay that sends microbatches, without gradients, through stages on several ranks in any order.
 
-    `stages` are this rank's, by number; `ranks` has the rank of every stage. Activations use `group`; their shapes,
-    sent once, use `control`.
+    `stages` are this rank's stages by number; `ranks` holds the rank of every stage. Activations use `group`; their
+    shapes, which are sent once, use `control`.
     """
 
     def __init__(
@@ -34,9 +34,9 @@ class Relay:
 
     @torch.no_grad()
     def run(self, count: int, inputs: Sequence[Tensor] | None) -> list[Tensor]:
-        """Return the model's outputs of `count` microbatches on the rank of the last stage, [] elsewhere.
+        """Return the model's outputs for `count` microbatches on the rank of the last stage, [] on others.
 
-        All ranks call it together; the rank of stage 0 passes the `inputs`, of the same shape in every call.
+        All ranks call it together. The rank of stage 0 passes the `inputs`, with the same shape in every call.
         """
         # Everybody goes through the same list, so that any two ranks send and receive in the same order, as NCCL
         # needs; what a stage needs is always made at an earlier place in it.

@@ -1,4 +1,4 @@
-"""Schedules of torch.distributed.pipelining, whose import is slow."""
+"""Schedules from torch.distributed.pipelining, whose import is slow."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from torch.distributed.pipelining import (
 from engine.strategies.pipelining.timeline import Kind, Order, Pass, gpipe, one_f_one_b
 
 SINGLE: dict[str, Any] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
-"""Schedules of one stage per device."""
+"""Schedules for one stage per device."""
 MULTI: dict[str, Any] = {
     "interleaved_1f1b": ScheduleInterleaved1F1B,
     "zb1p": ScheduleInterleavedZeroBubble,
     "zbv": ScheduleZBVZeroBubble,
 }
-"""Schedules of several stages per device, which also accept one."""
+"""Schedules for several stages per device, which also accept a single one."""
 
 
 def build(name: str, stages: Sequence[PipelineStage], microbatches: int, loss: Callable[..., Tensor]) -> Any:
-    """Return the schedule of this rank's `stages`, in the order of the computation; `loss` is summed over microbatches."""
+    """Return the schedule for this rank's `stages`, in the order of computation; `loss` is summed over microbatches."""
     options: dict[str, Any] = {"loss_fn": loss, "scale_grads": False}
     if name in SINGLE:
         (stage,) = stages
@@ -37,7 +37,7 @@ def build(name: str, stages: Sequence[PipelineStage], microbatches: int, loss: C
 
 
 def order(name: str, schedule: Any, devices: int, microbatches: int) -> Order:
-    """Return the passes of each device in a `schedule` that `build` made as `name`."""
+    """Return the passes of each device in a `schedule` that `build` created for `name`."""
     if name == "gpipe":
         return gpipe(devices, microbatches)
     if name == "1f1b":

@@ -1,4 +1,4 @@
-"""One stage of a pipeline, as torch.distributed.pipelining calls it; its import is slow."""
+"""Stage of a pipeline, with the interface of torch.distributed.pipelining, whose import is slow."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from engine.torch_compat import greet_no_own_rank, send_no_missing_gradient
 
 
 class StageModule(nn.Module):
-    """Part of the model under the job's precision, with contiguous gradients going back.
+    """Part of the model that computes with the job's precision and passes contiguous gradients back.
 
     With `recompute` it stores only its input, and recomputes the rest in the backward pass. With `divided_backward` its
-    output takes a gradient even if the entire stage is frozen: torch's divided backward pass loses the gradients of
-    weights between an input without gradient and the first one with it.
+    output has a gradient even if the entire stage is frozen, because torch's divided backward pass loses the gradients
+    of weights between an input without gradient and the first one with a gradient.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class StageModule(nn.Module):
 
 
 def _contiguous(gradient: Tensor) -> Tensor:
-    """Return the gradient as contiguous: NCCL has sent wrong values between differing strides (pytorch#62283)."""
+    """Return the gradient as a contiguous tensor: NCCL sent wrong values between different strides (pytorch#62283)."""
     return gradient.contiguous()
 
 
 class RecordedStage(PipelineStage):
     """Stage whose passes `profiler` records.
 
-    `received` and `made` are its input and output of one microbatch on the meta device. Without them, torch learns
+    `received` and `output` are its input and output for one microbatch on the meta device. Without them, torch learns
     their shapes from a pass, which before 2.14 changed BatchNorm's statistics.
     """
 

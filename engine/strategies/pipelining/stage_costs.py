@@ -1,7 +1,7 @@
-"""Costs of each part of a model on the devices that train it, measured in a short run.
+"""Measurement of the costs of each part of a model on the devices that train it, in a short run.
 
-A pipeline calls, on the ranks of its first replica (the others only receive the cut): `trace`, `measure_rank`,
-`seconds_per_byte`, and on rank 0 `assemble`; `split` at `split_points_of` then makes the stages.
+A pipeline calls these functions on the ranks of its first replica (the others only receive the cut): `trace`,
+`measure_rank`, `seconds_per_byte`, and on rank 0 `assemble`. `split` at `split_points_of` then creates the stages.
 """
 
 from __future__ import annotations
@@ -28,27 +28,30 @@ from engine.parallel.peak_microbatches import in_flight
 from engine.strategies.pipelining.model_split import CutPoint, Traces, module_of, split
 
 PASSES = 2
-"""Passes over all segments, so that other work on the device does not slow the same segment each time."""
+"""Number of passes over all segments, so that other work on the device does not always slow the same segment."""
 RUNS = 3
-"""Maximum runs of a segment in a pass; its minimum time counts."""
+"""Maximum number of runs of a segment in a pass; the minimum time counts."""
 ENOUGH_S = 2.0
-"""Seconds for all segments: after its fraction of them a warm segment is not run again; after all, no pass starts."""
+"""Seconds for all segments.
+
+A warm segment that has used its fraction of them is not run again; when all are used, no further pass starts.
+"""
 LONG_S = 0.5
-"""Seconds of a run on the CPU that is not repeated: the overhead of a first run is small against it."""
+"""Duration in seconds of a run on the CPU that is not repeated, since its first-run overhead is relatively small."""
 USABLE = 0.9
-"""Fraction of the free memory for stages; the rest is for workspaces, communication buffers and fragmentation."""
+"""Fraction of the free memory for stages; the rest is left for workspaces, communication buffers and fragmentation."""
 TRAVELLING_BYTES = 4 << 20
-"""Bytes sent to measure transfer time: about an activation's size."""
+"""Number of bytes sent to measure the transfer time, about the size of an activation."""
 TRAVELS = 3
 """Number of transfers; the minimum time counts, since the first one takes longer."""
 STATE_BYTES = {"sgd": 12, "adam": 16, "adamw": 16}
-"""Bytes per parameter: weight, gradient and the optimizer's one or two averages, all in fp32."""
+"""Bytes per parameter for weight, gradient and the optimizer's one or two averages, all in fp32."""
 AVERAGE_BYTES = 4
-"""Bytes of the moving average of a weight."""
+"""Bytes per parameter for the moving average of weights."""
 UPDATED = 1 << 22
-"""Parameters on which the optimizer is timed: more than fit into the CPU's caches, as in a real model."""
+"""Number of parameters on which the optimizer is timed: more than the CPU's caches hold, as in a real model."""
 UPDATES = 3
-"""Timed steps of the optimizer; the minimum counts."""
+"""Number of timed steps of the optimizer; the minimum counts."""
 
 
 class Measured(NamedTuple):
@@ -61,15 +64,15 @@ class Measured(NamedTuple):
 
 
 class CutPointCosts(NamedTuple):
-    """Measurements of one rank: plain values, which may travel between ranks."""
+    """Measurements of one rank, as plain values that can be sent to other ranks."""
 
     device: str
-    """Device in the job's terms: a GPU's UUID, or "cpu"."""
+    """Device as named in the job: a GPU's UUID, or "cpu"."""
     segments: tuple[Measured, ...]
     memory_bytes: int | None
-    """Bytes free on its device for a stage; None if unknown."""
+    """Free bytes on its device for a stage; None if unknown."""
     update_s: float = 0.0
-    """Seconds of the optimizer per parameter and step."""
+    """Seconds that the optimizer needs per parameter and step."""
 
 
 def measure(
@@ -81,18 +84,18 @@ def measure(
     autocast: Callable[[], AbstractContextManager[None]],
     progress: Callable[[float], None] = lambda _: None,
 ) -> list[Measured]:
-    """Run the segments between neighbouring split points forward and backward on `example`'s device.
+    """Run the segments between neighboring split points forward and backward on the device of `example`.
 
-    Each segment is copied to the device separately and dropped again, so that weights, buffers, gradients, modes and
-    random states are preserved, and a model larger than the device's memory can be measured. Raises CannotCut if a
-    single segment does not fit.
+    Each segment is copied to the device separately and dropped afterwards. Weights, buffers, gradients, modes and
+    random states are therefore preserved, and a model larger than the device's memory can be measured. Raises CannotCut
+    if a single segment does not fit.
 
     Args:
         model: Plain model, on any device.
-        traces: Its graphs.
+        traces: Graphs of the model.
         example: One microbatch [n, channels, height, width].
         clock: Returns seconds after synchronizing with the device.
-        autocast: Returns the context of a forward pass.
+        autocast: Returns the context for a forward pass.
         progress: Receives the completed fraction.
     """
     parts = split(model, traces.train, traces.points)
@@ -140,10 +143,10 @@ def _minimum(one: Measured, other: Measured) -> Measured:
 
 
 class _Run:
-    """Runs of one segment on the device of its input, in a temporary copy."""
+    """Runs of one segment, in a temporary copy, on the device of its input."""
 
     output: Tensor
-    """The tensor that the next segment receives."""
+    """Tensor that the next segment receives."""
     measured: Measured
 
     def __init__(
@@ -177,11 +180,11 @@ class _Run:
         self.output = output.detach().requires_grad_(output.requires_grad)
 
     def drop(self) -> None:
-        """Free the copy, which Python would keep until it collects cycles: a graph and its module refer to each other."""
+        """Free the copy, which Python would keep until it collects cycles: a graph and its module form one."""
         self.part.to("meta")
 
     def _once(self) -> tuple[Tensor, float, float]:
-        """Return the output, and the seconds forward and backward."""
+        """Run the segment; return its output, and the seconds of the forward and the backward pass."""
         received = self.received.detach().requires_grad_(self.received.requires_grad)
         started = self.clock()
         with self.autocast():
@@ -196,7 +199,7 @@ class _Run:
 
 
 class _SavedMemory:
-    """Sum of the memory of the tensors that autograd keeps, each storage once, without those of `others`."""
+    """Total memory of the tensors that autograd stores, counting each storage once and excluding those of `others`."""
 
     def __init__(self, others: Sequence[Tensor]) -> None:
         self._counted = {tensor.untyped_storage().data_ptr() for tensor in others}
@@ -229,9 +232,9 @@ def measure_rank(
     autocast: Callable[[], AbstractContextManager[None]],
     progress: Callable[[float], None] = lambda _: None,
 ) -> CutPointCosts:
-    """Return `measure`, the optimizer's costs and the free memory of this rank's device, named `device` in the job.
+    """Return the results of `measure`, the optimizer's costs, and the free memory of this rank's device.
 
-    `workers` of the run's ranks share the CPU's memory.
+    The device is named `device` in the job. `workers` of the run's ranks share the CPU's memory.
     """
     free = free_bytes(example.device, workers)
     costs = measure(model, traces, example, clock=clock, autocast=autocast, progress=progress)
@@ -239,7 +242,7 @@ def measure_rank(
 
 
 def update_s(job: Job, device: torch.device, clock: Callable[[], float]) -> float:
-    """Return the seconds per parameter of a step of the job's optimizer, with its clipping and its averages."""
+    """Return the seconds per parameter for a step of the job's optimizer, including clipping and weight averaging."""
     tensors = [nn.Parameter(torch.ones(UPDATED // 4, device=device)) for _ in range(4)]
     for tensor in tensors:
         tensor.grad = torch.ones_like(tensor)
@@ -263,9 +266,9 @@ def free_bytes(device: torch.device, workers: int) -> int:
 
 
 def seconds_per_byte(group: dist.ProcessGroup | None, device: torch.device) -> float:
-    """Return the time of a byte from one rank of `group` (None for all) to the next, between the slowest neighbours.
+    """Return the time to send a byte from one rank of `group` (None for all) to the next, for the slowest neighbors.
 
-    Blocks; all ranks of the group call it together and get the same. 0 with one rank.
+    All ranks of the group call it together, wait for each other, and get the same result; it is 0 with one rank.
     """
     rank, world = dist.get_rank(group), dist.get_world_size(group)
     load = torch.zeros(TRAVELLING_BYTES, dtype=torch.uint8, device=device)
@@ -298,9 +301,10 @@ def assemble(
     gathered: Sequence[CutPointCosts],
     travel: float,
 ) -> Cut:
-    """Return the cut of `job`: its `cuts` if it names some, else those that balance the measurements.
+    """Return the cut of `job`: its `cuts` if it specifies some, else those that balance the measurements.
 
-    `gathered` are of one replica, in order; `travel` is the result of `seconds_per_byte`. Raises CannotCut.
+    `gathered` holds the measurements of one replica, in order; `travel` is the result of `seconds_per_byte`. Raises
+    CannotCut.
     """
     if layout.microbatches is None:
         raise CannotCut(
@@ -336,7 +340,7 @@ def assemble(
 def _segments(
     model: nn.Module, traces: Traces, gathered: Sequence[CutPointCosts], microbatches: int
 ) -> tuple[Segment, ...]:
-    """Return the segments; the optimizer's time is divided by the `microbatches` per step."""
+    """Return the segments with their costs; the optimizer's time is divided by the `microbatches` per step."""
     segments = []
     for number, part in enumerate(split(model, traces.train, traces.points)):
         costs = [rank.segments[number] for rank in gathered]
@@ -363,6 +367,6 @@ def _segments(
 
 
 def split_points_of(traces: Traces, cut: Cut) -> tuple[CutPoint, ...]:
-    """Return the split points of `cut` among those of `traces`, for `split`."""
+    """Return those split points of `traces` that `cut` uses, for `split`."""
     by_name = {point.node: point for point in traces.points}
     return tuple(by_name[name] for name in cut.cuts)

@@ -1,4 +1,4 @@
-"""State of the plain model, divided among the stages of a pipeline."""
+"""Conversion between the state of the plain model and those of a pipeline's stages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.torch_compat import buffers_of
 
 
 class PlainState:
-    """Mapping between the names of a model's state and its stages, `parts`."""
+    """Mapping between the names in a model's state and in its stages, `parts`."""
 
     def __init__(self, model: nn.Module, parts: Sequence[nn.Module]) -> None:
         state = model.state_dict(keep_vars=True)
@@ -36,14 +36,14 @@ class PlainState:
         return {name: held[name] for name in self._names}
 
     def load(self, parts: Iterable[nn.Module], state: dict[str, Tensor]) -> None:
-        """Load the model's `state` into `parts`, some of the stages, and keep what no stage uses."""
+        """Load the model's `state` into `parts`, which are some of the stages, and store what no stage uses."""
         for part in parts:
             part.load_state_dict({name: state.get(name, tensor) for name, tensor in part.state_dict().items()})
         self._unused = copy_to_host({name: state[name] for name in self._unused})
 
 
 def share_buffers(trained: nn.Module, evaluated: nn.Module) -> None:
-    """Let both graphs of a stage use the same buffers, which moving to a device may have copied."""
+    """Make both graphs of a stage use the same buffers, which moving to a device may have copied."""
     names = {name for name, _ in evaluated.named_buffers()}
     for name, buffer in trained.named_buffers():
         if name in names:

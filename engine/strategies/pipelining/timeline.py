@@ -15,11 +15,11 @@ from engine.strategies.profiler import StepProfiler
 
 Kind = Literal["F", "B", "I", "W"]
 COSTS: dict[Kind, float] = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
-"""Theoretical costs of a stage's passes: a backward pass takes two forward passes, and its halves one each."""
+"""Theoretical costs of a stage's passes: a backward pass costs two forward passes, and each half of it one."""
 
 
 class Pass(NamedTuple):
-    """One pass of a microbatch through a stage; see `Action` for the kinds."""
+    """Pass of a microbatch through a stage; see `Action` for the kinds."""
 
     kind: Kind
     stage: int
@@ -31,7 +31,7 @@ Order = tuple[tuple[Pass, ...], ...]
 
 
 def gpipe(devices: int, microbatches: int) -> Order:
-    """Return all forward passes, then all backward passes (Huang et al. 2019)."""
+    """Return GPipe's order: all forward passes, then all backward passes (Huang et al. 2019)."""
     return tuple(
         tuple(Pass(kind, stage, number) for kind in ("F", "B") for number in range(microbatches))
         for stage in range(devices)
@@ -39,7 +39,10 @@ def gpipe(devices: int, microbatches: int) -> Order:
 
 
 def one_f_one_b(devices: int, microbatches: int) -> Order:
-    """Return one forward pass per later stage, then one of each in turn (Narayanan et al. 2019)."""
+    """Return 1F1B's order: a forward pass per later stage, then backward and forward passes in turn.
+
+    Source: Narayanan et al. 2019.
+    """
     return tuple(tuple(_one_f_one_b(stage, devices - 1 - stage, microbatches)) for stage in range(devices))
 
 
@@ -53,11 +56,12 @@ def _one_f_one_b(stage: int, warmup: int, microbatches: int) -> Iterator[Pass]:
 
 
 def simulated(order: Order) -> list[list[tuple[float, float]]]:
-    """Return start and end of each pass of `order` if all stages cost the same and transfers nothing.
+    """Return start and end of each pass in `order`, assuming that all stages cost the same and transfers cost nothing.
 
-    The unit is a device's forward pass of one microbatch through all its stages. Each rank makes its passes in order,
-    and each starts when its inputs exist: for a forward pass that of the stage before, for a backward pass that of the
-    stage after and its forward pass, for the weights' the inputs'. Raises ValueError if an order deadlocks.
+    The unit is a device's forward pass of one microbatch through all its stages. Each rank executes its passes in
+    order. A pass starts when its inputs exist: a forward pass needs that of the previous stage, a backward pass needs
+    that of the next stage and its forward pass, and a pass for weights needs the one for inputs. Raises ValueError if
+    an order deadlocks.
     """
     stages = {task.stage for passes in order for task in passes}
     share = len(order) / len(stages)
@@ -81,7 +85,7 @@ def simulated(order: Order) -> list[list[tuple[float, float]]]:
 
 
 def _needs(task: Pass, last: int) -> list[tuple[Pass, ...]]:
-    """Return the prerequisites of `task`: one of each tuple."""
+    """Return the prerequisites of `task`: at least one pass of each tuple."""
     kind, stage, number = task
     if kind == "F":
         return [(Pass("F", stage - 1, number),)] if stage else []
@@ -92,20 +96,20 @@ def _needs(task: Pass, last: int) -> list[tuple[Pass, ...]]:
 
 
 def idle_share(times: Sequence[Sequence[tuple[float, float]]]) -> float:
-    """Return the fraction of the ranks' time, from the first start to the last end, without a pass."""
+    """Return the fraction of the ranks' time, from the first start to the last end, in which no pass runs."""
     every = [each for rank in times for each in rank]
     span = max(end for _, end in every) - min(start for start, _ in every)
     return 1.0 - sum(end - start for start, end in every) / (span * len(times))
 
 
 class ScheduleProfiler(StepProfiler):
-    """Profiler of pipelines, which records the passes of the first pipeline's `devices` ranks.
+    """Profiler for pipelines, which records the passes on the first pipeline's `devices` ranks.
 
     `theory` is the fraction of the time that `schedule` leaves idle in theory.
 
-    While it records, each rank notes start and end of each pass of its stages: on the CPU by the clock that all
-    processes of a machine share; on a GPU by events in its stream, which cost the step nothing, are read afterwards,
-    and are converted to the host's clock by one event at which both were read together.
+    While it records, each rank notes start and end of each pass of its stages. On the CPU, it uses the clock that all
+    processes of a machine share. On a GPU, it uses events in the stream, which don't slow the step, are read
+    afterwards, and are converted to the host's clock by one event at which both clocks were read together.
     """
 
     records = True
@@ -140,13 +144,13 @@ class ScheduleProfiler(StepProfiler):
         self._passes.append((Pass(kind, stage, microbatch), start, self._now()))
 
     def extend(self) -> None:
-        """Add the time since the last pass to it."""
+        """Add the time since the last pass to that pass."""
         if self.recording and self._passes:
             task, start, _ = self._passes[-1]
             self._passes[-1] = task, start, self._now()
 
     def noted(self) -> list[tuple[Pass, float, float]]:
-        """Return the recorded passes, in order, in seconds of the host's clock; waits for the device."""
+        """Wait for the device, and return the recorded passes in order, in seconds of the host's clock."""
         return [(task, self._seconds(start), self._seconds(end)) for task, start, end in self._passes]
 
     def _recorded(self, step: int, collectives: Collectives) -> ScheduleTraced | None:
@@ -171,7 +175,7 @@ class ScheduleProfiler(StepProfiler):
 def traced(
     step: int, schedule: str, ranks: Iterable[list[tuple[Pass, float, float]]], theory: float
 ) -> ScheduleTraced | None:
-    """Return the event on the ranks' passes of one step; None if they recorded nothing."""
+    """Return the event about the ranks' passes in one step; None if they recorded nothing."""
     noted = [list(passes) for passes in ranks]
     times = [[(start, end) for _, start, end in passes] for passes in noted]
     every = [each for rank in times for each in rank]
