@@ -55,7 +55,7 @@ class SingleInstance(QObject):
     Only the file lock counts; the next window removes the socket that a killed window left behind.
 
     Signals:
-        requested(OpenRequest): A A later start sent a request.
+        requested(OpenRequest): A later start sent a request.
     """
 
     requested = Signal(object)

@@ -1,1 +1,1 @@
-"""Footplate's tests; a package, so that no other of this name on the path takes its place."""
+"""Tests of Footplate. They form a package, so that no other package called "tests" on the path is imported instead."""

@@ -40,11 +40,11 @@ TOGETHER = {
     "tests/cuda": "cuda",
     "tests/engine/inference": "inference",
 }
-"""Rooms whose files share, for a whole session, what takes seconds to start or to train: one process runs them all."""
+"""Folders whose files share fixtures that take seconds to create. One process runs all tests of such a folder."""
 
 MARK = "FOOTPLATE_TEST"
 GOODBYE_S = 60.0
-"""Seconds within which ending processes must have exited."""
+"""Seconds within which processes that are ending must have exited."""
 PATIENCE_MS = 120_000
 """Timeout of waits in window tests, in milliseconds."""
 
@@ -148,7 +148,7 @@ def compiled_old_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
 
 @pytest.fixture(autouse=True)
 def no_unexpected_warnings_in_the_log(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Fails a test that logs a warning or worse; a test that expects one clears `caplog`."""
+    """Fail a test that logs a warning or an error. A test that expects one clears `caplog`."""
     yield
     unexpected = [r.getMessage() for r in caplog.get_records("call") if r.levelno >= logging.WARNING]
     if unexpected:
@@ -179,7 +179,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def lingering_processes(mark: str) -> list[str]:
-    """Return processes of this test's environment that don't exit in time, and kill them."""
+    """Kill and return the processes of this test's environment that don't exit in time."""
     deadline = time.monotonic() + GOODBYE_S
     while True:
         left = [process for process in _candidates(mark) if _bears(process, mark)]
@@ -200,7 +200,7 @@ def lingering_processes(mark: str) -> list[str]:
 def _candidates(mark: str) -> Iterator[psutil.Process]:
     """Yield the processes that may carry `mark`.
 
-    After thousands of tests psutil would take half a minute for all; reading their environments from /proc takes a fifth.
+    Over thousands of tests, psutil would take half a minute; reading the environments from /proc takes a fifth of that.
     """
     if sys.platform != "linux":
         yield from psutil.process_iter()

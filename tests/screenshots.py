@@ -40,9 +40,9 @@ SCHEMES = ("light", "dark")
 
 
 def faint(shown: QWidget, image: QImage) -> Iterator[str]:
-    """Yield the enabled texts of `shown` with too little contrast in its `image`.
+    """Yield the enabled texts in `shown` whose contrast in `image` is too low.
 
-    The text color is the palette's; the background is the most common color of the widget's image.
+    The text color is that of the palette; the background is the most common color in the widget's image.
     """
     kinds = (QLabel, QAbstractButton, QLineEdit, QComboBox)
     for widget in shown.findChildren(QWidget):

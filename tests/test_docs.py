@@ -1,4 +1,4 @@
-"""README and user's guide: links, commands and paths exist."""
+"""Checks that links, commands and paths in README and user's guide exist."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_commands_parse(page: Path) -> None:
 
 
 def judge(commands: argparse.ArgumentParser, words: list[str], line: str) -> None:
-    """Follows the command's words to the parser of the last subcommand, which is to know all of its flags."""
+    """Check a command: find the parser of the last subcommand in `words`, which must know all flags."""
     while words and (subcommands := subcommands_of(commands)) and not words[0].startswith("-"):
         assert words[0] in subcommands, line
         commands = subcommands[words.pop(0)]
@@ -103,7 +103,7 @@ def subcommands_of(commands: argparse.ArgumentParser) -> dict[str, argparse.Argu
 
 
 def every_flag(commands: argparse.ArgumentParser) -> set[str]:
-    """Return the flags of all commands, and of the scripts in `tests` that pages name."""
+    """Return the flags of all commands, and of the scripts in `tests` that pages mention."""
     deeper = [every_flag(each) for each in subcommands_of(commands).values()]
     scripts = ("tests/gpu/runner.py", "tests/long", "tests/benchmarks/report.py")
     of_scripts = {flag for name in scripts for flag in re.findall(r'"(--[\w-]+)"', (ROOT / name).read_text())}

@@ -1,4 +1,4 @@
-"""The script that runs the long tests, on a tree with few."""
+"""Script that runs the long tests, on a small source tree."""
 
 from __future__ import annotations
 

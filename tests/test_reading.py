@@ -1,4 +1,4 @@
-"""Files from anybody, and output of commands, are read by modules with limits only."""
+"""Only modules with size limits read untrusted files and the output of commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ READERS = {
 
 
 def opened_for_reading(tree: ast.AST) -> Iterator[ast.Call]:
-    """Yield calls that open a file for reading by a path that is not part of the system or of Footplate."""
+    """Yield calls that open a file for reading whose path belongs neither to the system nor to Footplate."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue

@@ -1,4 +1,4 @@
-"""The script that measures the figures again and writes their table."""
+"""Script that repeats the measurements and writes the table of results."""
 
 from __future__ import annotations
 

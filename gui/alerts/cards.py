@@ -61,7 +61,7 @@ class AlertCard(QFrame):
 
 
 class AlertCards(QWidget):
-    """A List with a card per active alert, or a line that says that there are none."""
+    """List with a card per active alert, or a line that says that there are none."""
 
     def __init__(self, alerts: Alerts) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ from gui.translation import tr
 class Finding:
     """Condition found by a rule.
 
-    A `full` is False for a value that has crossed the threshold back by less than the margin: it keeps an active alert
+    `full` is False for a value that has crossed the threshold back by less than the margin: it keeps an active alert
     alive but starts none.
     """
 

@@ -47,7 +47,7 @@ _ELSEWHERE = tr("The CPU is under Graphs. Use “Hosts …” to monitor other m
 class MonitorPage(QWidget):
     """Page with the devices of all hosts. All graphs share one time axis.
 
-    A A hidden page does nothing; the sampler measures only readings that are on screen.
+    A hidden page does nothing; the sampler measures only readings that are on screen.
 
     Signals:
         message(str, str): a text for the window's message line and its severity, "info" or "warning".

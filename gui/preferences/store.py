@@ -25,7 +25,7 @@ class Preferences(QObject):
 
     Signals:
         changed(str): The setting with this key has a new value.
-        failed(str): A A setting could not be saved; the argument is a message for the user.
+        failed(str): A setting could not be saved; the argument is a message for the user.
     """
 
     changed = Signal(str)

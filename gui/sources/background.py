@@ -119,7 +119,7 @@ def in_background(
 class SingleFlight(Generic[_Result]):
     """Function that is called repeatedly on a thread, at most one call at a time.
 
-    A Requests during a call lead to one more call after it, which sees the newest state.
+    Requests during a call lead to one more call after it, which sees the newest state.
     """
 
     def __init__(

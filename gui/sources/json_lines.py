@@ -38,7 +38,7 @@ def answer_in(message: object) -> Answer | None:
 class JsonLinesProcess(QObject):
     """Runner of ``python -m MODULE``, one process at a time, which decodes each line that the process prints.
 
-    A Subclasses call `run` to start the process. The last answer is reported after the process has exited.
+    Subclasses call `run` to start the process. The last answer is reported after the process has exited.
 
     Signals:
         progress(object): a decoded message that isn't an answer.

@@ -155,7 +155,7 @@ class LogReader:
     def read(self) -> list[AnyEvent] | None:
         """Return the next events; None at the end of the log, or if it can't be read.
 
-        A An incomplete last line is read once it is complete. Damaged lines and unknown events of a newer Footplate are
+        An incomplete last line is read once it is complete. Damaged lines and unknown events of a newer Footplate are
         skipped; a line that is too long ends the log.
         """
         try:

@@ -1,6 +1,6 @@
 """Logged numbers of a run as columns that plots can show without copying.
 
-A A run that returns to a checkpoint repeats the steps after it. The earlier ones are dropped, so that `step` always rises.
+A run that returns to a checkpoint repeats the steps after it. The earlier ones are dropped, so that `step` always rises.
 """
 
 from __future__ import annotations

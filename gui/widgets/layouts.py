@@ -43,7 +43,7 @@ def hbox(*parts: Part, spacing: int = 8, margins: Margins = NO_MARGINS) -> QHBox
 def vbox(*parts: Part, spacing: int = 8, margins: Margins = NO_MARGINS) -> QVBoxLayout:
     """Return a vertical layout with `margins` in pixels: left, top, right, bottom.
 
-    A A part is a number (the stretch factor of an empty space), a widget or a layout. A tuple adds the stretch factor to a
+    A part is a number (the stretch factor of an empty space), a widget or a layout. A tuple adds the stretch factor to a
     widget or layout and, optionally, the alignment to a widget.
     """
     return _fill(QVBoxLayout(), parts, spacing, margins)
@@ -282,7 +282,7 @@ def scroll_column(inside: QWidget) -> QScrollArea:
 class PageScroll(QScrollArea):
     """Scroll area with the stack `pages`. The current page scrolls if it needs more space.
 
-    A A resizable QScrollArea would use the unwrapped height of texts, and the size of the largest page.
+    A resizable QScrollArea would use the unwrapped height of texts, and the size of the largest page.
     """
 
     def __init__(self, pages: QStackedWidget) -> None:

@@ -1,4 +1,4 @@
-"""Limits that the real inspector process has to keep for any dataset."""
+"""Limits that the real inspector process must respect for any dataset."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Inspection(NamedTuple):
 
     @property
     def texts(self) -> str:
-        """All texts that the user sees."""
+        """All texts of the report that the user sees."""
         return "\n".join(f"{each['message']} {each['remedy']}" for each in self.report["problems"])
 
 

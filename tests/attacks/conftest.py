@@ -56,7 +56,7 @@ __all__ = [
 
 @pytest.fixture
 def common() -> Iterator[Path]:
-    """A temporary folder that all users share."""
+    """Create a temporary folder that all users can access."""
     folder = Path(tempfile.mkdtemp(prefix="fp"))
     folder.chmod(0o1777)
     yield folder

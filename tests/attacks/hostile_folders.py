@@ -1,6 +1,6 @@
 """Small dataset folders with one hostile file or link each.
 
-`FOLDERS` gives for each name the detected format, a function that creates the folder, and what its report has to name.
+`FOLDERS` has the detected format, a function that creates the folder, and the text that the report must contain, by name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GIB = 1 << 30
 
 
 class Hostile(NamedTuple):
-    """`make` fills an empty folder; `culprit` is named by the report, "" if the folder can be read."""
+    """Hostile folder. `make` fills an empty folder; the report must name `culprit`, "" if the folder is readable."""
 
     task: str
     make: Callable[[Path], None]
@@ -104,7 +104,7 @@ def with_coco(folder: Path) -> None:
 
 
 def with_coco_runs(folder: Path) -> None:
-    """Create COCO splits with all features: pixel runs, packed and plain, a crowd, a supercategory."""
+    """Create COCO splits with all features: compressed and uncompressed pixel runs, a crowd, a supercategory."""
     for split in ("train", "val"):
         content = coco_content()
         runs = {"size": [16, 20], "counts": [33, 8, 8, 8, 263]}, {"size": [16, 20], "counts": "Q1880o7"}
@@ -186,7 +186,7 @@ def with_tiles(folder: Path) -> None:
 
 
 def with_definition(folder: Path) -> None:
-    """Create masks whose values ArcGIS names."""
+    """Create masks with an ArcGIS definition that names their values."""
     with_masks(folder)
     classes = [{"Value": value, "Name": f"class {value}", "Color": [value, 2, 3]} for value in range(3)]
     (folder / _DEFINITION).write_text(json.dumps({"MetaDataMode": "Classified_Tiles", "Classes": classes}))
@@ -246,7 +246,7 @@ def _fifo(path: Path) -> None:
 
 
 def _zeros(path: Path) -> None:
-    """Link to a device that has no end."""
+    """Create a link to /dev/zero, which has no end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     path.symlink_to("/dev/zero")
@@ -285,7 +285,7 @@ def _put(honest: Callable[[Path], None], name: str, what: Callable[[Path], objec
 
 
 def _text(content: str | bytes | Callable[[], str | bytes]) -> Callable[[Path], object]:
-    """Write a file; large or slow content is a function."""
+    """Return a function that writes a file. Large or slow content is given as a function."""
 
     def write(path: Path) -> None:
         data = content() if callable(content) else content
@@ -395,7 +395,7 @@ def _laz_of_many_chunks(folder: Path) -> None:
 
 
 def laz_of_a_huge_chunk(folder: Path) -> None:
-    """Return a LAZ whose LASzip record announces chunks of 2^31 points, for which its decoder allocates memory."""
+    """Write a LAZ file whose LASzip record announces chunks of 2^31 points, for which its decoder allocates memory."""
     with_las(folder, ".laz")
     path = folder / "1.laz"
     content = bytearray(path.read_bytes())
@@ -409,7 +409,7 @@ def _cut_in_half(path: Path) -> None:
 
 
 def png_of(width: int, height: int, colour: int = 0, depth: int = 8) -> bytes:
-    """Return a valid PNG of zeros, deflated to a thousandth."""
+    """Return a valid PNG of zeros, which is compressed to a thousandth."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -535,7 +535,7 @@ def _link_farm_of_a_table(folder: Path) -> None:
 
 
 def _link_upwards(folder: Path) -> None:
-    """Create links in a cycle: a/b leads to a, as do c/d and e/f, so that paths have no end."""
+    """Create links in cycles: a/b leads to a, c/d to c, and e/f to e, so that paths have no end."""
     with_table(folder)
     for number in range(12):
         (folder / f"up{number}").symlink_to(".")

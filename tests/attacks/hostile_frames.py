@@ -1,4 +1,4 @@
-"""Frames of hostile clients, drawn by a seed: invalid, of other types, too long, too deep, or in pieces."""
+"""Random messages of hostile clients: invalid, with wrong types, too long, too deep, or in pieces."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _deep(drawn: random.Random) -> bytes:
 
 
 def _other_types(drawn: random.Random) -> bytes:
-    """Return a message with fields of other types, after a hello or without."""
+    """Return a message whose fields have wrong types, with or without a hello before it."""
     text = damaged(ENCODE.encode(drawn.choice(_MESSAGES)).decode(), drawn, drawn.choice((1, 1, 2, 5)))
     return (HELLO if drawn.random() < 0.5 else b"") + text.encode("utf-8", "surrogatepass")[:_MAX_BYTES] + b"\n"
 
@@ -52,7 +52,7 @@ def _unknown(drawn: random.Random) -> bytes:
 
 
 def _many(drawn: random.Random) -> bytes:
-    """Return many invalid commands; the first one ends the client."""
+    """Return many invalid commands. The server drops the client at the first one."""
     return HELLO + b'{"type":"adjust","loader_workers":0}\n' * drawn.choice((2, 500))
 
 
@@ -66,7 +66,7 @@ MESSAGES: tuple[Callable[[random.Random], bytes], ...] = (
 
 
 def draw_message(drawn: random.Random) -> bytes:
-    """Return the bytes that a client sends."""
+    """Draw the bytes that a hostile client sends."""
     return drawn.choice(MESSAGES)(drawn)
 
 

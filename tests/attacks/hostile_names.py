@@ -25,14 +25,14 @@ NAMES = {
     "nul": "before\0after",
     "formula": '=HYPERLINK("http://example.invalid","press")',
 }
-"""Names by kind of attack. Lone surrogates are missing, because no message or file of ours can hold them."""
+"""Names by kind of attack. Lone surrogates are left out, because no message or file of Footplate can contain them."""
 
 
 @contextmanager
 def trap(folder: Path) -> Iterator[Path]:
-    """Create a FIFO in `folder` as the target of all names, and yield the file that appears once it has been opened.
+    """Create a FIFO in `folder` to which all names refer; yield the path of a file that appears if it is opened.
 
-    A reader finds it empty, and gone the next time, so that the test fails instead of hanging.
+    A reader finds the FIFO empty, and removed the next time, so that the test fails instead of hanging.
     """
     fifo, sprung = folder / FIFO, folder / "sprung"
     os.mkfifo(fifo)

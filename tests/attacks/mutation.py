@@ -1,4 +1,4 @@
-"""Thousands of damaged datasets: valid folders of every format in which a seed damages a file.
+"""Generator of damaged datasets: valid folders of every format, in each of which one file is damaged at random.
 
 Changes are drawn where readers trust the data: numbers in headers, lengths, the ends of files, words of text.
 """
@@ -79,7 +79,7 @@ def damage(folder: Path, seed: int) -> Path:
 
 
 def _place(drawn: random.Random, content: bytearray) -> int:
-    """Draw an offset, mostly near the start, where headers are, or near the end."""
+    """Draw an offset, usually near the start, where headers are, or near the end."""
     reach = drawn.choice((16, 64, 400, len(content)))
     place = drawn.randrange(max(1, min(reach, len(content))))
     return place if drawn.random() < 0.8 else max(0, len(content) - 1 - place)
@@ -105,7 +105,7 @@ def _number(drawn: random.Random, content: bytearray) -> bytes:
 
 
 def _value(drawn: random.Random, content: bytearray) -> bytes:
-    """Replace a word."""
+    """Draw bytes that replace a word in `content`."""
     pieces = bytes(content).split(b" ") if drawn.random() < 0.5 else bytes(content).split(b'"')
     mark = b" " if len(bytes(content).split(b" ")) == len(pieces) else b'"'
     pieces[drawn.randrange(len(pieces))] = drawn.choice(_VALUES)

@@ -22,11 +22,11 @@ class Raw(str):
 
 
 class Pairs(list[tuple[str, Any]]):
-    """A JSON object that may contain a key twice."""
+    """JSON object that may contain a key twice."""
 
 
 Place = tuple[Any, int]
-"""A list or Pairs, and an index in it."""
+"""Position in a document: a list or Pairs, and an index in it."""
 
 NUMBERS = (
     0, -1, 1.5, -0.0, 1e-320, 255, 256, 65_536, 178_956_971, 2**31, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64, -(2**63) - 1,
@@ -63,7 +63,7 @@ def damage_structure(path: Path, drawn: random.Random) -> None:
 
 
 def damaged(text: str, drawn: random.Random, times: int) -> str:
-    """Return JSON that differs from `text` in that many places."""
+    """Return JSON with `times` random changes to `text`."""
     root = [json.loads(text, object_pairs_hook=Pairs)]
     for _ in range(times):
         drawn.choice(_OF_JSON)(drawn, root)
@@ -116,7 +116,7 @@ def _drawn_place(drawn: random.Random, root: list[Any]) -> Place:
 
 
 def _put(place: Place, value: Any) -> None:
-    """Insert a copy, so that nothing contains itself, and later draws see the original."""
+    """Replace the value at a place by a copy of `value`, so that no value contains itself."""
     within, number = place
     value = deepcopy(value)
     within[number] = (within[number][0], value) if isinstance(within, Pairs) else value
@@ -168,7 +168,7 @@ def _rename(drawn: random.Random, root: list[Any]) -> None:
 
 
 def _swap(drawn: random.Random, root: list[Any]) -> None:
-    """Copy a value to another place."""
+    """Copy a random value to another place."""
     _put(_drawn_place(drawn, root), _at(_drawn_place(drawn, root)) if drawn.random() < 0.9 else [root[0]])
 
 

@@ -29,7 +29,7 @@ print(json.dumps([why, {name: os.environ[name] for name in compile_cache.FOLDERS
 
 
 def settled(**environment: str) -> tuple[str, dict[str, str]]:
-    """Return the warning and the caches of a process of the user."""
+    """Return the warning and the cache variables of a process that the user starts with `environment`."""
     done = subprocess.run(
         [sys.executable, "-c", SETTLE],
         capture_output=True,
@@ -69,7 +69,7 @@ raise SystemExit(reported(spec, theirs, work))
 @pytest.mark.long
 @pytest.mark.parametrize("does", some(["nothing", "compile"], everyday=["nothing"]))
 def test_compiler_avoids_prepared_folder_of_another_user(common: Path, does: str) -> None:
-    """Compiling takes over a minute without compiled headers of torch."""
+    """Without precompiled headers of torch, compiling takes over a minute."""
     trap = common / f"torchinductor_{getpass.getuser()}"
     as_nobody("os.mkdir(sys.argv[1]); os.chmod(sys.argv[1], 0o777); print(0)", str(trap))
     environment = os.environ | {"TMPDIR": str(common)}

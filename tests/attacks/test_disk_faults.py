@@ -38,7 +38,7 @@ pytestmark = [
 ]
 
 SEEDS = range(3)
-"""Seeds per kind of fault; 9 kinds pass and 7 last."""
+"""Number of seeds per kind of fault. There are 9 transient and 7 permanent kinds."""
 STEPS = 6 * EPOCHS
 SHORT_S = 0.2
 SLOW_S = 0.6
@@ -59,7 +59,7 @@ def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
 
 @pytest.fixture(autouse=True)
 def disk(separate_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folder of the runs."""
+    """Return the folder of the runs, on the disk that fails."""
     runs = separate_home / "runs"
     runs.mkdir(parents=True)
     monkeypatch.setenv("BAD_DISK", str(runs.resolve()))

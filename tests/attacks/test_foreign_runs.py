@@ -35,13 +35,13 @@ REFUSED = "net.py contains code that you have not allowed to run yet."
 
 @pytest.fixture
 def ran(tmp_path: Path) -> Path:
-    """File that exists once the program has run."""
+    """Return the path of a file that exists once the program has run."""
     return tmp_path / "ran"
 
 
 @pytest.fixture
 def foreign(job: Make, tmp_path: Path, ran: Path) -> Job:
-    """Job from elsewhere with the hash of a program without consent."""
+    """Return a foreign job with the hash of a program to which nobody consented."""
     file = tmp_path / "net.py"
     file.write_text(RUNS.format(ran=str(ran), rest=HARMLESS))
     return job(epochs=1, model=str(file), model_file_sha256=model_file_sha256(str(file)))
@@ -60,7 +60,7 @@ def test_resume_of_foreign_run_asks_first(foreign: Job, ran: Path) -> None:
 
 
 def test_supervisor_runs_no_foreign_program(foreign: Job, ran: Path, start_run: StartRun) -> None:
-    """The window's queue starts such runs unchanged."""
+    """Start a foreign run as the window's queue does, which doesn't change its job."""
     run = start_run(foreign)
     assert run.finished().outcome == "failed"
     (failed,) = run.all(Failed)
@@ -138,7 +138,7 @@ LINKS = (
 
 
 def test_run_writes_through_no_links_of_its_folder(job: Make, follow: Follow, tmp_path: Path) -> None:
-    """It would append to the user's files, cut their last lines, or overwrite them."""
+    """Check a foreign folder with links. Writing through them would append to, truncate or overwrite the user's files."""
     run = create_run(job(epochs=1))
     precious = {link: tmp_path / link.replace("/", "-") for link in LINKS}
     for link, target in precious.items():

@@ -77,7 +77,7 @@ for seed in range(first, last):
 
 @dataclass
 class Found:
-    """Wrong reports, number of folders, and the highest costs."""
+    """Result of inspections: wrong reports, number of folders, and the highest costs."""
 
     wrong: list[str] = field(default_factory=list)
     folders: int = 0

@@ -41,7 +41,7 @@ from tests.support.served import Served, taken
 pytestmark = pytest.mark.attacks
 
 LINES = 4_000
-"""Lines of a kilobyte, more than a socket holds."""
+"""Number of lines of a kilobyte that exceeds the buffer of a socket."""
 
 
 class Clock:
@@ -133,7 +133,7 @@ def test_missing_descriptor_for_client_causes_no_busy_loop(served: Served) -> No
 
 
 def crowd(stack: ExitStack, supervised: Supervised) -> None:
-    """Fill all places with readers that read nothing."""
+    """Connect the maximum number of clients, none of which reads anything."""
     for _ in range(MAX_CLIENTS):
         client = stack.enter_context(raw_client(supervised))
         client.sendall(ENCODE.encode(Hello()) + b"\n")
@@ -237,7 +237,7 @@ def _numbers(connection: RunConnection) -> list[int]:
 
 
 def wait_for_more(connection: RunConnection, last: int) -> int:
-    """Wait for events newer than `last` and return the number of the newest; none may be missing."""
+    """Wait for events newer than `last`; return the number of the newest. No number may be missing."""
     started = last
 
     def has_arrived() -> bool:

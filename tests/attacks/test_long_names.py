@@ -31,7 +31,7 @@ def inspected(folder: Path) -> DatasetReport:
 
 
 def texts(content: object) -> list[str]:
-    """Yield all texts of a message converted to builtins."""
+    """Return all texts in a message that was converted to builtins."""
     match content:
         case str():
             return [content]

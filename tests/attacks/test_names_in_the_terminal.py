@@ -41,7 +41,7 @@ Out = pytest.CaptureFixture[str]
 
 
 def nothing_obeyed(text: str, lines: int | None = None) -> None:
-    """Check that `text` has no control characters, and no line that starts with a name; it has that many lines."""
+    """Check that `text` has no control characters, no line that starts with a name, and `lines` lines."""
     assert OBEYED.findall(text) == []
     assert all(not line.startswith("FORGED") for line in text.split("\n"))
     assert "FORGED" in text
@@ -50,7 +50,7 @@ def nothing_obeyed(text: str, lines: int | None = None) -> None:
 
 
 def hostile_run() -> RunFolder:
-    """A run whose names and texts control terminals, as far as its files can hold them."""
+    """Return a run whose names and texts contain terminal control codes, as far as its files can store them."""
     name = EVIL.removesuffix("\udcff")
     run = a_run(4, "failed", cause=name, name=name, dataset=f"/data/{name}")
     change_notes(run.path, tags=(name,), text=name)

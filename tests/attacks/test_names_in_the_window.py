@@ -72,7 +72,7 @@ MAX_S = 0.1
 MAX_LOADED_S = 1.0
 """Limit of the short test, which shares the CPU with other tests."""
 MAX_PATH_BYTES = 4096
-"""PATH_MAX of Linux."""
+"""Maximum length of a path in Linux (PATH_MAX)."""
 PAGES = ("devices", "runs", "job")
 """Ways through the window, as methods of `Tour`."""
 STEPS = 8
@@ -80,7 +80,7 @@ START = 1_700_000_000.0
 
 
 class Tour:
-    """Visits the window's pages with `names` in every place, and records the seconds of each stop."""
+    """Tour through the window's pages with `names` in every place. It records the seconds at each stop."""
 
     def __init__(self, window: MainWindow, qtbot: QtBot, names: Sequence[str]) -> None:
         assert window.workspace is not None
@@ -245,7 +245,7 @@ def cell_tips(model: QAbstractItemModel) -> set[str]:
 
 
 def machine(names: Sequence[str], second: int) -> Snapshot:
-    """Return a snapshot with an overheated GPU with Xid errors per name, and processes of that name."""
+    """Return a snapshot with an overheated GPU per name, which has Xid errors and processes of that name."""
     names = [" ".join(name.split())[:MOST_SHOWN] for name in names]
     gpus = tuple(
         structs.replace(
@@ -325,7 +325,7 @@ def report(names: Sequence[str]) -> DatasetReport:
 
 @pytest.fixture
 def window(styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Iterator[MainWindow]:
-    """Open the real window with the test's machine."""
+    """Open the real window with the synthetic machine."""
     monkeypatch.setattr(Launcher, "preload", lambda _launcher: None)
     main_window = MainWindow()
     qtbot.addWidget(main_window)

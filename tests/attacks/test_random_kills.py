@@ -35,7 +35,7 @@ Hit = Callable[["Attacked"], bool]
 
 
 class Attacked:
-    """A run, a terminal that follows it, and the random generator of its attacks."""
+    """Run under attack, with a terminal that follows it and the random generator that draws the attacks."""
 
     def __init__(self, run: RealRun, random: Random) -> None:
         self.run, self.random = run, random
@@ -48,7 +48,7 @@ class Attacked:
         return self._terminals.enter_context(process)
 
     def follow_again(self) -> None:
-        """Start a new terminal, because one ends with the run's supervisor."""
+        """Start a new terminal, because the previous one ended with the run's supervisor."""
         if self.terminal.poll() is not None:
             self.terminal = self._follow()
 
@@ -81,7 +81,7 @@ def end_in_good_order(attacked: Attacked) -> bool:
 
 
 def went_on(run: RealRun) -> bool:
-    """Resume a run that has ended without remains, unless it is completed."""
+    """Check that a run has ended without leftovers, and resume it unless it has completed."""
     run.assert_processes_end()
     last = run.logged[-1] if run.logged else None
     outcome = last.outcome if isinstance(last, RunFinished) else "interrupted"
@@ -113,7 +113,7 @@ def end_one_rank(attacked: Attacked) -> bool:
 
 
 def end_workers(run: RealRun, ranks: list[int], number: signal.Signals) -> bool:
-    """Signal workers if there are any; one is named and all restart, or they have finished."""
+    """Signal workers; return False if there are none. One is named and all restart, unless they have finished."""
     workers = run.workers()
     if not ranks or not set(ranks) <= set(workers):
         return False
@@ -135,7 +135,7 @@ def end_workers(run: RealRun, ranks: list[int], number: signal.Signals) -> bool:
 
 
 def kill_a_helper(attacked: Attacked) -> bool:
-    """Kill a process that is neither the supervisor nor a worker, such as the sampler; nobody else is harmed."""
+    """Kill a process other than supervisor and workers, such as the sampler. No other process may be affected."""
     run = attacked.run
     found: list[psutil.Process] = []
 
@@ -159,7 +159,7 @@ def kill_the_terminal(attacked: Attacked) -> bool:
 
 
 def freeze(attacked: Attacked) -> bool:
-    """Stop and continue any process of the run or its terminal, which only costs time."""
+    """Suspend and continue any process of the run or its terminal, which may only delay the run."""
     frozen = attacked.any_of([*attacked.run.processes(), psutil.Process(attacked.terminal.pid)])
     if frozen is None:
         return False
@@ -244,7 +244,7 @@ def has_completed(run: RealRun) -> bool:
 
 
 def ended_within(run: RealRun, seconds: float) -> bool:
-    """Return True if the run ends in that time."""
+    """Return True if the run ends within `seconds`."""
     deadline = time.monotonic() + seconds
     while not has_completed(run):
         if time.monotonic() > deadline:

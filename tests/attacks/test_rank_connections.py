@@ -1,4 +1,4 @@
-"""Another user connects to the ranks of a run, which have no password, at every moment of its life."""
+"""Another user who connects to the ranks of a run, which have no password, at any time."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ print(json.dumps({"tried": len(held), "connected": connected, "received": receiv
 
 
 def listening_ports(run: RealRun) -> set[int]:
-    """Return the TCP ports of a run's workers, in whichever network they are."""
+    """Return the TCP ports on which a run's workers listen, in any network namespace."""
     ports = set()
     for process in run.workers().values():
         with suppress(OSError):

@@ -107,7 +107,7 @@ ALLOWED = {"gui/widgets/labels.py", "gui/plots/themed.py", "gui/help.py"}
 
 
 def is_written(text: ast.AST) -> bool:
-    """Return True for a text in the code, translated or not."""
+    """Return True if a text is a literal in the code, even if it is translated."""
     if isinstance(text, ast.Call) and isinstance(text.func, ast.Name) and text.func.id == "tr":
         return all(isinstance(argument, ast.Constant) for argument in text.args)
     return isinstance(text, ast.Constant)

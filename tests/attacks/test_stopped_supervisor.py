@@ -42,7 +42,7 @@ Suspend = Callable[..., None]
 
 @pytest.fixture
 def suspend() -> Iterator[Suspend]:
-    """Stop a supervisor; if `crowded`, also fill its backlog."""
+    """Return a function that suspends a supervisor and, if `crowded`, fills its backlog."""
     with ExitStack() as stack:
 
         def stop(one: Supervised, *, crowded: bool) -> None:

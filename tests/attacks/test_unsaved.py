@@ -107,7 +107,7 @@ def save(run: RealRun, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def refusal(run: RealRun, client: Listener, folder: Path | str) -> str:
-    """Return why the run doesn't save its final state in `folder`."""
+    """Return the reason that the run gives for not saving its final state in `folder`."""
     client.messages.clear()
     run.send(SaveElsewhere(folder=str(folder)))
     return client.wait_for_warning("not_saved_elsewhere").message

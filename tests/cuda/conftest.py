@@ -1,4 +1,4 @@
-"""Machines with GPUs, by the stand-in for CUDA, and workers that train on them."""
+"""Machines with GPUs of the CUDA stub, and workers that train on them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cuda_stub(tmp_path_factory: pytest.TempPathFactory) -> CudaStub:
 
 @pytest.fixture
 def machine(cuda_stub: CudaStub, tmp_path: Path) -> Machine:
-    """Return a function that creates the machine of a test, like CudaStub.machine."""
+    """Return a function that creates the machine for a test, like CudaStub.machine."""
     return lambda gpus=1, **values: cuda_stub.machine(tmp_path / "machine", gpus, **values)
 
 
@@ -59,7 +59,7 @@ def start(cuda_forker: Forker, tmp_path: Path) -> Iterator[Callable[..., WorkerG
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """72 images to train on and 21 to validate on."""
+    """Create 72 images for training and 21 for validation."""
     return make_images(tmp_path_factory.mktemp("images"), {"train": 24, "val": 7})
 
 
@@ -67,7 +67,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def job(images: Path) -> Callable[..., Job]:
     """Return a function that builds a small job on the first GPUs, with `changes`.
 
-    It shows no predictions, since GPUs that compute nothing predict no classes.
+    It shows no predictions, because stub GPUs compute nothing.
     """
 
     def make(machine: CudaMachine, **fields: Any) -> Job:

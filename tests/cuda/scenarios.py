@@ -48,7 +48,7 @@ def visible_machine() -> dict[str, Any]:
 
 
 def copied_and_awaited() -> list[list[int]]:
-    """Return what is read from a copy into pinned memory before and after a synchronization, then the same for a state."""
+    """Return the values read from a copy to pinned memory before and after synchronization, then those of a state."""
     here = torch.zeros(4, dtype=torch.int64, pin_memory=True)
     here.copy_(torch.arange(4).cuda(), non_blocking=True)
     read = [here.tolist()]
@@ -79,7 +79,7 @@ def used_in_a_fork() -> str:
 
 
 def batches_by_two_slots() -> list[list[int]]:
-    """Return the contents of six batches that a thread sends to GPU 1 through two slots."""
+    """Return the contents of six batches that a thread sends to GPU 1 through two buffers."""
     device = torch.device("cuda", 1)
     torch.cuda.set_device(device)
     slots = [DeviceSlot(2, (1, 1, 4), torch.cuda.Stream(device)) for _ in range(2)]
@@ -151,7 +151,7 @@ def _rank(rank: int, devices: list[str]) -> Strategy:
 
 
 def straggler_on_another_machine(devices: list[str]) -> list[str]:
-    """Return rank 0's remarks after shares were measured with a slow GPU of another machine."""
+    """Return rank 0's messages after batch shares were measured with a slow GPU on another machine."""
     strategy = _rank(0, devices)
     strategy.resolved, strategy.collectives = ResolvedJob(strategy.spec.job), _SlowPeer()
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 2)).to(strategy.device)

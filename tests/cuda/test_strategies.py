@@ -26,7 +26,7 @@ Make = Callable[..., Job]
 def test_process_has_contexts_on_its_gpus_only(
     machine: Machine, job: Make, start: Start, strategy: str, gpus: int
 ) -> None:
-    """In exclusive mode a second process that wakes a GPU would fail."""
+    """Check the contexts, because in exclusive mode a second process on a GPU would fail."""
     host = machine(gpus, exclusive=True)
     start(host, job(host, strategy=strategy, epochs=2)).completed()
     contexts = Counter((note.pid, note.gpu) for note in host.notes("context"))

@@ -21,7 +21,7 @@ EVERYDAY = ("semantic segmentation", "edge detection", "instance segmentation", 
 
 
 def small(host: CudaMachine, task: str, folder: Path, **fields: object) -> Job:
-    """Four steps on the machine's GPU, or more; without predictions, which nobody computes there."""
+    """Return a job of at least four steps on the machine's GPU, without predictions, because the stub computes none."""
     return job_of(task, folder, host.uuids[0], train=24, batch=6, predictions=0, **fields)
 
 

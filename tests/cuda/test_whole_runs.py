@@ -52,7 +52,7 @@ def use(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Use:
 
 @pytest.fixture
 def start_run(cuda_starter: Starter) -> Iterator[StartRun]:
-    """Begins runs of jobs. What still runs of them at the end of the test is ended."""
+    """Return a function that starts a run. Runs that are active at the end of the test are ended."""
     runs: list[RealRun] = []
 
     def start(job: Job, **options: object) -> RealRun:
@@ -71,7 +71,7 @@ def free(host: CudaMachine) -> bool:
 
 
 DIVISIBLE = {"model": "mobilenet_v3_small", "image_size": 32, "batch_size": 36}
-"""A small model whose head tensor parallelism divides."""
+"""Model with a head that tensor parallelism can divide."""
 RUNS: dict[str, tuple[int, dict[str, object]]] = {
     "single": (1, {}),
     "dp": (2, {"strategy": "dp"}),
@@ -134,7 +134,7 @@ def test_gpus_are_free_soon_after_a_stop(use: Use, job: Make, start_run: StartRu
 
 
 def test_killed_rank_frees_memory_and_the_run_restarts(use: Use, job: Make, start_run: StartRun) -> None:
-    """The other ranks wait in a collective of NCCL that can no longer complete."""
+    """Kill a rank while the other ranks wait in an NCCL collective that can no longer complete."""
     host = use(2)
     run = start_run(job(host, strategy="ddp", epochs=1000, checkpoint_steps=2))
     run.wait_for_checkpoint(2)

@@ -1,4 +1,4 @@
-"""The real window on GPUs of the CUDA stand-in."""
+"""Real window on GPUs of the CUDA stub."""
 
 from __future__ import annotations
 

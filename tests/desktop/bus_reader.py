@@ -29,18 +29,18 @@ STATES = {
     1: "active", 4: "checked", 7: "editable", 8: "enabled", 11: "focusable", 12: "focused", 16: "modal", 23: "selected",
     24: "sensitive", 25: "showing",
 }  # fmt: skip
-"""The bits of a state that tests look at, as AT-SPI numbers them."""
+"""Bits of the states that tests use, numbered as in AT-SPI."""
 LABELLED_BY = 2
-"""A relation of AT-SPI."""
+"""Number of AT-SPI's relation "labelled by"."""
 MAX_CHILDREN = 150
-"""Cells and entries beyond these are not read."""
+"""Maximum number of children, such as cells, that are read."""
 
 Ref = tuple[str, str]
 Call = tuple[Ref, str, str, str, tuple[Any, ...]]
 
 
 class Reader:
-    """The bus, and its focused object."""
+    """Connection to the accessibility bus, which records the focused object."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -152,7 +152,7 @@ class Reader:
     def _read(self, refs: list[Ref], *, deep: bool = True) -> list[Any]:
         """Return the visible objects with their visible contents.
 
-        All objects of one depth are read at once, since each round trip takes several processes.
+        All objects at one depth are read at once, because each round trip involves several processes.
         """
         found = level = self._described(refs)
         while deep and level:

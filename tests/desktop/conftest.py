@@ -1,4 +1,4 @@
-"""Desktops that the tests of one file share, since each takes seconds to start; nothing may be left of them."""
+"""Desktops that the tests of one file share, because starting one takes seconds. No process may remain."""
 
 from __future__ import annotations
 

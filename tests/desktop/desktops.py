@@ -17,7 +17,7 @@ from tests.conftest import MARK
 
 ROOT = Path(__file__).parents[2]
 WIDTH, HEIGHT = 1366, 768
-"""The screen of a small laptop."""
+"""Size of a small laptop's screen in pixels."""
 SYSTEM_PYTHON = "/usr/bin/python3"
 _LAUNCHER = Path("/usr/share/dbus-1/services/org.a11y.Bus.service")
 _PACKAGES = "xvfb openbox xdotool weston sway wtype dbus at-spi2-core python3-gi"
@@ -40,13 +40,13 @@ default_border none
 xwayland disable
 """
 _KEYBOARD_STAYS_MS = 1_800_000
-"""The longest that wtype can wait; without it the desktop would have no keyboard between two keys."""
+"""Maximum wait of wtype in milliseconds. Without a waiting wtype, the desktop would have no keyboard between keys."""
 
 _Found = TypeVar("_Found")
 
 
 def why_not(*programs: str) -> str:
-    """Why there can be no desktop that needs these programs here, "" where there can."""
+    """Return the reason that a desktop with these programs can't run here; "" if it can."""
     if sys.platform != "linux":
         return "desktops for tests are Linux's"
     missing = [program for program in (*programs, "dbus-daemon", SYSTEM_PYTHON) if shutil.which(program) is None]
@@ -71,7 +71,7 @@ def until(get: Callable[[], _Found | None], what: str, patience_s: float = 60.0)
 
 @dataclass(frozen=True)
 class Keyboard:
-    """The commands that press keys, as xdotool calls them, and that type a text."""
+    """Commands that press keys (with xdotool's names), and that type a text."""
 
     press: Callable[..., list[str]]
     type: Callable[[str], list[str]]
@@ -95,10 +95,13 @@ WAYLAND_KEYBOARD = Keyboard(press=_wtype, type=lambda text: ["wtype", "-d", "8",
 
 
 class Desktop:
-    """Starts programs for the user of one desktop.
+    """Desktop of one user, which starts programs.
 
-    Attributes: home - the user's own folder; footplate_home - Footplate's; environment - what its programs are given;
-    keyboard - what its keys are pressed with, None where there is none.
+    Attributes:
+        home: Home folder of the user.
+        footplate_home: Home folder of Footplate.
+        environment: Environment of programs.
+        keyboard: Commands that press keys; None if there is no keyboard.
     """
 
     keyboard: Keyboard | None = None
@@ -118,7 +121,7 @@ class Desktop:
             self.environment.pop(f"XDG_{name}_HOME", None)
 
     def start(self, *command: str, cwd: Path = ROOT) -> subprocess.Popen[str]:
-        """Start a program that ends with the desktop; its errors go to a file of its name."""
+        """Start a program that ends with the desktop. Its standard error goes to a file with its name."""
         with (self._folder / f"{Path(command[0]).name}.log").open("a") as log:
             process = subprocess.Popen(
                 command, cwd=cwd, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
@@ -128,7 +131,7 @@ class Desktop:
         return process
 
     def footplate(self, *arguments: str) -> subprocess.Popen[str]:
-        """Footplate's command, started as by its user."""
+        """Start Footplate with these arguments, as the user would."""
         return self.start(sys.executable, str(ROOT / "footplate.py"), *arguments, cwd=self.home)
 
     def complaints(self) -> str:
@@ -153,7 +156,7 @@ def x_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
 
 @contextmanager
 def wayland_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
-    """Weston without a screen, which lets programs take pictures of it."""
+    """Yield a headless Weston desktop, which permits screenshots."""
     with ExitStack() as stack:
         desktop = Desktop(folder, runtime, stack)
         name = "wayland-footplate"
@@ -175,7 +178,7 @@ def wayland_desktop(folder: Path, runtime: Path) -> Iterator[Desktop]:
 
 @contextmanager
 def wayland_desktop_with_keyboard(folder: Path, runtime: Path) -> Iterator[Desktop]:
-    """Sway without a screen, which takes a keyboard from programs."""
+    """Yield a headless Sway desktop, which accepts virtual keyboards."""
     with ExitStack() as stack:
         desktop = Desktop(folder, runtime, stack)
         desktop.environment |= {"WLR_BACKENDS": "headless", "WLR_LIBINPUT_NO_DEVICES": "1", "WLR_RENDERER": "pixman"}

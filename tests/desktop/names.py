@@ -11,13 +11,13 @@ CONTROLS = frozenset((
     "slider", "page tab", "page tab list", "list", "table", "tree table", "menu item", "link", "progress bar",
 ))  # fmt: skip
 VAGUE = frozenset(("", "invalid", "unknown", "filler", "panel", "client"))
-"""Roles that do not say what something is."""
+"""Roles that don't describe the purpose of an object."""
 _PARTS_OF = frozenset(("combo box", "spin box", "table", "list", "tree table"))
-"""Their own line, header and cells go by their name."""
+"""Roles whose parts (text field, header, cells) need no separate name."""
 
 
 def lacking(window: Node) -> Iterator[str]:
-    """Yield the controls of a window without a name, or without both role and description.
+    """Yield the controls of a window that have no name, or neither a specific role nor a description.
 
     Qt has no role for custom-drawn widgets such as plots.
     """

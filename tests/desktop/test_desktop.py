@@ -1,4 +1,4 @@
-"""First use of Footplate on a desktop: the real window, read through the accessibility bus and driven by keys.
+"""First use of Footplate on a desktop, with the real window read through the accessibility bus and driven by keys.
 
 The tests share one window; some restart it.
 """
@@ -56,7 +56,7 @@ class Day:
 
     @property
     def run(self) -> RunFolder:
-        """The newest run."""
+        """Return the newest run."""
         return RunFolder(max((self.desktop.footplate_home / "runs").iterdir()))
 
     def open(self) -> Window:
@@ -70,7 +70,7 @@ class Day:
 
 @pytest.fixture(scope="module")
 def day(x: Desktop) -> Iterator[Day]:
-    """Start Footplate the first time, and train the sample by keys alone."""
+    """Start Footplate for the first time, and train on the sample using only keys."""
     window = Window(x)
     window.wait_for("Train the sample", "push button")
     until(lambda: any(node.name.startswith("Disk: ") for node in window.nodes()), "what was found of the machine")

@@ -1,4 +1,4 @@
-"""Footplate's window as those see it who do not see it: through the accessibility bus, and by keys."""
+"""Footplate's window as a blind user perceives it: through the accessibility bus, operated by keys."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Node:
         )
 
     def all(self) -> Iterator[Node]:
-        """Itself and all in it."""
+        """Yield this object and all objects within it."""
         yield self
         for child in self.children:
             yield from child.all()
@@ -51,7 +51,7 @@ class Node:
 
 
 class Window:
-    """A started Footplate: `process` is its own, and everything else what its user perceives and does."""
+    """Running window of Footplate in `process`, with methods for what its user perceives and does."""
 
     def __init__(self, desktop: Desktop, *arguments: str) -> None:
         self._desktop = desktop
@@ -68,7 +68,7 @@ class Window:
         return [Node.read(each) for each in self._ask("windows")]
 
     def nodes(self) -> list[Node]:
-        """All that is shown, windows first."""
+        """Return all visible objects, windows first."""
         return [node for window in self.windows() for node in window.all()]
 
     def find(self, name: str, role: str = "") -> Node | None:
@@ -129,14 +129,14 @@ class Window:
         self._call(node, _ACTION, "DoAction", "(i)", names.index(action))
 
     def keys(self, *keys: str) -> None:
-        """Presses keys, as xdotool calls them."""
+        """Press keys, given by xdotool's names."""
         self._do(self._keyboard.press(*keys))
 
     def type(self, text: str) -> None:
         self._do(self._keyboard.type(text))
 
     def run_command(self, query: str, listed: str = "") -> None:
-        """Search the palette for `query` and run the first entry, once `listed` is listed."""
+        """Search the palette for `query`, wait until an entry `listed` appears, and run the first entry."""
         self.keys("ctrl+k")
         self.wait_for_focus("Find anything")
         self.type(query)
@@ -174,7 +174,7 @@ class Window:
         return until(present, f"the keyboard on anything but {other_than}", 30.0)
 
     def quit(self) -> None:
-        """By its key; waits for the end of the process."""
+        """Quit Footplate by its shortcut, and wait until the process has ended."""
         self.keys("ctrl+q")
         until(lambda: self.process.poll() is not None, "the end of the window's process")
         self.close()

@@ -26,7 +26,7 @@ Uninterrupted = Callable[[Job], End]
 Started = Callable[..., RealRun]
 
 EPOCHS = 3
-"""Epochs of six steps, for a run whose disk fails in the second."""
+"""Number of epochs (of six steps) of a run whose disk fails in the second epoch."""
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +65,7 @@ def allowed(tmp_path: Path) -> Allowed:
 
 @pytest.fixture
 def job(images: Path, model_file: Path) -> Make:
-    """Make CPU jobs whose training is reproducible bit by bit; arguments replace fields.
+    """Return a function that creates CPU jobs whose training is reproducible bit by bit; arguments replace fields.
 
     An epoch has 6 steps, and every step is followed by a checkpoint.
     """
@@ -123,7 +123,7 @@ def known() -> Iterator[list[RealRun]]:
 
 @pytest.fixture
 def start_run(starter: Starter, known: list[RealRun]) -> StartRun:
-    """Start runs of jobs."""
+    """Return a function that starts a run of a job."""
 
     def start(job: Job, **options: Any) -> RealRun:
         known.append(RealRun(starter, create_run(job), **options))
@@ -134,7 +134,7 @@ def start_run(starter: Starter, known: list[RealRun]) -> StartRun:
 
 @pytest.fixture
 def start_held(start_run: StartRun, hold: Hold) -> StartRun:
-    """Start runs of jobs that pause in their first epoch, after some checkpoints."""
+    """Return a function that starts a run, which pauses in its first epoch after some checkpoints."""
 
     def start(job: Job, **options: Any) -> RealRun:
         hold.ask("step5")
@@ -148,7 +148,7 @@ def start_held(start_run: StartRun, hold: Hold) -> StartRun:
 
 @pytest.fixture
 def start_cold(starter: Starter, known: list[RealRun]) -> StartRun:
-    """Start runs of jobs like a command in a terminal, which imports for seconds."""
+    """Return a function that starts a run like a command in a terminal, where imports take seconds."""
 
     def start(job: Job) -> RealRun:
         known.append(RealRun(starter, create_run(job)))
@@ -159,7 +159,7 @@ def start_cold(starter: Starter, known: list[RealRun]) -> StartRun:
 
 @pytest.fixture
 def follow(starter: Starter, known: list[RealRun]) -> Follow:
-    """Attach to runs that another process has started, by their ids."""
+    """Return a function that attaches to a run of another process by its id."""
 
     def find(run_id: str) -> RealRun:
         known.append(RealRun(starter, RunFolder(paths.runs_folder() / run_id)))
@@ -170,13 +170,13 @@ def follow(starter: Starter, known: list[RealRun]) -> Follow:
 
 @pytest.fixture(scope="session")
 def ends() -> dict[bytes, End]:
-    """Cache of the results of uninterrupted runs, by job."""
+    """Return a cache of the results of uninterrupted runs, by job."""
     return {}
 
 
 @pytest.fixture
 def uninterrupted(start_run: StartRun, ends: dict[bytes, End]) -> Uninterrupted:
-    """Return the contents of last.pt and best.pt after an uninterrupted run of a job."""
+    """Return a function that trains a job without interruption, and returns the contents of last.pt and best.pt."""
 
     def end_of(job: Job) -> End:
         key = msgspec.json.encode(job.with_fields(restarts=0))
@@ -204,7 +204,7 @@ def small_disk(separate_home: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def started(job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]) -> Started:
-    """Start a run that pauses after its fourth step, which is saved."""
+    """Return a function that starts a run, which pauses after its fourth step once that is saved."""
 
     def start(epochs: int = EPOCHS, **options: Any) -> RealRun:
         gate.up_to(4)

@@ -1,4 +1,4 @@
-"""Damage to the disk under a run, and a client that reads its events meanwhile."""
+"""Damage to the disk of a run, and a client that reads the run's events meanwhile."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Net(nn.Module):
 def build_model(num_classes):
     return Net(num_classes)
 """
-"""Small network that waits before each step until the gate file allows its number; without the file it never waits."""
+"""Small network that waits before each step until the gate file permits the step's number, if that file exists."""
 
 
 class Gate:
@@ -150,7 +150,7 @@ def unmount(place: Path) -> None:
 
 
 def limit_files(process: psutil.Process, size: int | None) -> None:
-    """Limit the size of files that `process` writes, without root; None removes the limit."""
+    """Limit the size of files that `process` can write; None removes the limit. Needs no root."""
     _, hard = process.rlimit(psutil.RLIMIT_FSIZE)
     process.rlimit(psutil.RLIMIT_FSIZE, (hard if size is None else size, hard))
 

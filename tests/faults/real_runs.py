@@ -31,7 +31,7 @@ MARK = "FOOTPLATE_TEST_RUN"
 """Environment variable that marks the processes of a run."""
 
 AT_ONCE_S = 2.0
-"""Seconds for the kernel to end the workers of a killed supervisor on a busy machine."""
+"""Seconds within which the kernel ends the workers of a killed supervisor on a busy machine."""
 
 MODEL = '''
 """A small network that does at a moment what a file named "hold" beside the runs asks for, on one rank."""
@@ -145,7 +145,7 @@ _Kind = TypeVar("_Kind", bound=AnyEvent)
 
 
 class Hold:
-    """Hook of `MODEL`, which acts at a moment of the training.
+    """Hook with which `MODEL` misbehaves at a given moment of the training.
 
     Moments: "building"; "decoding" an image; a "training" or "validating" forward pass; "step5", the fifth step of a
     process; and "syncing.last.pt.part", "renaming.best.pt.part" and the like while a checkpoint is written.
@@ -157,8 +157,8 @@ class Hold:
     def ask(self, moment: str, *, rank: int = 0, what: str = "wait") -> None:
         """Set the action.
 
-        "wait" until another is set; "ignore": wait and ignore SIGTERM; "block": also wait in native code;
-        "crash" natively; "crash_once"; "throw" a BufferError in the prefetching thread.
+        "wait": wait until another action is set; "ignore": wait and ignore SIGTERM; "block": also wait in native code;
+        "crash": crash natively; "crash_once": crash the first time; "throw": raise BufferError in the prefetching thread.
         """
         self._asked.parent.mkdir(parents=True, exist_ok=True)
         self._reached.unlink(missing_ok=True)
@@ -225,7 +225,7 @@ class RealRun:
     # Starting it
 
     def start_cold(self) -> RealRun:
-        """Start the supervisor like a command in a terminal, which imports for seconds."""
+        """Start the supervisor like a command in a terminal, where imports take seconds."""
         self.pid = start_supervisor(self.folder)
         return self
 
@@ -302,11 +302,11 @@ class RealRun:
 
     @property
     def saved(self) -> int:
-        """Step of the last reported last.pt, 0 for none."""
+        """Step of the last reported last.pt; 0 if there is none."""
         return next((event.step for event in reversed(self.all(CheckpointSaved)) if event.kind == "last"), 0)
 
     def finished(self, since: int = 0, patience_s: float = PATIENCE_S) -> RunFinished:
-        """Wait until the execution is over and all its processes have ended."""
+        """Wait until the execution has finished and all its processes have ended; return the final event."""
         finished = self.wait_for(RunFinished, since=since, patience_s=patience_s)
         self.wait_for_processes_to_end()
         return finished
@@ -391,7 +391,7 @@ class RealRun:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Contents of last.pt and best.pt, without the run's start, number of restarts and measured model cut."""
+    """Result of a run: contents of last.pt and best.pt, without start time, number of restarts and measured cut."""
 
     last: dict[str, Any]
     best: dict[str, Any]

@@ -1,6 +1,6 @@
-"""Import PyTorch once, then fork a run's supervisor for each `Order` on stdin, like the window's preloader.
+"""Process that imports PyTorch once and forks a supervisor per `Order` on stdin, like the window's preloader.
 
-Answers each order with the supervisor's pid. The supervisors outlive this process.
+It answers each order with the supervisor's pid. The supervisors outlive this process.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from engine.training.checkpointing import checkpointer
 class Order(msgspec.Struct):
     """Order to start the supervisor of the run in `folder` with this `environment`.
 
-    `limits` replaces the watchdog's, `deadline_s` each deadline of a worker's shutdown, and `save_again_s` the time for
-    retrying to save the final state.
+    `limits` replaces the limits of the watchdog, `deadline_s` each deadline of a worker's shutdown, and `save_again_s` the
+    time for which saving the final state is retried.
     """
 
     folder: str

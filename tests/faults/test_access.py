@@ -1,4 +1,4 @@
-"""Access to runs: nobody but the user gets in by a socket, file or folder."""
+"""Access to runs: only the user can reach them through sockets, files or folders."""
 
 from __future__ import annotations
 
@@ -383,7 +383,7 @@ def allowed_file(folder: Path) -> dict[str, str]:
 
 
 def change(path: Path) -> Path:
-    """Other contents, which would leave a trace; the trace."""
+    """Replace the content of a file by one that creates a file when it is used; return the path of that file."""
     ran = path.with_name("ran")
     path.write_text(RUNS.format(ran=str(ran), rest=HARMLESS))
     return ran
@@ -441,7 +441,7 @@ def test_job_file_cannot_give_consent(job: Make, images: Path, tmp_path: Path) -
 
 
 def test_run_is_reachable_after_logout(job: Make, start_run: StartRun, tmp_path: Path) -> None:
-    """A session's runtime folder goes with the session, and with it the socket."""
+    """Remove the runtime folder with the socket, as the system does when the session ends."""
     run = start_run(job(epochs=10_000))
     run.wait_for_step(2)
     paths.runtime_folder().rename(tmp_path / "gone")

@@ -27,10 +27,10 @@ from tests.support.cases import some
 pytestmark = pytest.mark.faults
 
 EPOCHS = 60
-"""360 steps; the clients connect after step 120 and leave after step 240."""
+"""Number of epochs, with 360 steps in total. The clients connect after step 120 and leave after step 240."""
 SLOWED = 5.0
 SLOWED_S = 1.0
-"""Largest factor and extra seconds of a step with such clients, which use the machine's cores. Waiting for a client
+"""Maximum slowdown of a step as a factor and in seconds, because clients use the machine's cores. Waiting for a client
 would take five seconds."""
 HELLO = ENCODE.encode(Hello()) + b"\n"
 
@@ -45,7 +45,7 @@ def connected(run: RealRun) -> socket.socket:
 
 @contextmanager
 def who_never_read(run: RealRun) -> Iterator[None]:
-    """Request a long log and never read it."""
+    """Connect clients that request a long log and never read it."""
     with ExitStack() as stack:
         for _ in range(20):
             stack.enter_context(connected(run)).sendall(HELLO)

@@ -41,12 +41,12 @@ def _seconds():
 time.time = lambda: _time() + _seconds()
 time.time_ns = lambda: _time_ns() + int(1e9 * _seconds())
 """
-"""Start-up module of Python that shifts the clock by the seconds in a file in Footplate's home."""
+"""Source of a Python start-up module that shifts the clock by the seconds given in a file in Footplate's home."""
 
 
 @pytest.fixture
 def asked(job: Make, stepwise: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
-    """Create a job for processes with this clock."""
+    """Create a job whose processes use the shifted clock."""
     (tmp_path / "sitecustomize.py").write_text(SHIFTED)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
     return job("ddp", 2, **stepwise)
@@ -79,7 +79,7 @@ def test_clock_changes_do_not_affect_training(
 def test_run_state_is_independent_of_the_clock(
     job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Check start times: Linux derives the boot time from the clock, and process start times from that."""
+    """Shift the clock, from which Linux derives the boot time, and from that the start times of processes."""
     gate.up_to(2)
     run = start_run(job(**stepwise))
     gate.up_to(2, run)

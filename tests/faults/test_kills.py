@@ -1,4 +1,4 @@
-"""SIGKILL of the supervisor, a rank or all processes: cleanup, report and resumption."""
+"""SIGKILL of the supervisor, a rank or all processes: cleanup, reports and resuming."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ Lines = list[bytes]
 
 
 def middle(lines: Lines) -> int:
-    """Return the index of a step's line, which later lines don't depend on."""
+    """Return the index of a line about a step, on which later lines don't depend."""
     return next(place for place in range(len(lines) // 2, len(lines)) if lines[place].startswith(b'{"type":"step"'))
 
 
@@ -144,7 +144,7 @@ def test_damaged_log_is_readable_and_continued(
 
 
 def store_of(run: RealRun, qtbot: QtBot) -> RunSession:
-    """Open an ended run like the window, and return the session once it has read everything."""
+    """Open an ended run as the window does, and return the session once it has read the complete log."""
     store = RunSession()
     with qtbot.waitSignal(store.changed, check_params_cb=lambda: not store.loading):
         store.open(run.folder)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.faults
 
 
 class Window:
-    """Process of a window, and its messages; see `window`."""
+    """Process of a window with its messages; see `window`."""
 
     def __init__(self, *arguments: str) -> None:
         self.logged: list[str] = []

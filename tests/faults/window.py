@@ -1,4 +1,4 @@
-"""Real window in a process of its own, offscreen: ``python -m tests.faults.window [train]``.
+"""Real window in a separate process, offscreen: ``python -m tests.faults.window [train]``.
 
 With "train" it presses Train as soon as possible, for a run on the CPU. It prints what the user sees: "opened RUN_ID"
 and "status TEXT".

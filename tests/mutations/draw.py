@@ -1,9 +1,9 @@
 """Draw functions at random for mutation tests: ``python tests/mutations/draw.py --seed N [--count 64]``.
 
-A room is a folder of `engine` or `gui`. Each draw picks a room with a probability proportional to its lines, then one of
-its functions with at least four lines of code, each with the same probability. Put one plausible fault into each of them
-before you read its tests, save it with ``git diff`` as a patch whose first line explains it, and pass the folder of the
-patches to `run.py`.
+Each draw picks a folder of `engine` or `gui` with a probability proportional to its lines, then one of its functions with
+at least four lines of code, all with equal probability. Before you read its tests, put a plausible fault into each
+function, save it with ``git diff`` as a patch whose first line explains it, and pass the folder with the patches to
+`run.py`.
 """
 
 from __future__ import annotations

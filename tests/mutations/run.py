@@ -25,9 +25,9 @@ ROOT = Path(__file__).parents[2]
 FAULTS = Path(__file__).parent / "faults"
 SOURCES = ("engine", "gui", "resources", "tests", "footplate.py", "pyproject.toml")
 FAILED = 1
-"""pytest's exit code where tests ran and some failed."""
+"""Exit code of pytest if some tests failed."""
 MOST_MENTIONS = 8
-"""A module that more test files mention is tested by most of the suite."""
+"""Maximum number of test files that mention a module; above it, mentions don't select tests."""
 
 
 def main() -> int:
@@ -70,7 +70,7 @@ def declared_tests(fault: Path) -> list[str]:
 
 
 def judge(tree: Path, fault: Path, *, complete: bool) -> str:
-    """Return "noticed by" with the first failed test, or the reason why not; `tree` is left as it was."""
+    """Return "noticed by" with the first failed test, or the reason that none failed. Restore `tree` afterwards."""
     applied = subprocess.run(
         ["git", "apply", str(fault.resolve())], cwd=tree, capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""A Model file with large activations (20 times the input, 5 MB per image of 256 px) and little computation."""
+"""Model file with large activations (20 times the input, 5 MB per image of 256 px) and little computation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Stub of NVIDIA's driver libraries, compiled from C, which the real pynvml loads.
+"""Stub of NVIDIA's driver libraries, compiled from C, which the real pynvml loads.
 
     stub = compile_stub(folder)
     stub.write([gpu_profile(0), gpu_profile(1, utilization=80)])

@@ -1,6 +1,6 @@
 """Records this machine's GPUs as a profile for the stub: `python -m tests.support.record_nvml > NAME.profile`.
 
-A A call that fails is recorded by NVML's error code; keys of unsupported calls are left out. Traffic and activity come
+A call that fails is recorded by NVML's error code; keys of unsupported calls are left out. Traffic and activity come
 from Footplate's sampler, because they need two readings. Processes are left out, because they are private.
 """
 

@@ -1,4 +1,4 @@
-"""A Server of a run in the process of the test."""
+"""Server of a run in the process of the test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.engine.supervisor.supervised import PATIENCE_S
 
 
 class Served:
-    """A Server of a log with these `events`. Its event loop runs while a test waits for something."""
+    """Server of a log with these `events`. Its event loop runs while a test waits for something."""
 
     def __init__(self, folder: Path, events: Iterable[AnyEvent]) -> None:
         self.asked: list[Command] = []

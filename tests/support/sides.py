@@ -1,6 +1,6 @@
 """Baselines for Footplate's speed: bare steps and other training loops, each in a separate process.
 
-A A side is a function that takes a `Setting` and trains until its `Meter` has counted enough steps. `apart` runs it in a
+A side is a function that takes a `Setting` and trains until its `Meter` has counted enough steps. `apart` runs it in a
 fresh process, forked from one that has imported torch, like Footplate's workers.
 """
 

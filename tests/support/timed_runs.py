@@ -40,7 +40,7 @@ def make_images(
 
 
 class TimedRun:
-    """A Run of `job` that is timed over `steps` steps after the first `warm` and then ended.
+    """Run of `job` that is timed over `steps` steps after the first `warm` and then ended.
 
     `rate` is in images per second.
     """
@@ -64,7 +64,7 @@ class TimedRun:
 
 
 class WatchedRun:
-    """A Run of `job` with default settings, followed until it has trained for `seconds` after its first epoch.
+    """Run of `job` with default settings, followed until it has trained for `seconds` after its first epoch.
 
     `rates` counts only training: from the start of each epoch to its last step, or to the last reported step. `choices`
     has the values that Footplate chose for automatic fields. `bottleneck` is the last message about the limit of the speed.

@@ -33,7 +33,7 @@ LABELS = ("red", "green", "blue")
 
 @dataclass(frozen=True)
 class Trained:
-    """A Finished run with its job and the metrics of its last validation."""
+    """Finished run with its job and the metrics of its last validation."""
 
     run: RunFolder
     job: Job

@@ -45,7 +45,7 @@ UNCLEAR = DatasetReport(
         Problem("dataset", "/data/warehouse can be read in several ways.", "Choose one.", choices=(BOXES, CLASSES)),
     ),
 )
-"""A Report on a folder with a COCO file among folders that may be classes. The second reading has no images."""
+"""Report on a folder with a COCO file among folders that may be classes. The second reading has no images."""
 
 UNCERTAIN = DatasetReport(
     folder="/data/warehouse",
@@ -61,4 +61,4 @@ UNCERTAIN = DatasetReport(
     ),
     examples=(Example("crate", "train", drawn("navy"), 0), Example("pallet", "train", drawn("teal"), 1)),
 )
-"""A Report on a folder that was recognized, but not with certainty."""
+"""Report on a folder that was recognized, but not with certainty."""

@@ -171,7 +171,7 @@ class EnergyCounters:
     def used(self, each: WatchedGpu) -> Used | None:
         """Return the energy that a GPU has used; None if it reports none.
 
-        A If the driver has reset the counter, counting restarts at 0.
+        If the driver has reset the counter, counting restarts at 0.
         """
         counter = each.gpu.energy_j
         if counter is None:

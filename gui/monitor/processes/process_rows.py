@@ -66,7 +66,7 @@ def process_rows(
 ) -> list[ProcessRow]:
     """Return the rows for one host. For a `tree`, groups precede their members; a table has no groups.
 
-    A Groups are runs, with the processes of their supervisors; processes, with their children; and several processes with
+    Groups are runs, with the processes of their supervisors; processes, with their children; and several processes with
     the same parent. Processes on lost GPUs are left out. `runs` are local: pids from outside a container belong to none.
     """
     active = [] if host or snapshot.foreign_pids else [run for run in runs if run.is_active]

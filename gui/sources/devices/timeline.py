@@ -32,7 +32,7 @@ _VALUE_BYTES = 4
 class Timeline:
     """Time series in any number of float32 columns that share one time column (seconds, float64).
 
-    A Rows are kept for `retention_s`, a day by default. If they exceed the limit, the older half is thinned repeatedly to
+    Rows are kept for `retention_s`, a day by default. If they exceed the limit, the older half is thinned repeatedly to
     the lowest and highest of every four rows: the distant past becomes coarse, but no peak is lost. A column exists from
     its first number until it has been empty for a day; missing values are NaN. Arrays have an eighth of spare rows, so
     that they are rarely replaced. Replacing fills new arrays, so that existing views keep their numbers.
