@@ -17,11 +17,13 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from engine.contract.device_history import HistoryWriter, history_file
 from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.gpus.cpu import CpuReader
 from engine.gpus.cuda_order import CudaOrder
 from engine.gpus.host import foreign_pids
 from engine.gpus.lifeline import Parent, read_lines
+from engine.gpus.quantities import readings
 from engine.gpus.watch import NvmlWatch, Timeouts
 
 FIRST_SNAPSHOT_S = 0.12
@@ -129,11 +131,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.listen:
         request = functools.partial(_request, sampler)
         threading.Thread(target=read_lines, args=(request,), name="listener", daemon=True).start()
+    history = HistoryWriter(history_file()) if options.save_history else None
     try:
         snapshots = iter([sampler.once(parent)]) if options.once else sampler.snapshots(parent)
         for snapshot in snapshots:
             sys.stdout.buffer.write(msgspec.json.encode(snapshot) + b"\n")
             sys.stdout.buffer.flush()
+            if history is not None:
+                history.add(snapshot.time, readings(snapshot))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # avoids an error from the flush at exit
     except KeyboardInterrupt:
@@ -164,6 +169,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="report only utilization, memory, power, temperature and process ids",
     )
+    parser.add_argument("--save-history", action="store_true", help="save readings for the window's next start")
     timeouts = Timeouts()
     for option, default, meaning in (
         ("--silent", timeouts.silent_s, "seconds without an answer after which NVML counts as stuck"),

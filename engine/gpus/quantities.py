@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from operator import attrgetter
 
-from engine.contract.devices import Gpu
+from engine.contract.devices import CPU, Gpu, Snapshot
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -106,6 +106,24 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
 )  # fmt: skip
 BY_ID = {quantity.id: quantity for quantity in QUANTITIES}
+
+
+def readings(snapshot: Snapshot) -> dict[str, dict[str, float | None]]:
+    """Return the values of all devices of a snapshot by UUID or "cpu" and quantity; a lost GPU has none.
+
+    A processor's load is its utilization.
+    """
+    cpu = snapshot.cpu
+    of_cpu = {
+        "utilization_percent": cpu.load_percent,
+        "memory_used_bytes": cpu.memory_used_bytes,
+        "temperature_c": cpu.temperature_c,
+    }
+    of_gpus = {
+        gpu.uuid: {quantity.id: quantity.read(gpu) for quantity in QUANTITIES} for gpu in snapshot.gpus if not gpu.lost
+    }
+    return {**of_gpus, CPU: of_cpu}
+
 
 THROTTLE_TEXTS = {
     "idle": "idle: nothing to do",

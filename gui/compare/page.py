@@ -314,9 +314,9 @@ class CompareControls(CurveControls):
         curves.group.following_changed.connect(self._follow)
         self._follow(True)
         self.acts = {
-            "curves": Action(self, "save_curves", tr("&Curves as CSV …")),
-            "table": Action(self, "save_table", tr("&Table as CSV …")),
-            "image": Action(self, "save_image", tr("&Image as PNG …")),
+            "curves": Action(self, "save_curves", tr("&Curves as CSV…")),
+            "table": Action(self, "save_table", tr("&Table as CSV…")),
+            "image": Action(self, "save_image", tr("&Image as PNG…")),
         }
         self.save = save_button(tr("Save the comparison"), tr("Saves curves or table"), self.acts.values())
 

@@ -58,11 +58,11 @@ class Bar(QWidget):
         self.load = _toggle(tr("Sort by load"), tr("Shows the busiest GPUs first"))
         self.load.toggled.connect(self.load_toggled)
         self.acts = {
-            "hosts": Action(self, "watch_hosts", tr("Hosts …"), tr("Monitor other machines over ssh")),
-            "csv": Action(self, "save_monitor_csv", tr("Save numbers as CSV …")),
-            "png": Action(self, "save_monitor_png", tr("Save image as PNG …")),
+            "hosts": Action(self, "watch_hosts", tr("Hosts…"), tr("Monitor other machines over ssh")),
+            "csv": Action(self, "save_monitor_csv", tr("Save numbers as CSV…")),
+            "png": Action(self, "save_monitor_png", tr("Save image as PNG…")),
             "energy": Action(self, "count_energy", tr("Reset energy counters")),
-            "newest": Action(self, "follow_monitor", tr("Back to newest"), tr("Follows the newest data again (Home)")),
+            "newest": Action(self, "follow_monitor", tr("Back to live"), tr("Follows the newest data again (Home)")),
         }
         self.past = muted_label()
         self.hosts = bind(QPushButton(), self.acts["hosts"])
@@ -89,6 +89,7 @@ class Bar(QWidget):
     def show_following(self, following: bool) -> None:
         """Show if the graphs follow the newest data."""
         self.acts["newest"].allow(tr("The newest data is in view") if following else "")
+        self.newest.setVisible(not following and self.tabs.currentIndex() in (GPUS, GRAPHS))
 
     def show_past(self, text: str) -> None:
         """Show the range that the user has zoomed or panned to; "" while the graphs follow the newest data."""
@@ -106,8 +107,9 @@ class Bar(QWidget):
     def _offer(self, view: int) -> None:
         """Show the controls of a view."""
         graphs = view in (GPUS, GRAPHS)
-        for widget in (self._span_label, self.span, self.newest, self.more):
+        for widget in (self._span_label, self.span, self.more):
             widget.setVisible(graphs)
+        self.newest.setVisible(graphs and self.acts["newest"].ready)
         self.past.setVisible(graphs and bool(self.past.text()))
         for button in (self.compact, self.load):
             button.setVisible(view == GPUS)

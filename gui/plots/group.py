@@ -26,6 +26,10 @@ _MIN_ZOOM = 1e-4
 """Smallest fraction of the data that can be zoomed into."""
 
 
+_MIN_KNOWN_FRACTION = 0.1
+"""Smallest fraction of the span that is shown while there are few data."""
+
+
 class Drawable(Protocol):
     """Interface of a plot in a group, which can be redrawn and describes its values for screen readers."""
 
@@ -178,7 +182,8 @@ class PlotGroup(QObject):
     def _show_newest(self, exactly: bool = False) -> None:
         low, high = self.range
         if self._span is not None:
-            self._set_range((self._last - self._span, self._last))
+            known = max(self._last - self._first, _MIN_KNOWN_FRACTION * self._span)
+            self._set_range((self._last - min(self._span, known), self._last))
             return
         length = max(self._last - self._first, 1e-9)
         fits = low == self._first and self._last <= high <= self._first + length * (1 + 3 * _HEADROOM)

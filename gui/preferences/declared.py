@@ -168,6 +168,11 @@ SETTINGS: tuple[Setting, ...] = (
         "number", 24, least=0.5, most=168, unit="h",
     ),
     Setting(
+        "keep_device_history", _FOLDERS, tr("Keep the device history"),
+        tr("Saves a reading of this machine's devices every 30 seconds, at most 8 MB, so that the graphs survive a restart."),
+        "switch", True,
+    ),
+    Setting(
         "runs_every_s", _FOLDERS, tr("Refresh the run list every"), tr("Interval between updates of the run list."),
         "number", 3, least=1, most=60, unit="s",
     ),

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 
 import numpy as np
 
+from engine.contract.device_history import SPACING_S
 from engine.contract.devices import CPU, Cpu, Gpu, Snapshot, device_key, gpu_title
-from engine.gpus.quantities import QUANTITIES
+from engine.gpus.quantities import QUANTITIES, readings
 from gui.sources.columns import Floats
 from gui.sources.devices.device_format import card_order
 from gui.sources.devices.timeline import RETENTION_S, Timeline, Values
 
 BUDGET_BYTES = 64 << 20
 """Memory for all readings, enough for a day at one per second from eight GPUs that report every quantity."""
+
+
+_GAP_STEPS = 3
+"""Intervals without a saved reading that are a gap in the graphs."""
 
 
 class DeviceHistory:
@@ -72,6 +77,28 @@ class DeviceHistory:
         if timeline.row_bytes != row_bytes or len(timeline) == 1:
             self._distribute_budget()
 
+    def restore(self, past: Iterable[tuple[float, Mapping[str, Mapping[str, float]]]]) -> None:
+        """Put readings of this machine from earlier starts in front of those since the first snapshot.
+
+        Args:
+            past: Times in seconds since the epoch, rising, with the known values by device and quantity.
+        """
+        if "" not in self._timelines:
+            return
+        rows = [(time - self.origin, values) for time, values in past]
+        first = float(self._timelines[""].x[0])
+        rows = [row for row in rows if first - self._retention_s < row[0] < first]
+        columns: dict[Hashable, Values] = {}
+        for at, (_time, devices) in enumerate(rows):
+            for device, values in devices.items():
+                if device in self._titles[""]:
+                    for quantity, value in values.items():
+                        column = columns.setdefault((device, quantity), np.full(len(rows), np.nan, np.float32))
+                        column[at] = value
+        self._timelines[""].prepend(np.array([row[0] for row in rows]), columns, _GAP_STEPS * SPACING_S)
+        self.additions += 1
+        self._distribute_budget()
+
     def forget(self, host: str) -> None:
         """Drop the readings of a removed host."""
         if self._timelines.pop(host, None) is not None:
@@ -111,19 +138,13 @@ class DeviceHistory:
         return self._timelines[self._hosts[key]].column((key, quantity)) is not None
 
     def _row(self, snapshot: Snapshot, host: str) -> dict[Hashable, float | None]:
-        row: dict[Hashable, float | None] = {}
-        for gpu in snapshot.gpus:
-            key = device_key(host, gpu.uuid)
-            self._gpus[key] = gpu
-            if not gpu.lost:
-                for quantity in QUANTITIES:
-                    row[key, quantity.id] = quantity.read(gpu)
-        key = device_key(host, CPU)
-        cpu = self._cpus[key] = snapshot.cpu
-        row[key, "utilization_percent"] = cpu.load_percent
-        row[key, "memory_used_bytes"] = cpu.memory_used_bytes
-        row[key, "temperature_c"] = cpu.temperature_c
-        return row
+        self._gpus |= {device_key(host, gpu.uuid): gpu for gpu in snapshot.gpus}
+        self._cpus[device_key(host, CPU)] = snapshot.cpu
+        return {
+            (device_key(host, device), quantity): value
+            for device, values in readings(snapshot).items()
+            for quantity, value in values.items()
+        }
 
     def _name(self, snapshot: Snapshot, host: str) -> None:
         """Set the titles of a host's devices: first those in `snapshot`, then removed ones that still have readings."""

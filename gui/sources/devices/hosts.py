@@ -7,9 +7,11 @@ from functools import partial
 
 from PySide6.QtCore import QObject, Signal
 
+from engine.contract.device_history import history_file, read_history
 from engine.contract.devices import Snapshot, SnapshotRequest
 from engine.contract.hosts import Host, hosts, put_host, remove_host
 from engine.system.ssh import host_name_problem, ssh_command, ssh_exit_reason
+from gui.sources.background import in_background, reraise
 from gui.sources.devices.history import DeviceHistory
 from gui.sources.devices.sampler import SamplerProcess
 from gui.translation import tr
@@ -51,6 +53,7 @@ class Hosts(QObject):
         super().__init__(parent)
         self._started = False
         self.history = DeviceHistory()
+        self._restores_history = False
         self.latest: dict[str, Snapshot] = {}
         self.errors: dict[str, str] = {}
         self.local = local or SamplerProcess(self)
@@ -103,6 +106,11 @@ class Hosts(QObject):
         """Request the readings that are on screen from this machine's sampler. Other hosts always send all readings."""
         self.local.show(request)
 
+    def keep_history(self, is_kept: bool) -> None:
+        """Save this machine's readings, and show those of earlier starts, or neither."""
+        self._restores_history = is_kept
+        self.local.set_history(is_kept)
+
     def start(self) -> None:
         self._started = True
         for sampler in self._samplers.values():
@@ -136,6 +144,9 @@ class Hosts(QObject):
         """Add a host's snapshot to the history, then emit `snapshot`."""
         self.latest[name] = snapshot
         self.history.add(snapshot, name)
+        if name == _THIS_MACHINE and self._restores_history and snapshot.nvml.status != "not_answering":
+            self._restores_history = False
+            in_background(lambda: list(read_history(history_file())), self, self.history.restore, reraise)
         self.snapshot.emit(name, snapshot)
 
     def _on_error_changed(self, name: str, message: str) -> None:

@@ -26,6 +26,8 @@ _ERROR_TAIL_BYTES = 1 << 12
 _LOG_BYTES = 1 << 20
 """Log size from which a restart begins a new log. A smaller log is continued, so that the cause remains in it."""
 
+_SAVE_HISTORY = "--save-history"
+
 Explain = Callable[[int, str], str]
 """Function that explains an exit, given the exit code and the end of standard error."""
 
@@ -91,6 +93,17 @@ class SamplerProcess(QObject):
         if self._arguments[at] != f"{interval_s:g}":
             self._arguments[at] = f"{interval_s:g}"
             self._set_timeout(interval_s)
+            if self._process is not None:
+                self.stop()
+                self.start()
+
+    def set_history(self, is_saved: bool) -> None:
+        """Let this machine's sampler save readings for the next start, or not, which restarts it."""
+        if is_saved != (_SAVE_HISTORY in self._arguments):
+            self._arguments = [
+                *(each for each in self._arguments if each != _SAVE_HISTORY),
+                *[_SAVE_HISTORY] * is_saved,
+            ]
             if self._process is not None:
                 self.stop()
                 self.start()

@@ -81,6 +81,39 @@ class Timeline:
                 self._columns[key] = self._empty_column()
         self._add(x, values)
 
+    def prepend(self, x: Floats, columns: Mapping[Hashable, Values], gap_s: float) -> None:
+        """Insert older rows in front of the first one, as far as there is room.
+
+        Args:
+            x: Rising times before the first row.
+            columns: Values by key, as long as `x`.
+            gap_s: Distance of two rows from which there is a gap between them.
+        """
+        if not len(x) or not len(self):
+            return
+        x = np.append(x, self._x[self._start])
+        fills = [
+            (at + 1, np.linspace(x[at], x[at + 1], _GAP_ROWS + 2)[1:-1]) for at in np.flatnonzero(np.diff(x) > gap_s)
+        ]
+        places = np.repeat([at for at, _ in fills], _GAP_ROWS).astype(int)
+        older = np.insert(x, places, np.concatenate([fill for _, fill in fills]) if fills else [])[:-1]
+        older = older[max(0, len(older) + len(self) - self._allowed) :]
+        if not len(older):
+            return
+        rows = len(older) + len(self)
+        room = min(self._allowed, max(FIRST_ROOM, rows * 9 // 8))
+        old = slice(self._start, self._end)
+        merged: dict[Hashable, Values] = {}
+        for key in dict.fromkeys((*self._columns, *columns)):
+            column = merged[key] = np.full(room, np.nan, np.float32)
+            if key in columns:
+                column[: len(older)] = np.insert(columns[key], places, np.nan)[-len(older) :]
+            if key in self._columns:
+                column[len(older) : rows] = self._columns[key][old]
+        fresh = np.empty(room)
+        fresh[: len(older)], fresh[len(older) : rows] = older, self._x[old]
+        self._x, self._columns, self._start, self._end = fresh, merged, 0, rows
+
     def allow(self, rows: int) -> None:
         """Limit the number of rows; thin the older ones if there are more."""
         self._allowed = max(MIN_ROWS, rows)

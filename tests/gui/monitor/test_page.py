@@ -53,11 +53,11 @@ def test_toolbar_offers_controls_of_view(watching: Watching) -> None:
     offered = {}
     for view in range(len(VIEWS)):
         watching.page.show_view(view)
-        widgets = (bar.span, bar.compact, bar.load, bar.newest, bar.more, bar.hosts)
+        widgets = (bar.span, bar.compact, bar.load, bar.more, bar.hosts)
         offered[view] = [widget.isVisible() for widget in widgets]
-    assert offered[GPUS] == [True] * 6
-    assert offered[GRAPHS] == [True, False, False, True, True, True]
-    assert offered[PROCESSES] == offered[TOPOLOGY] == offered[ALERTS] == [False] * 5 + [True]
+    assert offered[GPUS] == [True] * 5
+    assert offered[GRAPHS] == [True, False, False, True, True]
+    assert offered[PROCESSES] == offered[TOPOLOGY] == offered[ALERTS] == [False] * 4 + [True]
 
 
 def test_page_requests_visible_readings(watching: Watching, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_page_zoom_stays_until_newest(watching: Watching, qtbot: QtBot) -> None:
         watching.see(full_gpu(), at=second)
     page = watching.page
     (tile,) = page.gpus.tiles.tiles.values()
-    assert not page.bar.newest.isEnabled()
+    assert not page.bar.newest.isVisible()
     qtbot.keyClick(tile.plot, Qt.Key.Key_Plus)
     zoomed = page.group.range
     assert page.bar.past.isVisible()
@@ -108,7 +108,7 @@ def test_page_zoom_stays_until_newest(watching: Watching, qtbot: QtBot) -> None:
     assert page.group.range == zoomed
     page.bar.newest.click()
     assert page.group.range == (300.0, 900.0)
-    assert not page.bar.newest.isEnabled()
+    assert not page.bar.newest.isVisible()
     assert not page.bar.past.isVisible()
 
 
@@ -270,6 +270,7 @@ def test_page_saves_csv(watching: Watching, tmp_path: Path, qtbot: QtBot) -> Non
 
 
 def test_page_menu_asks_for_csv_file(watching: Watching, qtbot: QtBot) -> None:
+    watching.see(full_gpu(0), at=-600)
     watching.see(full_gpu(0))
     page = watching.page
     asked: list[tuple[object, ...]] = []

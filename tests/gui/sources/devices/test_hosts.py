@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
 from pytestqt.qtbot import QtBot
 
+from engine.contract.device_history import HistoryWriter, history_file, read_history
 from engine.contract.devices import SnapshotRequest
+from engine.system import paths
 from gui.sources.devices.hosts import Hosts
 from tests.gui.conftest import FakeSsh
 from tests.support.nvml_stub import NvmlStub, gpu_profile, uuid_of
@@ -56,6 +59,41 @@ def test_hosts_add_watches_host(open_hosts: Open, ssh: FakeSsh, nvml_stub: NvmlS
         "-o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=2 -- "
         "anna@ws2 footplate gpus --json --watch"
     ]
+
+
+def test_hosts_restore_history_of_last_start(open_hosts: Open, nvml_stub: NvmlStub, qtbot: QtBot) -> None:
+    nvml_stub.write([gpu_profile(0, utilization=33)])
+    paths.private_folder(paths.home())
+    writer = HistoryWriter(history_file())
+    before = time.time() - 600
+    for number in range(3):
+        writer.add(
+            before + 30 * number, {uuid_of(0): {"utilization_percent": 10.0 * number}, "GPU-gone": {"power_w": 1}}
+        )
+    hosts = open_hosts()
+    hosts.keep_history(True)
+    hosts.start()
+    history = hosts.history
+    qtbot.waitUntil(lambda: uuid_of(0) in history.devices and history.times(uuid_of(0))[0] < before + 1)
+    values = history.values(uuid_of(0), "utilization_percent")
+    assert values[:3].tolist() == [0.0, 10.0, 20.0]
+    assert values[-1] == 33
+    assert "GPU-gone" not in history.devices
+    qtbot.waitUntil(lambda: len(list(read_history(history_file()))) == 4)
+
+
+@pytest.mark.parametrize("kept", [False, None])
+def test_hosts_save_no_history_unless_kept(
+    open_hosts: Open, nvml_stub: NvmlStub, qtbot: QtBot, kept: bool | None
+) -> None:
+    nvml_stub.write([gpu_profile(0)])
+    hosts = open_hosts()
+    if kept is not None:
+        hosts.keep_history(True)
+        hosts.keep_history(kept)
+    hosts.start()
+    qtbot.waitUntil(lambda: "" in hosts.latest and bool(hosts.latest[""].gpus))
+    assert not history_file().exists()
 
 
 def test_hosts_report_and_recover_broken_connection(

@@ -120,3 +120,28 @@ def test_timeline_clock_set_back() -> None:
     assert np.diff(timeline.x).tolist() == [1.0] * 10
     assert timeline.x[-1] == -3600
     assert column(timeline, "up").tolist() == list(range(11))
+
+
+def test_timeline_prepends_older_rows_with_gaps() -> None:
+    timeline = filled(3, 1000)
+    view = timeline.x
+    first = float(view[0])
+    older = first - np.array([400.0, 390.0, 200.0])
+    timeline.prepend(older, {"a": np.array([1.0, 2.0, 3.0], np.float32), "new": np.ones(3, np.float32)}, gap_s=30)
+    assert np.all(np.diff(timeline.x) > 0)
+    assert timeline.x[-3:].tolist() == view.tolist()
+    known = np.isfinite(timeline.column("new"))  # type: ignore[arg-type]
+    assert timeline.x[known].tolist() == older.tolist()
+    assert timeline.column("new")[known].tolist() == [1.0, 1.0, 1.0]  # type: ignore[index]
+    assert known.tolist()[:2] == [True, True]
+    assert not known[2]
+    timeline.append(float(timeline.x[-1]) + 1, {"a": 9.0})
+    assert timeline.column("a")[-1] == 9.0  # type: ignore[index]
+
+
+def test_timeline_prepends_only_what_fits() -> None:
+    timeline = filled(3, 64)
+    older = float(timeline.x[0]) - np.arange(200.0, 0.0, -1)
+    timeline.prepend(older, {"new": np.arange(200, dtype=np.float32)}, gap_s=30)
+    assert len(timeline) == 64
+    assert timeline.column("new")[:61].tolist() == list(range(139, 200))  # type: ignore[index]

@@ -1,0 +1,111 @@
+"""Device readings of the last days on disk, so that the graphs of the window survive its end.
+
+A file has one JSON value per line: the ids of the quantities, ``{"quantities": […]}``, at each start of the writer, and
+``[time, {device: [value, …]}]`` for each reading, with values in the order of these ids. When a file is full, it replaces
+its predecessor, ``NAME.1``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from engine.system import paths
+
+SPACING_S = 30.0
+"""Seconds between saved readings."""
+_MAX_FILE_BYTES = 4 << 20
+_DIGITS = 5
+"""Significant digits of saved values."""
+
+Readings = Mapping[str, Mapping[str, float | None]]
+"""Values by device and quantity; None if unknown."""
+
+_log = logging.getLogger(__name__)
+
+
+def history_file() -> Path:
+    return paths.home() / "device_history.jsonl"
+
+
+class HistoryWriter:
+    """Appends readings to a file until it can't be written."""
+
+    def __init__(self, path: Path, *, spacing_s: float = SPACING_S, max_file_bytes: int = _MAX_FILE_BYTES) -> None:
+        self._path, self._spacing_s, self._max_file_bytes = path, spacing_s, max_file_bytes
+        self._quantities: tuple[str, ...] = ()
+        self._last = float("-inf")
+        self._is_broken = False
+
+    def add(self, time: float, readings: Readings) -> None:
+        """Save the readings at `time`, in seconds since the epoch, unless the last ones are too recent."""
+        if self._is_broken or 0 <= time - self._last < self._spacing_s:
+            return
+        self._last = time
+        try:
+            self._append(time, readings)
+        except OSError as error:
+            self._is_broken = True
+            _log.warning("The history of the devices is no longer saved: %s", error)
+
+    def _append(self, time: float, readings: Readings) -> None:
+        reported = (id_ for values in readings.values() for id_, value in values.items() if value is not None)
+        missing = [id_ for id_ in dict.fromkeys(reported) if id_ not in self._quantities]
+        lines: list[Any] = []
+        if missing or not self._path.exists():
+            self._quantities += tuple(missing)
+            lines.append({"quantities": self._quantities})
+        rows = {device: [_rounded(values.get(id_)) for id_ in self._quantities] for device, values in readings.items()}
+        lines.append([round(time, 1), rows])
+        with self._path.open("ab") as file:
+            file.write(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+            size = file.tell()
+        if size > self._max_file_bytes:
+            os.replace(self._path, _predecessor(self._path))
+
+
+def read_history(path: Path) -> Iterator[tuple[float, dict[str, dict[str, float]]]]:
+    """Yield the saved times with their known values by device and quantity, oldest first; skip damaged lines."""
+    damaged = 0
+    for file in (_predecessor(path), path):
+        try:
+            content = file.read_bytes()
+        except OSError:
+            continue
+        quantities: list[str] = []
+        for line in content.splitlines():
+            try:
+                value = msgspec.json.decode(
+                    line, type=dict[str, list[str]] | tuple[float, dict[str, list[float | None]]]
+                )
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                damaged += 1
+                continue
+            if isinstance(value, dict):
+                quantities = value.get("quantities", [])
+                continue
+            time, rows = value
+            yield (
+                time,
+                {
+                    device: {
+                        id_: number for id_, number in zip(quantities, numbers, strict=False) if number is not None
+                    }
+                    for device, numbers in rows.items()
+                },
+            )
+    if damaged:
+        _log.warning("Skipped %d damaged lines of the device history in %s", damaged, path)
+
+
+def _predecessor(path: Path) -> Path:
+    return path.with_name(f"{path.name}.1")
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.{_DIGITS}g}")

@@ -1,0 +1,58 @@
+"""Device readings on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.contract.device_history import HistoryWriter, read_history
+
+
+def test_history_returns_spaced_readings(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    writer = HistoryWriter(path, spacing_s=30)
+    for second in range(0, 91, 10):
+        writer.add(1000.0 + second, {"GPU-1": {"power_w": 100.123456 + second, "fan_percent": None}})
+    assert list(read_history(path)) == [
+        (1000.0 + second, {"GPU-1": {"power_w": round(100.123456 + second, 2)}}) for second in (0, 30, 60, 90)
+    ]
+
+
+def test_history_names_quantities_that_appear_later(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    writer = HistoryWriter(path, spacing_s=1)
+    writer.add(1.0, {"cpu": {"a": 1.0}})
+    writer.add(2.0, {"cpu": {"b": 2.0, "a": None}})
+    HistoryWriter(path, spacing_s=1).add(3.0, {"cpu": {"b": 3.0}})
+    assert [values["cpu"] for _, values in read_history(path)] == [{"a": 1.0}, {"b": 2.0}, {"b": 3.0}]
+
+
+def test_history_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    writer = HistoryWriter(path, spacing_s=1, max_file_bytes=1000)
+    for second in range(500):
+        writer.add(float(second), {"cpu": {"load": float(second)}})
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 2200
+    times = [time for time, _ in read_history(path)]
+    assert times == [float(second) for second in range(int(times[0]), 500)]
+    assert times[0] > 0
+
+
+@pytest.mark.parametrize("damage", [b"\xff\x00{[", b'["no time"]\n', b'{"quantities": 3}\n', b"\n"])
+def test_history_skips_damaged_lines(tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "history"
+    HistoryWriter(path).add(1.0, {"cpu": {"load": 1.0}})
+    path.write_bytes(damage + b"\n" + path.read_bytes() + damage)
+    assert [time for time, _ in read_history(path)] == [1.0]
+    assert len(caplog.records) == 1
+    caplog.clear()
+
+
+def test_history_stops_after_a_failed_write(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    writer = HistoryWriter(tmp_path / "missing" / "history", spacing_s=1)
+    for second in range(3):
+        writer.add(float(second), {"cpu": {"load": 1.0}})
+    assert len(caplog.records) == 1
+    caplog.clear()
+    assert list(read_history(tmp_path / "missing" / "history")) == []
