@@ -1,1 +1,4 @@
-"""Runs on several machines, under SLURM or torchrun, and runs of other machines: both ends of each connection."""
+"""Runs on several machines, under SLURM or torchrun, and access to runs of other machines.
+
+Both ends of each connection are here.
+"""

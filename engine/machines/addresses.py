@@ -24,7 +24,10 @@ def connection_addresses() -> tuple[str, str]:
 
 
 def local_address(machine: str, port: int = FIRST_PORT) -> str:
-    """Return the address from which this machine reaches another one, without sending anything. Raises OSError."""
+    """Return the local address that this machine uses to connect to another one, without sending data.
+
+    Raises OSError.
+    """
     family, _, _, _, address = socket.getaddrinfo(machine, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(address)
@@ -55,7 +58,8 @@ def has_infiniband() -> bool:
 def bind_collectives(address: str, *, infiniband: bool = True) -> None:
     """Bind gloo and NCCL to the interface that has `address`, unless the user's environment chooses another.
 
-    Without `infiniband`, NCCL doesn't use it: all machines have to use the same kind of connection. Raises ValueError.
+    Without `infiniband`, NCCL doesn't use InfiniBand, since all machines must use the same kind of connection. Raises
+    ValueError.
     """
     interface = interface_of(address)
     defaults = {
@@ -72,7 +76,7 @@ def bind_collectives(address: str, *, infiniband: bool = True) -> None:
 def listen(address: str, first: int, attempt: int = 0) -> socket.socket:
     """Listen on one of the `PORTS` ports from `first` on, only on `address`.
 
-    Each attempt starts at another port, so that nobody meets processes of the previous one. Raises OSError.
+    Each attempt starts at another port, so that no process connects to processes of the previous one. Raises OSError.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     for number in range(PORTS):

@@ -1,7 +1,7 @@
-"""torch's elastic agent, which starts the workers of one machine and ends all of them when one fails.
+"""torch's elastic agent, which starts the workers on one machine and stops all of them when one fails.
 
-The node itself imports no torch: the agent is forked from a process that has done so once, and the workers are forked
-from the agent.
+The node itself does not import torch: the agent is forked from a process that has done so once, and the workers are
+forked from the agent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 
 
 class AgentFailed(Exception):  # noqa: N818  (it says what happened)
-    """The agent itself failed, for the reason in the text."""
+    """Error: the agent itself failed, for the reason in the text."""
 
 
 class _Result(msgspec.Struct):
@@ -49,7 +49,7 @@ def preload() -> None:
 
 
 class Agent:
-    """An agent process that runs the order's workers; any thread may `kill` it."""
+    """Process with the agent that runs the order's workers; any thread may call `kill`."""
 
     def __init__(self, order: NodeOrder, meet: Rendezvous, listener: socket.socket | None, node_socket: Path) -> None:
         """Start the agent's process.
@@ -70,16 +70,16 @@ class Agent:
             listener.close()
 
     def kill(self) -> None:
-        """Kill the agent, and with it its workers, which may still wait for other machines."""
+        """Kill the agent and its workers, which may still be waiting for other machines."""
         self._is_killed = True
         with suppress(ProcessLookupError):
             os.kill(self._process.pid or 0, signal.SIGKILL)
 
     def exit_codes(self) -> dict[int, int | None]:
-        """Wait for the workers and return their exit codes by rank; None if ended because of another worker.
+        """Wait for the workers and return their exit codes by rank; None for a worker stopped because of another one.
 
         Raises:
-            AgentFailed: The agent failed or was killed by somebody else.
+            AgentFailed: The agent failed, or another process killed it.
         """
         with self._connection:
             try:

@@ -1,6 +1,6 @@
-"""Files of a run on another machine, copied on request: ``footplate node --send RUN`` there, through ssh.
+"""Files of a run on another machine, copied on request by ``footplate node --send RUN`` there, through ssh.
 
-An interrupted copy is kept and continued next time; the SHA-256 of the complete file is verified. The window runs
+An interrupted copy is kept and continued the next time; the SHA-256 of the complete file is verified. The window runs
 ``python -m engine.machines.fetch HOST RUN FILE``, which prints `FetchProgress` lines.
 """
 
@@ -24,11 +24,13 @@ from engine.system.ssh import ssh_command, ssh_exit_reason
 
 _PROGRESS_INTERVAL_S = 0.2
 _PATTERNS = ("checkpoints/*.pt", "*.log", "worker-*-traceback.txt")
-"""Files that can be fetched: checkpoints and output of the run's processes. The follower copies events.jsonl."""
+"""Patterns for files that can be fetched: checkpoints and output of the run's processes. The follower copies
+events.jsonl.
+"""
 
 
 class NotFetched(Exception):  # noqa: N818  (a state of things more than an error)
-    """The file was not copied; the text tells the user why."""
+    """Error: the file was not copied. The text explains the reason to the user."""
 
 
 def list_files(name: str) -> int:
@@ -57,7 +59,7 @@ def send_files(name: str) -> int:
 def fetch(machine: Host, name: str, path: str, on_progress: Callable[[int, int], object]) -> Path:
     """Copy a file of the run that `machine` calls `name` into the run's local copy, and return its path.
 
-    `on_progress` receives the bytes that have been copied and their total. Raises NotFetched, OSError.
+    `on_progress` receives the number of copied bytes and the total. Raises NotFetched and OSError.
     """
     if not is_inside(path):
         raise NotFetched(f"{path} is not a file of the run's folder.")

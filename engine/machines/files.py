@@ -1,4 +1,4 @@
-"""Files of a run on several machines: their copies, and the run's folder on a machine."""
+"""Copies of a run's files on several machines, and the run's folder on a machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from engine.system.files import open_file, read_end
 
 RESUME, BEST, LAST = "resume.pt", "checkpoints/best.pt", "checkpoints/last.pt"
 OnDone = Callable[[str], None]
-"""Callback for a transfer: "" when the file has arrived, else the reason why it can't."""
+"""Callback for a transfer: "" when the file has arrived, else the reason why it could not be transferred."""
 
 _LOCK = "node.lock"
 _ABANDONED_S = 86_400.0
@@ -38,7 +38,7 @@ _SCRATCH_PREFIX = "node-"
 
 
 def required_files(run: RunFolder, job: Job, *, has_rank_0: bool) -> dict[str, Path]:
-    """Return the files that a machine needs to resume, by their path there: the checkpoint and, for rank 0, the best one."""
+    """Return the files that a machine needs to resume, by their path there: the checkpoint and, for rank 0, best.pt."""
     if not job.checkpoints.resume_from:
         return {}
     best = {BEST: run.path / BEST} if has_rank_0 and (run.path / BEST).exists() else {}
@@ -47,7 +47,7 @@ def required_files(run: RunFolder, job: Job, *, has_rank_0: bool) -> dict[str, P
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Transfer:
-    """A file to fetch, with the event of a last.pt, or to send if it has a `source`, whose digest may be known."""
+    """File to fetch, with the event of a last.pt, or file to send from `source`, whose digest may be known."""
 
     path: str
     on_done: OnDone
@@ -57,10 +57,10 @@ class _Transfer:
 
 
 class FileTransfers:
-    """Supervisor's end: copies files from and to one machine, in a thread, through a connection of its own.
+    """Supervisor's end, which copies files from and to one machine, in a thread and through a separate connection.
 
-    `command` serves the files there (`exchange`), once a node runs there; its standard error goes to `log`. Results are
-    passed on by `poll`. `keep` older checkpoints are retained next to last.pt.
+    `command` serves the files there (`exchange`), after a node has started there; its standard error is written to
+    `log`. `poll` reports the results. `keep` older checkpoints are kept next to last.pt.
     """
 
     def __init__(self, run: RunFolder, command: Sequence[str], log: Path, keep: int) -> None:
@@ -79,14 +79,17 @@ class FileTransfers:
         self._thread.start()
 
     def fetch(self, path: str, on_done: OnDone, saved: CheckpointSaved | None = None) -> None:
-        """Fetch a file, again if it is on its way, since it may have changed; `saved` is the event of a last.pt."""
+        """Fetch a file, even if a transfer is in progress, since it may have changed.
+
+        `saved` is the event of a last.pt.
+        """
         if is_inside(path):
             self._submit(_Transfer(path=path, on_done=on_done, saved=saved))
         else:
             on_done(f"{path} is not a file of the run's folder")
 
     def send(self, path: str, source: Path, sha256: Callable[[], str], on_done: OnDone) -> None:
-        """Send `source` to the machine unless it is there; `sha256` returns its digest when it is known."""
+        """Send `source` to the machine unless it has the file; `sha256` returns the digest when it is known."""
         self._submit(_Transfer(path=path, on_done=on_done, source=source, sha256=sha256))
 
     def poll(self) -> None:
@@ -98,14 +101,14 @@ class FileTransfers:
                 transfer.on_done(error)
 
     def give_up(self) -> None:
-        """End the connection and fail all pending transfers, because the machine is away."""
+        """Close the connection and fail all pending transfers, because the machine is not reachable."""
         self.close()
         pending, self._pending = self._pending, []
         for transfer in pending:
             transfer.on_done("the machine is away")
 
     def close(self) -> None:
-        """End the connection, which interrupts a transfer."""
+        """Close the connection, which interrupts a transfer."""
         with self._lock:
             self._is_closed = True
             if self._connection is not None:
@@ -130,7 +133,7 @@ class FileTransfers:
         self._disconnect()
 
     def _copy(self, transfer: _Transfer) -> str:
-        """Copy a file and return the error, "" if there is none."""
+        """Copy a file and return the error, or ""."""
         try:
             connection = self._connect()
             if transfer.source is not None:
@@ -162,7 +165,7 @@ class FileTransfers:
             connection.close()
 
     def _receive(self, connection: FileConnection, transfer: _Transfer) -> str:
-        """Fetch a file, unless its content is that of the last time, and return the error."""
+        """Fetch a file, unless its content has not changed since the last time, and return the error."""
         connection.write(RunFile(path=transfer.path))
         offer = connection.read()
         if offer.problem:
@@ -191,7 +194,7 @@ class FileTransfers:
 
 
 def _older_path(saved: CheckpointSaved) -> str:
-    """Return the path of a retained checkpoint that was last.pt."""
+    """Return the path for keeping a previous last.pt."""
     return f"checkpoints/epoch-{saved.epoch}-step-{saved.step}.pt"
 
 
@@ -206,8 +209,8 @@ def _send(connection: FileConnection, path: str, source: Path, sha256: str) -> s
 class NodeFiles:
     """Node's end: the run's folder on a machine.
 
-    The folder belongs to this process: a node that an earlier attempt has left there is killed. With
-    `order.run_folder` it is the run's own folder on a shared file system, and nothing is transferred.
+    The folder belongs to this process; a node that an earlier attempt has left there is killed. With `order.run_folder`
+    it is the run's original folder on a shared file system, and nothing is transferred.
     """
 
     def __init__(self, order: NodeOrder) -> None:
@@ -230,7 +233,7 @@ class NodeFiles:
         return self.folder / RESUME if self._is_copy else Path(path)
 
     def worker_files(self, rank: int, last_bytes: int) -> dict[str, bytes]:
-        """Return the ends of a worker's log and traceback by name; none if they are in the run's own folder already."""
+        """Return the last parts of a worker's log and traceback by name; {} if the run's original folder has them."""
         found = {}
         for name in worker_files(rank) if self._is_copy else ():
             with suppress(OSError):
@@ -238,7 +241,7 @@ class NodeFiles:
         return found
 
     def close(self) -> None:
-        """Remove the folder, unless it is the run's own."""
+        """Remove the folder, unless it is the run's original one."""
         if self._is_copy:
             _remove(self.folder)
 
@@ -249,7 +252,7 @@ def node_folder(run_id: str) -> Path:
 
 
 def exchange(run_id: str) -> int:
-    """Serve a run's folder on this machine for as long as it belongs to a node, and return the exit code."""
+    """Serve a run's folder on this machine as long as it belongs to a node, and return the exit code."""
     folder = node_folder(run_id)
 
     def watch() -> None:
@@ -284,10 +287,10 @@ def worker_files(rank: int) -> tuple[str, str]:
 
 
 def _take_over(folder: Path) -> None:
-    """Lock the folder for the life of this process, and kill the node of an earlier attempt that holds the lock.
+    """Lock the folder for the lifetime of this process, and kill the node of an earlier attempt that holds the lock.
 
     Raises:
-        TimeoutError: That node does not end.
+        TimeoutError: That node does not exit.
     """
     path = folder / _LOCK
     descriptor = file_locks.open_file(path, os.O_CREAT)
@@ -315,7 +318,7 @@ def _kill_node(pid: bytes) -> None:
 
 
 def _remove_abandoned() -> None:
-    """Remove run folders of more than a day ago whose node is gone: the machine lost its power."""
+    """Remove run folders that are more than a day old and whose node has exited without cleaning up."""
     for lock in (paths.home() / "nodes").glob(f"*/{platform.node()}/{_LOCK}"):
         with suppress(OSError):
             if lock.stat().st_mtime < time.time() - _ABANDONED_S and _is_abandoned(lock):

@@ -1,9 +1,9 @@
-"""``python -m engine.machines.follower HOST RUN``: follows a run of another machine through ssh.
+"""``python -m engine.machines.follower HOST RUN``: follow a run of another machine through ssh.
 
 The run's events are written to a local copy of its folder (see `mirror_folder`), for which this process acts as
-supervisor: windows and commands read the log and connect as to any run, and their commands are forwarded. Clients are
-notified while the other machine is away, and the connection is retried. The follower ends with its standard input;
-the run continues.
+supervisor: windows and commands read the log and connect as to any run, and their commands are forwarded. While the
+other machine can't be reached, clients are notified and the connection is retried. The follower exits when its standard
+input ends; the run continues.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MIN_RETRY_S, _MAX_RETRY_S = 0.5, 10.0
 
 
 class Follower:
-    """Follows the run that `machine` calls `name`, from `run` until standard input ends."""
+    """Follower of the run that `machine` calls `name`, with the local copy `run`, until standard input ends."""
 
     def __init__(self, machine: Host, name: str) -> None:
         self._machine, self._name = machine, name
@@ -84,7 +84,7 @@ class Follower:
             self._is_done = True
 
     def _acquire_lock(self) -> bool:
-        """Return True if this process writes the folder, rather than the follower of another window."""
+        """Return True if this process, and not the follower of another window, writes the folder."""
         if self._lock is None or self._run is None:
             return True
         is_acquired = file_locks.try_lock(self._lock)
@@ -151,7 +151,7 @@ class Follower:
         self._log.copy(data[:end])
 
     def _on_state(self, state: RunLiveness) -> None:
-        """Act as the run's supervisor for as long as that is alive."""
+        """Act as the run's supervisor as long as the run has one."""
         assert self._run is not None
         if not state.alive:
             self._stop_serving()
@@ -183,7 +183,7 @@ class Follower:
         self._on_away(f"{title}: {reason}." if reason else ssh_exit_reason(title, code, errors))
 
     def _on_away(self, reason: str) -> None:
-        """Disconnect and retry later; end if the run has never been reached."""
+        """Disconnect and retry later; exit if the run was never reached."""
         if not self._has_reported:
             self._report(FollowResult(problem=reason))
             self._is_done, self._exit_code = True, 1

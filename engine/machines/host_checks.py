@@ -1,4 +1,4 @@
-"""Checks of the user's machines before they train together; each problem comes with its remedy."""
+"""Checks of the user's machines before they train together, which return problems with remedies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from engine.system.format import size
 from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 
 MAX_CLOCK_OFFSET_S = 2.0
-"""Clock difference above which logs and files of several machines are hard to compare."""
+"""Clock difference above which it is hard to compare logs and files of several machines."""
 MIN_FREE_BYTES = 2 << 30
 _TIMEOUT_S = 120.0
 _EXIT_TIMEOUT_S = 10.0
@@ -33,7 +33,7 @@ _MAX_ANSWER_BYTES = 1 << 16
 
 
 class CheckedHost(NamedTuple):
-    """A checked machine: its facts (None if it was not reached), the lead of its clock in seconds, and problems."""
+    """Checked machine: its facts (None if it was not reached), by how many seconds its clock is ahead, and problems."""
 
     host: Host
     facts: NodeFacts | None
@@ -88,7 +88,7 @@ def _check_host(host: Host, dataset: str) -> CheckedHost:
 
 
 class _Peer:
-    """Process on a machine that meets others on trial (see `meeting`)."""
+    """Process on a machine that connects to other machines as a test (see `meeting`)."""
 
     def __init__(self, checked: CheckedHost, *, infiniband: bool) -> None:
         assert checked.facts is not None
@@ -111,7 +111,7 @@ class _Peer:
         return self.answer()
 
     def answer(self) -> MeetResult:
-        """Return the next answer; a machine that does not answer in time is given up."""
+        """Return the next answer; the test fails for a machine that does not answer in time."""
         assert self._process.stdout is not None
         with killed_after(self._process, _TIMEOUT_S):
             line = self._process.stdout.readline(_MAX_ANSWER_BYTES)
@@ -133,9 +133,10 @@ class _Peer:
 
 
 def unreachable(checked: Sequence[CheckedHost]) -> list[Problem]:
-    """Let each machine in turn meet all others as the first of a run, and return a problem per failure.
+    """Test the connections between all machines, and return one problem per failure.
 
-    They sum numbers over gloo and, if all have GPUs, over NCCL.
+    Each machine in turn takes the role of a run's first machine, to which all others connect. They sum numbers over
+    gloo and, if all have GPUs, over NCCL.
     """
     able = [each for each in checked if each.facts is not None and each.facts.address]
     infiniband = all(each.facts.infiniband for each in able if each.facts)

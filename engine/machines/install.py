@@ -1,4 +1,4 @@
-"""Installation of Footplate on another machine through ssh: a wheel, into a virtual environment of its own."""
+"""Installation of Footplate on another machine through ssh: a wheel in a separate virtual environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.system.files import open_file
 from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 
 FOLDER = ".local/share/footplate/venv"
-"""Folder of the virtual environment, relative to the home folder there."""
+"""Folder of the virtual environment, relative to the home folder on that machine."""
 _INSTALL = """set -e
 mkdir -p "$HOME/{parent}"
 cat > "$HOME/{parent}/{wheel}"
@@ -22,7 +22,7 @@ rm "$HOME/{parent}/{wheel}"
 
 
 class InstallFailed(Exception):  # noqa: N818  (it says what happened)
-    """The installation failed, for the reason in the text."""
+    """Error: the installation failed, for the reason in the text."""
 
 
 def install(host: Host, wheel: Path) -> None:

@@ -39,23 +39,23 @@ _CHUNK = 1 << 18
 _KEEP_ALIVE = ENCODE.encode(KeepAlive()) + b"\n"
 _JOIN_S = 1.0
 START_S = 60.0
-"""Seconds in which the shell of a machine starts, and then Python."""
+"""Seconds within which the shell of a machine must start, and then Python."""
 SHUTDOWN_S = 5.0
-"""Seconds in which a machine ends what it has started."""
+"""Seconds within which a machine must stop everything that it has started."""
 
 
 def remote_command(host: Host, *arguments: str) -> list[str]:
-    """Return the command that runs `footplate` on another machine, and reports its shell's start before."""
+    """Return the command that runs `footplate` on another machine after reporting that its shell has started."""
     started = shlex.quote(ENCODE.encode(ShellStarted()).decode())
     return ssh_command(host.reached_by, ["sh", "-c", f"echo {started}; exec {shlex.join(host.command(*arguments))}"])
 
 
 class NodeLink:
-    """Supervisor's end: runs a command and exchanges frames with it.
+    """Supervisor's end, which runs a command and exchanges frames with it.
 
-    `on_message` receives each message, and `on_end` is called once after the last: with the reason if a message was
+    `on_message` receives each message. `on_end` is called once after the last, with the reason if a message was
     invalid, else with "". The command's standard error is appended to `log`. A thread sends messages and heartbeats, so
-    that a supervisor that is busy for long isn't given up by its machines. Raises OSError.
+    that the machines don't give up a supervisor that is busy for long. Raises OSError.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class NodeLink:
         return time.monotonic() - self._received_at
 
     def silence_reason(self, title: str) -> str:
-        """Return why the machine called `title` counts as lost because of its silence, "" if it does not."""
+        """Return why the machine called `title` counts as lost because of its silence, or ""."""
         limit_s = LOST_S if self.has_answered else START_S
         if self.silent_s > limit_s:
             self._receive()  # what came while this process was busy
@@ -134,11 +134,11 @@ class NodeLink:
         return self._process.wait(), ""
 
     def close(self) -> None:
-        """Close the command's input, after which the machine ends all that it has started."""
+        """Close the command's input, upon which the machine stops everything that it has started."""
         self._outbox.put(None)
 
     def finish(self, timeout_s: float) -> None:
-        """Close the command's input and wait for its end; kill it after `timeout_s`."""
+        """Close the command's input and wait for its exit; kill it after `timeout_s`."""
         self.close()
         deadline = time.monotonic() + timeout_s
         while self._output is not None and time.monotonic() < deadline:
@@ -200,9 +200,9 @@ class NodeLink:
 
 
 class SupervisorLink:
-    """Node's end, on its own standard streams; what else is printed goes to standard error.
+    """Node's end, on its standard streams; all other output goes to standard error.
 
-    Any thread may call `send`, which never raises: the end of `messages` reports a supervisor that is gone.
+    Any thread may call `send`, which never raises an exception: if the supervisor is gone, `messages` ends.
     """
 
     def __init__(self) -> None:

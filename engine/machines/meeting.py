@@ -1,7 +1,7 @@
-"""``footplate node --meet``: process groups with other machines on trial, opened as those of a run.
+"""``footplate node --meet``: test process groups with other machines, opened in the same way as in a run.
 
-Orders come as lines of JSON on standard input, and each is answered by a `MeetResult`; the machine that others connect to
-answers twice, first with its port.
+Orders come as lines of JSON on standard input, and each is answered by a `MeetResult`. The machine that others connect
+to answers twice, first with its port.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def serve(address: str, *, infiniband: bool) -> int:
 
 
 def _meet(store: dist.Store, order: MeetOrder) -> str:
-    """Send numbers to the other machines over gloo or NCCL, and return the error."""
+    """Exchange numbers with the other machines over gloo or NCCL, and return the error."""
     try:
         if order.backend == "nccl":
             _all_reduce_on_gpus(store, order)

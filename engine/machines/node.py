@@ -1,8 +1,8 @@
-"""``footplate node``: one machine's part in a run, controlled by the run's supervisor, which has started it through ssh.
+"""``footplate node``: one machine's part in a run, started through ssh and controlled by the run's supervisor.
 
-It ends with its supervisor: at the end of standard input, or after `SILENCE_S` without a frame, it kills all that it
-has started. It never restarts anything itself. ``python -m engine.machines.node`` is the same on the supervisor's
-own machine.
+It exits with its supervisor: at the end of standard input, or after `SILENCE_S` without a frame, it kills everything
+that it has started. It never restarts anything itself. ``python -m engine.machines.node`` does the same on the
+supervisor's own machine.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ from engine.system.format import exit_words
 
 QUEUE_POLL_S = 0.5
 QUEUE_TIMEOUT_S = 600.0
-"""Seconds for which a run waits for devices that other runs use on this machine."""
+"""Seconds that a run waits for devices that other runs use on this machine."""
 _LOG_BYTES = 1 << 18
-"""Bytes of a worker's log that the supervisor gets; two such files fit into a frame."""
+"""Bytes of a worker's log that the supervisor receives; two such files fit into a frame."""
 
 
 def serve() -> int:
@@ -76,7 +76,7 @@ def serve() -> int:
 
 
 def fetch_weights(job: Job) -> str:
-    """Download or verify the pretrained weights of `job`, and return the error, "" if there is none."""
+    """Download or verify the pretrained weights for `job`, and return the error, or ""."""
     needs_weights = job.model.pretrained and not job.model.weights_file and not job.checkpoints.resume_from
     weights = weights_of(job, load_catalogue()) if needs_weights else None
     if weights is None:
@@ -90,7 +90,7 @@ def fetch_weights(job: Job) -> str:
 
 
 class _Node:
-    """A node's state. `run` trains in the main thread; messages are handled in other threads."""
+    """State of a node. `run` trains in the main thread; messages are handled in other threads."""
 
     def __init__(self, link: SupervisorLink, scratch: Path) -> None:
         self._link, self._scratch = link, scratch
@@ -160,7 +160,7 @@ class _Node:
             self._link.send(WorkerEnded(rank=rank, code=code, files=self._files.worker_files(rank, _LOG_BYTES)))
 
     def _local_spec(self, order: NodeOrder, spec: WorkerSpec) -> WorkerSpec:
-        """Return a worker's spec with this machine's paths and threads."""
+        """Return a worker's spec with the paths and threads of this machine."""
         assert self._files is not None
         resume_from = spec.job.checkpoints.resume_from and str(
             self._files.resume_from(spec.job.checkpoints.resume_from)
@@ -198,10 +198,10 @@ class _Node:
         self._link.send(facts)
 
     def _reserve_devices(self, order: NodeOrder) -> str:
-        """Wait for the devices in this machine's queue, and return why the run can't have them.
+        """Wait for the devices in this machine's queue, and return why the run can't have them, or "".
 
-        The supervisor's machine and SLURM, which see the run's own folder, have reserved them already. The wait is
-        limited, because two runs may have devices that the other one waits for.
+        The supervisor's machine, and SLURM nodes that see the run's original folder, have reserved them already. The
+        wait is limited, because two runs may wait for each other's devices.
         """
         assert self._files is not None
         if order.run_folder:
@@ -247,7 +247,7 @@ class _Node:
                 self._kill(message)
 
     def _kill(self, message: KillWorker) -> None:
-        """Signal a worker; kill all if it has not started, since it may wait for a machine that is gone."""
+        """Send a signal to a worker; kill all workers if it has not started, since it may wait for a lost machine."""
         if self._workers is not None and self._workers.kill(message.rank, hard=message.hard):
             return
         self._is_cancelled = True
@@ -256,14 +256,14 @@ class _Node:
 
 
 def _keep(slot: QueueSlot) -> NoReturn:
-    """Keep the devices until this process ends, also if the queue's folder is cleared."""
+    """Keep the devices until this process exits, even if the queue's folder is cleared."""
     while True:
         slot.poll()
         time.sleep(QUEUE_POLL_S)
 
 
 def _missing_gpus(order: NodeOrder) -> str:
-    """Return a sentence about GPUs of the order that this machine lacks, "" if it has all."""
+    """Return a sentence about GPUs in the order that this machine lacks, or "" if it has all of them."""
     required = {device for device in order.specs[0].local_devices if is_gpu(device)}
     if not required:
         return ""

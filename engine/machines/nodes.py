@@ -1,4 +1,4 @@
-"""Supervisor's end of one attempt on several machines: connects to them, compares them, and receives their workers."""
+"""Supervisor's end of one attempt on several machines: it connects to them, compares them, and runs their workers."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ from engine.system.ssh import ssh_command, ssh_exit_reason
 QUIET_S = 2.5
 """Seconds of silence after which a machine may be the cause of failures that other machines report."""
 RETURN_S = 600.0
-"""Seconds that a run waits for a machine that it has lost."""
+"""Seconds that a run waits for a lost machine to return."""
 _RETRY_S = 3.0
 _EVENTS_WITH_FILES = (b'{"type":"checkpoint"', b'{"type":"predicted"')
-"""First bytes of events that name files."""
+"""First bytes of events that refer to files."""
 _Result = TypeVar("_Result")
 
 
@@ -99,7 +99,7 @@ class Node:
 
     @property
     def shares_folder(self) -> bool:
-        """True if it sees the run's own folder: this machine, or a SLURM node by a shared file system."""
+        """True if it has access to the run's original folder: this machine, or a SLURM node sharing its file system."""
         return not self.host.name or self.is_slurm
 
     @property
@@ -107,7 +107,7 @@ class Node:
         return self.link is not None and not self.link.has_ended and self.link.silent_s > QUIET_S
 
     def command(self) -> list[str]:
-        """Return the command that runs `engine.machines.node` there."""
+        """Return the command that runs `engine.machines.node` on the machine."""
         if self.is_slurm:
             return srun_command(self.host.name.removeprefix(SLURM), ["node"])
         if self.host.name:
@@ -115,7 +115,7 @@ class Node:
         return [*self.host.environment_command, sys.executable, "-m", "engine.machines.node"]
 
     def give_up(self) -> None:
-        """Expect nothing more of its workers and files."""
+        """Stop waiting for its workers and files."""
         for worker in self.workers:
             if worker.exit_code is None:
                 worker.set_exit_code(None)
@@ -126,9 +126,9 @@ class Node:
 class Nodes:
     """Machines of one attempt, in the job's order.
 
-    `poll` is called often; once all machines have met, their workers join `group`. `attempt` counts from 0: after the
-    first, an unreachable machine is waited for, unless `job_without` gives a job that does without it (else the
-    reason why there is none).
+    Call `poll` often; once all machines are connected to each other, their workers join `group`. `attempt` counts from
+    0. After the first attempt, the run waits for an unreachable machine, unless `job_without` returns a job without it
+    (otherwise it returns the reason why there is none).
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Nodes:
             self._connect(node)
 
     def poll(self) -> None:
-        """Retry connections, detect machines that have fallen silent, and act on what threads have done."""
+        """Retry connections, detect machines that have become silent, and process the results of threads."""
         if self._stage is _Stage.COMPARING:
             self._compare()
         for node in self.nodes:
@@ -187,7 +187,7 @@ class Nodes:
                 self._on_lost(node, reason)
 
     def close(self) -> None:
-        """End everything on all machines that still respond, and wait for it."""
+        """Stop everything on all machines that still respond, and wait for that."""
         for node in self.nodes:
             if node.files is not None:
                 node.files.close()
@@ -285,7 +285,7 @@ class Nodes:
         self._send_rendezvous(self.nodes[0], "", 0)
 
     def _send_rendezvous(self, node: Node, address: str, port: int) -> None:
-        """Send a machine the address at which the machines meet."""
+        """Send a machine the address of the rendezvous."""
         assert node.link is not None
         assert node.facts is not None
         callers = (each.facts.client_address for each in self.nodes if each.facts and each.facts.client_address)
@@ -298,7 +298,7 @@ class Nodes:
         node.link.send(Rendezvous(local_address=local, address=address, port=port, infiniband=infiniband))
 
     def _on_listening(self, listening: Listening) -> None:
-        """Send the other machines to the first one, whose store listens now, and take over all workers."""
+        """Send the address of the first machine, whose store is ready, to the others, and add all workers."""
         assert self._group is not None
         if len(self.nodes) > 1:
             text = (
@@ -398,7 +398,7 @@ class Nodes:
                     paths.write_atomically(self._run.path / name, message.files[name])
 
     def _end_workers(self, node: Node) -> None:
-        """Report workers that have ended; those that succeeded, only after their files have been copied."""
+        """Report workers that have exited; successful ones only after their files have been copied."""
         for worker in node.workers:
             worker.has_ended = worker.rank in node.exit_codes
             code = node.exit_codes.get(worker.rank)
@@ -408,7 +408,7 @@ class Nodes:
     # Lost machines
 
     def _on_end(self, node: Node, reason: str) -> None:
-        """Handle the end of a connection: expected after the end of its workers, else the machine is lost."""
+        """Handle the end of a connection: it is expected after its workers have exited, else the machine is lost."""
         assert node.link is not None
         code, errors = node.link.exit_status()
         if node.workers and all(worker.exit_code is not None for worker in node.workers):
@@ -425,7 +425,10 @@ class Nodes:
         self._on_lost(node, cause)
 
     def _on_lost(self, node: Node, cause: str) -> None:
-        """Wait for a machine, or do without it, before the workers of a later attempt start; else fail."""
+        """Before the workers of a later attempt start, wait for a lost machine or continue without it.
+
+        Otherwise fail.
+        """
         assert self._group is not None
         can_wait = self._attempt > 0 and self._stage is _Stage.COMPARING and time.monotonic() < self._give_up_at
         if not can_wait or node.facts is not None:
@@ -451,7 +454,7 @@ class Nodes:
 
 
 def _in_thread(function: Callable[[], _Result]) -> Future[_Result]:
-    """Call a function that may take long in a thread, which doesn't keep the process from exiting."""
+    """Call a function that may take long in a thread that doesn't keep the process from exiting."""
     future: Future[_Result] = Future()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Imports of the process that the agent and the workers are forked from."""
+"""Imports for the process from which the agent and the workers are forked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts of a machine before it trains, for a comparison with others."""
+"""Facts about a machine before it trains, to compare it with others."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""``footplate node --relay RUN``: sends a run of this machine to a follower on another, and forwards its commands.
+"""``footplate node --relay RUN``: send a run of this machine to a follower elsewhere, and forward its commands.
 
-The log file is read directly, because it holds every event. The relay ends with its follower; the run continues.
+The log file is read directly, because it holds every event. The relay exits with its follower; the run continues.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class _Relay:
         os._exit(0)
 
     def _open_log(self, request: LogRequest) -> None:
-        """Open the log behind the follower's copy, or at its start if the copy is of another log."""
+        """Open the log at the end of the follower's copy, or at its beginning if the copy belongs to another log."""
         with suppress(OSError):
             self._log = open_file(self._run.events_file)
             digest = hashlib.sha256(self._log.read(request.offset))
@@ -100,7 +100,7 @@ class _Relay:
             self._log.seek(self._offset)
 
     def _send_log(self) -> None:
-        """Send what has been added to the log, or a new log that has replaced it. Raises OSError."""
+        """Send the lines added to the log, or a new log that has replaced it. Raises OSError."""
         info = self._run.events_file.stat()
         if self._log is None or info.st_size < self._offset or not os.path.samestat(info, os.fstat(self._log.fileno())):
             self._log, self._offset = open_file(self._run.events_file), 0

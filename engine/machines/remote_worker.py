@@ -1,4 +1,4 @@
-"""A worker on another machine, as its group sees it."""
+"""Worker on another machine, with the interface that its group uses."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from engine.runs.folder import RunFolder
 
 
 class RemoteWorker:
-    """`Worker` behind the `link` to its machine.
+    """Worker on the machine at the other end of `link`.
 
-    One that `has_ended` gets its exit code when its files have been copied, or nobody waits for them any longer.
+    If it `has_ended`, it gets its exit code when its files have been copied, or when nobody waits for them any more.
     """
 
     pid = 0
@@ -43,7 +43,7 @@ class RemoteWorker:
         self._on_readable()
 
     def set_exit_code(self, exit_code: int | None) -> None:
-        """Set the exit code; None for a worker that was ended because of another one."""
+        """Set the exit code; None for a worker that was stopped because of another one."""
         self.because_of_another = exit_code is None
         self.exit_code = -9 if exit_code is None else exit_code
 

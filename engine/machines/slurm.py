@@ -1,8 +1,8 @@
-"""``footplate node --slurm FOLDER``: supervises a run in the batch step of its SLURM job, on the job's first node.
+"""``footplate node --slurm FOLDER``: supervise a run in the batch step of its SLURM job, on the job's first node.
 
-The run's local devices are those of that node; the other nodes are reached by srun (see `nodes`). When SLURM warns by
-SIGUSR1 that the job is about to end, the run is paused, which saves a checkpoint, and the job is requeued: it comes
-back here, and the run continues.
+The run's local devices are those of that node; srun connects to the other nodes (see `nodes`). When SLURM warns with
+SIGUSR1 that the job is about to end, the run is paused, which saves a checkpoint, and the job is requeued. When SLURM
+starts it again, the run continues here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TIMEOUT_S = 60.0
 
 
 class _CannotStart(Exception):  # noqa: N818  (it says what happened)
-    """The run can't start, for the reason in the text, in sentences."""
+    """Error: the run can't start, for the reason in the text, in sentences."""
 
 
 def supervise_slurm(folder: Path) -> int:
@@ -86,7 +86,7 @@ def _note(run: RunFolder, job_id: str, state: str, reason: str = "") -> None:
 
 
 def _local_job(run: RunFolder, first: str) -> Job:
-    """Return the run's job on the devices that SLURM has given it.
+    """Return the run's job with the devices that SLURM has assigned.
 
     Raises _CannotStart, SlurmFailed, OSError, subprocess.SubprocessError.
     """

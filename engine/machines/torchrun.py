@@ -1,9 +1,9 @@
 """``torchrun … -m engine.machines.torchrun JOB``: one worker of a run whose processes are started by torchrun.
 
 JOB is a job file, or a job as JSON (see `footplate torchrun`). The process of rank 0 is the run's supervisor: it
-creates the run's folder, writes the event log, serves the window, and has a worker of its own. The first process of
-each other machine creates a folder there. It passes the specs of its machine's other ranks in files of the user's
-runtime folder, which are named after torchrun's agent, the parent of all of them.
+creates the run's folder, writes the event log, serves the window, and runs a worker as well. The first process on each
+other machine creates a folder there. It passes the specs of the other ranks on its machine in files in the user's
+runtime folder, which are named after torchrun's agent, the parent of all these processes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _REFUSED = 2
 
 @dataclass(frozen=True)
 class TorchrunProcess:
-    """This process among those of torchrun."""
+    """Position of this process among those started by torchrun."""
 
     rank: int
     local_rank: int
@@ -66,7 +66,7 @@ class TorchrunProcess:
         return range(first, first + self.local_world_size)
 
     def spec_file(self, rank: int) -> Path:
-        """Return the file through which a rank of this machine gets its spec."""
+        """Return the file through which a rank on this machine receives its spec."""
         agent = os.getppid()
         return paths.runtime_folder() / f"torchrun-{agent}-{int(process_start(agent) * 1000)}-{rank}.json"
 
@@ -121,7 +121,7 @@ def _read_job(text: str) -> tuple[Job | None, list[Problem]]:
 
 
 def _mismatches(job: Job, process: TorchrunProcess) -> list[Problem]:
-    """Return problems of a job that needs other processes than torchrun has started."""
+    """Return problems if the job needs other processes than torchrun has started."""
     found = []
     if world_size(job) != process.world_size:
         message = f"The job has {world_size(job)} workers, and torchrun started {process.world_size}."
@@ -155,7 +155,7 @@ def _supervise(job: Job, process: TorchrunProcess) -> int:
 
 
 def _distribute_specs(specs: list[WorkerSpec], process: TorchrunProcess) -> list[WorkerSpec]:
-    """Write the specs of this machine's other ranks to their files, and return the spec of this process."""
+    """Write the specs of the other ranks on this machine to their files, and return the spec of this process."""
     threads = max(1, usable_cores() // process.local_world_size)
     local, *others = (
         msgspec.structs.replace(
@@ -171,7 +171,7 @@ def _distribute_specs(specs: list[WorkerSpec], process: TorchrunProcess) -> list
 
 
 def _receive_spec(process: TorchrunProcess) -> WorkerSpec:
-    """Wait for the spec of this process, for as long as the run waits for its devices."""
+    """Wait for the spec of this process, as long as the run waits for its devices."""
     path = process.spec_file(process.rank)
     while not path.exists():
         time.sleep(_POLL_S)

@@ -1,7 +1,7 @@
-"""Files of a run between two machines: a connection of their own, which carries raw bytes and is verified by SHA-256.
+"""Transfer of a run's files between two machines, over a separate connection with raw bytes, verified by SHA-256.
 
-``footplate node --send RUN`` and ``--exchange RUN`` serve it through ssh. A request or an offer is a line of JSON
-(`RunFile`). The receiver of a file answers with the number of bytes that it has already, and gets the rest.
+``footplate node --send RUN`` and ``--exchange RUN`` serve the files through ssh. A request or an offer is a line of
+JSON (`RunFile`). The receiver of a file answers with the number of bytes that it already has, and gets the rest.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_PROGRESS: Callable[[int, int], object] = lambda _copied, _total: None  # noqa
 
 
 class ConnectionLost(OSError):  # noqa: N818  (a state of things more than an error)
-    """The other end has closed the connection."""
+    """Error: the other end has closed the connection."""
 
 
 def is_inside(path: str) -> bool:
@@ -58,7 +58,9 @@ class Channel:
         return msgspec.json.decode(bytes(line), type=RunFile)
 
     def send(self, stream: IO[bytes], offer: RunFile) -> str:
-        """Send a file as `offer`, whose digest is determined if it has none; return why the receiver refuses it.
+        """Send a file as `offer`, whose digest is computed if it is missing.
+
+        Return why the receiver refuses the file, or "".
 
         Raises OSError.
         """
@@ -79,10 +81,11 @@ class Channel:
     ) -> Path | None:
         """Receive an offered file next to `target`, and return its temporary path once it is on the disk.
 
-        An interrupted copy of the same content is continued. Return None if the content did not arrive as it was sent.
+        An interrupted copy of the same content is continued. Returns None if the received content differs from what was
+        sent.
 
         Raises:
-            ConnectionLost: The connection was lost; the copy is retained.
+            ConnectionLost: The connection was lost; the partial copy is kept.
             OSError: The file can't be written.
         """
         paths.make_folder(target.parent)
@@ -124,7 +127,7 @@ class FileConnection(Channel):
         super().__init__(self.process.stdout.fileno(), self.process.stdin.fileno())
 
     def close(self) -> int:
-        """Close the connection, and return the command's exit code once it has ended."""
+        """Close the connection, and return the command's exit code."""
         for stream in (self.process.stdin, self.process.stdout):
             assert stream is not None
             stream.close()
@@ -144,7 +147,8 @@ def remove_partial(target: Path) -> None:
 def serve(folder: Path, run_id: str, *, copies: Sequence[str] = (), writable: bool = False) -> int:
     """Serve the files of a folder over the standard streams until these are closed; return the exit code.
 
-    If the folder is `writable`, offered files are stored, by a link if one of its files in `copies` has the same content.
+    If the folder is `writable`, offered files are stored in it, as a link if one of its files in `copies` has the same
+    content.
     """
     channel = Channel(0, os.dup(1))
     os.dup2(2, 1)

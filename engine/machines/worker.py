@@ -1,4 +1,4 @@
-"""A worker process that torch's elastic agent has started: it gets its spec from the node and reports to it."""
+"""Worker process that torch's elastic agent has started; it gets its spec from the node and reports to the node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class WorkerHello(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def run(node_socket: str) -> int:
     """Train as rank RANK and return 0.
 
-    After a failure, which has been reported to the supervisor, the process exits: torch would report it again.
+    After a failure, which was reported to the supervisor, the process exits directly, since torch would report it
+    again.
     """
     linux.die_with_parent(os.getppid())
     os.setpgid(0, 0)

@@ -1,4 +1,4 @@
-"""Socket through which a node talks to the workers of its machine."""
+"""Socket that connects a node to the workers on its machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HELLO = msgspec.json.Decoder(WorkerHello)
 
 
 class WorkerServer:
-    """Listens in `folder`, for this user only: each worker connects, gets its spec, and its messages are forwarded."""
+    """Server in `folder`, for this user only, which gives each worker its spec and forwards its messages."""
 
     def __init__(self, specs: Sequence[WorkerSpec], forward: Callable[[FromWorker], None], folder: Path) -> None:
         self._specs = {spec.rank: spec for spec in specs}
@@ -43,7 +43,7 @@ class WorkerServer:
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
 
     def send(self, rank: int, command: Command) -> None:
-        """Send a command to a worker, at the latest right after its spec."""
+        """Send a command to a worker, or directly after its spec if it has not connected yet."""
         data = ENCODE.encode(command) + b"\n"
         with self._lock:
             channel = self._channels.get(rank)
@@ -54,7 +54,7 @@ class WorkerServer:
             channel.sendall(data)
 
     def kill(self, rank: int, *, hard: bool) -> bool:
-        """Signal a worker's process group, and return False if the worker has not connected."""
+        """Send a signal to a worker's process group, or return False if the worker has not connected."""
         pid = self._pids.get(rank)
         if pid is None:
             return False

@@ -1,5 +1,5 @@
-"""Supervisor of one run: starts its workers, writes its log, serves clients, and ends everything.
+"""Supervisor of one run, which starts its workers, writes its log, serves clients, and stops everything in the end.
 
-It uses neither torch nor Qt. On Linux a thread imports torch while the socket already answers, so that workers can fork
-with it.
+It uses neither torch nor Qt directly. On Linux, a thread imports torch while the socket is already served, so that
+workers can be forked with it.
 """

@@ -13,7 +13,7 @@ from pathlib import Path
 from engine.system import paths
 
 BACKLOG = 128
-"""Connections that may wait to be accepted."""
+"""Number of connections that may wait to be accepted."""
 _MAX_PATH_BYTES = 100
 """Longest path of a Unix socket: macOS allows 103 bytes, Linux 107."""
 
@@ -39,7 +39,7 @@ class Endpoint:
 
     @property
     def is_reachable(self) -> bool:
-        """False if the file of the Unix socket is gone, as after its user has logged out, or another endpoint's."""
+        """Return False if the socket's file is missing, as after a logout, or belongs to another endpoint."""
         if self._path is None:
             return True
         try:
@@ -55,7 +55,7 @@ class Endpoint:
 
 
 def open_endpoint(run_folder: Path, *, tcp: bool = False) -> Endpoint:
-    """Listen for clients of the run; with `tcp` on loopback even if Unix sockets exist."""
+    """Listen for clients of the run; with `tcp`, on loopback even if Unix sockets are available."""
     if not tcp and hasattr(socket, "AF_UNIX"):
         path = paths.runtime_folder() / socket_name(run_folder)
         if len(os.fsencode(path)) < _MAX_PATH_BYTES:
@@ -64,7 +64,7 @@ def open_endpoint(run_folder: Path, *, tcp: bool = False) -> Endpoint:
 
 
 def socket_name(run_folder: Path) -> str:
-    """Return a short file name that is unique even for runs of the same id in two homes."""
+    """Return a short file name that is unique even for runs with the same id in two homes."""
     digest = hashlib.blake2b(os.fsencode(run_folder.absolute()), digest_size=4).hexdigest()
     return f"{run_folder.name[-24:]}-{digest}.sock"
 
@@ -94,7 +94,7 @@ def _accepts(path: Path) -> bool:
 
 
 def _listen_on_unix(path: Path) -> Endpoint:
-    """Listen under a temporary name first: a socket at `path` that refuses connections is a stale one."""
+    """Listen under a temporary name first, since a socket at `path` that refuses connections counts as stale."""
     part = path.with_suffix(".part")
     part.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)

@@ -1,4 +1,4 @@
-"""Versions and facts of the host, for the record of a run, without importing the packages."""
+"""Versions and facts about the host, for the record of a run, determined without importing the packages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def describe(snapshot: Snapshot | None) -> dict[str, str]:
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may use: by its affinity, and by the quotas of its control groups."""
+    """Return the number of cores that this process may use, given its affinity and the quotas of its control groups."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([cores, *map(math.ceil, _quotas())]))
 

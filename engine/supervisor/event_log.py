@@ -1,4 +1,4 @@
-"""The only writer of a run's `events.jsonl`, which numbers and dates each line.
+"""Writer of a run's `events.jsonl`, the only one, which numbers and dates each line.
 
 A full or missing disk stops nothing: lines that can't be written wait in memory, in order, and the file and the memory
 are read as one stream.
@@ -18,17 +18,17 @@ from engine.system import paths
 from engine.system.files import MAX_DAMAGED_BYTES, complete_lines
 
 MEMORY_LIMIT_BYTES = 32 << 20
-"""Unwritten bytes beyond which step metrics and device samples are dropped before they get a number."""
+"""Number of unwritten bytes above which step metrics and device samples are dropped before they get a number."""
 RECENT_BYTES = 1 << 20
 """Bytes at the end of the stream that stay in memory, for clients that keep up."""
 RETRY_S = 1.0
 """Seconds between attempts to write, and between checks of the file."""
 INDEX_EVERY = 1024
-"""Lines between two entries of the index."""
+"""Number of lines between two entries of the index."""
 
 _READ_BYTES = 1 << 16
 _NUMBER = re.compile(rb'\{"type":"\w+","n":(\d{1,15}),')
-"""Start of an encoded line, with its number. A number of more digits is damaged."""
+"""Pattern for the beginning of an encoded line with its number; a number with more digits is damaged."""
 _GOES_ON = "Training continues, and events are kept in memory. Free some space on the disk of the run folder."
 _DELETED = (
     "The run's log was deleted or moved during training, so the run stops. To train again, start a new run, or put the "
@@ -41,16 +41,16 @@ _CHANGED = (
 
 
 class DamagedLog(ValueError):  # noqa: N818 - it is the file's fault
-    """A log holds more than a torn line after its last complete one, which no run writes."""
+    """Error: a log holds more than a torn line after its last complete one, so no run has written it."""
 
 
 class EventLog:
-    """Numbered events in the file at `path`, after those of earlier executions.
+    """Log of numbered events in the file at `path`, following those of earlier executions.
 
     Offsets count the bytes of the stream: the lines in the file, then those that wait to be written.
 
     Raises:
-        DamagedLog: No run has written the file.
+        DamagedLog: The file was not written by a run.
     """
 
     def __init__(self, path: Path, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> None:
@@ -112,7 +112,7 @@ class EventLog:
         self._write()
 
     def retry(self, *, at_once: bool = False) -> None:
-        """Write the lines in memory if a retry is due, and log what happened to them."""
+        """Write the lines in memory if a retry is due, and log events about the fault."""
         if self._fault is None or (not at_once and time.monotonic() < self._retry_at):
             return
         count = self._recent.count(b"\n", self._written - self.recent_offset)
@@ -135,7 +135,10 @@ class EventLog:
         self._write()
 
     def check_file(self) -> Warned | None:
-        """Return a warning, once, if another program deleted, replaced or truncated the file. Look once a second."""
+        """Return a warning, once, if another program deleted, replaced or truncated the file.
+
+        Check only once a second.
+        """
         now = time.monotonic()
         if self._fd is None or self.damage or now < self._check_at:
             return None
@@ -154,7 +157,7 @@ class EventLog:
         return Warned(code=code, message=self.damage)
 
     def read(self, offset: int, size: int = _READ_BYTES) -> bytes:
-        """Return complete lines from `offset`, about `size` bytes of them and at least one; b"" at the end."""
+        """Return complete lines starting at `offset`, about `size` bytes but at least one line; b"" at the end."""
         while True:
             data = self._read_bytes(offset, size)
             length = data.rfind(b"\n") + 1
@@ -163,7 +166,10 @@ class EventLog:
             size *= 4
 
     def offset_of(self, n: int) -> int:
-        """Return the offset of line `n`; of the last lower number if it is damaged, the end if it is still to come."""
+        """Return the offset of line `n`, or the end if it is not written.
+
+        For a damaged line, that of the last lower number.
+        """
         if n >= self.next_n:
             return self.end
         index = bisect_right(self._indexed_numbers, n)
@@ -218,7 +224,10 @@ class EventLog:
         return self._fd
 
     def _index_line(self, number: int, offset: int) -> None:
-        """Count the line at `offset`. Indexed numbers rise: earlier ones that aren't lower were damaged."""
+        """Count the line at `offset`.
+
+        Indexed numbers increase; earlier ones that aren't lower belong to damaged lines.
+        """
         self.next_n = number + 1
         while self._indexed_numbers and self._indexed_numbers[-1] >= number:
             self._indexed_numbers.pop()
@@ -250,7 +259,10 @@ class EventLog:
             self._fault_since = time.monotonic()
 
     def _read_bytes(self, offset: int, size: int) -> bytes:
-        """Return up to `size` bytes of the stream; fewer within it only if the file was truncated."""
+        """Return up to `size` bytes of the stream.
+
+        Before its end, fewer are returned only if the file was truncated.
+        """
         data = b""
         if offset < self.recent_offset:
             if self._fd is None:

@@ -1,4 +1,4 @@
-"""Start of one execution of a run, given its folder."""
+"""Start of one execution of a run in a given folder."""
 
 from __future__ import annotations
 
@@ -46,10 +46,12 @@ def supervise(
 
 
 def _acquire(run: RunFolder) -> bool:
-    """Lock the run for this process; two writers would ruin its log. Return False if another process has it.
+    """Lock the run for this process, since two writers would ruin its log.
 
-    The lock on the folder lasts as long as this process. On file systems without locks, `supervisor.json` has to do. A
-    supervisor that has logged its end is waited for.
+    Return False if another process has the lock.
+
+    The lock on the folder lasts as long as this process. On file systems without locks, `supervisor.json` is used
+    instead. If the supervisor of the previous execution has logged its end, this waits for its exit.
     """
     descriptor = os.open(run.path, os.O_RDONLY) if sys.platform != "win32" else -1
     deadline = time.monotonic() + EXIT_S
@@ -61,7 +63,7 @@ def _acquire(run: RunFolder) -> bool:
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock a folder. Return True also if the system or file system has no such locks."""
+    """Lock a folder. Return True even if the system or the file system has no such locks."""
     if sys.platform != "win32":
         import fcntl
 

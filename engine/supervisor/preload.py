@@ -1,8 +1,9 @@
 """``python -m engine.supervisor --preload``: process that has imported PyTorch and forks supervisors.
 
-It is a child of the window and prints "ready" after the imports. For each line RUN_FOLDER on stdin it forks the run's
-supervisor in a new session and answers "started PID RUN_FOLDER". It exits at the end of stdin, or after `IDLE_S` without
-a start to free its memory (about 400 MB, most of it shared with the workers). Its supervisors continue.
+It is a child of the window and prints "ready" after the imports. For each line RUN_FOLDER on stdin, it forks the run's
+supervisor in a new session and answers "started PID RUN_FOLDER". It exits at the end of stdin. To free its memory
+(about 400 MB, most of it shared with the workers), it also exits after `IDLE_S` without a start. Its supervisors
+continue.
 """
 
 from __future__ import annotations

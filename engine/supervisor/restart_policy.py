@@ -1,4 +1,4 @@
-"""Specs of each attempt's workers, and the decision whether another attempt follows a failure."""
+"""Specs for the workers of each attempt, and the decision if another attempt follows a failure."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ from engine.supervisor.environment import usable_cores
 from engine.system import paths
 
 ROLL_BACKS = 10
-"""Rollbacks in a row, without a new checkpoint in between, from a loss that is NaN or infinite. PaLM's training
-(Chowdhery et al. 2022, section 5.1) needed about 20 in total."""
+"""Number of consecutive rollbacks, without a new checkpoint in between, after a loss that is NaN or infinite.
+
+PaLM's training (Chowdhery et al. 2022, section 5.1) needed about 20 in total.
+"""
 
 
 class RestartPolicy:
-    """Restart decisions of one execution. `job` is that of the next attempt; some failures change it."""
+    """Restart decisions for one execution. `job` is the job of the next attempt; some failures change it."""
 
     def __init__(self, run: RunFolder, job: Job) -> None:
         self.job = job
@@ -67,11 +69,11 @@ class RestartPolicy:
             self._rendezvous.unlink(missing_ok=True)
 
     def set_loader_workers(self, count: int) -> None:
-        """Use `count` loader workers in later attempts, too."""
+        """Use `count` loader workers in later attempts as well."""
         self.job = self.job.with_fields(loader_workers=count)
 
     def on_checkpoint(self, event: CheckpointSaved) -> None:
-        """Count failures from zero after a checkpoint of a later step: the run has made progress."""
+        """Reset the count of failures if the checkpoint is of a later step, since the run has made progress."""
         if event.kind == "last" and event.step > self._saved_step:
             self._saved_step = event.step
             self._failures_in_a_row.clear()
@@ -112,7 +114,7 @@ class RestartPolicy:
         )
 
     def job_without(self, machine: str) -> Job | str:
-        """Return the job without a machine's devices; else the reason to wait for it, "" if the user chose to."""
+        """Return the job without a machine's devices, or the reason to wait for it; "" if the user chose to wait."""
         if self.job.faults.on_lost_machine == "wait":
             return ""
         return _job_on(self.job, tuple(device for device in self.job.parallel.devices if host_of(device) != machine))
@@ -121,7 +123,7 @@ class RestartPolicy:
         return host_of(self.job.parallel.devices[rank or 0])
 
     def _switch_to(self, job: Job) -> dict[str, int | str]:
-        """Use `job` from now on, in later executions, too. Return the changed fields."""
+        """Use `job` from now on, also in later executions. Return the changed fields."""
         before, self.job = self.job, job
         self.world_size = world_size(job)
         try:
@@ -142,7 +144,7 @@ def world_size(job: Job) -> int:
 
 
 def _with_attempts(failed: Failed, restarts: int) -> Failed:
-    """Add the number of futile restarts to the cause."""
+    """Add the number of unsuccessful restarts to the cause."""
     if not restarts:
         return failed
     times = "once" if restarts == 1 else f"{restarts} times"
@@ -151,7 +153,7 @@ def _with_attempts(failed: Failed, restarts: int) -> Failed:
 
 
 def _oom_fallbacks(job: Job) -> list[Job]:
-    """Return variants of the job with ever smaller micro-batches, and the same global batch."""
+    """Return variants of the job with smaller and smaller micro-batches and the same global batch."""
     catalogue = load_catalogue()
     strategy, model = catalogue.strategy(job.resolved_strategy), catalogue.model(job.model.name)
     fallbacks: list[Job] = []
@@ -162,7 +164,7 @@ def _oom_fallbacks(job: Job) -> list[Job]:
 
 
 def _with_smaller_batches(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Job | None:
-    """Return the job with twice as many micro-batches, or the next number that is valid."""
+    """Return the job with twice as many micro-batches, or the next valid number."""
     field, count = "accumulation", job.training.accumulation
     if strategy.schedules:
         field, count = "microbatches", layout(job, strategy).microbatches or 1
@@ -177,8 +179,8 @@ def _with_smaller_batches(job: Job, strategy: StrategyEntry, model: ModelEntry |
 def _job_on(job: Job, devices: tuple[str, ...]) -> Job | str:
     """Return the job on some of its devices, or the reason why that is impossible, in a sentence.
 
-    Accumulation grows as far as needed to have no more images in a device's memory at a time. A single remaining device
-    doesn't keep a strategy that only divides the batch.
+    Accumulation is increased so that a device has no more images in memory at a time than before. With a single
+    remaining device, a strategy that only divides the batch is replaced.
     """
     catalogue = load_catalogue()
     before, model = catalogue.strategy(job.resolved_strategy), catalogue.model(job.model.name)
@@ -202,7 +204,7 @@ def _job_on(job: Job, devices: tuple[str, ...]) -> Job | str:
 
 
 def _batch_shards(job: Job, strategy: StrategyEntry) -> int:
-    """Return the number of device groups that a batch is divided among."""
+    """Return the number of device groups among which a batch is divided."""
     if strategy.replicates and (strategy.cuts_model or strategy.splits_layers):
         return job.parallel.replicas
     return len(job.parallel.devices) if strategy.splits_batch else 1

@@ -51,11 +51,11 @@ TRANSITIONS: dict[tuple[RunState, Trigger], RunState] = {
     (_S.ENDING, _T.WORKERS_GONE): _S.RELEASING,
     (_S.RELEASING, _T.MEMORY_RELEASED): _S.FINISHED,
 }
-"""Next state by state and trigger. Any other pair is a bug, which ends the run as Footplate's own failure."""
+"""Next state by state and trigger. Any other pair is a bug, and ends the run as a failure of Footplate."""
 
 HAS_WORKERS = frozenset((_S.TRAINING, _S.RESTARTING, _S.FAILING, _S.ENDING))
-"""States that end when the last worker is gone. In `FAILING` and `ENDING` none may have been started."""
+"""States that end when the last worker has exited. In `FAILING` and `ENDING`, none may have been started."""
 BEFORE_END = frozenset((_S.IDENTIFYING, _S.QUEUED, *HAS_WORKERS))
 """States in which stop and pause have an effect."""
 USES_GATE = frozenset((_S.IDENTIFYING, _S.QUEUED, _S.TRAINING, _S.RESTARTING, _S.FAILING))
-"""States that take or renew the queue slot."""
+"""States in which the queue slot is acquired or renewed."""

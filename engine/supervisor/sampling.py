@@ -15,13 +15,13 @@ INTERVAL_S = 1.0
 RESTART_S = 10.0
 """Seconds before a sampler that has exited is restarted."""
 FREED_SLACK_BYTES = 64 << 20
-"""Memory above that before the run that doesn't count as held by it."""
+"""Additional memory, compared with before the run, that doesn't count as held by the run."""
 
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
 
 class Sampler:
-    """Child process ``python -m engine.gpus``. Passes the samples of `devices` to `on_samples`."""
+    """Child process ``python -m engine.gpus`` that passes samples of `devices` to `on_samples`."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Sampler:
         self.latest_at = 0.0
 
     def start(self, delay_s: float = 0.0) -> None:
-        """Start the child in `delay_s`, from `tick`. Does nothing if it runs or is about to."""
+        """Start the child after `delay_s`, in `tick`. Does nothing if it is running or about to start."""
         if self._child is not None or self._start_at is not None:
             return
         self._start_at = time.monotonic() + delay_s
@@ -58,10 +58,11 @@ class Sampler:
         self._worker_pids = pids
 
     def is_memory_free(self, since: float) -> bool:
-        """Return True if a snapshot after `since` (monotonic) shows the run's GPUs without it, or it used none.
+        """Return True if a snapshot after `since` (monotonic) shows that the run occupies no GPU memory.
 
-        A GPU is free if its used memory is back to the amount before the run, or if NVML, which has listed the workers
-        before, doesn't list them any more. In a container it lists the pids of the host, which are unknown here.
+        Also returns True if the run used none. A GPU is free if its used memory is back to the amount before the run,
+        or if NVML no longer lists the workers that it listed before. In a container NVML lists pids of the host, which
+        are unknown here.
         """
         gpus = [device for device in self._devices if is_gpu(device)]
         if not gpus:

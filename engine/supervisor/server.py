@@ -1,8 +1,8 @@
 """Server of one run's event stream. Each client reads the log at its own pace, and none can delay the others.
 
-A client has an offset in the log and one bounded buffer, so that a slow one costs no memory. Clients that keep up are
-served from the log's memory. One that falls far behind gets no more step metrics and device samples until it has caught
-up.
+A client has an offset in the log and one bounded buffer, so that a slow client costs no memory. Clients that keep up
+are served from the log's memory. A client that falls far behind gets no step metrics and device samples until it has
+caught up.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from engine.supervisor.endpoint import BACKLOG, Endpoint
 from engine.supervisor.event_log import EventLog
 
 MAX_CLIENTS = 64
-"""Clients that read events. A stalled one is disconnected to make room for another."""
+"""Maximum number of clients that read events. A stalled one is disconnected to make room for another."""
 STALLED_S = 5.0
 """Seconds after which a client that reads nothing, although events are pending, has stalled."""
 MAX_CONTROLS = 16
-"""Clients that only send commands, counted separately; the oldest is disconnected to make room for another."""
+"""Maximum number of clients that only send commands. The oldest one is disconnected to make room for another."""
 MAX_UNAUTHENTICATED = 256
-"""Connections without a hello; the oldest is disconnected to make room for another."""
+"""Maximum number of connections without a hello. The oldest one is disconnected to make room for another."""
 HELLO_S = 10.0
 """Seconds for a client to send its hello."""
 NO_FILE_S = 1.0
@@ -50,17 +50,17 @@ NO_FILE_S = 1.0
 GOODBYE_S = 2.0
 """Seconds for a client that is being disconnected to read the reason."""
 THIN_BYTES = 256 << 10
-"""Backlog of a client in bytes beyond which it gets no more events that may be dropped."""
+"""Backlog of a client in bytes above which it gets no more events that may be dropped."""
 
 _CHUNK_BYTES = 1 << 16
 _NO_FILE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _ROUNDS = 8
-"""Buffers that a client may take before the others get their turn."""
+"""Number of buffers that a client may read before it is the others' turn."""
 _DROPPABLE = tuple(f'{{"type":"{kind.__struct_config__.tag}"'.encode() for kind in DROPPABLE)
 
 
 class Client:
-    """One connection. `cursor` is its offset in the log, None before its hello."""
+    """Connection of a client. `cursor` is its offset in the log, None before its hello."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -75,12 +75,12 @@ class Client:
         self.last_read_at = time.monotonic()
 
     def stalled_s(self) -> float:
-        """Return for how long it has read nothing although something was pending."""
+        """Return the seconds for which it has read nothing although something was pending."""
         return time.monotonic() - self.last_read_at if self.is_writing and not self.is_leaving else 0.0
 
 
 class Server:
-    """Server at `endpoint`, driven by the loop of `selector`. Passes the commands of clients to `on_command`."""
+    """Server at `endpoint`, driven by the loop of `selector`, which passes the commands of clients to `on_command`."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Server:
         selector.register(endpoint.listener, selectors.EVENT_READ, self._accept)
 
     def listen(self, endpoint: Endpoint) -> None:
-        """Listen at another endpoint, and keep the connections."""
+        """Listen at another endpoint, keeping the existing connections."""
         self._resume_accepting()
         self._selector.unregister(self.endpoint.listener)
         self.endpoint.close()
@@ -130,7 +130,7 @@ class Server:
 
     @property
     def is_drained(self) -> bool:
-        """True once every client has been sent everything."""
+        """True once everything has been sent to every client."""
         return not any(client.buffer or self._is_behind(client) for client in self._clients)
 
     def close(self) -> None:
@@ -146,7 +146,7 @@ class Server:
             self._selector.register(self.endpoint.listener, selectors.EVENT_READ, self._accept)
 
     def _accept(self, _mask: int) -> None:
-        """Accept all that wait, so that a client that connects again and again doesn't keep the others out."""
+        """Accept all waiting connections, so that a client that connects repeatedly doesn't keep the others out."""
         for _ in range(BACKLOG):
             try:
                 connection, _ = self.endpoint.listener.accept()
@@ -225,7 +225,7 @@ class Server:
         self._send_pending(client)
 
     def _make_room(self, *, commands_only: bool) -> bool:
-        """Disconnect a client of the same kind if there are too many. Return False if none can go."""
+        """Disconnect a client of the same kind if there are too many. Return False if none can be disconnected."""
         clients = [
             client
             for client in self._clients
@@ -306,7 +306,7 @@ class Server:
             self._selector.modify(client.connection, mask, self._selector.get_key(client.connection).data)
 
     def _shut_down_writing(self, client: Client) -> None:
-        """Close for writing first: closing with unread input would discard the goodbye."""
+        """Close the connection for writing first, since closing it with unread input would discard the goodbye."""
         try:
             client.connection.shutdown(socket.SHUT_WR)
         except OSError:

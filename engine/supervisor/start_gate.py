@@ -1,4 +1,4 @@
-"""Conditions for starting a run's workers: weights, a queue slot, usable GPUs, and the imports that workers fork with."""
+"""Conditions for starting a run's workers: weights, a queue slot, usable GPUs, and modules that workers fork with."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from engine.system.format import exit_words
 POLL_S = 0.5
 """Seconds between checks of the queue."""
 GPU_CHECK_S = 3.0
-"""Seconds for the GPUs to become usable: NVML has to wake them, and lists ended processes for a while."""
+"""Seconds within which the GPUs must become usable: NVML must wake them, and lists ended processes for a while."""
 CPU_SAMPLER_DELAY_S = 2.0
-"""Delay of the sampler of a run on the CPU, where it would compete with the first steps."""
+"""Delay of the sampler in a run on the CPU, where it would compete with the first steps."""
 
 
 class StartGate:
-    """Hold a run until its weights, queue slot, GPUs and imports are ready, in this order.
+    """Gate that holds a run until its weights, queue slot, GPUs and imports are ready, in this order.
 
-    Call `step` often, also after `is_open`, since the slot has to be renewed. `failure` is the reason why the workers can
-    never start. A waiting run has imported no PyTorch and, if possible, runs no sampler.
+    Call `step` often, also after `is_open`, since the slot must be renewed. `failure` is the reason why the workers can
+    never start. A waiting run has not imported PyTorch and, if possible, runs no sampler.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class StartGate:
             self._sampler.close()
 
     def _check_gpus(self, *, is_late: bool) -> None:
-        """Pass as soon as the GPUs have no problem; fail if they still have one when it `is_late`."""
+        """Continue as soon as the GPUs have no problem; fail if they still have one when it `is_late`."""
         snapshot = self._sampler.latest if self._sampler.latest_at > self._slot_since else None
         is_known = snapshot is not None and snapshot.nvml.status != "not_answering"
         problems = gpu_problems(self._job, snapshot, installed_torch(), os.environ)
@@ -150,7 +150,7 @@ class StartGate:
 class WeightsFetch:
     """Child process that downloads or verifies the pretrained weights of `job`.
 
-    `is_done` is true from the start if the run needs none. `fault` is the reason why the run can't start.
+    `is_done` is True from the start if the run needs no weights. `fault` is the reason why the run can't start.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class WeightsFetch:
             self._start(weights)
 
     def close(self) -> None:
-        """End the download; the child removes the incomplete file."""
+        """Stop the download; the child removes the incomplete file."""
         if self._child is not None:
             self._child.close()
             self._child = None

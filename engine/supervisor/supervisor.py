@@ -52,7 +52,7 @@ from engine.supervisor.start_gate import StartGate
 from engine.system import linux
 
 SNAPSHOT_S = 3.0
-"""Seconds that the start of a run on GPUs waits for their names."""
+"""Seconds that a run on GPUs waits at its start for their names."""
 FREE_S = 10.0
 """Seconds for the GPUs to report their memory as free."""
 DRAIN_S = 3.0
@@ -62,10 +62,10 @@ LISTEN_RETRY_S = 1.0
 FOLLOWING_S = 3.0
 """Seconds to wait for the loss of a machine that may have caused a failure on another."""
 NODES = "engine.machines.nodes:Nodes"
-"""Class that runs the workers of several machines, by name: its room imports this one."""
+"""Class that runs the workers of several machines, given by name because its module imports this one."""
 
 Distribute = Callable[[list[WorkerSpec]], list[WorkerSpec]]
-"""Function that passes the specs of other processes' workers on, and returns those to start here."""
+"""Function that passes specs of workers in other processes on, and returns the specs of workers to start here."""
 
 _TICK_S = 0.5
 _SHORT_TICK_S = 0.02
@@ -232,7 +232,7 @@ class Supervisor:
         self._server.tick()
 
     def _identify(self) -> None:
-        """Log the start, with the names of the devices as far as they are known."""
+        """Log the start, with the names of the devices that are known."""
         world_size = self._restart_policy.world_size
         self._record(
             RunStarted(
@@ -300,7 +300,7 @@ class Supervisor:
         self._sampler.set_worker_pids({worker.pid for worker in self._group.workers})
 
     def _close_nodes(self) -> None:
-        """End everything on the other machines."""
+        """Stop everything on the other machines."""
         if self._nodes is not None:
             self._nodes.close()
             self._nodes = None
@@ -308,7 +308,7 @@ class Supervisor:
     # Events and commands
 
     def _record(self, event: AnyEvent) -> None:
-        """Log an event, from where clients get it, and update what depends on it."""
+        """Log an event, from where clients read it, and update everything that depends on it."""
         self._history.add(event)
         self._log.append(event)
         self._notices.on_event(event)
@@ -332,7 +332,7 @@ class Supervisor:
         return decision
 
     def _on_stuck_workers(self) -> None:
-        """Fail instead of restarting or completing: the GPU of a worker that survives SIGKILL is unusable."""
+        """Fail instead of restarting or completing if a worker survives SIGKILL, since its GPU is unusable."""
         ranks = ", ".join(map(str, sorted(self._group.stuck)))
         cause = f"Rank {ranks} can't be killed: it hangs in a call of the GPU's driver. Restart the machine."
         self._failure = Failed(cause=cause, rank=min(self._group.stuck))
@@ -379,7 +379,10 @@ class Supervisor:
         self._record(Warned(code="not_saved_elsewhere", message=message))
 
     def _end(self, outcome: Literal["paused", "stopped"], command: str) -> None:
-        """End the workers in an orderly way; at once if repeated. A run that is to stop can't be paused any more."""
+        """Stop the workers in an orderly way, or immediately if called again.
+
+        A run that is stopping can't be paused any more.
+        """
         if self._state not in BEFORE_END:
             return
         if self._state is RunState.IDENTIFYING:
@@ -400,7 +403,7 @@ class Supervisor:
     # End
 
     def _await_free_memory(self) -> None:
-        """Log how long the devices took to be free, or that they aren't after `FREE_S`."""
+        """Log how long the devices took to become free, or that they aren't free after `FREE_S`."""
         is_free = not self._group.workers or self._sampler.is_memory_free(self._state_since)
         if is_free or time.monotonic() > self._state_since + FREE_S:
             seconds = time.monotonic() - (self._group.ending_since or self._state_since)

@@ -1,8 +1,8 @@
-"""Choices that a job leaves open, made at the start of its workers, some by short trials.
+"""Choices that a job leaves open, decided when its workers start, some by short trials.
 
-A trial makes a few passes per candidate, in turns, on the training device, with the run's batch, precision and model
-(`Rehearsal`), and without side effects. All ranks measure at the same time and add up their times, so that they choose
-the same. Choices are stored in checkpoints, so that a resumed run computes exactly as the run before it.
+A trial runs a few passes per candidate, in turns, on the training device, with the run's batch, precision and model
+(`Rehearsal`), and without side effects. All ranks measure at the same time and add their times, so that they choose the
+same. Choices are stored in checkpoints, so that a resumed run computes exactly like the run before it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from engine.tasks.base import Objective
 from engine.torch_compat import compile_in_this_process, is_compiled, undo_compiling
 
 TRIAL_FRACTION = 0.04
-"""Fraction of a run's steps whose time trials may take."""
+"""Time that trials may take, as a fraction of the run's steps."""
 WARM_UP, MIN_PASSES, MAX_PASSES = 1, 2, 7
-"""Passes per candidate: not counted, at least, and at most if they end within `ENOUGH_S`."""
+"""Passes per candidate: number of uncounted ones, minimum, and maximum if they end within `ENOUGH_S`."""
 ENOUGH_S = 0.25
 CLEAR = 3.0
 """Ratio of two candidates' times at which the slower one is clearly worse, and measuring stops."""
@@ -37,24 +37,28 @@ FASTER = 0.05
 COMPILING_S = 60.0
 """Assumed seconds to compile a model and measure it: 20 to 35 s on a CPU, and a GPU has two modes to measure."""
 COMPILING_SAVES = 0.3
-"""Fraction of a step's time that compiling may save: on an A100, training was 43 % faster as the mean of 163 models
-(Ansel et al. 2024, PyTorch 2)."""
+"""Fraction of a step's time that compiling may save.
+
+On an A100, training was 43 % faster in the mean over 163 models (Ansel et al. 2024, PyTorch 2).
+"""
 DEPTHWISE_S = 20.0
-"""Assumed seconds to try channels last with depthwise convolutions, which cuDNN compiles for every shape: 16 and 19 s
-for MobileNetV3 in bf16 on an H100 (cuDNN 9.19)."""
+"""Assumed seconds to try channels last with depthwise convolutions, which cuDNN compiles for every shape.
+
+MobileNetV3 in bf16 took 16 and 19 s on an H100 (cuDNN 9.19).
+"""
 DEPTHWISE_SAVES = 0.6
-"""Fraction of a step's time that this may save, measured there at batch 256."""
+"""Fraction of a step's time that channels last may save with depthwise convolutions, measured at batch size 256."""
 
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
 class Autotuner:
-    """Makes the choices for a run of `steps` steps.
+    """Autotuner that makes the choices for a run of `steps` steps.
 
     All ranks make the same calls: `decide` before `Strategy.wrap`, then `compile` after it. Rank 0 reports each choice.
 
     Attributes:
-        job: The job with the choices made so far.
+        job: The job with the choices made until now.
     """
 
     job: Job
@@ -79,7 +83,7 @@ class Autotuner:
     def decide(self, job: Job, model: nn.Module, before: Mapping[str, Any]) -> Job:
         """Return `job` with precision and memory format chosen for the plain `model`, in training mode.
 
-        `before` are the fields of the job that this one resumes; {} if there is none.
+        `before` holds the fields of the job that this one resumes, or {}.
         """
         self.job, strategy = job, self._strategy
         if self.job.precision.name == "auto":
@@ -135,7 +139,7 @@ class Autotuner:
             self._emit(Chosen(field=field, choice=str(choice), why=why))
 
     def _choose_precision(self) -> None:
-        """Choose bf16 if it is native to all ranks' devices, which may be GPUs of different machines."""
+        """Choose bf16 if all ranks' devices, which may be GPUs of different machines, support it natively."""
         strategy = self._strategy
         lacking = strategy.collectives.all_gather_objects(device_without_bf16(strategy))
         rank, device = next(((rank, device) for rank, device in enumerate(lacking) if device), (0, ""))
@@ -154,7 +158,7 @@ class Autotuner:
             self._choose("compile", before["compile"], "the resumed run used this setting")
 
     def _choose_memory_format(self, rehearsal: Rehearsal, model: nn.Module) -> None:
-        """Keep images contiguous unless the model runs, and runs faster, with channels last."""
+        """Choose channels last if the model runs, and runs faster, with it; otherwise keep images contiguous."""
         refusal = self._reason_against_channels_last(rehearsal, model)
         if refusal:
             self._choose("memory_format", "contiguous", refusal)
@@ -170,7 +174,7 @@ class Autotuner:
         _set_memory_format(rehearsal, model, FORMATS[choice])
 
     def _reason_against_channels_last(self, rehearsal: Rehearsal, model: nn.Module) -> str:
-        """Return the reason not to try channels last; "" to try it."""
+        """Return the reason not to try channels last, or "" to try it."""
         if not any(parameter.dim() == 4 for parameter in model.parameters()):
             return "the model has no convolutions that would benefit"
         if not self._can_afford():
@@ -181,7 +185,7 @@ class Autotuner:
         return ""
 
     def _reason_too_short(self, pass_s: float, saved: float, cost_s: float) -> str:
-        """Return why the run is too short for something that costs `cost_s` and saves a fraction of its passes, or ""."""
+        """Return why the run is too short for a change that costs `cost_s` and saves a fraction of passes, or ""."""
         rest_s = pass_s * self._steps * self.job.training.accumulation
         if rest_s * saved >= cost_s:
             return ""
@@ -200,7 +204,7 @@ class Autotuner:
         return self._passes >= 2 * (WARM_UP + MIN_PASSES)
 
     def _compare(self, rehearsal: Rehearsal, *candidates: Callable[[], object], warm_up: int = WARM_UP) -> list[float]:
-        """Return the ranks' mean seconds of a pass for each candidate; [] if a pass failed on any rank."""
+        """Return the mean seconds of a pass over all ranks for each candidate; [] if a pass failed on any rank."""
         strategy = self._strategy
         self._passes -= len(candidates) * (WARM_UP + MIN_PASSES)
         self._error = ""
@@ -260,7 +264,7 @@ class Autotuner:
             )
 
     def _try_compiling(self, rehearsal: Rehearsal, model: nn.Module) -> None:
-        """Compile the model if the run is long enough to repay it, and keep that if it is faster."""
+        """Compile the model if the run is long enough to repay it, and keep the compiled model if it is faster."""
         job = self.job
         eager = self._compare(rehearsal, _keep_current)
         if not eager:
@@ -308,7 +312,7 @@ def _set_memory_format(rehearsal: Rehearsal, model: nn.Module, memory_format: to
 
 
 def computes_alike(before: Mapping[str, Any], job: Job) -> bool:
-    """Return True if the choices of the job `before` are valid for `job`, which resumes it."""
+    """Return True if the choices made for the job `before` are valid for `job`, which resumes it."""
     return all(before.get(name) == job.value(name) for name in fields_with("speed")) and (
         tuple(before.get("devices", ())) == job.parallel.devices
     )

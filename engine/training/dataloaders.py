@@ -1,4 +1,4 @@
-"""Data loaders of a worker's part of each split."""
+"""Data loaders for a worker's part of each split."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ from engine.training.split_loader import SplitLoader
 
 
 class DataLoaders:
-    """Factory of a worker's loaders, after the strategy has laid the model out; the job of `spec` has all choices made."""
+    """Factory for a worker's loaders, used after the strategy has laid out the model.
+
+    The job in `spec` has all choices made.
+    """
 
     def __init__(
         self,
@@ -62,7 +65,7 @@ class DataLoaders:
         return Predictions(Path(self._spec.run_folder), self._strategy, self._picked, self._reporter.send)
 
     def _picked(self) -> RankSamples:
-        """Return some samples of the validation split, read at once. All ranks call it together."""
+        """Return some samples of the validation split, which are read immediately. All ranks call it together."""
         job, all_reduce_max = self._spec.job, self._strategy.collectives.all_reduce_max
         val, size = self._splits.val, self._task.image_size(job)
         picked = (
@@ -151,9 +154,9 @@ class DataLoaders:
 def image_loader(
     job: Job, task: Task, splits: Splits, images: ImageSet, sampler: GlobalBatchSampler, **settings: Any
 ) -> BatchLoader:
-    """Return the loader of `images` of one of the job's `splits`; `settings` are further arguments of BatchLoader.
+    """Return a loader for `images`, one of the job's `splits`; `settings` are additional arguments for BatchLoader.
 
-    A `sampler` that shuffles makes it a loader of training batches.
+    If `sampler` shuffles, the loader yields training batches.
     """
     size, training = task.image_size(job), sampler.shuffle
     mean, std = normalisation(job, task, splits)
@@ -177,12 +180,12 @@ def image_loader(
 
 
 def normalisation(job: Job, task: Task, splits: Splits) -> Statistics:
-    """Return mean and standard deviation per channel: the dataset's, or else the task's."""
+    """Return mean and standard deviation of each channel: the dataset's, or else the task's."""
     return splits.statistics or task.normalisation(job, splits.channels)
 
 
 def preprocessing(job: Job, task: Task, splits: Splits) -> Preprocessing:
-    """Return how samples are preprocessed for the model of `job`."""
+    """Return the preprocessing of samples for the model of `job`."""
     mean, std = normalisation(job, task, splits)
     train = splits.train
     if isinstance(train, SampleSet):

@@ -32,7 +32,7 @@ _FAILED_PROGRAM = re.compile(
     r"unsupported toolchain|operation not supported",
     re.I,
 )
-"""Errors that CUDA also reports, but that the program or the installation causes, not the GPU."""
+"""Pattern for errors that CUDA reports but that the program or the installation causes, not the GPU."""
 
 _CHANGED_GRAPH = (
     "The model does not use the same parameters at every step, which Static graph requires. Turn Static graph off."
@@ -66,7 +66,7 @@ _RULES: tuple[tuple[str, str], ...] = (
         "SyncBatchNorm runs on GPUs only. Turn it off for CPU workers.",
     ),
 )
-"""Requirements of strategies and layers: a part of PyTorch's error message, and the remedy."""
+"""Remedies for errors about requirements of strategies and layers: part of PyTorch's message, and the remedy."""
 
 
 def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:
@@ -84,7 +84,7 @@ def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:
 
 
 def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
-    """Return the cause of a worker's failure and, if known, the remedy. `where` tells what the worker was doing."""
+    """Return the cause of a worker's failure and, if known, the remedy. `where` describes what the worker was doing."""
     text = str(error).strip()
     if isinstance(error, NotFinite | StrategyError | TaskError | DatasetError | UnreadableImage):
         return text
@@ -179,7 +179,7 @@ def _first_line(text: str) -> str:
 
 
 def _device(spec: WorkerSpec, text: str = "") -> str:
-    """Return the name of a worker's device; of several, the one that the message `text` names as full."""
+    """Return the name of a worker's device; if it has several, of the one that the message `text` reports as full."""
     device = worker_device(spec)
     if device.type == "cpu":
         return "the CPU"

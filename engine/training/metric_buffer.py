@@ -1,4 +1,4 @@
-"""Results of the steps since the last report, copied from the device only when they are needed."""
+"""Results of the steps since the last report, copied from the device only when needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.strategies.base import StepResult
 
 
 class NotFinite(Exception):  # noqa: N818 - named for what the loss is
-    """The loss became NaN or infinite; the text names the step."""
+    """Error: the loss became NaN or infinite. The text names the step."""
 
     def __init__(self, step: int, what: str, saved: bool) -> None:
         checkpoint = "The last good checkpoint is kept." if saved else "No checkpoint has been saved yet."
@@ -29,8 +29,8 @@ class StepTotals:
     """Sums over `steps` steps of this rank.
 
     Attributes:
-        has_correct: The number of correct predictions is known.
-        first_bad: First step whose loss was not finite; None if all were.
+        has_correct: True if the number of correct predictions is known.
+        first_bad: First step whose loss was not finite; None if all were finite.
     """
 
     steps: int
@@ -75,7 +75,7 @@ class MetricBuffer:
 
 
 class BufferedMetrics:
-    """Results on their way from the device; only `read` waits for the copy."""
+    """Results that are being copied from the device; only `read` waits for the copy."""
 
     def __init__(self, results: list[StepResult], first: int, steps: int, wait_s: float, seconds: float) -> None:
         self._first = first
@@ -103,7 +103,7 @@ class BufferedMetrics:
 
 
 class _Copy:
-    """Numbers, and 0-dim tensors of one device, on their way to the CPU."""
+    """Numbers, and 0-dim tensors on one device that are being copied to the CPU."""
 
     def __init__(self, values: Sequence[Tensor | int | None]) -> None:
         tensors = [value.detach() for value in values if isinstance(value, Tensor)]

@@ -1,4 +1,4 @@
-"""Training steps that survive: retried in smaller parts if memory runs out, skipped if they are not finite."""
+"""Training steps that are retried in smaller parts if memory runs out, and skipped if they are not finite."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from engine.data.loading.base_loader import Batch
 
 SKIPS = 10
-"""Number of steps in a row that may be skipped; a training that needs more does not recover."""
+"""Number of consecutive steps that may be skipped; a training that needs more does not recover."""
 
 
 class ResilientStep:
-    """Makes the steps of `strategy` with `optimizer_step`.
+    """Runner of the steps of `strategy` with `optimizer_step`.
 
     If a worker without peers runs out of device memory, the step is retried with each part of the batch halved, as
-    often as needed, and the strategy's accumulation stays raised. The global batch is the same, and random numbers,
-    buffers and gradients start from the step's beginning. So the training equals one with that accumulation from the
-    start, except for what parts of a batch change: BatchNorm normalizes by each part, dropout draws part by part, and
-    sums are added up in another order. Counters in a custom model's attributes include aborted passes. One of several
-    workers can't reach the others in the middle of a step, and fails.
+    often as needed, and the strategy's accumulation stays at the higher value. The global batch is the same, and random
+    numbers, buffers and gradients are restored to the step's beginning. The training therefore equals one with that
+    accumulation from the start, except for the effects of smaller parts: BatchNorm normalizes by each part, dropout
+    draws part by part, and sums are added in another order. Counters in a custom model's attributes include aborted
+    passes. One of several workers can't notify the others in the middle of a step, and fails.
 
     If the job skips steps that are not finite, such a step only advances the schedule and the random numbers. All ranks
-    decide the same.
+    make the same decision.
 
     Args:
-        emit: Receives what the user should know.
+        emit: Receives messages for the user.
         saved: Returns True if there is a checkpoint to resume from.
     """
 
@@ -58,7 +58,7 @@ class ResilientStep:
         self._skipped = 0
 
     def refresh_buffers(self) -> None:
-        """Save the buffers of the modules that are in training mode now."""
+        """Save the buffers of the modules that are currently in training mode."""
         if self._buffers is not None:
             self._buffers = SavedBuffers(self._strategy.model)
 
@@ -70,9 +70,9 @@ class ResilientStep:
         self._emit(Chosen(field="compile", choice="off", why=why))
 
     def step(self, batch: Batch | None, number: int) -> StepResult | None:
-        """Make step `number` on this worker's part of a batch; return None if it was skipped.
+        """Run step `number` on this worker's part of a batch; return None if it was skipped.
 
-        Raises DoesNotFit, or NotFinite on all ranks if more than `SKIPS` in a row would be skipped.
+        Raises DoesNotFit, and NotFinite on all ranks if more than `SKIPS` steps in a row would be skipped.
         """
         if self._buffers is not None:
             self._buffers.save()
@@ -109,7 +109,7 @@ class ResilientStep:
         return result
 
     def _reset_step(self) -> None:
-        """Restore gradients, buffers and random numbers of the step's beginning."""
+        """Restore the gradients, buffers and random numbers from the step's beginning."""
         self._optimizer_step.zero_grad()
         self._streams.restore()
         assert self._buffers is not None

@@ -33,7 +33,7 @@ def random_state(gpus: Sequence[torch.device]) -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any], gpus: Sequence[torch.device]) -> None:
-    """Restore what `random_state` returned, also if that was on other devices than this process's `gpus`."""
+    """Restore the states that `random_state` returned, possibly for other devices than this process's `gpus`."""
     random.setstate(state["python"])
     key, *rest = state["numpy"]
     np.random.set_state(("MT19937", np.array(key, np.uint32), *rest))
@@ -44,7 +44,7 @@ def set_random_state(state: dict[str, Any], gpus: Sequence[torch.device]) -> Non
 
 @contextmanager
 def preserve_rng(gpus: Sequence[torch.device]) -> Iterator[None]:
-    """Restore the states of the generators at the end of the context."""
+    """Restore the states of the generators when the context ends."""
     state = random_state(gpus)
     try:
         yield
@@ -55,8 +55,8 @@ def preserve_rng(gpus: Sequence[torch.device]) -> Iterator[None]:
 class SavedStreams:
     """States of the generators at the last `save`, which takes a few microseconds, since it runs before every step.
 
-    Python's and numpy's take ten times as long and are saved only for an `untrusted_model`: torchvision's models draw
-    only from torch.
+    Saving Python's and numpy's states takes ten times as long, so they are saved only for an `untrusted_model`;
+    torchvision's models draw only from torch.
     """
 
     def __init__(self, gpus: Sequence[torch.device], *, untrusted_model: bool) -> None:

@@ -1,4 +1,4 @@
-"""Worker's side of the channel to its supervisor: training never waits for it."""
+"""Worker's end of the channel to its supervisor; training never waits for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ACTIVITIES: dict[Phase, Activity] = {
     "pausing": "save",
     "stopping": "save",
 }
-"""Activity at the start of a phase, until `set_activity` changes it."""
+"""Activity at the beginning of each phase, until `set_activity` changes it."""
 
 
 def _exit_at_once() -> None:
@@ -40,12 +40,12 @@ def _exit_at_once() -> None:
 
 
 class Reporter:
-    """Sends events and heartbeats, and receives commands, on its own threads.
+    """Reporter that sends events and heartbeats, and receives commands, on its own threads.
 
     `send` never blocks. If the supervisor does not read, step metrics and device samples are dropped and counted
-    (`EventsLost`); everything else is queued. The end of the channel calls `on_end`, which ends the process.
+    (`EventsLost`); all other events are queued. When the channel ends, `on_end` is called, which ends the process.
 
-    Heartbeats describe the thread that creates the reporter, which alone calls `set_phase`, `set_activity` and
+    Heartbeats describe the thread that creates the reporter. Only this thread may call `set_phase`, `set_activity` and
     `set_step`.
 
     Attributes:
@@ -95,7 +95,7 @@ class Reporter:
             self._condition.notify()
 
     def set_phase(self, phase: Phase, detail: str = "") -> None:
-        """Set the phase; rank 0 reports it for all."""
+        """Set the phase; rank 0 reports it for all ranks."""
         prepared = self._phase == "preparing" != phase
         self._phase = phase
         # The run's first step carries much else and is left out of the longest.
@@ -109,17 +109,17 @@ class Reporter:
             self.send(PhaseChanged(phase=phase, detail=detail))
 
     def set_activity(self, activity: Activity) -> None:
-        """Set the main thread's activity; the supervisor uses it to tell hanging ranks from waiting ones.
+        """Set the main thread's activity, by which the supervisor distinguishes hanging ranks from waiting ones.
 
         Every call counts as progress, and takes as long as reading the clock. In training: "data" before loading a
-        batch, "step" before `Strategy.step`, "agree" before collectives and before reading results off the device. In
+        batch, "step" before `Strategy.step`, "agree" before collectives and before reading results from the device. In
         validation: "evaluate" after every `stop()`, "agree" before it. "save" before a checkpoint is gathered and
         written. `set_phase` sets the first activity of its phase.
         """
         self._activity = (activity, time.monotonic())
 
     def set_step(self, step: int) -> None:
-        """Set the number of completed steps, which heartbeats send with the duration of the longest one."""
+        """Set the number of completed steps, which heartbeats include with the duration of the longest step."""
         now = time.monotonic()
         if self._step_began is not None:
             self._longest_step_s = max(self._longest_step_s, now - self._step_began)
@@ -143,12 +143,12 @@ class Reporter:
 
     @property
     def current_step(self) -> int | None:
-        """Step in progress, or in other phases the last one; None before the first."""
+        """Number of the step in progress, or in other phases of the last one; None before the first."""
         return self.step + (self._phase == "training") or None
 
     @property
     def whereabouts(self) -> str:
-        """Work in progress, as the end of a sentence."""
+        """Description of the work in progress, as the end of a sentence."""
         match self._phase:
             case "training":
                 return f"at step {self.step + 1}"

@@ -14,8 +14,8 @@ from engine.torch_compat import buffers_of, copy_all
 class SavedBuffers:
     """Copies of the buffers of those modules of `model` that are in training mode when this is created.
 
-    A forward pass changes such buffers (BatchNorm's statistics), whatever happens to its gradients. `save` copies all
-    buffers of one type and device at once, since it runs before every step.
+    A forward pass changes such buffers (BatchNorm's statistics), even if its gradients are dropped. `save` copies all
+    buffers with the same type and device together, since it runs before every step.
     """
 
     def __init__(self, model: nn.Module) -> None:

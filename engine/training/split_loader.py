@@ -19,7 +19,7 @@ class SplitLoader:
     loader: Loader[Any] | None
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch | None]:
-        """Iterate over the batches of `epoch`, except for the first `start`, which are not read either."""
+        """Iterate over the batches of `epoch`, without the first `start`, which are not read."""
         if self.loader is None:
             return itertools.repeat(None, self.steps - start)
         return self.loader.epoch(epoch, start)
@@ -50,7 +50,7 @@ class SplitLoader:
 
 
 def chain_prefetching(train: SplitLoader, val: SplitLoader, epochs: int) -> None:
-    """Let each loader start reading when the other has read its epoch's last batch."""
+    """Make each loader start reading when the other has read the last batch of its epoch."""
     if train.loader is not None and val.loader is not None:
         train.loader.on_epoch_read = val.prefetch
         val.loader.on_epoch_read = lambda epoch: train.prefetch(epoch + 1) if epoch < epochs else None

@@ -1,4 +1,4 @@
-"""Inspection of a thread's stack: it waits for other ranks, reads images, or works."""
+"""Inspection of a thread's stack: whether it waits for other ranks, reads images, or works."""
 
 from __future__ import annotations
 
@@ -15,30 +15,33 @@ _OURS = Path(__file__).resolve().parents[1].as_posix()
 _STDLIB = ("<frozen ", *(Path(sysconfig.get_path(name)).as_posix() + "/" for name in ("stdlib", "platstdlib")))
 _READING = f"{_OURS}/data/"
 _WRITING = f"{_OURS}/training/checkpointing/"
-"""Files that wait for the disk; what they do with other ranks is in torch's files."""
+"""Folder of files that wait for the disk; their work with other ranks is found in torch's files."""
 _WAITING = (
     "/torch/distributed/", "/torch/nn/parallel/distributed.py", "/torch/cuda/",
     f"{_OURS}/optim/", f"{_OURS}/strategies/", f"{_OURS}/training/",
 )  # fmt: skip
-"""Files whose functions wait for other ranks: collectives, events and streams of GPUs, and callers of these in
-Footplate."""
+"""Files whose functions wait for other ranks: collectives, GPU events and streams, and their callers in Footplate."""
 _ON_DEVICE = (
     "/torch/nn/", "/torch/optim/", "/torch/functional.py", "/torch/_tensor.py", "/torchvision/", "/timm/",
     "/segmentation_models_pytorch/", f"{_OURS}/models/",
 )  # fmt: skip
-"""Files of models and layers. On a GPU they only queue work, and stay long in a function only while they wait for the
-device, as SyncBatchNorm and detectors do, and the device waits for other ranks."""
+"""Files of models and layers.
+
+On a GPU their functions only queue work. They take long only while they wait for the device, as in SyncBatchNorm and
+detectors, and while the device waits for other ranks.
+"""
 _METRICS = (f"{_OURS}/tasks/", f"{_OURS}/metrics/")
 _METRICS_ON_DEVICE = {"update", "loss", "correct"}
-"""Functions of tasks and metrics that read from the device; others compute on the CPU."""
+"""Functions of tasks and metrics that read from the device; all others compute on the CPU."""
 _BACKWARD = "_engine_run_backward"
-"""PyTorch's backward pass, at whose end DistributedDataParallel waits for the gradients of the other ranks."""
+"""Function of PyTorch's backward pass, at whose end DistributedDataParallel waits for the gradients of other ranks."""
 
 
 def inspect_stack(thread: int) -> tuple[ThreadState, str]:
     """Return a thread's state and the code location that shows it; ("", "") if it has ended.
 
-    The innermost frame outside the standard library decides, since everything that blocks ends up there.
+    The innermost frame outside of the standard library decides, since everything that blocks ends in the standard
+    library.
     """
     frame = sys._current_frames().get(thread)
     while frame is not None and _is_standard(_file(frame)):

@@ -27,10 +27,11 @@ from engine.training.split_loader import SplitLoader
 
 
 class Trainer:
-    """Trains from `start` to the last epoch or to a stop.
+    """Trainer that trains from `start` to the last epoch or until it is stopped.
 
-    All ranks run it in step, and rank 0 reports. Steps up to the `skip_to` of the spec are skipped: their images, their
-    part of the schedule and the validations at the ends of epochs count as done, but the weights do not change.
+    All ranks run it in step with each other, and rank 0 reports. Steps up to `skip_to` in the spec are skipped: their
+    images, their part of the schedule and the validations at the ends of epochs count as done, but the weights do not
+    change.
 
     With `every_step`, the metrics of each step are reported.
     """
@@ -114,7 +115,7 @@ class Trainer:
         return stopped
 
     def _train_epoch(self, epoch: int, done: int) -> tuple[int, bool]:
-        """Make the steps after the first `done`; return how many are done, and whether a stop ended them."""
+        """Run the steps after the first `done`; return the number of completed steps, and True if a stop ended them."""
         self.reporter.set_phase("training")
         batches = self.train.epoch(epoch, done)
         for callback in self.callbacks:
@@ -161,10 +162,10 @@ class Trainer:
         return agreed
 
     def _validate(self, epoch: int) -> tuple[dict[str, float] | None, dict[str, Tensor] | None]:
-        """Return the metrics of the validation set, None if a stop ended the validation, and the averaged state.
+        """Validate; return the metrics, or None if a stop ended the validation, and the state of the averaged model.
 
-        The training's random numbers stay as they are, so that a run that was stopped here resumes with the same ones.
-        If the weights are averaged, the average is validated; its state is returned if it is the best.
+        The training's random numbers are preserved, so that a run that is stopped here resumes with the same ones. If
+        the weights are averaged, the averaged model is validated; its state is returned if it is the best one.
         """
         self.reporter.set_phase("validating")
         self.metric.reset()
@@ -197,7 +198,7 @@ class Trainer:
             callback.on_steps_start()
 
     def _skip_steps(self, epoch: int, done: int) -> int:
-        """Skip steps of `epoch` up to `skip_to`; return how many of the epoch's steps are done then."""
+        """Skip steps of `epoch` up to `skip_to`; return the number of the epoch's steps that are done then."""
         count = min(self._skip_to - self.step, self.train.steps - done)
         if count <= 0:
             return done
@@ -209,7 +210,7 @@ class Trainer:
         return done + count
 
     def _set_loader_workers(self) -> None:
-        """Apply a requested number of loader workers; ranks need not agree, since the batches stay the same."""
+        """Apply a requested number of loader workers; ranks need not agree, since the batches are the same."""
         workers, self.reporter.loader_workers_requested = self.reporter.loader_workers_requested, None
         if workers is not None:
             for split_loader in (self.train, self.val):

@@ -50,16 +50,16 @@ TRACEBACK_FILE = "worker-{rank}-traceback.txt"
 
 
 def run(spec: WorkerSpec, channel: socket.socket, *, every_step: bool = False) -> int:
-    """Train as `spec` describes, reporting to the supervisor through `channel`; return the exit code.
+    """Train as described by `spec`, reporting to the supervisor through `channel`; return the exit code.
 
-    It is 0 if the run completed or was stopped, and 1 if it failed, which a `Failed` event explains. With `every_step`,
-    the metrics of every step are reported, as benchmarks need.
+    It is 0 if the run was completed or stopped, and 1 if it failed, which a `Failed` event explains. With `every_step`,
+    the metrics of every step are reported, which benchmarks need.
     """
     return reported(spec, channel, partial(_train, spec, every_step=every_step))
 
 
 def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter], WorkerDone]) -> int:
-    """Do the `work` of a worker; return its exit code, 1 after an exception, which a `Failed` event explains."""
+    """Do the `work` of a worker and return its exit code: 1 after an exception, which a `Failed` event explains."""
     reporter = Reporter(channel, spec.rank)
     try:
         untrusted = compile_cache.use_private_folders()
@@ -85,12 +85,12 @@ def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter]
 
 
 class WorkerContext(NamedTuple):
-    """Worker's spec with all choices made, its model as its strategy has laid it out, and the parts of its training.
+    """Worker's spec with all choices made, its model as laid out by the strategy, and the objects for its training.
 
     Attributes:
         trained: Parameters that this rank updates, by name.
         frozen: Names of the parameters of a backbone that is frozen at first.
-        expected_nonfinite: Buffers with NaN or infinite numbers in the model as it was built.
+        expected_nonfinite: Buffers that contain NaN or infinite numbers in the newly built model.
         counts: Numbers of all parameters and of the trained ones.
     """
 
@@ -108,7 +108,10 @@ class WorkerContext(NamedTuple):
     dataloaders: DataLoaders
 
     def optimizer_step(self, steps: int) -> OptimizerStep:
-        """Return the optimizer for `steps` steps per epoch; it skips `frozen` parameters until it releases them."""
+        """Return the optimizer for `steps` steps per epoch.
+
+        It does not update `frozen` parameters until their release.
+        """
         strategy = self.strategy
         return OptimizerStep(
             self.trained,
@@ -126,7 +129,7 @@ class WorkerContext(NamedTuple):
 
 
 def prepare(spec: WorkerSpec, reporter: Reporter) -> WorkerContext:
-    """Build the model and its loaders as `spec` describes, together with the other ranks."""
+    """Build the model and its loaders as described by `spec`, together with the other ranks."""
     job = spec.job.with_fields(strategy=spec.job.resolved_strategy)
     spec = msgspec.structs.replace(spec, job=job)
     reporter.set_phase("preparing")
@@ -212,7 +215,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
 
 
 def _use_cores(spec: WorkerSpec) -> None:
-    """Compute with this worker's part of the available cores, or on CPUs with the job's number of threads.
+    """Compute with this worker's part of the available cores, or on CPUs with the number of threads in the job.
 
     Source: PyTorch Performance Tuning Guide, CPU specific optimizations: one thread per core, and cores divided among
     the processes.
@@ -232,9 +235,10 @@ def _wrap(
     *,
     emit: Callable[[AnyEvent], None],
 ) -> Autotuner:
-    """Decide what the job leaves open for the plain `model`, and have the strategy lay it out. All ranks call it together.
+    """Make the choices that the job leaves open for the plain `model`, and let the strategy lay it out.
 
-    A run that resumes on the same devices takes the decisions of its checkpoint; others make trials.
+    All ranks call it together. A run that resumes on the same devices uses the choices in its checkpoint; others make
+    trials.
     """
     job = strategy.spec.job
     example_shape = task.example_shape(job, splits.channels)
@@ -252,7 +256,7 @@ def _wrap(
 
 
 def _open(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
-    """Return the job's dataset, after checking that all ranks have the same."""
+    """Open the job's dataset, and check that all ranks have the same one."""
     splits = task.splits(spec.job)
     if spec.world_size > 1:
         check_same_dataset(
@@ -262,7 +266,7 @@ def _open(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
 
 
 def _build_model(spec: WorkerSpec, task: Task, splits: Splits) -> nn.Module:
-    """Return the plain model, with the same weights on every rank, since all draw them from the same seed."""
+    """Build the plain model, with the same weights on every rank, since all draw them from the same seed."""
     job = spec.job
     if job.checkpoints.resume_from:  # whose weights take the place of any others
         job = job.with_fields(pretrained=False, weights_file="")
@@ -282,7 +286,7 @@ def _parameter_counts(model: nn.Module) -> tuple[int, int]:
 def _report_plan(
     context: WorkerContext, reporter: Reporter, train: SplitLoader, val: SplitLoader, *, from_step: int
 ) -> None:
-    """Report the size of the training, and remarks of the strategy and of a resumed checkpoint."""
+    """Report the size of the training, and the remarks of the strategy and of a resumed checkpoint."""
     strategy, splits, job = context.strategy, context.splits, context.strategy.job
     parameters, trainable = context.counts
     reporter.send(

@@ -1,1 +1,1 @@
-"""Notices to the user of what becomes of a run."""
+"""Notifications for the user about the progress and end of runs."""

@@ -1,8 +1,4 @@
-"""Desktop notifications through programs of the system; no library and no window is needed.
-
-Linux: `notify-send` (libnotify), else `gdbus` (GLib); both use the Desktop Notifications Specification. macOS:
-`osascript`. Windows: PowerShell. The last two are untested.
-"""
+"""Desktop notifications through programs of the system, without a library or window."""
 
 from __future__ import annotations
 
@@ -40,7 +36,7 @@ Program = Literal["notify-send", "gdbus", "osascript", "powershell"]
 
 
 def find_program() -> Program | None:
-    """Return the program that shows notifications, None without a desktop or such a program."""
+    """Return the program that shows notifications; None without a desktop or such a program."""
     if sys.platform == "darwin":
         return "osascript" if shutil.which("osascript") else None
     if sys.platform == "win32":
@@ -74,7 +70,7 @@ def command(program: Program, title: str, text: str) -> list[str]:
 
 
 def show(program: Program, title: str, text: str) -> str:
-    """Show a notification within `TIMEOUT_S`. Return the problem in a sentence, "" on success."""
+    """Show a notification within `TIMEOUT_S`. Return the problem in a sentence, or ""."""
     try:
         variables = {"FOOTPLATE_SHOWN_TITLE": title, "FOOTPLATE_SHOWN_TEXT": text}
         done = run_child(command(program, title, text), timeout_s=TIMEOUT_S, env=os.environ | variables)

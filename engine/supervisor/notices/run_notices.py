@@ -1,8 +1,9 @@
 """Notifications about a run for its user, on the desktop and through a command, whether or not a window is open.
 
-The user's settings are described in `engine.runs.notices`. Each notification is sent by a process of its own (`sending`)
-in a session of its own, so that it can't delay the run; one that is being sent when the supervisor ends finishes alone.
-A problem with the user's command becomes a warning in the run's log, after `RunFinished` a line in supervisor.log.
+The user's settings are described in `engine.runs.notices`. Each notification is sent by a separate process (`sending`)
+in a separate session, so that it can't delay the run. A process that is still sending when the supervisor exits
+continues without it. A problem with the user's command becomes a warning in the run's log, or after `RunFinished` a
+line in supervisor.log.
 
 A run stalls if it makes no progress (no step, validation, checkpoint or new phase) for `STALL_S` after a warning of
 `watchdog`, or in training for `STALL_S` or `STALL_STEPS` usual steps, whichever is longer. Each stall is reported once.
@@ -64,8 +65,8 @@ _TITLES: dict[NoticeKind, str] = {
 class Notices:
     """Notifications about one execution of `run`, given its events.
 
-    Call `tick` often, and `close` after `RunFinished`. Nothing here waits, raises or starts a thread. `warn` logs a
-    problem of the notifications themselves.
+    Call `tick` often, and `close` after `RunFinished`. No method waits, raises an exception or starts a thread. `warn`
+    logs problems with the notifications themselves.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Notices:
         """Processes that are sending a notification."""
 
     def on_event(self, event: AnyEvent) -> None:
-        """Notify the user of an event if its kind matters, and note progress."""
+        """Record progress, and notify the user of an event if its kind matters."""
         if isinstance(event, _PROGRESS):
             self._progress_at, self._watchdog_warning, self._is_stall_reported = self._clock(), "", False
         match event:
@@ -124,7 +125,7 @@ class Notices:
                 self._is_over = True
 
     def tick(self) -> None:
-        """Check whether the run stalls, and collect the results of notifications."""
+        """Check if the run stalls, and collect the results of notifications."""
         now = self._clock()
         if now >= self._poll_at:
             self._poll_at = now + _POLL_S
@@ -132,7 +133,7 @@ class Notices:
             self._collect_results()
 
     def close(self) -> None:
-        """Stop listening to notifications that are being sent."""
+        """Stop waiting for the results of notifications that are being sent."""
         self._is_over = True
         self._collect_results()
         for process in self.senders:
@@ -215,7 +216,7 @@ class Notices:
         return settings
 
     def _send(self, notice: Notice) -> None:
-        """Start the process that sends it. The message fits into a pipe, so that writing can't block."""
+        """Start the process that sends a notification. The message fits into a pipe, so that writing can't block."""
         try:
             process = subprocess.Popen(
                 [sys.executable, "-m", SENDER],

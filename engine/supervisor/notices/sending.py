@@ -1,7 +1,8 @@
 """``python -m engine.supervisor.notices.sending``: send one notification and print the result.
 
-Reads a `Notice` from standard input and writes a `NoticeSent` line. A process and session of its own keep a hanging
-desktop or command from delaying a run, and let the notification outlive the supervisor, which mostly ends right after.
+It reads a `Notice` from standard input and writes a `NoticeSent` line. Because it is a separate process and session, a
+hanging desktop or command can't delay a run, and the notification can outlive the supervisor, which often exits
+directly afterwards.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _OUTPUT_BYTES = 2000
 
 
 class TermHandler:
-    """SIGTERM handler that exits the process, between `defer` and `allow` only at `allow`."""
+    """Handler of SIGTERM that exits the process, but between `defer` and `allow` only when `allow` is called."""
 
     def __init__(self) -> None:
         self._is_deferred = self._is_requested = False
@@ -118,7 +119,7 @@ def _problem(code: int | None, output: str, timeout_s: float) -> str:
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill the command and what it started in its process group."""
+    """Kill the command and all processes in its process group."""
     if sys.platform == "win32":
         process.kill()
     else:

@@ -12,10 +12,10 @@ class StepEnd(NamedTuple):
     """State after a step, which is the same on all ranks.
 
     Attributes:
-        report: The step's metrics are due.
-        settled: They are read now, instead of one step later, when a GPU has the next step to compute.
-        record: The next step is recorded.
-        last: The step was the epoch's last.
+        report: True if the step's metrics are due.
+        settled: True to read them now; False to read them one step later, while a GPU computes the next step.
+        record: True if the next step is recorded.
+        last: True if the step was the epoch's last.
     """
 
     epoch: int
@@ -44,7 +44,7 @@ class Callback:
     def on_step_made(self, step: int, result: StepResult | None, wait_s: float) -> None:
         """Handle a step that was launched, or skipped (`result` is None); a GPU may still be computing it.
 
-        `wait_s` are the seconds spent waiting for its batch.
+        `wait_s` is the time in seconds spent waiting for its batch.
         """
 
     def on_step_end(self, end: StepEnd) -> None: ...

@@ -12,8 +12,8 @@ from engine.training.callbacks.callback import Callback
 class EarlyStopping(Callback):
     """Counter of validations since the best one by the metric `criterion` (Prechelt 1998, Early stopping - but when?).
 
-    The run ends after `patience` of them; None only counts, for a run that resumes with patience. All ranks count the
-    same, from metrics that are the same on all of them.
+    The run ends after `patience` of them. With None, validations are only counted, for a run that may resume with
+    patience. All ranks get the same count, since metrics are the same on all of them.
     """
 
     def __init__(self, patience: int | None, criterion: Measure) -> None:
@@ -62,6 +62,6 @@ class EarlyStopping(Callback):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the `state` of `state_dict`; start over if it is of another metric."""
+        """Restore the `state` returned by `state_dict`, or start over if it belongs to another metric."""
         if state.get("measure") == self._criterion.id:
             self._best, self._best_epoch, self.waited = state["best"], state["best_epoch"], state["waited"]

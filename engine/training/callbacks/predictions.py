@@ -31,11 +31,11 @@ _T = TypeVar("_T")
 
 FOLDER = "predictions"
 MAX_SETS = 120
-"""Number of sets of predictions above which every other one of the older half is deleted."""
+"""Number of saved sets of predictions above which every other set in the older half is deleted."""
 
 
 def _spread(length: int, count: int) -> list[int]:
-    """Return `count` positions in a sequence of `length`, evenly spread; all if it is shorter."""
+    """Return `count` evenly spread positions in a sequence of `length`, or all if it is shorter."""
     count = min(count, length)
     return [number * length // count for number in range(count)]
 
@@ -43,7 +43,7 @@ def _spread(length: int, count: int) -> list[int]:
 def _load_readable(
     load: Callable[[int], _T], indices: Sequence[int], all_reduce_max: Callable[[Sequence[int]], list[int]]
 ) -> tuple[list[int], list[_T]]:
-    """Return the `indices` that all ranks can `load`, and what they load; validation skips and reports the others."""
+    """Return the `indices` that all ranks can load, and the loaded values; validation skips and reports the others."""
     loaded: list[_T | None] = []
     for index in indices:
         try:
@@ -56,7 +56,7 @@ def _load_readable(
 
 
 class Picked(ImageSet):
-    """Some images of a split, decoded and held in memory; the model gets the `middle` pixels of each side.
+    """Some images of a split, decoded and held in memory; the model receives the `middle` pixels of each side.
 
     `indices` are their indices in the split. `all_reduce_max` excludes images that any rank can't read.
     """
@@ -130,7 +130,7 @@ class PickedSamples(SampleSet):
 
 
 class RankSamples(NamedTuple):
-    """Samples whose predictions are saved, and the loader of this rank's part of them, which are at `positions`."""
+    """Samples whose predictions are saved, and the loader for this rank's part of them, which are at `positions`."""
 
     samples: Picked | PickedSamples
     positions: list[int]
@@ -138,7 +138,7 @@ class RankSamples(NamedTuple):
 
 
 class Predictions(Callback):
-    """Predicts the same validation samples after every validation; each rank computes its part.
+    """Callback that predicts the same validation samples after every validation; each rank computes its part.
 
     `pick` loads the samples before the first validation. The rank that has the model's outputs draws them into the
     run's folder, and rank 0 reports them. A failure to draw or write is reported once and does not end the training.

@@ -1,4 +1,4 @@
-"""Report of where the time of steps goes, and what limits it."""
+"""Callback that reports how the time of steps is spent, and what limits it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEWEST = 0.5
 
 
 class StepProfile(Callback):
-    """Runs the strategy's profiler; rank 0 reports its stopwatch's times, at most every `EMIT_S` seconds.
+    """Callback that runs the strategy's profiler; rank 0 reports its times, at most every `EMIT_S` seconds.
 
     The run's `first_step` includes one-time work and is excluded.
     """
@@ -81,7 +81,7 @@ class StepProfile(Callback):
         self._watch.pause()
 
     def learn(self, event: RanksTimed | ScheduleTraced) -> None:
-        """Take in the trace of a step on all ranks; a straggler is reported only if it is one twice in a row."""
+        """Process the trace of a step on all ranks; a straggler is reported only if it is one twice in a row."""
         if isinstance(event, RanksTimed):
             again, self._slow = event.straggler == self._slow, event.straggler
             self._ranks = event if again else msgspec.structs.replace(event, straggler=None)

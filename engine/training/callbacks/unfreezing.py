@@ -15,7 +15,7 @@ from engine.training.oom_retry import ResilientStep
 
 
 class Unfreezing(Callback):
-    """Starts training the backbone after the job's `freeze_epochs`."""
+    """Callback that starts training the backbone after the job's `freeze_epochs`."""
 
     def __init__(
         self, strategy: Strategy, optimizer_step: OptimizerStep, stepper: ResilientStep, emit: Callable[[Event], None]
@@ -39,10 +39,11 @@ class Unfreezing(Callback):
 
 
 def mark_frozen(model: nn.Module) -> frozenset[str]:
-    """Return the names of the frozen parameters of `model`, and let them take gradients.
+    """Return the names of the frozen parameters of `model`, and enable their gradients.
 
-    Every strategy then lays them out, reduces and cuts as it must once they are trained. Until then the optimizer drops
-    their gradients (`OptimizerStep.release`) and leaves them alone: no decay, no momentum.
+    Every strategy then lays them out, reduces and cuts them as necessary for their later training. Until then the
+    optimizer drops their gradients (`OptimizerStep.release`) and does not change them, so that neither decay nor
+    momentum affects them.
     """
     frozen = frozenset(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
     for parameter in model.parameters():
@@ -61,7 +62,7 @@ def disable_gradients(model: nn.Module, frozen: Collection[str]) -> None:
 
 
 def unfreeze(model: nn.Module) -> None:
-    """Enable gradients of all parameters, and undo `model_surgery.freeze_norms`."""
+    """Enable the gradients of all parameters, and undo `model_surgery.freeze_norms`."""
     for parameter in model.parameters():
         parameter.requires_grad_()
     for module in model.modules():

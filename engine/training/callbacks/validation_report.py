@@ -1,4 +1,4 @@
-"""Report of a validation's metrics."""
+"""Callback that reports a validation's metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_CONFUSION_CLASSES = 64
 
 
 class ValidationReport(Callback):
-    """Reports the metrics over `images`, those of each class, and whether memory ran out."""
+    """Callback that reports the metrics over `images` images, those of each class, and whether memory ran out."""
 
     def __init__(self, strategy: Strategy, images: int, emit: Callable[[Event], None]) -> None:
         self._strategy = strategy

@@ -1,7 +1,7 @@
 """Checkpoint files, written so that a complete one always exists, and read only if they are complete.
 
-A checkpoint is a zip archive of torch.save with the SHA-256 of its bytes as the archive's comment: torch.load and unzip
-read it like any other, and truncated or changed files are detected.
+A checkpoint is a zip archive written by torch.save, with the SHA-256 of its bytes as the archive's comment. torch.load
+and unzip read it like any other archive, and truncated or changed files are detected.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ from engine.system.files import open_file
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_COMMENT = bytes(2)
-"""End of torch's archives: the length of an empty comment. The checksum covers the archive as torch wrote it."""
+"""Last bytes of torch's archives, the length of an empty comment; the checksum covers the archive with them."""
 _BLOCK_BYTES = 1 << 20
 
 
 class CheckpointError(Exception):
-    """A checkpoint could not be written; the previous one is untouched. The text also gives the remedy, `why` does not."""
+    """Error: a checkpoint could not be written; the previous one is unchanged.
+
+    The text also contains the remedy, `why` does not.
+    """
 
     def __init__(self, why: str, remedy: str = "") -> None:
         super().__init__(f"{why} Training continues, and the last good checkpoint is kept. {remedy}".rstrip())
@@ -41,7 +44,7 @@ class CheckpointError(Exception):
 
 
 class DamagedCheckpoint(Exception):  # noqa: N818 - said of a file
-    """The file is not a checkpoint, or an incomplete or changed one."""
+    """Error: the file is not a checkpoint, or it is incomplete or was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +55,14 @@ class Written:
 
 
 def older_name(epoch: int, step: int) -> str:
-    """Return the name for a last.pt that a newer one replaces."""
+    """Return the name that a last.pt gets when a newer one replaces it."""
     return f"epoch-{epoch}-step-{step}.pt"
 
 
 def write_checkpoint(content: Any, path: Path, *, aside: str = "") -> Written:
     """Write `content` with torch.save so that `path` is either unchanged or complete, even after a power cut.
 
-    The previous file at `path` is kept under the name `aside`, if given. Raises CheckpointError.
+    If `aside` is given, the previous file at `path` is kept under this name. Raises CheckpointError.
     """
     started = time.perf_counter()
     temporary = _partial_path(path)
@@ -98,10 +101,10 @@ def copy_checkpoint(source: Path, target: Path) -> None:
 
 
 def read_checkpoint(path: Path) -> tuple[Any, str]:
-    """Return the content of `path`, on the CPU, and its SHA-256. Raises OSError, or DamagedCheckpoint.
+    """Return the content of `path` on the CPU, and its SHA-256. Raises OSError and DamagedCheckpoint.
 
-    On Linux, tensors are mapped from the file: processes of one machine share its pages, and read only the parts that they
-    use. A file that is replaced takes space on the disk until its last tensor is freed.
+    On Linux, tensors are mapped from the file: processes on one machine share its pages, and read only the parts that
+    they use. A file that is replaced occupies space on the disk until its last tensor is freed.
     """
     with open_file(path) as stream:
         sha256 = _verify(stream)
@@ -120,7 +123,7 @@ def read_checkpoint(path: Path) -> tuple[Any, str]:
 
 
 def verify_checkpoint(path: Path) -> str:
-    """Return the SHA-256 of a complete checkpoint. Raises OSError, or DamagedCheckpoint."""
+    """Verify a checkpoint and return its SHA-256. Raises OSError and DamagedCheckpoint."""
     with open_file(path) as stream:
         return _verify(stream)
 
@@ -147,7 +150,7 @@ class _HashingStream:
 
 
 def _save(content: Any, stream: BinaryIO) -> str:
-    """Write `content` with its checksum, which is returned."""
+    """Write `content` with its checksum, and return the checksum."""
     digesting = _HashingStream(stream)
     torch.save(content, digesting)  # type: ignore[arg-type]  # asks a stream for `write` and `flush` alone
     sha256 = digesting.sha256.hexdigest()
@@ -157,13 +160,13 @@ def _save(content: Any, stream: BinaryIO) -> str:
 
 
 def _comment(sha256: str) -> bytes:
-    """Return the end of a checkpoint, which replaces `_NO_COMMENT`."""
+    """Return the last bytes of a checkpoint, which replace `_NO_COMMENT`."""
     comment = f"footplate sha256 {sha256}".encode()
     return len(comment).to_bytes(2, "little") + comment
 
 
 def _verify(stream: BinaryIO) -> str:
-    """Return the SHA-256 of a complete checkpoint. Raises DamagedCheckpoint."""
+    """Verify a checkpoint and return its SHA-256. Raises DamagedCheckpoint."""
     sha256 = hashlib.sha256()
     left = max(0, stream.seek(0, os.SEEK_END) - len(_comment(sha256.hexdigest())))
     stream.seek(0)

@@ -1,4 +1,4 @@
-"""Writer of a run's checkpoints: rank 0's thread that checks copies of the state and brings them to the disk."""
+"""Writer of a run's checkpoints: a thread on rank 0 that checks copies of the state and writes them to the disk."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ Kind = Literal["last", "best"]
 
 @dataclass(frozen=True, slots=True)
 class TrainProgress:
-    """Position of a run: `done` of the `steps` steps of `epoch` are done, and `step` steps of the run.
+    """Position of a run: `done` of the `steps` steps in `epoch` are completed, and `step` steps of the entire run.
 
-    `validated` tells whether a completed epoch has been validated.
+    `validated` is True if the epoch was completed and validated.
     """
 
     epoch: int
@@ -51,7 +51,7 @@ class TrainProgress:
 
 @dataclass(frozen=True, slots=True)
 class BestState:
-    """Best model that is not on disk, with its metrics; `state` is None except on rank 0.
+    """Best model that is not on the disk yet, with its metrics; `state` is None except on rank 0.
 
     A GPU may still be copying it until `wait` returns.
     """
@@ -79,23 +79,23 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """Outcome for best.pt: written, or refused by the disk. Both are False if there was nothing to write."""
+    """Result for best.pt: written, or refused by the disk. Both are False if there was nothing to write."""
 
     best_saved: bool = False
     best_refused: bool = False
 
 
 class CheckpointWriter:
-    """Writes snapshots one after another on its thread, and reports each to the supervisor.
+    """Writer that writes snapshots one after another on its thread, and reports each to the supervisor.
 
     A state with NaN or infinite numbers is never written, except for buffers in `expected_nonfinite`.
 
     Attributes:
         newest: Position of the last.pt in the run's folder; None until one is written or resumed from.
         best_sha256: Checksum of best.pt.
-        refusal: Reason why the disk did not take the latest snapshot; "" if it did.
-        unwritten: Part of the latest snapshot that the disk did not take.
-        is_retrying: The caller reports refusals itself.
+        refusal: Reason why the latest snapshot could not be written, or "".
+        unwritten: Part of the latest snapshot that could not be written.
+        is_retrying: True if the caller reports refusals itself.
         next_epoch_end: Value of `time.monotonic` from which ends of epochs are written again.
     """
 

@@ -36,30 +36,30 @@ from engine.training.randomness import random_state
 from engine.training.report import Reporter
 
 RETRY_COMPLETED_S, RETRY_STOPPED_S = 300.0, 60.0
-"""Seconds for which saving the final state of a completed and of a stopped run is retried."""
+"""Seconds for which saving the final state is retried, for a completed run and for a stopped one."""
 RETRY_INTERVAL_S = 2.0
 """Seconds between two attempts."""
 
 
 @dataclass(frozen=True, slots=True)
 class _PendingWrite:
-    """Snapshot that the writer has not finished; `result` exists on rank 0 only."""
+    """Snapshot that the writer has not finished; `result` exists only on rank 0."""
 
     best: BestState | None
     result: Future[WriteResult] | None
 
 
 class Checkpointer:
-    """Copies the state of a run and has rank 0's writer save it while training continues.
+    """Checkpointer that copies the state of a run and lets rank 0's writer save it while training continues.
 
-    One snapshot is in flight at a time, so that main memory holds at most one copy of the state, and one of the best
-    model; callers that need its outcome wait for it. All ranks call `save`, `wait`, `is_better` and `has_checkpoint`
-    together. Leaving the context waits for the writer of this rank only, as the end of a failed run must, and has it
-    write a best state that is not on disk.
+    Only one snapshot is in progress at a time, so that main memory holds at most one copy of the state and one of the
+    best model; callers that need its result wait for it. All ranks call `save`, `wait`, `is_better` and
+    `has_checkpoint` together. Leaving the context waits only for this rank's writer, which is necessary at the end of a
+    failed run, and lets it write a best state that is not on the disk.
 
     Attributes:
-        best: Metrics of the best epoch that is on disk, the same on all ranks.
-        best_epoch: That epoch.
+        best: Metrics of the best epoch that is on the disk, the same on all ranks.
+        best_epoch: Number of that epoch.
         stopping: Early stopping, whose state every last.pt includes.
         writer: Writer, used on rank 0.
     """
@@ -156,8 +156,8 @@ class Checkpointer:
             progress: Position of the run.
             measures: Metrics of the validation that ended an epoch.
             averaged: State of the averaged model, if that was validated and is the best.
-            may_skip: Write nothing if the previous checkpoint is too recent for the time that writing takes; a best
-                state is kept for the next one.
+            may_skip: True to write nothing if the previous checkpoint is too recent for the time that writing takes; a
+                best state is then kept for the next one.
         """
         started = time.perf_counter()
         is_better = measures is not None and self.is_better(measures)
@@ -184,7 +184,7 @@ class Checkpointer:
         self._pending_write = _PendingWrite(best, result)
 
     def _copy_state(self, model: dict[str, Tensor] | None, progress: TrainProgress) -> dict[str, Any] | None:
-        """Return the content of a last.pt on rank 0, None elsewhere. All ranks call it together."""
+        """Return the content of a last.pt on rank 0, None on other ranks. All ranks call it together."""
         strategy = self._strategy
         optimizer = optimizer_state(strategy, self._optimizer_step)
         random = strategy.collectives.gather_objects(random_state(strategy.gpus))
@@ -231,10 +231,10 @@ class Checkpointer:
         self.best, self.best_epoch = best.measures, best.progress.epoch
 
     def retry_final_save(self, *, stopped: bool, is_cancelled: Callable[[], bool]) -> str:
-        """Wait for the last checkpoint of a run, and retry for a while what the disk refused.
+        """Wait for the last checkpoint of a run, and retry for a while to write what the disk refused.
 
-        Until then it may be saved in another folder, which the user names. Returns, on rank 0, why the state is not in
-        the run's folder; "" if it is.
+        Meanwhile it may be saved in another folder, which the user names. Returns, on rank 0, why the state is not in
+        the run's folder, or "" if it is.
         """
         self.wait()
         self._reporter.set_activity("save")
@@ -279,7 +279,7 @@ class Checkpointer:
 
 
 def _resolved_job(strategy: Strategy) -> Job:
-    """Return the job with what the run has found out: accumulation, compilation and the cut."""
+    """Return the job with the values that the run has determined: accumulation, compilation and the cut."""
     return strategy.job.with_fields(
         accumulation=strategy.accumulation,
         compile="on" if is_compiled(strategy.model) else "off",
@@ -288,7 +288,7 @@ def _resolved_job(strategy: Strategy) -> Job:
 
 
 def optimizer_state(strategy: Strategy, optimizer_step: OptimizerStep) -> dict[str, Any] | None:
-    """Return the complete optimizer state on the CPU, by names of the plain model, on rank 0; None elsewhere.
+    """Return the complete optimizer state on the CPU, by names of the plain model, on rank 0; None on other ranks.
 
     All ranks call it together. A GPU may still be copying the state until the caller synchronizes with it.
     """

@@ -18,7 +18,7 @@ from engine.training.checkpointing.checkpoint_files import CheckpointError, copy
 
 
 class NotSavedElsewhere(Exception):  # noqa: N818 - the folder's fault
-    """The state could not be saved; the text gives the reason, and no part of it is left in the folder."""
+    """Error: the state could not be saved. The text gives the reason, and no part of it is left in the folder."""
 
 
 def save_elsewhere(
@@ -27,7 +27,7 @@ def save_elsewhere(
     """Create a copy of the run's folder in `folder` with job, last.pt and best.pt, flushed to the disk.
 
     A checkpoint that is None is copied from the run, if it has one that can be read. Nothing is ever overwritten, so
-    that a folder that others can write to is safe. Raises NotSavedElsewhere.
+    that even a folder that others can write to may be used. Raises NotSavedElsewhere.
     """
     copy = RunFolder(folder / run.run_id)
     _check(folder, copy, state_bytes(last) + state_bytes(best))
@@ -49,7 +49,7 @@ def save_elsewhere(
 
 
 def how_to_resume(run: RunFolder, copy: RunFolder, *, finished: bool) -> str:
-    """Return the steps that bring a state saved in `copy` back; a `finished` run can't be trained further."""
+    """Return instructions for using a state saved in `copy`; a `finished` run can't be trained further."""
     back = f"Once there is room, copy the contents of {copy.path} to {run.path} and resume the run"
     if finished:
         return f"{back}."
@@ -58,7 +58,7 @@ def how_to_resume(run: RunFolder, copy: RunFolder, *, finished: bool) -> str:
 
 
 def state_bytes(state: Any) -> int:
-    """Return the size of all tensors of a nested state."""
+    """Return the total size in bytes of all tensors in a nested state."""
     if isinstance(state, Tensor):
         return state.nbytes
     if isinstance(state, Mapping):

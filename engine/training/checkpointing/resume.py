@@ -36,11 +36,11 @@ _KEYS = {
 
 
 class Checkpoint:
-    """The last.pt that a job resumes from, or the checkpoint before it if that is damaged.
+    """Checkpoint that a job resumes from: last.pt, or the one before it if last.pt is damaged.
 
-    `plain` is the state of the job's plain model, and `classes` are the dataset's. `path` is the file that was read.
-    All ranks read it together. Raises TaskError if the file is not a checkpoint or belongs to another model, classes or
-    optimizer.
+    `plain` is the state of the job's plain model, and `classes` are those of the dataset. `path` is the file that was
+    read. All ranks read it together. Raises TaskError if the file is not a checkpoint, or belongs to another model,
+    other classes or another optimizer.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class Checkpoint:
 
     @property
     def job(self) -> dict[str, Any]:
-        """Fields of the resumed run's job, with all choices made."""
+        """Fields of the job of the resumed run, with all automatic choices made."""
         fields: dict[str, Any] = self._content["job"]
         return fields
 
     def progress(self, steps: int) -> TrainProgress:
         """Return the position at which the job resumes, with `steps` steps per epoch.
 
-        The seed gives each epoch an order of samples. If that differs from the order of the checkpoint's run, an epoch
-        that was interrupted starts over.
+        The seed determines the order of samples in each epoch. If the order differs from that of the checkpoint's run,
+        an interrupted epoch starts over.
         """
         content = self._content
         epoch, done = content["epoch"], content["done"]
@@ -87,7 +87,7 @@ class Checkpoint:
         return same and self._content["steps"] == steps
 
     def remarks(self, steps: int) -> list[Warned]:
-        """Return what the user should know about the position at which the job resumes."""
+        """Return remarks for the user about the position at which the job resumes."""
         content, progress = self._content, self.progress(steps)
         remarks = list(self._memory_warnings)
         if self.path != self._requested:
@@ -111,10 +111,10 @@ class Checkpoint:
         return remarks
 
     def restore_accumulation(self, *, is_alone: bool) -> tuple[Job, int]:
-        """Return the job, and into how many parts an evaluation divides a batch.
+        """Return the job, and the number of parts into which an evaluation divides a batch.
 
-        After the resumed run ran out of memory, it divided batches into more parts. A worker without peers keeps that
-        if the job needs as much memory.
+        If the resumed run ran out of memory, it divided batches into more parts. A worker without peers keeps this
+        division if the job needs as much memory.
         """
         job, before, parts = self._job, self.job, self._content["parts"]
         if not is_alone or not _needs_same_memory(before, job):
@@ -138,7 +138,7 @@ class Checkpoint:
         )
 
     def cut(self, job: Job) -> Cut | None:
-        """Return the cut of the checkpoint's run if `job`, with all choices made, cuts the model the same way."""
+        """Return the cut of the checkpoint's run; None if `job`, with all choices made, cuts the model differently."""
         if self._content["cut"] is None or not computes_alike(self.job, job):
             return None
         cut = msgspec.convert(self._content["cut"], Cut)
@@ -151,9 +151,9 @@ class Checkpoint:
     ) -> None:
         """Load the checkpoint into the strategy, the optimizer and the checkpointer, to resume at `progress`.
 
-        The best epoch is restored with the best.pt next to the checkpoint, unless that is of a later epoch. If
-        strategy, seed and number of devices are the same, every rank's random numbers are restored. All ranks call it
-        together, once.
+        The best epoch is restored with the best.pt next to the checkpoint, unless best.pt belongs to a later epoch. If
+        strategy, seed and number of devices are the same, the random numbers of every rank are restored. All ranks call
+        it together, once.
         """
         content, last = self._content, checkpointer.path("last")
         if last.exists() and self.path.samefile(last):
@@ -213,9 +213,9 @@ def _needs_same_memory(before: dict[str, Any], job: Job) -> bool:
 
 
 def _read_intact(path: Path) -> tuple[Path, dict[str, Any], str]:
-    """Return path, content and SHA-256 of the checkpoint at `path`.
+    """Return path, content and SHA-256 of the checkpoint at `path`, or of an earlier one.
 
-    If that is a damaged last.pt, the newest intact checkpoint before it is read.
+    If a last.pt is damaged, the newest intact checkpoint before it is read.
     """
     try:
         return path, *_read(path)
