@@ -3,7 +3,7 @@
 Five jobs on two CPU workers of one core each: a small CNN, a ResNet, a ViT, wide layers with slow gradient exchange, and a
 model that exceeds one worker's memory limit. For each:
 
-- speed: the advised setup against the best of all setups, of which both are measured again in turns (at least 0.95);
+- speed: the advised setup against the best of all setups; both are measured again in turns (at least 0.95);
 - time: the predicted time of the job against its run by `footplate train` (within 10 %);
 - memory: the estimates for two workers against their trials (within 15 %);
 - the advisor's time against its budget, and processes or files that it leaves behind (none).
@@ -80,7 +80,7 @@ def build_model(num_classes):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A job, and the most memory that each process may have, 0 for all."""
+    """Job, and the memory limit of each process in bytes, 0 for none."""
 
     job: Job
     cap_bytes: int = 0
@@ -129,7 +129,7 @@ def capped(cap_bytes: int) -> Any:
 
 
 def advised(case: Case, seconds: float, folder: Path) -> tuple[Advice, float]:
-    """Return the answer and its total time; report leftovers."""
+    """Return the advisor's answer and its total time; report processes and files that it leaves behind."""
     order = msgspec.json.encode(AdviceOrder(job=case.job, seconds=seconds, remeasure=True))
     start = time.monotonic()
     result = subprocess.run(
@@ -154,7 +154,7 @@ def advised(case: Case, seconds: float, folder: Path) -> tuple[Advice, float]:
 
 
 def measured(cap_bytes: int, jobs: Sequence[Job], seconds: float) -> dict[Job, float]:
-    """Return the images per second of every possible setup, without variants of those below half of the fastest."""
+    """Return the images per second of jobs, measured in a process with a memory limit of `cap_bytes`."""
     with tempfile.NamedTemporaryFile() as given:
         given.write(msgspec.json.encode(list(jobs)))
         given.flush()
@@ -170,7 +170,7 @@ def measured(cap_bytes: int, jobs: Sequence[Job], seconds: float) -> dict[Job, f
 
 
 def exhaustive(case: Case, first: Job, seconds: float) -> dict[Job, float]:
-    """Return the images per second of every possible setup, without variants of those below half of the fastest."""
+    """Return the images per second of every possible setup, without variants of setups that are half as fast."""
     able = [setup for setup in list_setups(case.job, load_catalogue()) if not setup.refusal]
     bases = {way.name: way.job for way in able if not way.base_name}
     speeds = measured(case.cap_bytes, list(dict.fromkeys([first, *bases.values()])), seconds)
@@ -179,7 +179,7 @@ def exhaustive(case: Case, first: Job, seconds: float) -> dict[Job, float]:
 
 
 def measure(jobs: list[Job], seconds: float) -> list[float]:
-    """Measure in this process, and skip setups below half of the fastest."""
+    """Measure setups in this process; skip those below half of the fastest speed."""
     import_for(jobs[0] if len(jobs[0].parallel.devices) > 1 else jobs[0].with_fields(strategy="ddp", devices=WORKERS))
     tried: list[Contender] = []
     with TrialFolder() as folder:
@@ -207,7 +207,7 @@ def run_s(job: Job, folder: Path, cap_bytes: int) -> float:
 
 
 def prove(name: str, case: Case, seconds: float, trial_s: float) -> list[str]:
-    """Print the results of one job, and return the missed aims."""
+    """Print the results for one job, and return the missed aims."""
     wrong = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary, "trials")

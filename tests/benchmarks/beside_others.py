@@ -1,4 +1,4 @@
-"""Footplate's sampler against nvitop and `nvidia-smi dmon` on real GPUs: values and cost.
+"""Comparison of Footplate's sampler with nvitop and `nvidia-smi dmon` on real GPUs: values and cost.
 
     python tests/benchmarks/beside_others.py [--seconds N] [--idle]
 
@@ -36,16 +36,16 @@ from tests.benchmarks.frame import ROOT, options_of, where
 from tests.support.gpu_watch import gpu_name
 
 SCREEN = (40, 120)
-"""Rows and columns of the terminals."""
+"""Number of rows and columns of the terminals."""
 WARM_S = 4.0
 NEAR_S = 0.5
 MIB = 1 << 20
 
 Numbers = dict[tuple[int, str], float]
-"""By the GPU's index and the quantity's name."""
+"""Values by the GPU's index and the quantity's name."""
 
 TOLERANCES = {"use %": 5.0, "memory MiB": 8.0, "temperature °C": 1.0, "power W": 10.0, "SM clock MHz": 30.0}
-"""Utilisation and power are averages over the driver's last period, which each of them catches at another moment."""
+"""Tolerances by quantity. Utilization and power are averages over a period of the driver, which tools read at different times."""
 
 NVITOP = """
 import json, time
@@ -73,7 +73,7 @@ while True:
 
 
 class Watcher:
-    """A tool that watches on a terminal of its own. `said` is when it told what; `spent_s` its processor time."""
+    """Tool that watches GPUs on a separate terminal. `said` has its values with their times; `spent_s` is its CPU time."""
 
     def __init__(self, name: str, *command: str) -> None:
         self.name = name
@@ -104,7 +104,7 @@ class Watcher:
         self._listener.join()
 
     def take(self, line: str) -> None:
-        """Parse one line of output; screens have none."""
+        """Parse one line of output. Full-screen tools print no lines."""
 
     def _tree(self) -> list[psutil.Process]:
         if self._process.poll() is not None:
@@ -144,7 +144,7 @@ class Nvitop(Watcher):
 
 
 class Dmon(Watcher):
-    """`nvidia-smi dmon` prints a line for each GPU and, time and again, which column is what."""
+    """Watcher of `nvidia-smi dmon`, which prints a line per GPU and repeats the column titles."""
 
     COLUMNS = (
         ("sm", "use %"), ("fb", "memory MiB"), ("gtemp", "temperature °C"), ("pwr", "power W"), ("pclk", "SM clock MHz"),
@@ -177,7 +177,7 @@ def footplate_values(gpu: Gpu) -> list[tuple[str, float | None]]:
 
 
 def differences(footplate: Watcher, theirs: Watcher) -> dict[str, list[float]]:
-    """By quantity, how far each of their numbers is from ours of nearly the same moment."""
+    """Return the differences, by quantity, between their values and Footplate's at nearly the same time."""
     found = defaultdict(list)
     for at, numbers in theirs.outputs:
         closest = min(footplate.outputs, key=lambda output: abs(output[0] - at), default=None)
@@ -188,7 +188,7 @@ def differences(footplate: Watcher, theirs: Watcher) -> dict[str, list[float]]:
 
 
 def watchers() -> list[Watcher]:
-    """Ours, and those of the others that are installed."""
+    """Return the watchers of Footplate and of the other tools that are installed."""
     python = sys.executable
     found: list[Watcher] = [Footplate("Footplate's sampler", python, "-m", "engine.gpus", "--interval", "1")]
     if shutil.which("nvidia-smi"):
@@ -205,7 +205,7 @@ def watchers() -> list[Watcher]:
 
 @contextlib.contextmanager
 def loaded(is_requested: bool) -> Iterator[None]:
-    """Load the first GPU and let it rest in turns of four seconds."""
+    """Alternate four seconds of load and four seconds of rest on the first GPU while the context is active."""
     if not is_requested:
         yield
         return

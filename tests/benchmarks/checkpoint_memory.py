@@ -1,4 +1,4 @@
-"""Memory of each rank for a checkpoint: `python tests/benchmarks/checkpoint_memory.py [--strategy S] [--ranks N]`.
+"""Memory that each rank needs for a checkpoint: `python tests/benchmarks/checkpoint_memory.py [--strategy S] [--ranks N]`.
 
 Trains vit_b_16 with AdamW and averaged weights on CPU workers, saves, validates, and resumes. Prints how much private
 memory (RssAnon of proc(5), Linux only) each rank takes in addition to that of its training, at a checkpoint and at a

@@ -21,7 +21,7 @@ from tests.support.worker_group import Forker, WorkerGroup
 
 AIM = 0.02
 WARM = 3
-"""Steps at the beginning that do not count."""
+"""Number of steps at the beginning that do not count."""
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Automatic pipeline cut against the best one: `python tests/benchmarks/cut_quality.py [MODEL …]`.
+"""Comparison of the automatic pipeline cut with the best one: `python tests/benchmarks/cut_quality.py [MODEL …]`.
 
 Two CPU workers of one thread each train a pipeline of two stages on random images with 8 microbatches. For each model the
 automatic cut is found as in a run; then every position is tried in the same two processes. The fastest few and the
@@ -39,11 +39,11 @@ MICROBATCHES = 8
 CLASSES, CHANNELS = 10, 3
 FINALISTS = 3
 ROUNDS = 4
-"""In how many rounds the finalists are timed again, by turns."""
+"""Number of rounds in which the fastest cuts are timed again in turn."""
 
 
 class Setting(NamedTuple):
-    """A model with the side of its images in pixels and the images of a microbatch."""
+    """Model with the side length of its images in pixels, and the number of images in a microbatch."""
 
     model: str
     image_size: int
@@ -60,7 +60,7 @@ SETTINGS = (
 
 
 class Found(NamedTuple):
-    """Images per second at each split point, and those of the automatic and the best cut."""
+    """Results: images per second at each split point, and with the automatic and the best cut."""
 
     places: int
     automatic: str
@@ -72,7 +72,7 @@ class Found(NamedTuple):
 
 
 class GivenCut(Pipeline):
-    """Pipeline with a given cut, or its automatic one at the first call."""
+    """Pipeline with a given cut; the first call uses the automatic one."""
 
     given: Cut | None = None
 
@@ -81,7 +81,7 @@ class GivenCut(Pipeline):
 
 
 class Trial:
-    """One model on one of the two workers; both do the same at the same time."""
+    """Trial of one model on one of the two workers, which do the same at the same time."""
 
     def __init__(self, setting: Setting, schedule: str, rank: int, rendezvous: str, steps: int) -> None:
         self.job = Job.from_fields(
@@ -113,7 +113,7 @@ class Trial:
         return self.strategy.cut
 
     def rate(self, cut: Cut, place: str) -> float:
-        """Images a second of the fastest of some steps, after one that is not counted."""
+        """Return the images per second of the fastest of some steps; the first step doesn't count."""
         strategy = self.strategy
         strategy.given = msgspec.structs.replace(cut, cuts=(place,))
         strategy.wrap(

@@ -1,6 +1,6 @@
-"""How near DDP comes to the hardware's limit, and to the tutorial's script: `python tests/benchmarks/ddp_speed.py`.
+"""Speed of DDP compared with the hardware's limit and the tutorial's script: `python tests/benchmarks/ddp_speed.py`.
 
-resnet18 at 128 px on made JPEGs, two CPU workers of one thread each. Three sides take turns, each within its second
+resnet18 at 128 px trains on synthetic JPEGs on two single-threaded CPU workers. Three sides take turns, each in its second
 epoch: Footplate's DDP; "side by side", two independent single-device runs of half the batch at the same time; and the
 same training written directly in torch as in its DDP tutorial (ImageFolder, DataLoader with DistributedSampler).
 Prints images per second and the ratios of medians. Aims: 0.95 of side by side, 1.0 of the script.

@@ -1,13 +1,12 @@
-"""How fast images are decoded, and what keeping them spares.
+"""Speed of decoding images, and time that caching them saves.
 
     python tests/benchmarks/decode_speed.py [--dataset FOLDER] [--images 2000] [--seconds 1.0]
 
-First the decoders by themselves, in images per second and core (the thread's processor time): libjpeg-turbo as
-Footplate calls it against Pillow and against `torchvision.io.decode_jpeg` in a bare loop over tensors that are there
-already; whole images, and decoded, resized and cropped to several sizes. Sides take turns, and each line is the
-median of its turns. Then an `ImageSource` from an empty cache on: the first epoch, the second, and the first of
-another run. Without a dataset, JPEGs of 500 px are made. Exits with 1 where whole images are decoded slower than by
-torchvision.
+First the decoders alone, in images per second and core (the thread's CPU time): libjpeg-turbo as Footplate calls it,
+Pillow, and `torchvision.io.decode_jpeg` in a bare loop over tensors in memory; for complete images, and for images that
+are decoded, resized and cropped to several sizes. Sides take turns, and each line is the median of its turns. Then an
+`ImageSource` with an empty cache: the first epoch, the second, and the first of another run. Without a dataset, JPEGs of
+500 px are generated. The exit code is 1 if torchvision decodes complete images faster.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from tests.support.timed_runs import make_images
 
 SIZES = (64, 160, 224)
 FULL_SIZE = 1 << 20
-"""A size for which no image is large enough to be decoded at a lower scale."""
+"""Size at which no image is large enough to be decoded at a reduced scale."""
 BLOCK = 32
 SAMPLE = 100
-"""Images that the decoders take turns with."""
+"""Number of images that the decoders decode in turn."""
 
 Side = Callable[[bytes, torch.Tensor], object]
 
@@ -74,7 +73,7 @@ def sized_sides(size: int) -> dict[str, Side]:
 
 
 def rates(sides: dict[str, Side], contents: list[bytes], seconds: float) -> dict[str, float]:
-    """Images per second of a core for each side, which take turns until each had `seconds`."""
+    """Return the images per second and core for each side. They take turns until each has had `seconds`."""
     tensors = [torch.frombuffer(bytearray(content), dtype=torch.uint8) for content in contents]
     found: dict[str, list[float]] = {name: [] for name in sides}
     spent = 0.0
@@ -90,7 +89,7 @@ def rates(sides: dict[str, Side], contents: list[bytes], seconds: float) -> dict
 
 
 def epoch_rate(source: ImageSource, count: int) -> float:
-    """Images per second of an epoch in random order, by the clock."""
+    """Return the images per second, in wall time, of an epoch in random order."""
     order = np.random.default_rng(0).permutation(count)
     started_s = time.perf_counter()
     for start in range(0, count, BLOCK):

@@ -46,10 +46,10 @@ from tests.support.specs import spec_of
 from tests.support.worker_group import Forker, WorkerGroup
 
 STEEPEST = 1443 / 255
-"""The largest magnitude of Sobel's gradient on values of 0 to 1."""
+"""Maximum magnitude of the Sobel gradient for values from 0 to 1."""
 
 Trivial = Callable[[Batch, Splits], Tensor]
-"""Output of a baseline for a batch, in the model's form."""
+"""Function that returns a baseline's output for a batch, in the form of the model's output."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def majority_class(batch: Batch, splits: Splits) -> Tensor:
 
 
 def lines_everywhere(batch: Batch, splits: Splits) -> Tensor:
-    """In the direction that most pixels of lines have in the training split."""
+    """Predict lines everywhere, in the direction that most line pixels have in the training split."""
     side, train = batch.inputs.shape[-1], splits.train
     assert isinstance(train, ImageSet)
     along = torch.cat([train.load(place, side, splits.channels)[-1].flatten() for place in range(len(train))])
@@ -97,7 +97,7 @@ def sobel_gradient(batch: Batch, splits: Splits) -> Tensor:
 
 
 def boxes_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
-    """Boxes of each class's middle size side by side over the whole image, the more likely the more there are of it."""
+    """Predict a grid of boxes of each class's median size over the image; frequent classes get higher scores."""
     side = batch.inputs.shape[-1]
     train = splits.train
     assert isinstance(train, BoxedImages)
@@ -106,7 +106,7 @@ def boxes_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
 
 
 def objects_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
-    """Predict the validation images' objects with filled boxes."""
+    """Predict a grid of boxes like `boxes_on_a_grid`, with masks that fill the boxes."""
     side = batch.inputs.shape[-1]
     known = [instances(target) for target in batch.targets]
     boxes, classes = torch.cat([each.boxes for each in known]), torch.cat([each.classes for each in known])
@@ -160,7 +160,7 @@ ROWS: dict[str, Row] = {
 
 
 def job_of(row: Row, folder: Path, flags: str) -> Job:
-    """Return the job that `footplate train` makes of folder and flags."""
+    """Return the job that `footplate train` creates from folder and flags."""
     arguments = [str(folder), "--recipe", "from-scratch", *shlex.split(row.flags), *shlex.split(flags)]
     job, found = validate(parser().parse_args(["train", *arguments], argparse.Namespace(unknown=[])))
     if job is None or errors(found):
@@ -181,7 +181,7 @@ class _Silent:
 
 
 def measured(job: Job, task: Task, splits: Splits, outputs_of: Callable[[Batch], Tensor]) -> dict[str, float]:
-    """Return the metrics of `outputs_of`."""
+    """Return the validation metrics of the outputs that `outputs_of` returns."""
     dataset_info = DatasetInfo(splits.classes, splits.channels, lambda: splits.train.class_counts(len(splits.classes)))
     measures = task.objective(job, dataset_info).metric()
     with torch.no_grad():

@@ -33,7 +33,7 @@ AIM = 0.98
 
 
 def jobs(shared: Path) -> dict[str, Job]:
-    """Return the rows, each small enough for eight trainings on a CPU."""
+    """Return the jobs of the rows, each small enough for eight trainings on a CPU."""
     weights = str(shared / "weights/tf_efficientnet_lite0.safetensors")
     rows = {
         "hymenoptera": Job.from_fields(
@@ -67,7 +67,7 @@ def trained(forker: Forker, job: Job, rate: float) -> float:
 
 
 def suggested(job: Job) -> dict[str, Any]:
-    """Return a cell with the finder's suggestion, None without one, and the reason."""
+    """Return a cell with the finder's suggestion, or None, and the reason."""
     start = time.monotonic()
     try:
         found = carry_out(FinderOrder("rate", job))

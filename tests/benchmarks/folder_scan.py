@@ -1,13 +1,13 @@
-"""How fast a folder of images is looked through, and in how much memory, for a thousand files up to a million.
+"""Speed and memory of scanning a folder of a thousand to a million images.
 
     python tests/benchmarks/folder_scan.py [--files N ...] [--separate]
 
-Makes folders of that many small JPEGs in a hundred classes (hard links to a few, unless --separate), and looks through
-each in a process of its own: from names alone (`recognize`), as a worker does before its first step (`open_splits` and
-the first epoch's order), and as the window does (`inspect`). Each first in a process whose time is not counted, so that
-the system has read what there is to read. Memory is what the process grew by at most, and what each file takes of it
-beyond the smallest folder. The aim, in files per second, holds from 100,000 files on, since some 0.07 s of the
-window's look (the decoded sample, images to show) are the same for any size; the exit code is 1 where it is missed.
+Creates folders of small JPEGs in a hundred classes (hard links to a few, unless --separate), and scans each in a separate
+process: from names alone (`recognize`), as a worker does before its first step (`open_splits` and the first epoch's
+order), and as the window does (`inspect`). An uncounted first scan fills the disk cache. Memory is the maximum growth of
+the process, and the growth per file beyond the smallest folder. The aim, in files per second, applies from 100,000 files
+on, because about 0.07 s of the window's scan (decoding samples) don't depend on the size. The exit code is 1 if it is
+missed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.benchmarks.frame import ROOT, options_of, where
 AIM_FILES_PER_S = 50_000
 CLASSES = 100
 LINKS = 60_000
-"""Names that one file may have; ext4 allows 65,000."""
+"""Maximum number of hard links to one file; ext4 allows 65,000."""
 
 
 def make(folder: Path, files: int, separate: bool) -> Path:

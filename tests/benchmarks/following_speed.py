@@ -29,7 +29,7 @@ NODE = "node1"
 
 
 def listen(folder: str, until_s: float) -> dict[int, float]:
-    """How old each event was when it came, by its number, up to that time (seconds since the epoch)."""
+    """Return the age in seconds of each event on arrival, by its number; listen until `until_s` (since the epoch)."""
     run = RunFolder(folder)
     last = run.last_event()
     found = {}

@@ -1,4 +1,4 @@
-"""Common parts of the benchmarks: options, folders, processes that are started first, and the first line of a report."""
+"""Helpers that the benchmarks share: options, folders, preloaded processes, and the first line of a report."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def where() -> str:
 
 
 def options_of(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser that shows a script's docstring as it is written."""
+    """Return a parser whose help shows a script's docstring unchanged."""
     return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 @contextlib.contextmanager
 def empty_home() -> Iterator[Path]:
-    """Give this process and its children new, empty folders of Footplate; yield their parent."""
+    """Give this process and its children new, empty Footplate folders; yield the parent folder."""
     with tempfile.TemporaryDirectory(prefix="fp") as name:
         os.environ |= {"FOOTPLATE_HOME": f"{name}/home", "FOOTPLATE_CACHE": f"{name}/cache", "XDG_RUNTIME_DIR": name}
         yield Path(name)
@@ -65,7 +65,7 @@ def preloader() -> Iterator[Preloader]:
 
 @contextlib.contextmanager
 def machines(*names: str) -> Iterator[Machines]:
-    """Yield machines in network namespaces that the head has as its hosts, "node1" and "node2" without `names`."""
+    """Yield machines in network namespaces, which the head knows as hosts; by default "node1" and "node2"."""
     if why := why_not():
         raise SystemExit(why)
     with tempfile.TemporaryDirectory(prefix="fpb") as name:

@@ -1,4 +1,4 @@
-"""DDP over two machines against a plain script under torchrun: `python tests/benchmarks/machines_speed.py` (root).
+"""Speed of DDP over two machines compared with a plain script under torchrun: `python tests/benchmarks/machines_speed.py` (root).
 
 resnet18 at 64 px trains on synthetic JPEGs with one single-threaded CPU worker in each of two network namespaces, connected
 with 1 Gbit/s and 1 ms delay. Footplate's run over ssh and torch's DDP tutorial take turns; the third epoch is timed.
@@ -25,7 +25,7 @@ AIM = 0.95
 
 
 def footplate(pair: Machines, data: Path) -> float:
-    """In the third epoch."""
+    """Return the images per second of Footplate's run in the third epoch."""
     (run,) = pair.trained(
         (
             str(data),
@@ -51,7 +51,7 @@ def script(pair: Machines, data: Path) -> float:
 
 
 def worker(data: str) -> None:
-    """One rank of the script, as torchrun starts it."""
+    """Run one rank of the plain script, as torchrun starts it."""
     setting = Setting(data, "resnet18", SIZE, BATCH, 2, STEPS * BATCH, 0.0)
     rank = int(os.environ["RANK"])
     rate = tutorials.ddp_rate(setting, rank, "", world=2, warm=WARM + 1, steps=STEPS - 1)

@@ -65,11 +65,11 @@ plain = sampler.Sampler.snapshot
 sampler.Sampler.snapshot = lambda self: msgspec.structs.replace(plain(self), time=arrived[0] or time.time())
 sys.exit(main(["--interval", "1", "--listen"]))
 """
-"""The sampler, with the arrival of the last line from the process that asks NVML as the time of its snapshots."""
+"""Source of a sampler whose snapshots have the time when the last line from the NVML process arrived."""
 
 
 def snapshots(count: int, end: float) -> Iterator[Snapshot]:
-    """Yield `count` seconds until `end` of eight GPUs with all quantities, which vary in waves with spikes."""
+    """Yield snapshots of the `count` seconds before `end`: eight GPUs with all quantities, as waves with spikes."""
     random = np.random.default_rng(1)
     for second in range(count):
         noise = random.normal(size=GPUS)
@@ -102,7 +102,7 @@ def fill(history: DeviceHistory, end: float) -> None:
 
 
 class Overview:
-    """Eight GPUs' graphs of four lines each, as the page of a machine with eight GPUs has them."""
+    """Graphs of eight GPUs with four lines each, as on the page of a machine with eight GPUs."""
 
     def __init__(self, history: DeviceHistory) -> None:
         self.history = history
@@ -127,7 +127,7 @@ class Overview:
         return float(self.history.x(self.keys[0])[-1])
 
     def frame(self) -> None:
-        """Hands over what the history holds, and paints."""
+        """Pass the history to the graphs, and paint them."""
         self.group.set_extent(float(self.history.x(self.keys[0])[0]), self.last)
         for key, plot in zip(self.keys, self.plots, strict=True):
             gpu = self.history.gpu(key)
@@ -185,7 +185,7 @@ def summary(name: str, taken: list[tuple[float, float]]) -> dict[str, float]:
 
 
 class Paints(QObject):
-    """Notes how long after a snapshot the figures of a GPU were on screen."""
+    """Recorder of the time between a snapshot and the paint of a GPU's values."""
 
     def __init__(self, figures: ValueGrid) -> None:
         super().__init__(figures)

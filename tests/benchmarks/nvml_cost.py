@@ -33,7 +33,7 @@ from tests.support.nvml_stub import compile_stub
 AIM_PERCENT = 1.0
 READINGS = 200
 WARM_UP = 3
-"""Snapshots until all processes have been started and every lane has been asked once."""
+"""Number of snapshots until all processes have started and every quantity has been read once."""
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def time_calls() -> list[dict[str, Any]]:
-    """Each function of NVML that readings of all GPUs call: how often a reading, and microseconds for a call."""
+    """Return the calls per reading and the microseconds per call of each NVML function that readings use."""
     import pynvml
 
     from engine.gpus.nvml.nvml_reader import NvmlReader

@@ -89,7 +89,7 @@ def execution_events(steps: int, first: int, last: int, start: float, execution:
 
 
 Moment = tuple[float, float]
-"""Seconds on the wall's clock, and of the thread's own time."""
+"""Seconds of wall time and of the thread's CPU time."""
 
 
 def now() -> Moment:

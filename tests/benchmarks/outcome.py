@@ -46,10 +46,10 @@ MODULES = {"smp": "segmentation_models_pytorch", "pytorch": "torch"}
 
 @dataclass(frozen=True)
 class Comparison:
-    """Settings that all sides share on the dataset in `folder`, or on one made here, and flags for `footplate train`.
+    """Comparison: settings that all sides share, the dataset in `folder` or a generated one, and Footplate's flags.
 
-    Without `weights` no file of weights is given: the others train from scratch, and Footplate starts from what its
-    default model has. Without `batch` Footplate takes its recipe's, and the others `OTHERS_BATCH`.
+    Without `weights`, the others train from scratch, and Footplate starts from the weights of its default model. Without
+    `batch`, Footplate uses the size in its recipe, and the others use `OTHERS_BATCH`.
     """
 
     folder: str
@@ -105,7 +105,7 @@ def garments(folder: Path, _: Path) -> None:
 
 
 def nuclei(folder: Path, source: Path) -> None:
-    """nuclei_subset with masks of nucleus and ground, which it has of each nucleus."""
+    """Write nuclei_subset with masks of nuclei and background, merged from its mask per nucleus."""
     for path in sorted((source / "masks").rglob("*.png")):
         mask = folder / "masks" / path.parent.name / path.name
         mask.parent.mkdir(parents=True, exist_ok=True)
@@ -120,11 +120,11 @@ MAKERS = {"garments": garments, "nuclei": nuclei}
 
 
 class TrainingError(Exception):
-    """A training did not end well, for the reason given."""
+    """Error that a training failed; its text is the reason."""
 
 
 class Results:
-    """The cells of a file, each by its settings as JSON."""
+    """Cells of a results file, by their settings as JSON."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -145,7 +145,7 @@ def _key(settings: dict[str, Any]) -> str:
 
 
 def commit() -> str:
-    """Return the commit, with "+" if the tree has changes."""
+    """Return the commit, with "+" if the working tree has changes."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(("git", *arguments), cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
@@ -185,13 +185,13 @@ def _output(command: list[str], environment: dict[str, str]) -> str:
 
 
 def has(python: str, recipe: str) -> bool:
-    """Return True if that Python has the recipe's packages."""
+    """Return True if the interpreter `python` has the recipe's packages."""
     test = f"import importlib.util, sys; sys.exit(not importlib.util.find_spec({MODULES.get(recipe, recipe)!r}))"
     return subprocess.run((python, "-c", test), check=False).returncode == 0
 
 
 def trained(name: str, options: argparse.Namespace, results: Results, folder: Path) -> Iterator[tuple[str, Any]]:
-    """Each side of a comparison, and its cells, one per seed: None in place of a training that failed."""
+    """Yield each side of a comparison with its cells, one per seed; None if a training failed."""
     comparison = COMPARISONS[name]
     size, epochs = options.size or comparison.size, options.epochs or comparison.epochs
     for side in ("footplate", *comparison.others):
@@ -217,7 +217,7 @@ def trained(name: str, options: argparse.Namespace, results: Results, folder: Pa
 
 
 def train(setting: Setting, settings: dict[str, Any], options: argparse.Namespace, results: Results) -> None:
-    """Trains a cell and keeps what came out, or prints why nothing did."""
+    """Train for a cell and save the result, or print the reason of a failure."""
     start = time.monotonic()
     name, side = settings["dataset"], settings["side"]
     versions: dict[str, str] = {}

@@ -47,7 +47,7 @@ class Silent:
 
 
 class Took(NamedTuple):
-    """Seconds, of a clock on the wall and of all processors."""
+    """Duration in seconds of wall time and of CPU time on all cores."""
 
     wall: float
     cpu: float
@@ -61,7 +61,7 @@ class Took(NamedTuple):
 
 
 def alone(model: TrainedModel, batches: list[torch.Tensor]) -> Took:
-    """Measure the forward passes."""
+    """Measure the forward passes over batches in memory."""
     start = Took.now()
     for batch in batches:
         model.outputs(batch)

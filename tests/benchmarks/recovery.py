@@ -46,12 +46,12 @@ AIMS_S = {
     "stop -> devices free": 3.0,
 }
 STEPS = 5
-"""Steps that a run makes before something is done to it."""
+"""Number of steps that a run makes before it is disturbed."""
 SIZES = {"mnist_cnn": 28, "resnet18": 64}
 
 
 class Follower:
-    """One execution of `run`, followed as it goes."""
+    """Client that follows one execution of `run`."""
 
     def __init__(self, preloader: Preloader, run: RunFolder) -> None:
         execution = last_execution(run) + 1
@@ -64,7 +64,7 @@ class Follower:
         self.until(lambda event: isinstance(event, RunStarted) and event.execution == execution)
 
     def until(self, is_expected: Callable[[AnyEvent], object]) -> float:
-        """Wait for such an event, and return its time."""
+        """Wait for an expected event, and return its time."""
         for event in self._stream:
             if is_expected(event):
                 return time.monotonic()
@@ -107,7 +107,7 @@ class Follower:
 
 
 def measure(preloader: Preloader, model: str) -> dict[str, float]:
-    """One turn: a kill, a pause and a stop of one run."""
+    """Measure one turn: a kill, a pause and a stop of one run."""
     size = SIZES.get(model, 64)
     run = create_run(
         Job.from_fields(

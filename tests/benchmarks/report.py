@@ -61,7 +61,7 @@ def table(figures: Sequence[Figure]) -> str:
 
 
 def update(page: Path, figures_file: Path, names: Sequence[str], machine: str) -> int:
-    """Measures the figures of `kept` with these names, and writes all of them there and into `page`."""
+    """Measure the figures with these names; write all figures to `figures_file` and into `page`."""
     figures: list[Figure] = json.loads(figures_file.read_text(encoding="utf-8"))
     failed = False
     for figure in figures:

@@ -44,7 +44,7 @@ def peak(commands: list[list[str]], environment: dict[str, str]) -> tuple[int, d
 
 
 def of_all(mark: str) -> dict[str, int]:
-    """Bytes by process, for those whose environment bears `mark`."""
+    """Return the bytes by process, for processes whose environment contains `mark`."""
     taken: dict[str, int] = {}
     for process in psutil.process_iter():
         try:

@@ -144,7 +144,7 @@ def gain(name: str, trials: int) -> bool:
 
 
 def _by_itself(row: dict[str, Any]) -> Job:
-    """Return the job that `footplate train` makes of these fields."""
+    """Return the job that `footplate train` creates from the fields in `row`."""
     from engine.cli.main import parser
     from engine.cli.search import build_search
 

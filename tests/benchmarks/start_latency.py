@@ -1,10 +1,10 @@
-"""From Train to the first loss on the sample dataset, against what importing PyTorch costs here.
+"""Time from Train to the first loss on the sample dataset, compared with that of importing PyTorch.
 
     python tests/benchmarks/start_latency.py [--times N] [--strategy single|ddp]
 
 In turn, N times: a fresh interpreter that imports torch and torchvision; a run started cold; a run started by a
 preloaded parent. The aims: cold at most 1 s more than the import, preloaded at most 1 s in all; the exit code is 1
-where the median misses one. A first turn warms the disk's cache and is not counted.
+if a median misses its aim. A first turn warms the disk's cache and is not counted.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ AIM_S = 1.0
 
 
 def imports() -> float:
-    """Seconds that a process takes to import torch and torchvision, its start and end included."""
+    """Return the seconds that a process takes to import torch and torchvision, including its start and exit."""
     start = time.monotonic()
     subprocess.run([sys.executable, "-c", "import torch, torchvision"], check=True)
     return time.monotonic() - start
 
 
 def first_loss(job: Job, start: Callable[[RunFolder], object]) -> float:
-    """Seconds from asking for a run to its first loss having arrived at a client; the run is then stopped."""
+    """Return the seconds from the request for a run until its first loss reaches a client; then stop the run."""
     requested_at = time.monotonic()
     run = create_run(job)
     start(run)

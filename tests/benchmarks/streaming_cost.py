@@ -142,7 +142,7 @@ def counted(spec: WorkerSpec, channel: socket.socket, run: Callable[..., int], s
 
 
 def supervise(folder: str, worker: str) -> int:
-    """In a process of its own: the supervisor, and what its loop and its sampler have used of the processor."""
+    """Run a supervisor in this process, and count the CPU time of its loop and its sampler."""
     run = RunFolder(folder)
     job = run.job()
     assert job is not None

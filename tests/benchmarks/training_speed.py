@@ -1,4 +1,4 @@
-"""Training speed against bare steps and the loops of others.
+"""Training speed compared with bare steps and the training loops of other tools.
 
     python tests/benchmarks/training_speed.py [--only PART ...] [--quick] [--pure] [--rounds N] [--seconds S]
 
@@ -51,7 +51,7 @@ TASK_JOBS = {
     ),
     "bccd": Job.from_fields(task="detection", model="ssdlite320_mobilenet_v3_large", image_size=256, batch_size=8),
 }
-"""By their dataset's folder: jobs of tasks other than classification."""
+"""Jobs of tasks other than classification, by the folder of their dataset."""
 PARTS = ("mnist", "hymenoptera", "made", *TASK_JOBS, "gpu")
 AIM, TASK_AIM, GPU_AIM, TUTORIAL_AIM = 0.97, 0.95, 0.98, 2.5
 FOOTPLATE, PURE, TUTORIAL = "Footplate", "pure", "tutorial"
@@ -83,7 +83,7 @@ class Comparison:
 
 
 class Verdicts:
-    """Prints each figure beside its aim; `results` keeps them, `met` is True if all were met."""
+    """Printer of figures next to their aims. `results` has the figures; `met` is True if all aims were met."""
 
     def __init__(self) -> None:
         self.results: list[tuple[str, float, float]] = []
@@ -99,7 +99,7 @@ class Verdicts:
 
 
 def chosen_for_pure(choices: dict[str, Chosen]) -> dict[str, Any]:
-    """Footplate's choices as fields of a `Setting`."""
+    """Return Footplate's choices as fields of a `Setting`."""
     results = {field: choice.choice for field, choice in choices.items()}
     compiled = ""
     if results.get("compile") == "on":
@@ -113,7 +113,7 @@ def chosen_for_pure(choices: dict[str, Chosen]) -> dict[str, Any]:
 
 
 def from_folders(device: str) -> dict[str, Side]:
-    """Everything that trains from an ImageFolder, as far as it is installed."""
+    """Return all sides that train from an ImageFolder and whose packages are installed."""
     workers = (0, 1, 2) if device == "cpu" else (CORES,)
     found: dict[str, Side] = {
         f"ImageFolder, {count} workers": partial(_side, tutorials.folder_loop, workers=count) for count in workers
@@ -140,7 +140,7 @@ def _later(rates: Rates) -> float:
 
 
 class Bench:
-    """One call of this script with its options. `tell` receives each side's result."""
+    """Benchmark with the options of one call of this script."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Bench:
         self._on_result = on_result
         self.verdicts = Verdicts()
         self.bottleneck = ""
-        """Footplate's sentence on what limited its last run."""
+        """Footplate's message about the bottleneck of its last run."""
         self._forker = forker
         self._folder = folder
         self._runs = 0
@@ -184,7 +184,7 @@ class Bench:
         batch: int = 32,
         **fields: Any,
     ) -> Comparison:
-        """On an ImageFolder, on a GPU under bf16; with these `fields` of the job."""
+        """Compare all sides on an ImageFolder (in bf16 on a GPU); `fields` are further fields of the job."""
         files = [path for path in (data / "train").rglob("*") if path.is_file()]
         for path in files:
             path.read_bytes()  # so that no side is the first to fetch them from the disk

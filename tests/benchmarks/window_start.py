@@ -42,7 +42,7 @@ sys.exit(footplate.main())
 
 
 def start_once(environment: dict[str, str]) -> float:
-    """Seconds from before the process was made to after the first paint."""
+    """Return the seconds from the start of the process to the end of the first paint."""
     child = subprocess.run(
         [sys.executable, "-c", CHILD],
         cwd=ROOT,

@@ -32,7 +32,7 @@ from engine.training.trainer import Trainer
 
 ENGINE = Path(__file__).resolve().parents[2] / "engine"
 FIRST = 2
-"""First step in which waits for the device are counted; earlier ones do one-time work."""
+"""First step in which waits for the device are counted. Earlier steps do one-time work."""
 
 Step = Callable[[ResilientStep, Any, int], Any]
 
@@ -58,7 +58,7 @@ def _wrap_each_step(wrap: Callable[[Step], Step]) -> None:
 
 
 def count_waits(spec: WorkerSpec) -> None:
-    """Leaves how often each place of the code waits for the device in training, from step `FIRST` on: {place: count}.
+    """Record how often each place in the code waits for the device, from step `FIRST` on: {place: count}.
 
     Source: torch.cuda.set_sync_debug_mode, which warns where such an operation is called.
     """
@@ -95,7 +95,7 @@ OF_DETECTORS = ("engine/models/torchvision_detectors.py", "engine/optim/optimize
 
 
 def of_libraries(place: str, task: str) -> bool:
-    """Return True if the wait at `place`, one of `count_waits`, is a library's, in a task of `jobs.TASKS`."""
+    """Return True if a library causes the wait at `place` (from `count_waits`) in a task of `jobs.TASKS`."""
     return not place.startswith("engine/") or (task in DETECTORS and place.startswith(OF_DETECTORS))
 
 
@@ -115,7 +115,7 @@ def _place() -> str:
 
 
 def on_one_card(spec: WorkerSpec) -> None:
-    """Run all ranks on the run's first device over gloo, since NCCL refuses two ranks on one GPU.
+    """Run all ranks on the run's first device over gloo, because NCCL refuses two ranks on one GPU.
 
     DataParallel creates as many replicas there as the run has devices.
     """
@@ -182,7 +182,7 @@ STEPS, MODE = "PROOF_STEPS", "PROOF_COMPILE_MODE"
 
 
 def count_launches(spec: WorkerSpec) -> None:
-    """Record the cost of each profiled step: [{"start": seconds, "stop": seconds}, …]."""
+    """Profile the steps whose numbers are in the environment, and record their launches: [`_launches`, …]."""
     selected = {int(number) for number in os.environ[STEPS].split(",")}
     found: list[dict[str, int]] = []
     on_gpu = is_gpu(spec.devices[0])
@@ -236,7 +236,7 @@ def search_convolutions(spec: WorkerSpec) -> None:
 
 
 def time_recording(spec: WorkerSpec) -> None:
-    """Record the cost of each profiled step: [{"start": seconds, "stop": seconds}, …]."""
+    """Record the time that starting and stopping the step timer takes: [{"start": seconds, "stop": seconds}, …]."""
     costs: list[dict[str, float]] = []
     timer: Any = rank_times.KernelTimer if is_gpu(spec.devices[0]) else rank_times.HostTimer
     start, stop = timer.start, timer.stop

@@ -1,4 +1,4 @@
-"""Small jobs of every task on data made on the spot."""
+"""Small jobs of every task on generated data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def model_file(text: str, folder: Path) -> Fields:
 
 
 def custom_task(folder: Path, counts: dict[str, int]) -> Path:
-    """Write the data of a custom task, whose validation part the job draws."""
+    """Write the data of a custom task without a validation split, which the job draws."""
     return make_things(folder, round(counts["train"] / (1 - Job().data.val_fraction)))
 
 
@@ -138,5 +138,5 @@ class Net(nn.Module):
 def build_model(num_classes):
     return Net(num_classes)
 """
-"""A network of few layers. It has a forward pass of its own, without which torch.compile passes a model over in torch
+"""Source of a network with few layers. It defines a forward method, without which torch.compile skips a model in torch
 2.11."""

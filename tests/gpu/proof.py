@@ -1,7 +1,7 @@
 """Library of the GPU tests.
 
-A part is a module in tests/gpu/parts whose `main` calls `prove` with its checks. A check is a function of a `Proof`,
-through which it claims and measures. Results go to standard output as JSON lines, and everything else to standard error:
+A part is a module in tests/gpu/parts whose `main` calls `prove` with its checks. A check is a function that reports claims
+and measurements through a `Proof`. Results go to standard output as JSON lines, and everything else to standard error:
 
     {"checks": {CHECK: SECONDS, ...}}           first: the checks with their time limits
     {"begin": CHECK}                            then for each check
@@ -41,20 +41,20 @@ from tests.gpu.runner import ALL_DEVICES
 from tests.support.worker_group import Forker, WorkerGroup
 
 Check = tuple[Callable[["Proof"], None], float]
-"""A function, and the seconds that it may take."""
+"""Function of a check, and its time limit in seconds."""
 
 TEXT_LIMIT = 600
-"""Characters of an explanation in the report; the log has all of it."""
+"""Maximum characters of an explanation in the report; the log has the complete text."""
 
 
 class Skipped(Exception):  # noqa: N818 - said of a check
-    """A check that cannot be made on this machine; the text says why."""
+    """Exception for a check that isn't possible on this machine; its text is the reason."""
 
 
 class Proof:
     """Interface of a check: device, folder and results.
 
-    `device` is torch's and `gpu` the job's name of the device; in a rehearsal both are the CPU. `folder` is empty.
+    `device` is the device for torch, and `gpu` its name in jobs; in a rehearsal both are the CPU. `folder` is empty.
     """
 
     def __init__(self, folder: Path, *, rehearsing: bool, report: Callable[..., None]) -> None:
@@ -66,10 +66,10 @@ class Proof:
         self._groups: list[WorkerGroup] = []
 
     def ranks(self, count: int) -> tuple[str, ...]:
-        """Return devices for `count` ranks: different GPUs with `--devices all`, else the first one for all ranks.
+        """Return devices for `count` ranks: different GPUs with `--devices all`, otherwise the first GPU for all.
 
         Raises:
-            Skipped: There are fewer GPUs than ranks.
+            Skipped: The machine has fewer GPUs than ranks.
         """
         if self.rehearsing or not os.environ.get(ALL_DEVICES):
             return (self.gpu,) * count
@@ -104,7 +104,7 @@ class Proof:
         self._report(name=name, outcome=outcome, figure=figure, unit=unit, text=text, **aims)
 
     def fact(self, name: str, value: object) -> None:
-        """Report a fact of the machine."""
+        """Report a fact about the machine."""
         self._report(fact=name, value=str(value))
 
     def file(self, name: str, text: str) -> None:
@@ -112,7 +112,7 @@ class Proof:
         self._report(file=name, text=text)
 
     def needs_card(self, why: str) -> None:
-        """Skips the check in a rehearsal."""
+        """Skip the check in a rehearsal."""
         if self.rehearsing:
             raise Skipped(f"there is no GPU: {why}")
 

@@ -1,6 +1,6 @@
-"""The proof's report: report.json, and report.md for people. Standard library only.
+"""Report of the GPU tests: report.json, and report.md for people. Uses the standard library only.
 
-python -m tests.gpu.report FOLDER REPORT.json ...       puts reports of several runs together; of a part the last counts
+python -m tests.gpu.report FOLDER REPORT.json ...       merges reports of several runs; the last result of a part counts
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Report:
     """Report in the folder `out`. The parts of `before`, an earlier report's content, are retained.
 
     Raises:
-        ValueError: `before` is a rehearsal and this is none, or the other way round.
+        ValueError: One of `before` and this report is from a rehearsal, and the other is not.
     """
 
     def __init__(self, out: Path, *, rehearse: bool, before: Mapping[str, Any] | None = None) -> None:
@@ -79,7 +79,7 @@ class Report:
 
 
 def write(content: Mapping[str, Any], out: Path) -> None:
-    """Both files, each whole at any moment."""
+    """Write both files of the report atomically."""
     for name, text in (("report.json", json.dumps(content, indent=1)), ("report.md", markdown(content))):
         partial = out / f".{name}.part"
         partial.write_text(text + "\n", encoding="utf-8")
@@ -91,7 +91,7 @@ def results(content: Mapping[str, Any]) -> Iterable[Result]:
 
 
 def summary(content: Mapping[str, Any]) -> str:
-    """All in one line."""
+    """Return a summary of the report in one line."""
     counts = Counter(result["outcome"] for result in results(content))
     counted = ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("ok", "failed", "measured", "skipped"))
     return f"{counted}; {len(content['parts'])} parts in {sum(part['seconds'] or 0 for part in content['parts']):.0f} s"

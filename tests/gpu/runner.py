@@ -1,7 +1,7 @@
 """Runner of the GPU tests: each part in a process with a time limit, with a report that is updated with each result.
 
-Uses the standard library only. After a check fails, crashes or times out, its part restarts behind that check. The report
-on disk is complete however the process ends.
+Uses the standard library only. After a check fails, crashes or times out, its part restarts after that check. The report
+on disk is complete, regardless of how the process ends.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ ALL_DEVICES = "FOOTPLATE_PROOF_ALL_DEVICES"
 MARK = "FOOTPLATE_PROOF"
 """Environment variable that marks all processes of a test run, including orphans."""
 FIRST_WORD_S = 120.0
-"""Seconds for a part to import torch and list its checks."""
+"""Seconds that a part may take to import torch and list its checks."""
 GOODBYE_S = 10.0
-"""Seconds for a part's child processes to exit."""
+"""Seconds that a part's child processes may take to exit."""
 POLL_S = 1.0
 STACK_S = 1.0
-"""Seconds for a check that timed out to write its stack."""
+"""Seconds that a check which timed out may take to write its stack."""
 TEXT_LIMIT = 600
 LEFT_OUT = "left out for lack of time"
 
 
 @dataclass(frozen=True)
 class Part:
-    """A module of `tests/gpu/parts`.
+    """Part of the GPU tests, a module in `tests/gpu/parts`.
 
     Attributes:
         seconds: Time limit of all its checks.
-        expected_s: Expected duration, which decides whether the part fits into the remaining budget. A measured one of
-            an earlier report replaces it.
+        expected_s: Expected duration, which decides if the part fits into the remaining budget. The duration in an earlier
+            report replaces it.
     """
 
     name: str
@@ -98,7 +98,7 @@ PARTS = (
 
 @dataclass
 class _Attempt:
-    """One process of a part. `left` are the checks that it was to make and has not begun."""
+    """One process of a part. `left` are the requested checks that it has not begun."""
 
     left: list[str] | None
     begun: int = 0
@@ -189,7 +189,7 @@ class Runner:
             self._report_result(name=check, outcome="skipped", text=why)
 
     def _attempt(self, part: Part, checks: list[str] | None, deadline: float) -> _Attempt:
-        """Run the part's `checks`, all if None, in a process."""
+        """Run `checks` of a part, or all if None, in a process."""
         self._log.write(f"\n=== {part.name} {' '.join(checks or ())}\n".encode())
         self._log.flush()
         logged = self._log.tell()
@@ -295,14 +295,14 @@ class Runner:
 
 
 def _is_finished(part: Mapping[str, Any]) -> bool:
-    """Return True if nothing of a report's part was left out."""
+    """Return True if the entry of a part in a report is complete."""
     return part["seconds"] is not None and not any(
         result["outcome"] == "skipped" and result.get("text", "").startswith(LEFT_OUT) for result in part["results"]
     )
 
 
 def marked(mark: str) -> Iterator[int]:
-    """Yield the running marked processes, from Linux' /proc; none on other systems."""
+    """Yield the running processes with `mark`, found in /proc; none on systems other than Linux."""
     entry = f"{MARK}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -327,7 +327,7 @@ def _by(code: int | None) -> str:
 
 
 def unpack(wheels: Path, target: Path) -> None:
-    """Unpacks those wheels into `target` whose packages this Python lacks."""
+    """Unpack the wheels whose packages this Python lacks into `target`."""
     for wheel in sorted(wheels.glob("*.whl")):
         name = wheel.name.split("-")[0]
         try:
@@ -340,7 +340,7 @@ def unpack(wheels: Path, target: Path) -> None:
 
 @contextmanager
 def workplace(wheels: Path | None) -> Iterator[dict[str, str]]:
-    """Yield the environment of all parts: modules of this tree and of the wheels, and temporary folders."""
+    """Yield the environment for all parts, with the modules of this tree and of the wheels, and temporary folders."""
     with tempfile.TemporaryDirectory(prefix="fp", ignore_cleanup_errors=True) as name:
         place = Path(name)
         if wheels is not None:

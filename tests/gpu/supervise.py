@@ -1,4 +1,4 @@
-"""`python -m tests.gpu.supervise RUN_FOLDER`: supervises that run with all its ranks on one card."""
+"""Supervisor of a run with all ranks on one GPU: `python -m tests.gpu.supervise RUN_FOLDER`."""
 
 from __future__ import annotations
 

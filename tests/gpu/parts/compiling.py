@@ -1,4 +1,4 @@
-"""torch.compile: warm-up compilations are reused by the steps, with CUDA graphs, and training is the same."""
+"""Checks that torch.compile's warm-up compilations are reused by steps, also with CUDA graphs, with equal training."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _job(proof: Proof, **fields: Any) -> Job:
 
 
 def _statistics(group: WorkerGroup) -> torch.Tensor:
-    """BatchNorm's running statistics at the end."""
+    """Return BatchNorm's running statistics at the end of a run."""
     state = group.checkpoint()["model"]
     return torch.cat([tensor.flatten() for name, tensor in state.items() if "running_" in name])
 
@@ -79,7 +79,7 @@ def unfrozen(proof: Proof) -> None:
 
 
 def chosen(proof: Proof) -> None:
-    """Measure the trials for ResNet-50 in a long run: choices and duration."""
+    """Measure the trials that a long run of ResNet-50 makes: choices and duration."""
     proof.needs_card("on the CPU nothing is compiled unless asked for")
     data = make_images(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
     job = Job.from_fields(

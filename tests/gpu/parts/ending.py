@@ -1,4 +1,4 @@
-"""The ends of runs as users make them or fate does: the card is free at once, and what died trains again."""
+"""Ends of runs by users or by failures: the GPU is free at once, and killed workers train again."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class MemoryWatch:
 
 
 class OnOneCard:
-    """Starts supervisors whose ranks all compute on one card, in place of a preloaded parent."""
+    """Starter of supervisors whose ranks all compute on one GPU, in place of a preloaded parent."""
 
     def start_run(self, run: RunFolder) -> None:
         with open(run.path / "supervisor.log", "ab") as log:
@@ -146,7 +146,7 @@ def commands(proof: Proof) -> None:
 
 
 def death(proof: Proof) -> None:
-    """Kill a worker that must not restart."""
+    """Kill a worker of a run that must not restart."""
     with preloaded() as preloader, MemoryWatch(proof) as watch:
         time.sleep(0.2)
         follower = Follower(preloader, create_run(_job(proof, restarts=0)))
@@ -159,14 +159,14 @@ def death(proof: Proof) -> None:
 
 
 def again(proof: Proof) -> None:
-    """Kill a worker that restarts from the last checkpoint."""
+    """Kill a worker of a run that restarts from the last checkpoint."""
     with preloaded() as preloader:
         follower = Follower(preloader, create_run(_job(proof)))
         _revived(proof, follower, "one worker", rank=0)
 
 
 def one_of_two(proof: Proof) -> None:
-    """One of two ranks that share the card under DDP is killed: the other is ended, and both train again."""
+    """Kill one of two DDP ranks that share the GPU: the other one is ended, and both train again."""
     job = _job(proof, strategy="ddp", devices=(proof.gpu,) * 2, precision="fp32")
     follower = Follower(OnOneCard(), create_run(job))  # type: ignore[arg-type]
     _revived(proof, follower, "one of two ranks", rank=1)
@@ -184,7 +184,7 @@ def _revived(proof: Proof, follower: Follower, what: str, *, rank: int) -> None:
 
 
 def supervisor_killed(proof: Proof) -> None:
-    """No worker outlives its supervisor, and the card is free all the same."""
+    """Kill a supervisor: no worker outlives it, and the GPU is free."""
     with preloaded() as preloader, MemoryWatch(proof) as watch:
         time.sleep(0.2)
         follower = Follower(preloader, create_run(_job(proof)))

@@ -1,4 +1,4 @@
-"""The tests that need a GPU, by pytest: loaders, training against the CPU, memory, the sampler, the stopwatch."""
+"""Tests of the suite that need a GPU, run by pytest: loaders, training compared with the CPU, memory, sampler, stopwatch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPTIONS = (
     "-c", "tests/gpu/pytest.ini", "--rootdir", ".", "--import-mode=importlib", "-p", "no:cacheprovider", "-m", "not long",
     "-k", "gpu", "-q",
 )  # fmt: skip
-"""Names of tests, or of their files, tell that they are for a GPU."""
+"""Options of pytest, which select GPU tests by "gpu" in the names of tests or files."""
 
 
 def run_tests(proof: Proof, *, files: tuple[str, ...], seconds: float) -> None:

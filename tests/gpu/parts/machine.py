@@ -27,7 +27,7 @@ GIB = 2**30
 
 
 def facts(proof: Proof) -> None:
-    """Report the machine."""
+    """Report facts about the machine: GPU and versions."""
     proof.fact("CPU", f"{cpu_name()}, {usable_cores()} cores, {psutil.virtual_memory().total / GIB:.0f} GiB")
     proof.fact("Load", "{:.1f} {:.1f} {:.1f}".format(*os.getloadavg()))
     with suppress(OSError):
@@ -59,7 +59,7 @@ def facts(proof: Proof) -> None:
 
 
 def doctor(proof: Proof) -> None:
-    """`footplate doctor` finds the card."""
+    """Check that `footplate doctor` finds the GPU."""
     done = subprocess.run(
         [sys.executable, "footplate.py", "doctor"], capture_output=True, text=True, timeout=60, check=False
     )

@@ -71,7 +71,7 @@ def halved(proof: Proof) -> None:
 
 @contextlib.contextmanager
 def crowded() -> Iterator[float]:
-    """Inside, another process leaves `LEFT` of the card's memory; gives how much is free, in GiB."""
+    """Fill the GPU from another process except for `LEFT`; yield the free memory in GiB."""
     command = [sys.executable, "-c", HOG.format(left=LEFT)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as hog:
         assert hog.stdout is not None
@@ -82,7 +82,7 @@ def crowded() -> Iterator[float]:
 
 
 def crowded_card(proof: Proof) -> None:
-    """ResNet-50 at 224 px with a batch of 256 beside a process that leaves 4 GiB."""
+    """Train ResNet-50 at 224 px with a batch of 256 next to a process that leaves 4 GiB."""
     proof.needs_card("its memory cannot be filled")
     data = make_images(proof.folder / "data", 1024 + 256, 224, held_out=256, distinct=64)
     fields = {

@@ -1,6 +1,6 @@
 """Strategies of several ranks over NCCL, on one card or with `--devices all` on all, and faults while a rank waits in NCCL.
 
-On one card, each rank claims to be another host (`NCCL_HOSTID`), since NCCL refuses two ranks of one host on a card. The
+On one card, each rank claims to be another host (`NCCL_HOSTID`), because NCCL refuses two ranks of one host on a GPU. The
 ranks then communicate by sockets, so peer-to-peer transfers and shared memory remain untested.
 """
 
@@ -22,10 +22,10 @@ from tests.gpu.proof import Proof, Skipped, prove
 from tests.support.worker_group import WorkerGroup
 
 TOLERANCE = 2e-2
-"""Relative difference of losses in fp32: sums have other orders, and convolutions may compute as TF32."""
+"""Relative tolerance of losses in fp32. Sums have different orders, and convolutions may use TF32."""
 ON_ONE_CARD = "tests.gpu.hooks:over_nccl_on_one_card"
 GONE_S = 5.0
-"""Longest time in seconds for workers to exit after SIGKILL."""
+"""Maximum seconds for workers to exit after SIGKILL."""
 EXHAUSTING_STEP = 8
 EXHAUSTING = f"""
 import torch
@@ -50,7 +50,7 @@ def build_model(num_classes):
 """Model that asks for a pebibyte on rank 1."""
 
 DIVISIBLE = {"model": "mobilenet_v3_small", "image_size": 32, "batch_size": 36, "model_file_sha256": ""}
-"""Fields of a job whose model tensor parallelism splits."""
+"""Fields of a job whose model tensor parallelism can split."""
 PIPELINE = {"strategy": "pipeline", "microbatches": 4, "batch_size": 16}
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "ddp": (2, {"strategy": "ddp"}),

@@ -1,4 +1,4 @@
-"""Time to a validation accuracy on synthetic images of 32 px, next to a tuned plain loop.
+"""Time to a validation accuracy on synthetic images of 32 px, compared with a tuned plain loop.
 
 The images are ten patterns at random positions, contrasts and colors under noise. The plain loop keeps them on the device and
 uses the ideas of Keller Jordan's airbench (arXiv 2404.00498): one-cycle SGD with Nesterov momentum, label smoothing, random
@@ -31,7 +31,7 @@ SHIFT = 4
 NOISE = 40.0
 """Standard deviation of the noise, on the scale of 0 to 255."""
 AIM = 1.3
-"""Highest time relative to the plain loop's."""
+"""Maximum time relative to that of the plain loop."""
 
 
 def synthetic(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -59,7 +59,7 @@ def write(folder: Path, images: np.ndarray, classes: np.ndarray) -> None:
 
 
 def train_plainly(device: torch.device, train: Any, val: Any, epochs: int, batch: int) -> tuple[float, float]:
-    """Train the plain loop; return the seconds to the goal, or in all if it is missed, and the last accuracy."""
+    """Train the plain loop; return the seconds to the goal (in total if it is missed) and the last accuracy."""
     torch.manual_seed(0)
     mean, std = (torch.tensor(values, device=device)[:, None, None] * 255 for values in ((0.5,) * 3, (0.25,) * 3))
     images, classes = (torch.from_numpy(each).to(device) for each in train)
@@ -98,7 +98,7 @@ def _augment(images: Tensor) -> Tensor:
 
 
 def reach_accuracy(proof: Proof) -> None:
-    """Compare the seconds of training until a validation reaches the goal, after start and imports."""
+    """Compare the seconds of training, without start and imports, until a validation reaches the goal."""
     train_count, val_count, epochs, batch = (TRAIN, VAL, EPOCHS, BATCH) if not proof.rehearsing else (400, 100, 1, 50)
     train, val = synthetic(train_count, 1), synthetic(val_count, 2)
     for name, (images, classes) in (("train", train), ("val", val)):

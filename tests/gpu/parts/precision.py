@@ -26,10 +26,10 @@ def build_model(num_classes):
         nn.Conv2d(3, 8, 3), nn.Tanh(), nn.Conv2d(8, 16, 3), nn.Tanh(), nn.Flatten(), nn.Linear(2304, 32), nn.Tanh(),
         nn.Linear(32, num_classes), Louder())
 """
-"""Its gradients overflow in fp16 under the first loss scales."""
+"""Source of a network whose gradients overflow in fp16 with the first loss scales."""
 TOLERANCE = {"fp32": 2e-2, "bf16": 1e-1, "fp16": 2e-2}
-"""Relative, of 24 losses against the CPU's in fp32: sums have other orders, and TF32 keeps 11 bits, bf16 8 and fp16
-11."""
+"""Relative tolerance of 24 losses compared with the CPU in fp32. Sums have different orders; TF32 and fp16 have 11 bits,
+bf16 has 8."""
 
 
 def chosen(proof: Proof) -> None:
@@ -39,7 +39,7 @@ def chosen(proof: Proof) -> None:
 
 
 def losses(proof: Proof) -> None:
-    """Each precision trains as the CPU does in fp32."""
+    """Check that each precision trains like the CPU in fp32."""
     data = by_class(proof.folder / "data", {"train": 72, "val": 6})
     small = model_file(LOUD.replace("x * 8", "x"), proof.folder)
     fields = {"dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 4, "compile": "off", **small}

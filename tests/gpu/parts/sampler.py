@@ -1,4 +1,4 @@
-"""The sampler (engine.gpus) beside nvidia-smi and torch."""
+"""Comparison of the sampler (engine.gpus) with nvidia-smi and torch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def snapshots(*arguments: str) -> Iterator[Snapshot]:
 
 
 def now(proof: Proof) -> tuple[Snapshot, Gpu]:
-    """One whole snapshot, and the card's row of it."""
+    """Return a complete snapshot, and the tested GPU in it."""
     with contextlib.closing(snapshots("--once")) as found:
         snapshot = next(found)
     rows = {gpu.uuid: gpu for gpu in snapshot.gpus}
@@ -76,7 +76,7 @@ def identity(proof: Proof) -> None:
 
 
 def memory(proof: Proof) -> None:
-    """Compare the sampler before and while a process holds a GiB."""
+    """Compare the sampler's values before and while a process uses a GiB."""
     proof.needs_card("nothing could be held on it")
     _, before = now(proof)
     command = [sys.executable, "-c", HOLD.format(bytes=HELD)]

@@ -18,11 +18,11 @@ MODELS = {
     "maskrcnn": "instance_segmentation",
 }
 WARM = 10
-"""Steps that do not count."""
+"""Number of steps at the beginning that do not count."""
 
 
 def search(proof: Proof, *, model: str) -> None:
-    """Measure the first step and the later rate, with benchmark mode and, like Footplate, without."""
+    """Measure the first step and the later rate, with benchmark mode and without it (Footplate's choice)."""
     side, batch, steps = (64, 2, 3) if proof.rehearsing else (256, 8, 60)
     warm = 1 if proof.rehearsing else WARM
     if MODELS[model] == "classification":

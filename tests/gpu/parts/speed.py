@@ -1,4 +1,4 @@
-"""Images/s of training in bf16 from JPEGs, next to bare steps on a batch in memory and to timm's and Lightning's loops.
+"""Training speed in bf16 from JPEGs, compared with bare steps on a batch in memory and the loops of timm and Lightning.
 
 Each side reads an epoch of JPEGs, then trains for some seconds. Footplate's bottleneck sentence is reported with the
 utilization of the GPU, so that they can be compared.
@@ -20,7 +20,7 @@ from tests.support.worker_group import Forker
 
 BATCHES = {"resnet18": 512, "resnet50": 256, "vit_b_16": 256, "convnext_tiny": 256, "mnist_cnn": 1024}
 IMAGES, DISTINCT, SIDE = 6_000, 500, 500
-"""Number of JPEGs, how many of them differ, and their side in pixels, which is typical of ImageNet."""
+"""Number of JPEGs, number of different ones, and their side length in pixels, which is typical of ImageNet."""
 SECONDS = 4.0
 """Seconds of training after the first epoch."""
 
@@ -28,7 +28,7 @@ SECONDS = 4.0
 def compare(
     proof: Proof, *, model: str, size: int = 224, pure: bool = False, compile: str = "off", **fields: Any
 ) -> None:
-    """Measure one round, next to bare steps only if `pure`."""
+    """Measure one round of all loops; if `pure`, only of Footplate and bare steps."""
     if proof.rehearsing:
         model, size, batch, count, side, compile = "mnist_cnn", 32, 16, 64, 64, "off"
     else:

@@ -1,4 +1,4 @@
-"""From Train to the first loss, beyond what torch and CUDA take for themselves."""
+"""Time from Train to the first loss, in excess of the start of torch and CUDA."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ model = torchvision.models.resnet18(num_classes=10).to(device)
 model(torch.zeros(32, 3, 64, 64, device=device)).sum().item()
 print(time.monotonic() - imported, flush=True)
 """
-"""Work of any training before its first loss: imports, CUDA context, first convolutions."""
+"""Script with the work of any training before its first loss: imports, CUDA context, first convolutions."""
 TIMES = 3
 
 
@@ -34,7 +34,7 @@ def _job(proof: Proof) -> Job:
 
 
 def _alone(proof: Proof) -> tuple[float, float]:
-    """Seconds that the process takes, and those of them after the imports."""
+    """Return the seconds that the script takes in total and after the imports."""
     started = time.monotonic()
     command = [sys.executable, "-c", ALONE.format(device=str(proof.device))]
     after = float(subprocess.check_output(command, timeout=100))
@@ -42,7 +42,7 @@ def _alone(proof: Proof) -> tuple[float, float]:
 
 
 def latency(proof: Proof) -> None:
-    """Cold, and from the parent that the window keeps preloaded."""
+    """Measure a cold start, and a start from the window's preloaded parent."""
     times = 1 if proof.rehearsing else TIMES
     _alone(proof)  # which warms the disk's cache
     with preloaded() as preloader:
@@ -62,7 +62,7 @@ def latency(proof: Proof) -> None:
 
 
 def command(proof: Proof) -> None:
-    """`footplate train` as one types it."""
+    """Measure `footplate train` as a user runs it."""
     device = "cpu" if proof.rehearsing else "0"
     started = time.monotonic()
     arguments = [

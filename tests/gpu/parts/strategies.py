@@ -14,7 +14,7 @@ from tests.gpu.jobs import SMALL, by_class, model_file
 from tests.gpu.proof import Proof, prove
 
 TOLERANCE = 2e-2
-"""Relative, of twelve losses in fp32: sums have other orders, and convolutions may compute as TF32."""
+"""Relative tolerance of twelve losses in fp32. Sums have different orders, and convolutions may use TF32."""
 ON_ONE_CARD = "tests.gpu.hooks:on_one_card"
 NOTE_DTYPES = "tests.gpu.hooks:note_dtypes_on_one_card"
 
@@ -33,7 +33,7 @@ def _off(found: list[float], expected: list[float]) -> float:
 
 
 def replicas(proof: Proof) -> None:
-    """DataParallel's replicas train as a single device that goes through the batch in as many parts."""
+    """Check that DataParallel's replicas train like a single device that splits the batch into as many chunks."""
     proof.needs_card("DataParallel runs on CUDA alone")
     fields = _fields(proof)
     alone = proof.run(Job.from_fields(**fields, devices=(proof.gpu,), accumulation=2)).losses
@@ -48,7 +48,7 @@ def replicas(proof: Proof) -> None:
 
 
 def dtype_of_replicas(proof: Proof) -> None:
-    """DataParallel calls replicas in threads, where autocast does not keep its dtype by itself."""
+    """Check that autocast keeps its dtype in the threads in which DataParallel calls replicas."""
     proof.needs_card("DataParallel runs on CUDA alone")
     fields = _fields(proof) | {"precision": "bf16"}
     group = proof.run(Job.from_fields(**fields, devices=(proof.gpu,) * 2, strategy="dp"), prepare=NOTE_DTYPES)
@@ -58,7 +58,7 @@ def dtype_of_replicas(proof: Proof) -> None:
 
 
 def ranks(proof: Proof, *, strategy: str) -> None:
-    """Two ranks on the card train as two on the CPU do."""
+    """Check that two ranks on the GPU train like two on the CPU."""
     fields = _fields(proof)
     on_cpu = proof.run(Job.from_fields(**fields, devices=("cpu", "cpu"), strategy=strategy)).losses
     found = proof.run(

@@ -18,9 +18,9 @@ from tests.gpu.jobs import by_class
 from tests.gpu.proof import Proof, Skipped, prove
 
 TOLERANCE = 1e-2
-"""Largest difference of metrics and probabilities between GPU and CPU."""
+"""Maximum difference of metrics and probabilities between GPU and CPU."""
 PIXEL_TOLERANCE = 12.0
-"""Largest mean difference of a heat map's pixels, of 255."""
+"""Maximum mean difference of a heat map's pixels, on a scale of 0 to 255."""
 
 
 def footplate(*arguments: str) -> Any:

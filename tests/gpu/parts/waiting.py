@@ -1,4 +1,4 @@
-"""Waits for the device in the steps of all tasks: none by Footplate; those of libraries are listed."""
+"""Check that Footplate's steps never wait for the device in any task; waits by libraries are listed."""
 
 from __future__ import annotations
 
