@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
@@ -275,11 +275,17 @@ def _marks_of(run: RunInterval, origin: float) -> list[Mark]:
         return []
     devices = frozenset(run.devices)
     # Among the lines of many devices, the color shows which one the run used.
-    color = partial(theme.device_color, run.devices[0]) if len(devices) == 1 else _accent
+    color = _device_color(run.devices[0]) if len(devices) == 1 else _accent
     marks = [Mark(run.start - origin, run.name, color, of=devices)]
     if run.end is not None:
         marks.append(Mark(run.end - origin, f"{run.name}: {run.state}", _muted, ends=True, of=devices))
     return marks
+
+
+@cache
+def _device_color(key: str) -> Callable[[], str]:
+    """Return the same function for the same device, so that equal marks compare equal."""
+    return partial(theme.device_color, key)
 
 
 def _accent() -> str:

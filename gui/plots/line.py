@@ -86,6 +86,14 @@ class Line:
             if curve is not None:
                 self._curves.remove(curve)
 
+    def hide(self) -> None:
+        """Draw nothing until the next `draw`."""
+        for curve in (self._raw, self._curve, self._dots):
+            if curve is not None:
+                curve.set_data(np.empty(0), np.empty(0))
+        self._drawn = None
+        self._curves.update()
+
     def recolor(self) -> None:
         """Apply the colors of the current scheme."""
         color = QColor(self.style.color())

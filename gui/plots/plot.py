@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from PySide6.QtCore import QPointF, QSize, Qt
-from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent, QPen, QShowEvent
-from PySide6.QtWidgets import QAbstractButton, QLabel, QWidget
+from PySide6.QtGui import QAction, QColor, QContextMenuEvent, QKeyEvent, QPainter, QPaintEvent, QPen, QShowEvent
+from PySide6.QtWidgets import QAbstractButton, QLabel, QMenu, QWidget
 
 from gui.format import significant
 from gui.plots.annotations import Threshold
@@ -67,6 +68,7 @@ class LinePlot(QWidget):
         self._edges = (low, high)
         self._log = False
         self._lines: dict[str, Line] = {}
+        self._hidden: set[str] = set()
         self._span: tuple[float, float] | None = None
         self._empty_text = tr("No data yet")
         self._readout = Readout(
@@ -98,6 +100,26 @@ class LinePlot(QWidget):
         """Add a line unless there is one with that key."""
         if key not in self._lines:
             self._lines[key] = Line(style, self._view)
+
+    def line_actions(self, menu: QMenu) -> list[QAction]:
+        """Return a switch for each line of the plot, which are children of `menu`."""
+        actions = []
+        for key, line in self._lines.items():
+            action = QAction(line.style.label, menu, checkable=True, checked=key not in self._hidden)
+            action.toggled.connect(partial(self.show_line, key))
+            actions.append(action)
+        return actions
+
+    def show_line(self, key: str, is_shown: bool) -> None:
+        """Show or hide the line of a key, also after it was removed and added again."""
+        self._hidden = self._hidden - {key} if is_shown else self._hidden | {key}
+        if key in self._lines and not is_shown:
+            self._lines[key].hide()
+        self.touch()
+
+    @property
+    def _shown_lines(self) -> list[Line]:
+        return [line for key, line in self._lines.items() if key not in self._hidden]
 
     def add_button(self, button: QAbstractButton) -> None:
         """Add a button at the end of the title row."""
@@ -180,7 +202,7 @@ class LinePlot(QWidget):
         self._take_range()
         width = self._view.columns
         frame = Frame(*self.group.range, width, self._scale, self._log)
-        drawn = [line.draw(frame) for line in self._lines.values()]
+        drawn = [line.draw(frame) for line in self._shown_lines]
         spans = [span for span in drawn if span is not None]
         self._set_span(spans)
         self._show_marks()
@@ -199,7 +221,7 @@ class LinePlot(QWidget):
 
     def describe(self) -> str:
         """Describe the latest values."""
-        return self._readout.describe(self._lines.values(), self.group.cursor, self._x_text) or self._empty_text
+        return self._readout.describe(self._shown_lines, self.group.cursor, self._x_text) or self._empty_text
 
     def update_description(self) -> None:
         """Update the latest values for screen readers."""
@@ -217,6 +239,16 @@ class LinePlot(QWidget):
             painter = QPainter(self)
             painter.setPen(QPen(QColor(theme.colors().accent), _FOCUS_WIDTH))
             painter.drawRect(self.rect().adjusted(1, 1, -1, -1))
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:
+        """Offer a switch for each line; the menu of a dense plot is that of its parent."""
+        if self._dense or len(self._lines) < 2:
+            event.ignore()
+            return
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.addActions(self.line_actions(menu))
+        menu.popup(event.globalPos())
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         shift = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
@@ -328,7 +360,7 @@ class LinePlot(QWidget):
     def _write_values(self) -> None:
         if self._dense:
             return
-        self._readout.show_values(self._lines.values(), self.group.cursor, self._x_text)
+        self._readout.show_values(self._shown_lines, self.group.cursor, self._x_text)
 
 
 def _fits(span: tuple[float, float], lowest: float, highest: float) -> bool:

@@ -82,6 +82,8 @@ class PlotView(pg.GraphicsView):  # type: ignore[misc,unused-ignore]
 _ANTIALIASED_UP_TO = 400
 """Maximum number of points of an antialiased curve. On longer ones antialiasing is slow and invisible."""
 _DOT = 7
+_LONE_DOT = 5
+"""Diameter of a point of a line without neighbors."""
 _FAR = 1e6
 """Distance from the box in pixels at which coordinates are clipped."""
 
@@ -119,9 +121,11 @@ class Curve:
             self._mapped = mapping
             self._pieces = self._map(mapping)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, self.dots or len(self.x) <= _ANTIALIASED_UP_TO)
-        painter.setPen(self.pen)
+        lone = QPen(self.pen.color(), _LONE_DOT, Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap)
         for piece in self._pieces:
-            if self.dots:
+            is_lone = piece.size() == 1 and not self.dots  # a line of one point would be invisible
+            painter.setPen(lone if is_lone else self.pen)
+            if self.dots or is_lone:
                 painter.drawPoints(piece)
             else:
                 painter.drawPolyline(piece)
@@ -142,18 +146,11 @@ class Curve:
         if self._is_finite:
             return [pg.functions.arrayToQPolygonF(x, y)]
         edges = np.flatnonzero(np.diff(np.isfinite(y), prepend=False, append=False))
-        return [_piece(x[first:end], y[first:end]) for first, end in edges.reshape(-1, 2)]
+        return [pg.functions.arrayToQPolygonF(x[first:end], y[first:end]) for first, end in edges.reshape(-1, 2)]
 
 
 def _span(y: Floats) -> tuple[float, float] | None:
     return (float(y.min()), float(y.max())) if len(y) else None
-
-
-def _piece(x: Floats, y: Floats) -> QPolygonF:
-    """Return a piece between gaps; a single point becomes a pixel wide."""
-    if len(x) == 1:
-        x, y = np.append(x, x + 1), np.append(y, y)
-    return pg.functions.arrayToQPolygonF(x, y)
 
 
 class Curves(QGraphicsItem):

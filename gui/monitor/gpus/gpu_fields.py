@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 
@@ -46,6 +47,12 @@ def lines_of(has_data: Callable[[str], bool]) -> tuple[str, ...]:
     """Return the quantities to draw in a GPU's graph: activity for MIG instances, utilization for other GPUs."""
     load = "utilization_percent" if has_data("utilization_percent") else "sm_active_percent"
     return tuple(filter(has_data, (load, "memory_used_bytes", "power_w", "temperature_c")))
+
+
+@cache
+def _color_of(key: str, quantity: str) -> Callable[[], str]:
+    """Return the same function for the same line, so that equal values compare equal."""
+    return partial(line_color, key, quantity)
 
 
 def line_color(key: str, quantity: str) -> str:
@@ -270,7 +277,7 @@ def _figure(
     label: str, quantity: str, text: str, *, key: str = "", more: str = "", alarming: bool = False
 ) -> LabelledValue:
     meaning = f"{BY_ID[quantity].meaning} {more}".strip()
-    color = (lambda: line_color(key, quantity)) if key else None
+    color = _color_of(key, quantity) if key else None
     return LabelledValue(quantity, label, text, meaning, color, alarming)
 
 

@@ -218,6 +218,8 @@ class Tile(QFrame):
         reset = menu.addAction(tr("Reset its energy counter"))
         reset.setEnabled(any(figure.id == "energy" for figure in self.figures.figures))
         reset.triggered.connect(lambda: self.reset_energy.emit(self.key))
+        menu.addSection(tr("Lines of the graph"))
+        menu.addActions(self.plot.line_actions(menu))
         menu.popup(event.globalPos())
 
     def paintEvent(self, event: QPaintEvent) -> None:

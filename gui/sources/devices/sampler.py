@@ -94,7 +94,7 @@ class SamplerProcess(QObject):
             self._arguments[at] = f"{interval_s:g}"
             self._set_timeout(interval_s)
             if self._process is not None:
-                self.stop()
+                self.stop(wait=False)
                 self.start()
 
     def set_history(self, is_saved: bool) -> None:
@@ -105,7 +105,7 @@ class SamplerProcess(QObject):
                 *[_SAVE_HISTORY] * is_saved,
             ]
             if self._process is not None:
-                self.stop()
+                self.stop(wait=False)
                 self.start()
 
     def _set_timeout(self, interval_s: float) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
 from PySide6.QtGui import QColor, QMouseEvent, QWheelEvent
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QApplication, QMenu, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.plots.group import PlotGroup
@@ -307,3 +307,24 @@ def test_live_plot_keeps_references_of_none(styled: QApplication, qtbot: QtBot) 
         frame(count)
     # A faulty release lost some thirty in every frame.
     assert before - sys.getrefcount(None) < FRAMES
+
+
+def test_plot_hides_chosen_line(qtbot: QtBot) -> None:
+    plot = LinePlot("Numbers", PlotGroup("elapsed"))
+    qtbot.addWidget(plot)
+    for key, highest in (("low", 1.0), ("high", 100.0)):
+        plot.add_line(key, LineStyle(key, lambda: "#ff0000"))
+        plot.set_data(key, np.arange(10.0), np.linspace(0.0, highest, 10))
+    plot.group.set_extent(0.0, 9.0)
+    plot.show()
+    qtbot.waitUntil(lambda: plot.vertical_range[1] > 50)
+    menu = QMenu(plot)
+    _low, high = plot.line_actions(menu)
+    high.trigger()
+    qtbot.waitUntil(lambda: plot.vertical_range[1] < 50)
+    assert "high" not in plot.describe()
+    plot.remove_lines()
+    plot.add_line("high", LineStyle("high", lambda: "#ff0000"))
+    assert not plot.line_actions(menu)[0].isChecked()
+    plot.show_line("high", True)
+    assert plot.line_actions(menu)[0].isChecked()

@@ -190,7 +190,9 @@ def test_tile_menu(show_tile: ShowTile, qtbot: QtBot) -> None:
         tile.figures, QContextMenuEvent(QContextMenuEvent.Reason.Mouse, where, tile.mapToGlobal(where))
     )
     (menu,) = tile.findChildren(QMenu)
-    details, reset = menu.actions()
+    details, reset, _section, *lines = menu.actions()
+    assert all(line.isChecked() for line in lines)
+    assert len(lines) > 1
     with qtbot.waitSignal(tile.opened):
         details.trigger()
     assert reset.isEnabled()
