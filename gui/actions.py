@@ -230,6 +230,12 @@ class Actions(QObject):
         tr("Show the queue"), tr("Shows the runs that wait for devices, in order"), menu="run 3", needs_pages=True
     )
 
+    try_image = Command(
+        tr("Try an image…"),
+        tr("Predicts for an image with the newest checkpoint, and again with each new one while the run trains"),
+        menu="run 4",
+        needs_pages=True,
+    )
     evaluate_run = Command(
         tr("Evaluate the model…"), tr("Shows the evaluations of the run on screen"), menu="run 4", needs_pages=True
     )

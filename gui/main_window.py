@@ -121,6 +121,7 @@ class MainWindow(QMainWindow):
         """Show a run on the Train page."""
         if self.workspace is not None:
             self.workspace.open_run(run)
+            self.train.show_run()
             self.header.show_page(TRAIN)
 
     def show_form(self) -> None:
@@ -214,7 +215,7 @@ class MainWindow(QMainWindow):
         from gui.tray import Tray
         from gui.workspace import Workspace
 
-        workspace = self.workspace = Workspace(self.settings, self)
+        workspace = self.workspace = Workspace(self.settings, self.acts, self)
         for page in workspace.pages:
             self.pages.addWidget(page)
         self.train.complete(workspace.session, workspace.run_list, workspace.run)

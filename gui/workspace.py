@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QWidget
 from engine.contract.devices import Snapshot
 from engine.contract.problems import Problem
 from engine.runs.folder import RunFolder
+from gui.actions import Actions
 from gui.alerts.notifications import DesktopNotices
 from gui.alerts.watcher import Alerts
 from gui.cut.page import CutPage
@@ -48,7 +49,7 @@ class Page(Protocol):
 class Workspace(QObject):
     """Owner of the run on screen, the watched devices, the launcher and the pages."""
 
-    def __init__(self, settings: Settings, parent: QObject) -> None:
+    def __init__(self, settings: Settings, actions: Actions, parent: QObject) -> None:
         super().__init__(parent)
         self.hosts = Hosts(self)
         self.history = self.hosts.history
@@ -61,7 +62,7 @@ class Workspace(QObject):
         self.session = RunSession(self)
         self.followed = FollowedRun(self)
         self.launcher = Launcher(self)
-        self.run = RunPage(self.session, settings)
+        self.run = RunPage(self.session, settings, actions)
         self.monitor = MonitorPage(self.hosts, self.intervals, self.alerts, settings)
         self.runs = RunsPage(self.run_list)
         self.cut = CutPage()

@@ -40,7 +40,9 @@ def on_devices(order: Order, folder: Path, function: str, on_progress: OnProgres
     run = RunFolder(order.run)
     job = run.job()
     assert job is not None  # checked before the order was given
-    job = job.with_fields(devices=order.devices, start="when_free", wait_for_others=False)
+    job = job.with_fields(
+        devices=order.devices, start="at_once" if order.at_once else "when_free", wait_for_others=False
+    )
     paths.write_atomically(folder / ORDER_FILE, msgspec.json.encode(order))
     count = len(order.devices)
     slot = QueueSlot(run, job)

@@ -233,6 +233,7 @@ class Commands(QObject):
         from gui.run.use.view import CONVERT, PREDICT
 
         return [
+            (self._acts.try_image, workspace.run.choose_image),
             (self._acts.evaluate_run, partial(workspace.run.show_view, EVALUATE)),
             (self._acts.predict_with_run, partial(workspace.run.show_use, PREDICT)),
             (self._acts.convert_run, partial(workspace.run.show_use, CONVERT)),
@@ -248,7 +249,7 @@ class Commands(QObject):
         """Enable the commands for the run on screen if there is one."""
         is_shown = self._workspace is not None and self._workspace.session.run is not None
         acts = self._acts
-        for action in (acts.fork, acts.evaluate_run, acts.predict_with_run, acts.convert_run):
+        for action in (acts.fork, acts.try_image, acts.evaluate_run, acts.predict_with_run, acts.convert_run):
             action.allow("" if is_shown else tr("Open a run first"))
 
     # Recent datasets and runs

@@ -1,74 +1,136 @@
-"""Cards above a run's plots: its result, and the advice after it."""
+"""Cards of a run that has ended: its result with what to do next, and advice."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QPushButton, QToolButton, QWidget
 
 from engine.checks.weights_checks import weights_choices
-from engine.contract.catalogue import PredictionKind, load_catalogue, predictions_of
-from engine.contract.events import Planned
-from engine.contract.job import FIELDS, TIMM, Job
+from engine.contract.catalogue import load_catalogue
+from engine.contract.job import FIELDS
 from engine.contract.problems import Choice
 from engine.runs.folder import RunFolder
 from engine.runs.metrics import measure_words
 from engine.system.format import duration
 from gui.format import localised, size
+from gui.run.hero import best_metric
+from gui.run.loading_code import loading_code
 from gui.sources.run_data import RunData
 from gui.style import icons
 from gui.titles import changes_words
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled, tool_button
 from gui.widgets.file_dialogs import reveal
-from gui.widgets.labels import ElidedLabel
-from gui.widgets.layouts import hbox
+from gui.widgets.labels import ElidedLabel, WrappingLabel
+from gui.widgets.layouts import hbox, vbox
+
+_CLASS_METRICS = ("F1", "IoU", "Recall")
+"""Metrics that rank the classes, the first that is known."""
 
 
-class ResultCard(QWidget):
-    """Result of a run that has ended.
+class ResultCard(QFrame):
+    """Result of a run that has ended, with buttons for the next steps if it has a checkpoint.
 
     Signals:
+        trial_requested(): the user wants to predict for an image.
+        mistakes_requested(): the user wants to see samples that the model gets wrong.
+        conversion_requested(): the user wants to export the model.
         export_requested(): the user wants to export the run.
 
     Attributes:
         code: Python that loads the best checkpoint, "" without one.
     """
 
+    trial_requested = Signal()
+    mistakes_requested = Signal()
+    conversion_requested = Signal()
     export_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self.setObjectName("card")
         self._folder = ""
         self.code = ""
-        self._text = styled(ElidedLabel(), "muted", name=tr("Result"))
-        self.copy = _button(
+        self.heading = styled(ElidedLabel(), "heading", name=tr("Result"))
+        self.cause = WrappingLabel("", "error")
+        self.facts = styled(ElidedLabel(), "muted", name=tr("Details of the result"))
+        self.trial = push_button(
+            tr("Try it on an image"), self.trial_requested, tip=tr("Predicts for files that you choose or drop")
+        )
+        self.mistakes = push_button(
+            tr("See its mistakes"),
+            self.mistakes_requested,
+            tip=tr("Evaluates the model and shows the worst samples first"),
+        )
+        self.conversion = push_button(
+            tr("Export the model"), self.conversion_requested, tip=tr("Converts the model to ONNX or safetensors")
+        )
+        self.copy = _icon_button(
             "copy", tr("Copy loading code"), tr("Copies the PyTorch code that loads the best checkpoint")
         )
         self.copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.code))
-        self.export = _button(
+        self.export = _icon_button(
             "export",
             tr("Export the run"),
             tr("Saves a zip file for bug reports with the job, logs and machine information, without checkpoints"),
         )
         self.export.clicked.connect(self.export_requested)
-        self.open = _button("folder", tr("Open folder"), tr("Opens the run's folder in the file manager"))
+        self.open = _icon_button("folder", tr("Open folder"), tr("Opens the run's folder in the file manager"))
         self.open.clicked.connect(lambda: reveal(Path(self._folder)))
-        self.setLayout(hbox((self._text, 1), self.copy, self.export, self.open, spacing=2))
+        top = hbox((self.heading, 1), self.trial, self.mistakes, self.conversion, spacing=6)
+        below = hbox((self.facts, 1), self.copy, self.export, self.open, spacing=2)
+        self.setLayout(vbox(top, self.cause, below, spacing=2, margins=(10, 6, 8, 4)))
 
-    def show_result(self, run: RunFolder, data: RunData) -> None:
-        """Show the result of a run that has ended."""
+    def show_result(self, run: RunFolder, data: RunData, cause: str) -> None:
+        """Show the result of a run that has ended; `cause` is that of its failure, "" without one."""
         self._folder = str(run.path)
+        self.heading.setText(_heading(data))
+        self.heading.setToolTip(self.heading.text())
+        self.heading.setAccessibleDescription(self.heading.text())
+        self.cause.setText(cause)
+        self.cause.setVisible(bool(cause))
         facts = _facts(run, data)
-        self._text.setText(" · ".join(facts))
-        self._text.setToolTip("\n".join(facts))
-        self._text.setAccessibleDescription(self._text.text())
+        self.facts.setText(" · ".join(facts))
+        self.facts.setToolTip("\n".join(facts))
+        self.facts.setAccessibleDescription(self.facts.text())
+        for button in (self.trial, self.mistakes, self.conversion):
+            button.setVisible(bool(data.checkpoints))
         self.code = _code(run, data)
         self.copy.setVisible(bool(self.code))
         self.copy.setToolTip(tr("Copy loading code:\n{code}").format(code=self.code))
+
+
+def _heading(data: RunData) -> str:
+    """Return the best metric and the weakest class, as in "78.0 % top-1 · worst class: Shirt (F1 45.0 %)"."""
+    if not data.validations.measures:
+        return tr("Ended before its first validation")
+    best = best_metric(data)
+    return " · ".join(filter(None, (f"{best.value} {best.title}", worst_class(data))))
+
+
+def worst_class(data: RunData) -> str:
+    """Return the class with the lowest metric at the best epoch, "" if none is worse than the others."""
+    figures = data.validation_details.classes
+    if not figures or data.plan is None:
+        return ""
+    best_epoch = data.finished.best_epoch if data.finished is not None else None
+    shown = next((each for each in reversed(figures) if each.epoch == best_epoch), figures[-1])
+    title = next((name for name in (*_CLASS_METRICS, *shown.measures) if name in shown.measures), "")
+    values = shown.measures.get(title)
+    if values is None or len(values) != len(data.plan.classes):
+        return ""
+    known = values[np.isfinite(values)]
+    if not len(known) or known.min() == known.max():
+        return ""
+    index = int(np.nanargmin(values))
+    return tr("worst class: {name} ({metric} {value} %)").format(
+        name=data.plan.classes[index], metric=title, value=localised(100 * values[index], 1)
+    )
 
 
 def _code(run: RunFolder, data: RunData) -> str:
@@ -78,7 +140,7 @@ def _code(run: RunFolder, data: RunData) -> str:
     return loading_code(data.started.job, data.plan, str(run.path / saved.path), saved.kind)
 
 
-def _button(icon: str, name: str, tip: str) -> QToolButton:
+def _icon_button(icon: str, name: str, tip: str) -> QToolButton:
     full_tip = f"{name}: {tip[0].lower()}{tip[1:]}"
     button = tool_button(icon=icons.icon(icon, "text"), style="flat", name=name, description=tip, tip=full_tip)
     button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
@@ -111,102 +173,6 @@ def _format_metrics(metrics: dict[str, float], data: RunData) -> str:
     return ", ".join(measure_words(task, name, value, localised) for name, value in metrics.items())
 
 
-_TRANSFORMERS = ("vit_",)
-_WITH_AUXILIARY_HEADS = ("googlenet", "inception_v3")
-_OTHER_CHANNELS = """
-name = next(name for name, part in model.named_modules() if isinstance(part, torch.nn.Conv2d))
-old = model.get_submodule(name)
-first = torch.nn.Conv2d({channels}, old.out_channels, old.kernel_size, old.stride, old.padding, bias=old.bias is not None)
-model.set_submodule(name, first)"""
-
-
-def loading_code(job: Job, plan: Planned, path: str, kind: str) -> str:
-    """Return Python code that builds the model of `job` and loads the checkpoint at `path`.
-
-    Args:
-        job: Job of the run.
-        plan: Its plan, with classes and channels.
-        path: Path of the checkpoint.
-        kind: "best" (model state only) or "last" (model state and training state).
-    """
-    state = f"torch.load({path!r}, weights_only=True)" + ('["model"]' if kind == "last" else "")
-    return f"{_build_code(job, plan)}\nmodel.load_state_dict({state})"
-
-
-def _build_code(job: Job, plan: Planned) -> str:
-    """Return code that ends with a `model` as the run built it, without weights."""
-    classes, channels = len(plan.classes), plan.channels
-    other = "" if channels == 3 else _OTHER_CHANNELS.format(channels=channels)
-    entry = load_catalogue().model(job.model.name)
-    predicts = predictions_of(entry.task if entry is not None else job.task)
-    if job.model_is_file:
-        return _from_file(job, classes, channels, other)
-    if entry is not None and entry.package:
-        return _from_package(job, plan)
-    if entry is not None and entry.construction:
-        code = entry.construction.format(encoder=job.model.encoder, classes=classes, channels=channels)
-        return code if "{channels}" in entry.construction else f"{code}{other}"
-    if predicts == "objects":
-        return _detector(job, plan, other)
-    if entry is not None and entry.encoder:
-        arguments = f"{job.model.name!r}, {job.model.encoder!r}, encoder_weights=None, in_channels={channels}, classes={classes}"
-        return f"import torch, segmentation_models_pytorch as smp; model = smp.create_model({arguments})"
-    return _from_library(job, plan, other, predicts)
-
-
-def _from_library(job: Job, plan: Planned, other: str, predicts: PredictionKind) -> str:
-    """Return code that builds a model of timm or torchvision."""
-    classes, channels = len(plan.classes), plan.channels
-    if job.model.name.startswith(TIMM):
-        arguments = f"{job.model.name!r}, {classes}, {channels}, {plan.image_size}"
-        return f"import torch; from engine.models.timm_models import construct; model = construct({arguments})"
-    options = ", aux_logits=False" if job.model.name in _WITH_AUXILIARY_HEADS else ""
-    if job.model.name.startswith(_TRANSFORMERS):
-        options = f", image_size={plan.image_size}"
-    if predicts == "pixels":
-        options = ", weights_backbone=None"
-    call = f"torchvision.models.get_model({job.model.name!r}, num_classes={classes}{options})"
-    return f"import torch, torchvision; model = {call}{other}"
-
-
-def _from_file(job: Job, classes: int, channels: int, other: str) -> str:
-    task = load_catalogue().task(job.task)
-    if task is not None and task.file:
-        contents = f"runpy.run_path({job.model.name!r}).values()"
-        is_subclass = "isinstance(each, type) and issubclass(each, CustomTask) and each is not CustomTask"
-        return (
-            "import torch, runpy; from engine.tasks.custom.interface import CustomTask\n"
-            f"own = next(each for each in {contents} if {is_subclass})\nmodel = own().build_model({classes}, {channels})"
-        )
-    return f'import torch, runpy; model = runpy.run_path({job.model.name!r})["build_model"]({_score_count(job, classes)}){other}'
-
-
-def _from_package(job: Job, plan: Planned) -> str:
-    arguments = f"Job.from_fields(model={job.model.name!r}, options={job.options!r}), {_score_count(job, len(plan.classes))}, {plan.channels}"
-    return (
-        "import torch; from engine.contract.job import Job; from engine.models.registry import build_foreign\n"
-        f"model = build_foreign({arguments})"
-    )
-
-
-def _score_count(job: Job, classes: int) -> int:
-    """Return the number of scores that a model from a file or a package returns; detectors score a background, too."""
-    entry = load_catalogue().task(job.task)
-    if entry is not None and entry.scores is not None:
-        return entry.scores
-    return classes + 1 if predictions_of(job.task) == "objects" else classes
-
-
-def _detector(job: Job, plan: Planned, other: str) -> str:
-    classes = len(plan.classes) + 1  # with the background
-    entry = load_catalogue().model(job.model.name)
-    if entry is not None and entry.encoder:
-        arguments = f"{job.model.name!r}, {job.model.encoder!r}, {classes}, {plan.channels}, {plan.image_size}"
-        return f"import torch; from engine.models.pyramid_detectors import construct; model = construct({arguments})"
-    arguments = f"{job.model.name!r}, weights=None, weights_backbone=None, num_classes={classes}"
-    return f"import torch, torchvision; model = torchvision.models.get_model({arguments}){other}"
-
-
 class _Advice(NamedTuple):
     """Advice text and the settings that it offers; `further` is True if they continue the same run."""
 
@@ -228,9 +194,9 @@ class VerdictCard(QFrame):
         super().__init__(parent)
         self.setObjectName("card")
         self._advice: _Advice | None = None
-        self.sentence = styled(ElidedLabel(), "heading", name=tr("Advice after the run"))
+        self.sentence = WrappingLabel("", "heading")
         self.buttons: list[QPushButton] = []
-        self._row = hbox((self.sentence, 1), margins=(8, 2, 2, 2))
+        self._row = hbox((self.sentence, 1), margins=(10, 6, 8, 6))
         self.setLayout(self._row)
         self.hide()
 
@@ -246,8 +212,6 @@ class VerdictCard(QFrame):
         self.buttons = [self._button(choice, advice.further) for choice in advice.choices] if advice else []
         if advice is not None:
             self.sentence.setText(advice.sentence)
-            self.sentence.setAccessibleDescription(advice.sentence)
-            self.sentence.setToolTip(advice.sentence)
         self.setVisible(advice is not None)
 
     def _button(self, choice: Choice, further: bool) -> QPushButton:

@@ -1,36 +1,36 @@
-"""Header of a run's page: title, state, result, notes, views, curve controls, and the machine of a remote run."""
+"""Header of a run's page: hero, notes, result, views, curve controls, and the machine of a remote run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QLabel, QMenu, QPushButton, QTabBar, QToolButton, QWidget
+from PySide6.QtCore import QPoint, Qt, Signal
+from PySide6.QtWidgets import QDialog, QMenu, QPushButton, QTabBar, QWidget
 
 from engine.contract.events import RunStarted
 from engine.contract.job import Job
 from engine.contract.nodes import FetchProgress, RunFile
 from engine.runs.folder import RunFolder
 from engine.runs.index import machine_of
-from engine.system.plain_text import shortened
+from gui.actions import Actions
 from gui.format import clock, localised, size, size_of
 from gui.plots.group import AxisKind
 from gui.run.cards import ResultCard
 from gui.run.curves.charts import RunCharts
-from gui.run.curves.plot_rows import PlotChooser
+from gui.run.curves.plot_rows import PlotList
+from gui.run.hero import RunHero
 from gui.sources.background import in_background
 from gui.sources.remote_runs import FileFetch, QueryFailed, files_of
 from gui.sources.run_data import RunData, Warnings, attempt_words
-from gui.sources.run_status import STATE_MARKS, RunStatus, StatusLabel, first_sentence
+from gui.sources.run_status import RunStatus, first_sentence
 from gui.style import icons
-from gui.titles import devices_words, model_title, strategy_title
+from gui.titles import devices_words
 from gui.translation import tr
-from gui.widgets.buttons import push_button, styled
+from gui.widgets.buttons import push_button, tool_button
 from gui.widgets.curve_controls import CurveControls
-from gui.widgets.labels import ElidedLabel, muted_label
+from gui.widgets.labels import WrappingLabel, muted_label
 from gui.widgets.layouts import hbox, tab_bar, vbox
 
 _AXES: tuple[tuple[str, AxisKind], ...] = ((tr("Time"), "elapsed"), (tr("Steps"), "count"))
@@ -43,86 +43,101 @@ VIEW_KEYS = "Ctrl+PgUp", "Ctrl+PgDown"
 
 
 class RunHeader(QWidget):
-    """Title and state of a run, its views, and the controls of all curves.
+    """State of a run, its views, and the controls of all curves.
 
     Attributes:
         tabs: The views in the order of `VIEWS`; the page shows the current one.
         result: Result of a run that has ended.
+        controls: Controls of the curves, in a popup below `options`.
         elsewhere: Button to save the last state in another folder, visible if the disk rejects it.
     """
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, actions: Actions, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._run: RunFolder | None = None
         self._job: Job | None = None
-        self._label: StatusLabel = "Idle"
-        self._title = styled(ElidedLabel(), "title")
-        self._state = QLabel(wordWrap=True)
+        self.hero = RunHero(actions)
         self.result = ResultCard()
         self.notes = NotesView()
         self.remote = RemoteBar()
         self.elsewhere = QPushButton(tr("Save elsewhere…"))
         self.elsewhere.setAccessibleDescription(tr("Chooses another folder for the state that could not be saved"))
         self.elsewhere.hide()
-        self.plots = QToolButton()
-        self.plots.setIcon(icons.icon("plots", "text"))
-        self.plots.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.plots.setAccessibleName(tr("Choose plots"))
-        self.plots.setToolTip(tr("Chooses which plots are shown, and in what order"))
         self.newest = QPushButton(tr("Back to newest"))
         self.newest.setAccessibleDescription(tr("Shows the full run and follows the newest data"))
         self.newest.hide()
         self.tabs = _tabs()
-        self.controls = CurveControls(_AXES, self.newest, self.plots)
+        self.controls = CurveControls(_AXES)
         self.controls.axis.setToolTip(_AXIS)
         self.controls.axis.setAccessibleDescription(_AXIS)
+        self.options = tool_button(
+            icon=icons.icon("sliders", "text"),
+            name=tr("Options of the curves"),
+            tip=tr("Smoothing, axis, logarithmic loss, and which plots are shown in what order"),
+        )
+        self.options.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self._curve_tools = QWidget()
         self._lay_out()
 
     def _lay_out(self) -> None:
-        parts = (self._title, self._state, self.result, self.notes, self.remote, hbox(self.elsewhere, 1))
-        self.setLayout(vbox(*parts, self.tabs, self.controls, spacing=2))
+        self._curve_tools.setLayout(hbox(self.newest, self.options, spacing=6))
+        tabs = hbox((self.tabs, 1), self._curve_tools)
+        parts = (self.hero, self.result, self.notes, self.remote, hbox(self.elsewhere, 1))
+        self.setLayout(vbox(*parts, tabs, spacing=4))
 
     def connect_charts(self, charts: RunCharts) -> None:
         """Connect the controls to `charts`."""
         self.controls.smoothed.connect(charts.set_smoothing)
         self.controls.log_toggled.connect(charts.loss.set_log)
         self.controls.axis_chosen.connect(charts.set_axis)
-        self.plots.clicked.connect(lambda: PlotChooser(charts.rows, self.plots).show())
+        popup = CurveOptions(charts, self.controls, self.options)
+        self.options.clicked.connect(popup.open_below)
         self.newest.clicked.connect(charts.group.follow)
         charts.group.following_changed.connect(lambda following: self.newest.setVisible(not following))
 
+    def show_curve_tools(self, shown: bool) -> None:
+        """Show or hide the controls of the curves; the row keeps its height."""
+        self._curve_tools.setVisible(shown)
+
     def show_run(self, run: RunFolder, data: RunData, status: RunStatus, is_loading: bool) -> None:
+        """Show the state of `run`, whose log may still be read."""
         if run is not self._run:
             self._run, self._job = run, run.job()
             self.remote.show_run(run)
         job = data.started.job if data.started is not None else self._job
-        title = _title(job, data) if job is not None else run.run_id
-        if title != self._title.text():
-            self._title.setText(title)
-            self._title.setToolTip(title)
-        text = (
-            tr("Reading the run's log …") if is_loading and data.finished is None and not data.last_n else status.text
-        )
-        self._label = status.label
-        self._state.setText(f"{STATE_MARKS.get(status.label, '')} {text}".strip())
+        is_reading = is_loading and data.finished is None and not data.last_n
+        self.hero.show_run(run, job, data, status, is_reading=is_reading)
         self.notes.show_data(data)
         self.elsewhere.setVisible(data.unsaved and status.active and not machine_of(run))
-        self.recolor()
 
     def recolor(self) -> None:
-        names = {
-            "Completed": "ok",
-            "Failed": "error",
-            "Unsaved": "error",
-            "Interrupted": "warning",
-            "Stopped": "muted",
-            "Paused": "muted",
-        }
-        name = names.get(self._label, "")
-        if self._state.objectName() != name:
-            self._state.setObjectName(name)
-            self._state.style().unpolish(self._state)
-            self._state.style().polish(self._state)
+        self.hero.recolor()
+
+
+class CurveOptions(QDialog):
+    """Popup with the controls of the curves and the list of plots; a click elsewhere or Esc closes it."""
+
+    def __init__(self, charts: RunCharts, controls: CurveControls, below: QWidget) -> None:
+        super().__init__(below, Qt.WindowType.Popup)
+        self._charts, self._below = charts, below
+        self._list: PlotList | None = None
+        self.setWindowTitle(tr("Options of the curves"))
+        hint = muted_label(tr("Drag to reorder (Alt+Up, Alt+Down)"))
+        self._column = vbox(controls, hint, spacing=6, margins=(10, 8, 10, 8))
+        self.setLayout(self._column)
+
+    def open_below(self) -> None:
+        """List the plots as they are now, and show the popup below its button."""
+        if self._list is not None:
+            self._column.removeWidget(self._list)
+            self._list.deleteLater()
+        self._list = PlotList(self._charts.rows)
+        self._list.chosen.connect(self._charts.rows.choose)
+        self._column.insertWidget(1, self._list)
+        self.adjustSize()
+        corner = self._below.mapToGlobal(QPoint(self._below.width(), self._below.height()))
+        self.move(corner.x() - self.width(), corner.y() + 2)
+        self.show()
 
 
 def _tabs() -> QTabBar:
@@ -132,16 +147,6 @@ def _tabs() -> QTabBar:
     for index, title in enumerate(VIEWS):
         tabs.setTabToolTip(index, f"{title} ({' and '.join(VIEW_KEYS)} change the view)")
     return tabs
-
-
-def _title(job: Job, data: RunData) -> str:
-    parts = [
-        job.name,
-        model_title(job.model.name),
-        Path(job.data.dataset).name,
-        f"{strategy_title(job.resolved_strategy)} on {devices_words(job.parallel.devices, data.device_names)}",
-    ]
-    return shortened(" · ".join(part for part in parts if part))
 
 
 _MAX_WARNINGS = 3
@@ -173,7 +178,7 @@ class NotesView(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._shown: list[Note] = []
-        self._lines: list[ElidedLabel] = []
+        self._lines: list[WrappingLabel] = []
         self._layout = vbox(spacing=2)
         self.setLayout(self._layout)
         self.hide()
@@ -185,11 +190,10 @@ class NotesView(QWidget):
             return
         self._shown = found
         while len(self._lines) < len(found):
-            self._lines.append(ElidedLabel())
+            self._lines.append(WrappingLabel())
             self._layout.addWidget(self._lines[-1])
         for line, note in zip(self._lines, found, strict=False):
             line.setText(f"⚠ {note.text}" if note.kind == "warning" else note.text)
-            line.setToolTip(note.text)
             line.setObjectName(note.kind)
             line.style().polish(line)
         for index, line in enumerate(self._lines):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
+from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QScrollArea, QSplitter, QStackedWidget, QWidget
 
 from engine.contract.devices import Snapshot, gpu_title
 from engine.runs.folder import RunFolder
-from gui.actions import Action
+from engine.runs.index import machine_of
+from gui.actions import Action, Actions
 from gui.run.cards import VerdictCard
 from gui.run.classes.view import ClassesView
 from gui.run.curves.charts import RunCharts, device_titles
@@ -22,17 +24,21 @@ from gui.run.log_view import LogView
 from gui.run.model.view import ModelView
 from gui.run.predictions.view import PredictionsView
 from gui.run.strategy.view import StrategyView
+from gui.run.use import view as use_view
+from gui.run.use.live_prediction import LivePrediction
 from gui.run.use.view import UseView
 from gui.sources.json_lines import Answer, JsonLinesProcess
 from gui.sources.run_session import RunSession
+from gui.sources.run_status import FAILED_LABELS
 from gui.sources.settings import Settings
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
-from gui.widgets.file_dialogs import choose, choose_target
-from gui.widgets.layouts import FrontStack, vbox
+from gui.widgets.file_dialogs import choose, choose_files, choose_target
+from gui.widgets.layouts import FrontStack, hbox, vbox
 
 _PREPARE_MS = 400
+_IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 
 
 class RunPage(QWidget):
@@ -48,16 +54,22 @@ class RunPage(QWidget):
     changes_requested = Signal(object, object, bool)
     message = Signal(str, str)
 
-    def __init__(self, store: RunSession, settings: Settings | None = None, parent: QWidget | None = None) -> None:
+    def __init__(
+        self,
+        store: RunSession,
+        settings: Settings | None = None,
+        actions: Actions | None = None,
+        parent: QWidget | None = None,
+    ) -> None:
         super().__init__(parent)
         styled(self, "panel")
+        self.setAcceptDrops(True)
         self.store = store
         self._settings = settings or Settings()
         self.charts: RunCharts | None = None
-        self.header = RunHeader()
+        self.header = RunHeader(actions or Actions(self))
         self.log = LogView()
         self.result = self.header.result
-        self.result.export_requested.connect(self._choose_export_file)
         self.verdict = VerdictCard()
         self.verdict.requested.connect(
             lambda changes, further: self.changes_requested.emit(store.run, changes, further)
@@ -74,6 +86,7 @@ class RunPage(QWidget):
         self.classes = ClassesView()
         self.classes.message.connect(self.message)
         self.predictions = PredictionsView()
+        self.live = LivePrediction()
         self._model_views: dict[int, ModelView | UseView] = {}
         self.views = FrontStack()
         self.header.tabs.currentChanged.connect(self._show_view)
@@ -91,6 +104,10 @@ class RunPage(QWidget):
 
     def _connect(self) -> None:
         store = self.store
+        self.result.export_requested.connect(self._choose_export_file)
+        self.result.trial_requested.connect(partial(self.show_use, use_view.PREDICT))
+        self.result.mistakes_requested.connect(self._show_mistakes)
+        self.result.conversion_requested.connect(partial(self.show_use, use_view.CONVERT))
         self.header.remote.fetched.connect(self._reload_models)
         self.header.elsewhere.clicked.connect(self._choose_save_folder)
         store.message.connect(self.message)
@@ -158,7 +175,9 @@ class RunPage(QWidget):
             self._executions = store.data.executions
             self.strategy.restart()
             self.time.restart()
+        self.live.show_data(store.run, store.data)
         self.verdict.show_data(store.data)
+        self._reserve_room(status.active)
         self.time.show_data(store.data, status.active)
         before = self.strategy.maximumHeight()
         self.strategy.show_data(store.data, {**device_titles(store.data), **self._titles, **self._gpu_titles})
@@ -168,7 +187,7 @@ class RunPage(QWidget):
             store.request_update()
         if not status.active and not store.loading and not self._is_result_shown:
             self._is_result_shown = True
-            self.result.show_result(store.run, store.data)
+            self.result.show_result(store.run, store.data, status.text if status.label in FAILED_LABELS else "")
             self.result.show()
         elif status.active and self._is_result_shown:
             self._is_result_shown = False
@@ -187,7 +206,7 @@ class RunPage(QWidget):
         view.tabs.setCurrentIndex(use)
 
     def _show_view(self, view: int) -> None:
-        self.header.controls.setVisible(view == CURVES)
+        self.header.show_curve_tools(view == CURVES)
         if view in (EVALUATE, PREDICT) and view not in self._model_views and self.charts is not None:
             self._make_model_view(view)
         self.views.setCurrentIndex(view)
@@ -203,6 +222,40 @@ class RunPage(QWidget):
         self.views.insertWidget(number, view)
         self.views.removeWidget(placeholder)
         placeholder.deleteLater()
+
+    def _show_mistakes(self) -> None:
+        self.show_view(EVALUATE)
+        view = self._model_views[EVALUATE]
+        assert isinstance(view, ModelView)
+        view.show_mistakes()
+
+    def choose_image(self) -> None:
+        """Ask for an image to predict for."""
+        choose_files(self, tr("Try an image"), self.try_images)
+
+    def try_images(self, paths: Sequence[str]) -> None:
+        """Predict for the first image with the newest checkpoints while the run works; else list them for a prediction."""
+        run, images = self.store.run, [path for path in paths if _is_image(path)]
+        if run is None or not images:
+            return
+        if self.store.active and not machine_of(run):
+            self.show_view(CURVES)
+            self.live.show_image(run, images[0], self.store.data)
+        else:
+            self.show_use(use_view.PREDICT)
+            view = self._model_views[PREDICT]
+            assert isinstance(view, UseView)
+            view.add_files(images)
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if self.store.run is not None and _dropped_images(event):
+            event.acceptProposedAction()
+        else:
+            event.ignore()  # which passes it on to the window
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        event.acceptProposedAction()
+        self.try_images(_dropped_images(event))
 
     def _switch_view(self, step: int) -> None:
         tabs = self.header.tabs
@@ -228,8 +281,16 @@ class RunPage(QWidget):
         """Stop background work at the end of the window."""
         self.exporter.close()
         self.header.remote.close_work()
+        self.live.close_work()
         for view in self._model_views.values():
             view.close_work()
+
+    def _reserve_room(self, is_active: bool) -> None:
+        """Keep the room of the step times while the run works, so that the plots don't move when they appear."""
+        policy = self.time.sizePolicy()
+        if policy.retainSizeWhenHidden() != is_active:
+            policy.setRetainSizeWhenHidden(is_active)
+            self.time.setSizePolicy(policy)
 
     def _give_room_to_curves(self) -> None:
         """Give the curves the height that the strategy view no longer needs."""
@@ -256,7 +317,7 @@ class RunPage(QWidget):
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         scroll.setWidget(splitter)
         curves = QWidget()
-        curves.setLayout(vbox(self.verdict, self.time, (scroll, 1), spacing=4))
+        curves.setLayout(vbox(self.verdict, self.time, (hbox((scroll, 1), self.live), 1), spacing=4))
         for page in (curves, self.large):
             self._curves.addWidget(page)
         for view in (self._curves, self.classes, self.predictions, QWidget(), QWidget()):
@@ -278,6 +339,16 @@ class RunPage(QWidget):
         self.header.recolor()
         if self.log.recolor(self.store.data.lines):
             self.store.request_update()
+
+
+def _is_image(path: str) -> bool:
+    return Path(path).suffix.lower() in _IMAGE_SUFFIXES
+
+
+def _dropped_images(event: QDropEvent) -> list[str]:
+    """Return the paths of the dropped files if all are images of this machine."""
+    paths = [url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()]
+    return paths if all(map(_is_image, paths)) else []
 
 
 class Exporter(JsonLinesProcess):

@@ -25,6 +25,8 @@ _ENDED: dict[State, StatusLabel] = {
     "unsaved": "Unsaved",
     "interrupted": "Interrupted",
 }
+FAILED_LABELS: tuple[StatusLabel, ...] = ("Failed", "Unsaved", "Interrupted")
+"""States with a cause."""
 STATE_LABELS: dict[State, StatusLabel] = {"starting": "Starting", "waiting": "Waiting", "running": "Running", **_ENDED}
 STATE_MARKS: dict[StatusLabel, str] = {
     "Completed": "✔",

@@ -78,7 +78,7 @@ class TrainPage(QWidget):
         self._run_state.setStretchFactor(0, 1)
         self.welcome = WelcomePage()
         self._job_row.insertWidget(0, self.welcome, 120)
-        session.opened.connect(self._on_opened)
+        session.opened.connect(self.show_run)
         session.changed.connect(self._on_changed)
         run_list.complete.connect(self._on_runs_read)
 
@@ -145,7 +145,8 @@ class TrainPage(QWidget):
         self._stack.setCurrentWidget(state)
         self._update_actions()
 
-    def _on_opened(self) -> None:
+    def show_run(self) -> None:
+        """Show the run that the session follows, or the form without one."""
         assert self._session is not None
         if self._session.run is None:
             self.show_job()

@@ -21,6 +21,7 @@ from gui.widgets.buttons import styled
 _NEW_JOB = tr("New job")
 _TITLE_WIDTH = 160
 """Maximum width of a run's title in pixels; the tool tip shows all of it."""
+_RIGHT = QTabBar.ButtonPosition.RightSide
 _CLOSE_SIDE = 18
 """Side of the button that closes a tab in pixels."""
 
@@ -144,9 +145,6 @@ class RunTabs(QTabBar):
         self.runs.append(tab)
         with QSignalBlocker(self):
             self.addTab("")
-        close = _CloseButton()
-        close.clicked.connect(lambda: self.close_run(tab.run))
-        self.setTabButton(self.count() - 1, QTabBar.ButtonPosition.RightSide, close)
         self._show(len(self.runs) - 1)
 
     def _remove(self, number: int) -> None:
@@ -159,14 +157,20 @@ class RunTabs(QTabBar):
         tab, index = self.runs[number], number + 1
         share = f"{100 * tab.fraction:.0f} %" if tab.fraction is not None else ""
         title = self.fontMetrics().elidedText(tab.title, Qt.TextElideMode.ElideMiddle, _TITLE_WIDTH)
-        text = " ".join(filter(None, (STATE_MARKS.get(tab.state, ""), title, share))).replace("&", "&&")
+        named = " · ".join(filter(None, (share, title)))
+        text = f"{STATE_MARKS.get(tab.state, '')} {named}".strip().replace("&", "&&")
         if text != self.tabText(index):
             self.setTabText(index, text)
             self.setAccessibleTabName(index, ", ".join(filter(None, (tab.title, tab.state, share))))
             self.setTabToolTip(index, f"{tab.title}: {tab.state}")
-        close = self.tabButton(index, QTabBar.ButtonPosition.RightSide)
-        if close is not None and close.isHidden() == tab.is_closable:
-            close.setVisible(tab.is_closable)
+        button = self.tabButton(index, _RIGHT)
+        if tab.is_closable and button is None:
+            close = _CloseButton()
+            close.clicked.connect(lambda: self.close_run(tab.run))
+            self.setTabButton(index, _RIGHT, close)
+        elif not tab.is_closable and button is not None:
+            self.setTabButton(index, _RIGHT, None)
+            button.deleteLater()
 
     def _on_current_changed(self, index: int) -> None:
         if index > 0:

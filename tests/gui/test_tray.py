@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QObject
 from PySide6.QtGui import QIcon
 from PySide6.QtWidgets import QApplication, QLabel, QSystemTrayIcon, QWidget
 from pytestqt.qtbot import QtBot
@@ -23,9 +22,9 @@ from tests.support.widgets import OpenWindow
 @pytest.fixture
 def workspace(styled: QApplication, qtbot: QtBot, tmp_path: Path) -> Iterator[Workspace]:
     """Workspace that is not started."""
-    window = QObject()
-    created = Workspace(Settings(tmp_path / "settings"), window)
-    for widget in (*created.pages, created.devices):
+    window = QWidget()
+    created = Workspace(Settings(tmp_path / "settings"), Actions(window), window)
+    for widget in (window, *created.pages, created.run, created.devices):
         qtbot.addWidget(widget)
     yield created
     created.close()

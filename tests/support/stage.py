@@ -235,7 +235,7 @@ class Stage:
             self.workspace.devices.set_selection((CPU,))
             until(self.window.acts.train.isEnabled)
             self.window.form.start()
-            until(lambda: store.active and len(store.data.validations.step) > 5, seconds=90.0)
+            until(lambda: store.active and len(store.data.validations.step) > 5, seconds=240.0)
         return self.show_run(CURVES)
 
     def stop_training(self) -> None:

@@ -20,12 +20,14 @@ class Order(msgspec.Struct, tag_field="order", frozen=True, forbid_unknown_field
         checkpoint: "best", "last", or the number of an epoch.
         devices: Devices for the work, which waits in the queue until they are free.
         batch_size: Batch size per device; None for an automatic choice.
+        at_once: Share the devices with other work instead of waiting for them.
     """
 
     run: str
     checkpoint: str = "best"
     devices: tuple[str, ...] = (CPU,)
     batch_size: int | None = None
+    at_once: bool = False
 
 
 INFERENCE = msgspec.json.Decoder(Progress | Refused | Done[str])

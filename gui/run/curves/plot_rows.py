@@ -9,7 +9,6 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QDialog,
     QListWidget,
     QListWidgetItem,
     QPushButton,
@@ -24,7 +23,6 @@ from gui.sources.settings import Settings
 from gui.style import icons
 from gui.translation import tr
 from gui.widgets.buttons import tool_button
-from gui.widgets.labels import muted_label
 from gui.widgets.layouts import hbox, vbox
 
 FIRST_FRACTION = 0.46
@@ -222,19 +220,3 @@ class PlotList(QListWidget):
         items = [self.item(row) for row in range(self.count())]
         checked = {item.data(_NAME) for item in items if item.checkState() == Qt.CheckState.Checked}
         self.chosen.emit([item.data(_NAME) for item in items], checked)
-
-
-class PlotChooser(QDialog):
-    """Popup below a button; a click elsewhere or Esc closes it."""
-
-    def __init__(self, rows: PlotRows, below: QWidget) -> None:
-        super().__init__(below, Qt.WindowType.Popup)
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle(tr("Plots"))
-        self.list = PlotList(rows)
-        self.list.chosen.connect(rows.choose)
-        hint = muted_label(tr("Drag to reorder (Alt+Up, Alt+Down)"))
-        self.setLayout(vbox(self.list, hint, spacing=6, margins=(8, 8, 8, 8)))
-        self.adjustSize()
-        corner = below.mapToGlobal(below.rect().bottomRight())
-        self.move(corner.x() - self.width(), corner.y() + 2)

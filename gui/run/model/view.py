@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
@@ -41,6 +41,7 @@ class ModelView(QWidget):
         self._evaluations: list[KeptEvaluation] = []
         self._requested = ""
         self._stale = True
+        self._samples_due: Literal["", "when_read", "when_evaluated"] = ""
         self.bar = EvaluationBar()
         self.deleting = TrashBar(tr("Deleting an evaluation"))
         self.form = EvaluateForm()
@@ -60,11 +61,16 @@ class ModelView(QWidget):
         """Show the evaluations of `run` as soon as the view is visible."""
         if run is self._run:
             return
-        self._run, self._evaluations, self._stale = run, [], True
+        self._run, self._evaluations, self._stale, self._samples_due = run, [], True, ""
         self.deleting.hide()
         self.pages.show_run(run, READING)
         if self.isVisible():
             self.reload()
+
+    def show_mistakes(self) -> None:
+        """Show the samples of the newest evaluation, the worst first; evaluate the model if there is none."""
+        self._samples_due = "when_read"
+        self.reload()
 
     def set_gpus(self, names: dict[str, str]) -> None:
         """Set the titles of this machine's GPUs by their UUIDs."""
@@ -112,6 +118,18 @@ class ModelView(QWidget):
             self.bar.show_list(found.evaluations, chosen)
         elif self.pages.currentIndex() == READING:
             self.pages.setCurrentIndex(RESULT)
+        if self._samples_due == "when_read" and not self.pages.is_working:
+            self._show_samples(found)
+
+    def _show_samples(self, found: _FoundEvaluations) -> None:
+        """Show the samples of the evaluation on screen, or start the first evaluation."""
+        order = self.form.order()
+        if not found.evaluations and order is not None:
+            self._samples_due = "when_evaluated"
+            self.pages.start(order)
+        elif self.result.opened is not None and self.pages.currentIndex() == RESULT:
+            self._samples_due = ""
+            self.result.show_all_samples()
 
     def _show_error(self, run: RunFolder, error: Exception) -> None:
         if run is self._run:
@@ -132,6 +150,9 @@ class ModelView(QWidget):
         self.result.show_evaluation(opened, self.form.devices.value())
         if not self.pages.is_working:
             self.pages.setCurrentIndex(RESULT)
+        if self._samples_due:
+            self._samples_due = ""
+            self.result.show_all_samples()
 
     def _show_damage(self, saved: KeptEvaluation, error: Exception) -> None:
         if str(saved.folder) == self._requested:

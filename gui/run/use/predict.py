@@ -262,7 +262,7 @@ class PredictResult(QWidget):
 
     def show_file(self, path: str) -> None:
         """Read the summary in `path` on a thread and show it."""
-        in_background(partial(_read, Path(path)), self, self._show_result, self._show_error)
+        in_background(partial(read_predicted, Path(path)), self, self._show_result, self._show_error)
 
     def _show_result(self, predicted: Predicted) -> None:
         self._predicted = predicted
@@ -324,7 +324,8 @@ class PredictResult(QWidget):
         self.setLayout(vbox(top, self.files, self.skipped, (splitter, 1)))
 
 
-def _read(file: Path) -> Predicted:
+def read_predicted(file: Path) -> Predicted:
+    """Read the results of a prediction. Raises OSError."""
     try:
         return PREDICTED.decode(read_file(file, MAX_RESULT_BYTES))
     except NOT_DECODED as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from PySide6.QtCore import Signal
@@ -82,10 +83,14 @@ class UseView(QWidget):
         paths = [url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()]
         if paths:
             event.acceptProposedAction()
-            self.tabs.setCurrentIndex(PREDICT)
-            if not self.predict.is_working:
-                self.predict.setCurrentIndex(FORM)
-            self.predict_form.add(paths)
+            self.add_files(paths)
+
+    def add_files(self, paths: Sequence[str]) -> None:
+        """Add files to the form for a prediction, and show it."""
+        self.tabs.setCurrentIndex(PREDICT)
+        if not self.predict.is_working:
+            self.predict.setCurrentIndex(FORM)
+        self.predict_form.add(paths)
 
     def _refresh(self) -> None:
         if self._stale and self._run is not None:

@@ -11,7 +11,7 @@ import torch
 from engine.contract.events import Planned
 from engine.contract.job import Job
 from engine.tasks.registry import TASKS
-from gui.run.cards import loading_code
+from gui.run.loading_code import loading_code
 
 CLASSES = ("a", "b")
 SIZE = 64

@@ -76,7 +76,7 @@ import sys, torch
 from pathlib import Path
 from engine.contract.events import Planned
 from engine.runs.index import find_run
-from gui.run.cards import loading_code
+from gui.run.loading_code import loading_code
 
 run = find_run("last")
 plan = next(event for event in run.events() if isinstance(event, Planned))

@@ -15,7 +15,7 @@ from torchmetrics.classification import MulticlassAUROC, MulticlassF1Score
 import resources
 from engine.contract.events import CheckpointSaved, Failed, Planned, Predicted, StepMetrics, Validation
 from engine.contract.job import Job
-from gui.run.cards import loading_code
+from gui.run.loading_code import loading_code
 from tests.engine.cli.terminal import footplate
 from tests.engine.training.task_jobs import task_job
 from tests.support.consent import agreed

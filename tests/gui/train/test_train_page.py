@@ -39,14 +39,15 @@ def test_tabs_show_working_and_opened_runs(tabs: RunTabs, qtbot: QtBot) -> None:
     ended, working = a_run(8, name="ended"), supervise_here(a_run(20, None, name="working"))
     tabs.show_runs(read(working, ended), None)
     assert texts(tabs)[0] == "New job"
-    assert [text.split()[:2] for text in texts(tabs)[1:]] == [["▶", "working"]]
+    assert [tab.title for tab in tabs.runs] == ["working"]
+    assert texts(tabs)[1].startswith("▶")
     tabs.select_run(ended)
     assert texts(tabs)[2] == "… ended"
     tabs.show_runs(read(working, ended), None)
     assert texts(tabs)[2] == "✔ ended"
     assert tabs.current_run.run is ended
     tabs.show_status(ended, RunStatus(label="Running", text="Running", fraction=0.32))
-    assert texts(tabs)[2] == "▶ ended 32 %"
+    assert texts(tabs)[2] == "▶ 32 % · ended"
     assert tabs.accessibleTabName(2) == "ended, Running, 32 %"
     tabs.show_status(ended, RunStatus(label="Completed", text="Completed", fraction=1.0))
     assert texts(tabs)[2] == "✔ ended"
@@ -61,7 +62,7 @@ def test_only_tabs_of_ended_runs_can_be_closed(tabs: RunTabs, qtbot: QtBot) -> N
     assert tabs.count() == 3
     with qtbot.waitSignals([tabs.run_closed, tabs.job_chosen]):
         tabs.close_run(ended)
-    assert [text.split()[1] for text in texts(tabs)] == ["job", "working"]
+    assert [tab.title for tab in tabs.runs] == ["working"]
 
 
 def test_tabs_of_deleted_and_unopened_ended_runs_go(tabs: RunTabs) -> None:
@@ -103,6 +104,9 @@ def test_page_switches_between_job_and_runs_by_keyboard(open_window: OpenWindow,
     press(window, Qt.Key.Key_Backtab, qtbot, shift=True)
     press(window, Qt.Key.Key_Backtab, qtbot, shift=True)
     assert session.run.path == second.path
+    press(window, Qt.Key.Key_N, qtbot)
+    press(window, Qt.Key.Key_Backtab, qtbot, shift=True)
+    assert page.is_run_shown, "also the run that the window follows already"
     window.header.show_page(RUNS)
     press(window, Qt.Key.Key_N, qtbot)
     assert window.acts.page == TRAIN

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import PySide6
 import pytest
-from PySide6.QtCore import QMimeData, QPoint, Qt, QUrl
-from PySide6.QtGui import QDragEnterEvent, QDropEvent, QGuiApplication
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QLineEdit, QTableView
 from pytestqt.qtbot import QtBot
 
@@ -17,6 +16,7 @@ from engine.system import paths
 from gui.actions import MONITOR, RUNS, TRAIN
 from gui.main_window import MainWindow
 from gui.run.header import CLASSES, PREDICTIONS
+from tests.support.drops import drop_files
 from tests.support.widgets import OpenWindow
 
 pytestmark = pytest.mark.usefixtures("real_inspector")
@@ -193,16 +193,7 @@ def test_failed_start_is_a_form_problem(window: MainWindow, qtbot: QtBot, separa
 
 def test_dropped_folder_becomes_the_dataset(open_window: OpenWindow, qtbot: QtBot, images: Path) -> None:
     window = open_window()
-    data = QMimeData()
-    data.setUrls([QUrl.fromLocalFile(str(images))])
-    middle = window.rect().center()
-    buttons, keys = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
-    # From 6.12 on Qt takes the place of a drag as floats, as it does that of a drop, and deprecates whole numbers.
-    place = middle.toPointF() if PySide6.__version_info__ >= (6, 12) else QPoint(middle)
-    enter = QDragEnterEvent(place, Qt.DropAction.CopyAction, data, buttons, keys)  # type: ignore[call-overload]
-    QApplication.sendEvent(window, enter)
-    assert enter.isAccepted()
-    QApplication.sendEvent(window, QDropEvent(middle.toPointF(), Qt.DropAction.CopyAction, data, buttons, keys))
+    drop_files(window, images)
     qtbot.waitUntil(lambda: window.form.field_value("dataset") == str(images))
     wait_for_status(window, "Checking", qtbot)
     qtbot.waitUntil(lambda: not window.form.train.isEnabled() and not window.form.checking)

@@ -149,7 +149,7 @@ def test_page_keys_switch_view_which_stays(page: RunPage, show: Callable[[RunFol
         qtbot.keyClick(page, Qt.Key.Key_PageDown, Qt.KeyboardModifier.ControlModifier)
     assert page.header.tabs.currentIndex() == PREDICTIONS
     assert page.predictions.strip.isVisible()
-    assert not page.header.controls.axis.isVisible()
+    assert not page.header.options.isVisible()
     show(a_run(40))
     assert page.predictions.isVisible()
     assert "saved no predictions" in visible_text(page.predictions)
@@ -158,7 +158,7 @@ def test_page_keys_switch_view_which_stays(page: RunPage, show: Callable[[RunFol
     show(a_looked_run())
     qtbot.waitUntil(lambda: page.classes.shown.table.rows.rowCount() == 3)
     page.header.tabs.setCurrentIndex(CURVES)
-    assert page.header.controls.axis.isVisible()
+    assert page.header.options.isVisible()
 
 
 def test_pane_drags_image_as_png(view: PredictionsView, folder: Path) -> None:

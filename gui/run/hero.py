@@ -1,0 +1,176 @@
+"""Row at the top of a run's page: best metric, title, state, progress, time left, and the buttons that control it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QSizePolicy, QWidget
+
+from engine.contract.job import Job
+from engine.runs.folder import RunFolder
+from engine.system.format import duration
+from engine.system.plain_text import shortened
+from gui.actions import Actions, bind
+from gui.format import counted, localised, speed
+from gui.sources.run_data import RunData
+from gui.sources.run_status import FAILED_LABELS, STATE_MARKS, RunStatus, StatusLabel
+from gui.style import theme
+from gui.titles import devices_words, model_title, short_title, strategy_title
+from gui.translation import tr
+from gui.widgets.buttons import keep_room, styled
+from gui.widgets.labels import ElidedLabel, muted_label
+from gui.widgets.layouts import hbox, vbox
+
+_KINDS: dict[StatusLabel, str] = {
+    "Completed": "ok",
+    "Failed": "error",
+    "Unsaved": "error",
+    "Interrupted": "warning",
+    "Stopped": "muted",
+    "Paused": "muted",
+}
+"""Styles of the states."""
+_FIGURE_WIDTH = 96
+"""Minimum width of the metric and of the time, so that changing numbers don't move the rest."""
+
+
+class RunHero(QWidget):
+    """Row of constant height, whatever is known about the run."""
+
+    def __init__(self, actions: Actions) -> None:
+        super().__init__()
+        self._kind = ""
+        self.best = styled(QLabel(), "welcome", name=tr("Best metric"))
+        self.best_note = muted_label()
+        self.title = styled(ElidedLabel(), "title", name=tr("Run on screen"))
+        self.state = styled(ElidedLabel(), name=tr("State of the run"))
+        self.progress = styled(QProgressBar(), name=tr("Progress of the run"))
+        self.progress.setTextVisible(False)
+        self.progress.setFixedHeight(6)
+        keep_room(self.progress)
+        self.time = styled(QLabel(), "title", name=tr("Time"))
+        self.time_note = muted_label()
+        self.pause = bind(QPushButton(), actions.pause, offered=True)
+        self.stop = bind(QPushButton(), actions.stop, offered=True)
+        for figure in (self.best, self.time):
+            figure.setMinimumWidth(theme.scaled(_FIGURE_WIDTH))
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        self.setLayout(
+            hbox(
+                vbox(self.best, self.best_note, spacing=0),
+                (vbox(self.title, self.state, self.progress, spacing=3), 1),
+                vbox(self.time, self.time_note, spacing=0),
+                self.pause,
+                self.stop,
+                spacing=14,
+            )
+        )
+
+    def show_run(
+        self, run: RunFolder, job: Job | None, data: RunData, status: RunStatus, *, is_reading: bool = False
+    ) -> None:
+        """Show a run; `is_reading` means that nothing of its log has been read."""
+        _set(self.title, run_heading(job, data) if job is not None else run.run_id)
+        text = tr("Reading the run's log…") if is_reading else _state_text(status)
+        _set(self.state, f"{STATE_MARKS.get(status.label, '')} {text}".strip())
+        self._kind = _KINDS.get(status.label, "")
+        metric = best_metric(data)
+        self.best.setText(metric.value)
+        self.best_note.setText(_note(metric))
+        self._show_progress(status)
+        self._show_time(data, status)
+        self.recolor()
+
+    def recolor(self) -> None:
+        """Show the state in its color."""
+        theme.set_kind(self.state, self._kind)
+
+    def _show_progress(self, status: RunStatus) -> None:
+        is_working = status.active and status.label != "Waiting"
+        self.progress.setVisible(is_working)
+        # A range of 0 animates the bar while the length is unknown.
+        self.progress.setRange(0, 1000 if status.fraction is not None or not is_working else 0)
+        self.progress.setValue(round(1000 * (status.fraction or 0)))
+
+    def _show_time(self, data: RunData, status: RunStatus) -> None:
+        """Show the time left and the speed of a working run, and how long one that has ended took."""
+        time, note = "", ""
+        if status.active and status.label != "Waiting":
+            share = f"{100 * status.fraction:.0f} %" if status.fraction is not None else ""
+            rate = speed(status.images_per_second) if status.images_per_second is not None else ""
+            time = (
+                tr("{time} left").format(time=duration(status.seconds_left)) if status.seconds_left is not None else ""
+            )
+            note = " · ".join(filter(None, (share, rate)))
+        elif data.finished is not None and data.finished.seconds:
+            time, note = duration(data.seconds(data.finished)), tr("training time")
+        self.time.setText(time)
+        self.time_note.setText(note)
+
+
+def _note(metric: BestMetric) -> str:
+    if metric.epoch is None:
+        return tr("no validation yet")
+    return tr("{metric}, epoch {epoch}").format(metric=metric.title, epoch=metric.epoch)
+
+
+def _state_text(status: RunStatus) -> str:
+    """Return the state without the cause of a failure and the result, which the card below the hero shows."""
+    if status.label in FAILED_LABELS:
+        return status.label
+    if status.label == "Completed" and status.epochs:
+        return f"{status.label} · {counted(status.epochs, 'epoch')}"
+    return status.text
+
+
+def _set(label: QLabel, text: str) -> None:
+    if text != label.text():
+        label.setText(text)
+        label.setToolTip(text)
+        label.setAccessibleDescription(text)
+
+
+def run_heading(job: Job, data: RunData) -> str:
+    """Return what is trained on what, as in "ResNet-18 · flowers · Single device on CPU"."""
+    parts = [
+        job.name,
+        model_title(job.model.name),
+        Path(job.data.dataset).name,
+        f"{strategy_title(job.resolved_strategy)} on {devices_words(job.parallel.devices, data.device_names)}",
+    ]
+    return shortened(" · ".join(part for part in parts if part))
+
+
+class BestMetric(NamedTuple):
+    """Best value of a run's main metric, None for the epoch before the first validation."""
+
+    value: str
+    title: str
+    epoch: int | None = None
+
+
+def best_metric(data: RunData) -> BestMetric:
+    """Return the best value over all validations of the metric that decides about the best checkpoint."""
+    name = _main_metric(data)
+    if not name:
+        return BestMetric("–", "")
+    values = data.validations.measures[name].values
+    measure = data.find_measure(name)
+    is_higher_better, is_percent = (measure.higher_is_better, measure.percent) if measure else (name != "loss", False)
+    index = int(np.nanargmax(values) if is_higher_better else np.nanargmin(values))
+    best, epoch = float(values[index]), int(data.validations.epoch.values[index])
+    finished = data.finished
+    if finished is not None and finished.best_epoch is not None and name in finished.best:
+        best, epoch = finished.best[name], finished.best_epoch
+    value = f"{localised(100 * best, 1)} %" if is_percent else localised(best, 4)
+    return BestMetric(value, short_title(measure.title if measure is not None else name), epoch)
+
+
+def _main_metric(data: RunData) -> str:
+    """Return the metric that the job keeps the best checkpoint by, else the first that isn't a loss; "" without any."""
+    known = [name for name, column in data.validations.measures.items() if np.isfinite(column.values).any()]
+    chosen = data.started.job.checkpoints.best_by if data.started is not None else ""
+    candidates = [name for name in known if name == chosen] or [name for name in known if name != "loss"] or known
+    return next(iter(candidates), "")

@@ -1,0 +1,178 @@
+"""Prediction for one image by the newest checkpoint of a run that trains, repeated at each new checkpoint."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QImage
+from PySide6.QtWidgets import QFrame, QListWidget, QSizePolicy
+
+from engine.contract.devices import CPU
+from engine.contract.events import CheckpointSaved
+from engine.contract.inference.prediction import Predicted, PredictOrder
+from engine.contract.problems import Problem
+from engine.runs.folder import RunFolder
+from engine.system.plain_text import shortened
+from gui.run.order_pages import InferenceChild, progress_words
+from gui.run.predictions.image_pane import ImagePane, Zoom
+from gui.run.use.predict import read_predicted
+from gui.sources.background import describe_error, in_background
+from gui.sources.inspector import read_image
+from gui.sources.run_data import RunData
+from gui.style import icons
+from gui.translation import tr
+from gui.widgets.buttons import styled, tool_button
+from gui.widgets.labels import ElidedLabel, ProblemLabel, heading_label
+from gui.widgets.layouts import hbox, vbox
+
+_MAX_SIDE = 1024
+"""Longest side of a decoded image, in pixels."""
+_WIDTH = 260
+_LIST_HEIGHT = 110
+
+
+class LivePrediction(QFrame):
+    """Image with its latest prediction, above those of earlier checkpoints; hidden until an image is dropped.
+
+    The prediction runs on the CPU next to the training.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("card")
+        self.setFixedWidth(_WIDTH)
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Expanding)
+        self._run: RunFolder | None = None
+        self._image = ""
+        self._newest: CheckpointSaved | None = None
+        self._predicted: CheckpointSaved | None = None
+        self._ordered: CheckpointSaved | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self.child = InferenceChild(tr("The live prediction"), self)
+        self.zoom = Zoom(self)
+        self.image = ImagePane(tr("Live prediction"), self.zoom)
+        self.state = styled(ElidedLabel(), "muted", name=tr("State of the live prediction"))
+        self.failure = ProblemLabel()
+        self.history = styled(QListWidget(), name=tr("Predictions by checkpoint, the newest first"))
+        self.history.setFixedHeight(_LIST_HEIGHT)
+        self.stop = tool_button(
+            self.close_image,
+            icon=icons.icon("close", "muted"),
+            style="flat",
+            name=tr("Close the live prediction"),
+            tip=tr("Ends the live prediction"),
+        )
+        self.stop.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        top = hbox(heading_label(tr("Live prediction")), 1, self.stop)
+        layout = vbox(top, (self.image, 1), self.state, self.failure, self.history, spacing=4, margins=(10, 6, 10, 8))
+        self.setLayout(layout)
+        self.child.progress.connect(lambda progress: self.state.setText(progress_words(progress)))
+        self.child.done.connect(self._on_done)
+        self.child.refused.connect(self._show_problems)
+        self.child.failed.connect(lambda text: self._show_problems((Problem("", text, tr("Drop the image again.")),)))
+        self.hide()
+
+    def show_image(self, run: RunFolder, path: str, data: RunData) -> None:
+        """Predict for the image at `path` with the newest checkpoint of `run`, and again with each later one."""
+        self.close_image()
+        self._run, self._image = run, path
+        self.show()
+        self.state.setText(tr("Waiting for the first checkpoint…"))
+        self._show_file(path, "")
+        self.show_data(run, data)
+
+    def show_data(self, run: RunFolder | None, data: RunData) -> None:
+        """Predict again if `data` has a new checkpoint; end if another run is shown."""
+        if self._run is None:
+            return
+        if run is None or run.path != self._run.path:
+            self.close_image()
+            return
+        saved = max(data.checkpoints.values(), key=lambda each: each.n, default=None)
+        if saved is not None and saved != self._newest:
+            self._newest = saved
+            if not self.child.running:
+                self._predict()
+
+    def close_image(self) -> None:
+        """End the live prediction and hide the card."""
+        self.child.cancel()
+        self._run, self._image = None, ""
+        self._newest = self._ordered = self._predicted = None
+        self._remove_folder()
+        self.history.clear()
+        self.failure.show_problems(())
+        self.hide()
+
+    def close_work(self) -> None:
+        """Stop background work at the end of the window."""
+        self.child.close()
+        self._remove_folder()
+
+    def _predict(self) -> None:
+        """Order a prediction by the newest checkpoint."""
+        if self._run is None or self._newest is None:
+            return
+        self._remove_folder()
+        self._folder = tempfile.TemporaryDirectory(prefix="footplate-drop-", ignore_cleanup_errors=True)
+        self._ordered = self._newest
+        self.failure.show_problems(())
+        self.child.start(
+            PredictOrder(
+                run=str(self._run.path.absolute()),
+                checkpoint=self._newest.kind,
+                devices=(CPU,),
+                at_once=True,
+                paths=(self._image,),
+                out=str(Path(self._folder.name, "out")),
+                overlays=True,
+            )
+        )
+
+    def _on_done(self, path: str) -> None:
+        in_background(
+            partial(read_predicted, Path(path)), self, partial(self._show_prediction, self._ordered), self._show_error
+        )
+
+    def _show_prediction(self, checkpoint: CheckpointSaved | None, predicted: Predicted) -> None:
+        if self._run is None or checkpoint is None:
+            return
+        if predicted.rows:
+            row = predicted.rows[0]
+            words = tr("Step {step}: {text}").format(step=checkpoint.step, text=row.text)
+            self.history.insertItem(0, shortened(words))
+            self.history.setCurrentRow(0)
+            self.state.setText(tr("Predicted by the newest checkpoint"))
+            drawn = row.overlay or row.mask
+            if drawn:
+                self._show_file(str(Path(predicted.order.out, drawn)), row.text)
+        elif predicted.skipped:
+            skipped = predicted.skipped[0]
+            self._show_problems((Problem("", f"{Path(skipped.path).name}: {skipped.reason}."),))
+            return
+        if self._newest is not checkpoint:
+            self._predict()
+
+    def _show_error(self, error: Exception) -> None:
+        self._show_problems((Problem("", f"{describe_error(error)}.", tr("Drop the image again.")),))
+
+    def _show_problems(self, problems: tuple[Problem, ...]) -> None:
+        self.state.setText("")
+        self.failure.show_problems(problems)
+
+    def _show_file(self, path: str, text: str) -> None:
+        in_background(
+            partial(read_image, Path(path), _MAX_SIDE), self, partial(self._show_picture, text), lambda error: None
+        )
+
+    def _show_picture(self, text: str, image: QImage | str) -> None:
+        if self._run is not None:
+            self.image.show_image(image, text)
+
+    def _remove_folder(self) -> None:
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            folder.cleanup()

@@ -1,0 +1,202 @@
+"""Hero row, result card, curve options and live prediction of a run's page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor, QImage
+from PySide6.QtWidgets import QWidget
+from pytestqt.qtbot import QtBot
+
+from engine.contract.events import CheckpointSaved
+from engine.contract.inference.prediction import Predicted, PredictedRow, PredictOrder
+from engine.runs.folder import RunFolder
+from gui.actions import Actions
+from gui.run.cards import worst_class
+from gui.run.header import CURVES, EVALUATE, PREDICT
+from gui.run.hero import RunHero, best_metric
+from gui.run.order_pages import InferenceChild
+from gui.run.page import RunPage
+from gui.run.use import view as use_view
+from gui.sources.run_data import RunData
+from gui.sources.run_status import RunStatus, StatusLabel
+from tests.gui.run.evaluated_run import a_looked_run
+from tests.gui.sources.written_runs import a_run, append, job, supervise_here
+from tests.support.drops import drop_files
+from tests.support.widgets import ShowWidget
+
+Open = Callable[[RunFolder], RunPage]
+
+
+STATES: tuple[tuple[StatusLabel, float | None], ...] = (
+    ("Starting", None),
+    ("Waiting", None),
+    ("Running", 0.5),
+    ("Paused", 0.5),
+    ("Failed", 0.5),
+    ("Completed", 1.0),
+)
+
+
+def test_hero_keeps_its_height(show_widget: ShowWidget, qtbot: QtBot) -> None:
+    window = show_widget(QWidget(), 900, 200)
+    actions = Actions(window)
+    hero = show_widget(RunHero(actions), 900, 60)
+    empty, full = RunData(), RunData()
+    run = a_run(80)
+    full.apply_all(list(run.events()))
+    heights = set()
+    for data in (empty, full):
+        for label, fraction in STATES:
+            for action in (actions.pause, actions.stop):
+                action.allow("" if label == "Running" else "It has ended")
+            hero.show_run(run, job(), data, RunStatus(label=label, text=label, fraction=fraction, seconds_left=90.0))
+            heights.add(hero.sizeHint().height())
+    assert len(heights) == 1
+
+
+def test_hero_shows_best_metric_state_and_time_left(show: Open, qtbot: QtBot) -> None:
+    page = show(supervise_here(a_run(80, None)))
+    hero = page.header.hero
+    qtbot.waitUntil(lambda: "Running" in hero.state.text())
+    assert (hero.best.text(), hero.best_note.text()) == ("80.0 %", "top-1, epoch 1")
+    assert hero.state.text().startswith("▶ Running · epoch")
+    assert hero.time.text().endswith("left")
+    assert "images/s" in hero.time_note.text()
+    assert hero.progress.isVisible()
+
+
+def test_best_metric_follows_its_direction() -> None:
+    data = RunData()
+    data.apply_all(list(a_run(8).events()))
+    top1 = best_metric(data)
+    assert (top1.value, top1.title) == ("80.0 %", "top-1")
+    assert best_metric(RunData()).epoch is None
+
+
+def test_result_card_names_the_worst_class(show: Open) -> None:
+    page = show(a_looked_run())
+    assert page.result.isVisible()
+    assert "worst class: ash (F1 " in page.result.heading.text()
+    assert worst_class(RunData()) == ""
+
+
+def test_result_card_leads_to_the_next_steps(show: Open, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: list[object] = []
+    monkeypatch.setattr(InferenceChild, "start", lambda _child, order: orders.append(order))
+    page = show(a_run(80))
+    page.result.trial.click()
+    assert page.header.tabs.currentIndex() == PREDICT
+    page.result.conversion.click()
+    assert page.views.currentWidget().tabs.currentIndex() == use_view.CONVERT
+    page.result.mistakes.click()
+    assert page.header.tabs.currentIndex() == EVALUATE
+    qtbot.waitUntil(lambda: len(orders) == 1)  # without an evaluation, one is started
+
+
+def test_card_of_failed_run_tells_the_cause_once(show: Open) -> None:
+    page = show(a_run(12, "failed", cause="Out of memory on NVIDIA H200 at step 12"))
+    assert page.header.hero.state.text() == "✖ Failed"
+    assert page.result.cause.text() == "Failed: Out of memory on NVIDIA H200 at step 12"
+
+
+def test_curve_options_open_by_keyboard(show: Open, qtbot: QtBot) -> None:
+    page = show(a_run(80))
+    header = page.header
+    assert not header.controls.isVisible()
+    header.options.setFocus()
+    qtbot.keyClick(header.options, Qt.Key.Key_Space)
+    assert header.controls.isVisible()
+    qtbot.keyClick(header.controls.window(), Qt.Key.Key_Escape)
+    assert not header.controls.isVisible()
+    header.tabs.setCurrentIndex(EVALUATE)
+    assert not header.options.isVisible()
+
+
+def saved(step: int, kind: str = "last") -> CheckpointSaved:
+    return CheckpointSaved(
+        kind=kind, path=f"checkpoints/{kind}.pt", epoch=1, step=step, bytes=1, seconds=0.1, time=time.time()
+    )
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    image = QImage(8, 8, QImage.Format.Format_RGB32)
+    image.fill(QColor("red"))
+    image.save(str(tmp_path / "boot.png"))
+    return tmp_path / "boot.png"
+
+
+@pytest.fixture
+def orders(monkeypatch: pytest.MonkeyPatch) -> list[PredictOrder]:
+    """Record the orders of predictions instead of executing them."""
+    found: list[PredictOrder] = []
+
+    def start(child: InferenceChild, order: PredictOrder) -> None:
+        child.order = order
+        found.append(order)
+
+    monkeypatch.setattr(InferenceChild, "start", start)
+    return found
+
+
+def answer(child: InferenceChild, order: PredictOrder, text: str, folder: Path) -> None:
+    """Answer the order as the child would."""
+    result = Predicted(
+        run=order.run,
+        checkpoint="last.pt",
+        sha256="",
+        task="classification",
+        classes=("a", "b"),
+        order=order,
+        samples=1,
+        predicted=1,
+        skipped_count=0,
+        skipped=(),
+        class_counts=(1, 0),
+        images_per_second=None,
+        seconds=1.0,
+        rows=(PredictedRow(path=order.paths[0], text=text),),
+        files=(),
+        finished_at=0.0,
+    )
+    file = folder / "predictions.json"
+    file.write_bytes(msgspec.json.encode(result))
+    child.done.emit(str(file))
+
+
+def test_dropped_image_is_predicted_at_each_checkpoint(
+    page: RunPage, orders: list[PredictOrder], picture: Path, tmp_path: Path, qtbot: QtBot
+) -> None:
+    run = supervise_here(a_run(8, None))
+    page.store.open(run)
+    qtbot.waitUntil(lambda: not page.store.loading and page.charts is not None)
+    page.header.tabs.setCurrentIndex(EVALUATE)
+    drop_files(page, picture)
+    live = page.live
+    assert page.header.tabs.currentIndex() == CURVES
+    assert live.isVisible()
+    (order,) = orders
+    assert (order.paths, order.devices, order.at_once, order.checkpoint) == ((str(picture),), ("cpu",), True, "best")
+    answer(live.child, order, "Coat 61 %", tmp_path)
+    qtbot.waitUntil(lambda: live.history.count() == 1)
+    append(run, saved(20))
+    qtbot.waitUntil(lambda: len(orders) == 2)
+    assert orders[-1].checkpoint == "last"
+    answer(live.child, orders[-1], "Shirt 72 %", tmp_path)
+    qtbot.waitUntil(lambda: live.history.count() == 2)
+    assert "Shirt 72 %" in live.history.item(0).text()
+    live.stop.click()
+    assert not live.isVisible()
+
+
+def test_image_dropped_on_ended_run_is_listed(show: Open, picture: Path) -> None:
+    page = show(a_run(8))
+    drop_files(page, picture)
+    assert page.header.tabs.currentIndex() == PREDICT
+    assert page.views.currentWidget().predict_form.paths() == [str(picture)]
