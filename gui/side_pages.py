@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from engine.contract.job import Job
-from gui.actions import PAGES, RUNS, TRAIN
+from gui.actions import PAGES, RUNS, TRAIN, with_key
 from gui.context import AppContext
 from gui.form.form import JobForm
 from gui.sources.launcher import resolved
@@ -95,7 +95,9 @@ class SidePages(QObject):
         page.show_augmented(False)
         self._show(page, TRAIN)
         page.show_notice(
-            tr("Check that the labels are right, then press {action} again.").format(action=self._form.action)
+            tr("Check that the labels are right. Then go back and press {action} again, or press {key} here.").format(
+                action=self._form.action, key=with_key("", "train").strip(" ()")
+            )
         )
 
     def _compare(self, run_ids: list[str]) -> None:

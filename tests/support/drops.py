@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import PySide6
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
@@ -10,7 +11,7 @@ from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication, QWidget
 
 _PLACE = QPointF(5, 5)
-_REST = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+_COPY, _LEFT, _NO_KEYS = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
 _data: list[QMimeData] = []  # an event does not own its data
 
 
@@ -23,15 +24,15 @@ def _data_of(*paths: Path) -> QMimeData:
 
 def drop_event(*paths: Path) -> QDropEvent:
     """Return an event that drops `paths`."""
-    return QDropEvent(_PLACE, Qt.DropAction.CopyAction, _data_of(*paths), *_REST)
+    return QDropEvent(_PLACE, _COPY, _data_of(*paths), _LEFT, _NO_KEYS)
 
 
 def drop_files(widget: QWidget, *paths: Path) -> None:
     """Drag `paths` into the widget, which must accept them, and drop them."""
     data = _data_of(*paths)
     # From 6.12 on Qt takes the place of a drag as floats, as it does that of a drop, and deprecates whole numbers.
-    place = _PLACE if PySide6.__version_info__ >= (6, 12) else QPoint(5, 5)
-    enter = QDragEnterEvent(place, Qt.DropAction.CopyAction, data, *_REST)  # type: ignore[call-overload]
+    place: Any = _PLACE if PySide6.__version_info__ >= (6, 12) else QPoint(5, 5)
+    enter = QDragEnterEvent(place, _COPY, data, _LEFT, _NO_KEYS)
     QApplication.sendEvent(widget, enter)
     assert enter.isAccepted()
-    QApplication.sendEvent(widget, QDropEvent(_PLACE, Qt.DropAction.CopyAction, data, *_REST))
+    QApplication.sendEvent(widget, QDropEvent(_PLACE, _COPY, data, _LEFT, _NO_KEYS))
