@@ -1,4 +1,4 @@
-"""Workers as real processes, and a small made dataset that a network learns in a few steps."""
+"""Fixtures: workers as real processes, and a small synthetic dataset that a network learns in a few steps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def forker() -> Iterator[Forker]:
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """72 images to train on and 21 to validate on."""
+    """Create 72 images for training and 21 for validation."""
     return make_images(tmp_path_factory.mktemp("images"), {"train": 24, "val": 7})
 
 

@@ -1,4 +1,4 @@
-"""Generation of the catalogue, and that the shipped file is current."""
+"""Generation of the catalogue, and check that the shipped file is up to date."""
 
 from __future__ import annotations
 

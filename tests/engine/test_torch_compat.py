@@ -43,7 +43,7 @@ def test_private_torch_names_are_confined() -> None:
 
 
 def test_tf32_switches_stay_readable() -> None:
-    """As in a worker on a GPU, with a model file that asks torch in the older and in the newer way."""
+    """Read the switches through torch's old and new interfaces, after the settings of a worker on a GPU."""
     text = """
 import torch
 from engine.strategies.base import use_fast_kernels
@@ -61,7 +61,7 @@ print(cuda.allow_tf32, torch.get_float32_matmul_precision(), cuda.fp32_precision
 
 
 class Twice(nn.Module):
-    """One weight behind itself."""
+    """Model that applies one layer twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Twice(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """A layer with several outputs, each of them used."""
+    """Model with a layer whose several outputs are all used."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Batch-size finder under limits of address space and memory, compared with a bisection and a training."""
+"""Batch-size finder with limited address space and memory, compared with bisection and training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.deep import deep_model
 ROOT = Path(__file__).parents[3]
 TRAINING = "engine.training.worker:run"
 BASE_BYTES = 4_060_000_000
-"""Address space of a worker before any batch."""
+"""Address space in bytes that a worker uses before any batch."""
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="caps of address space are kept by Linux alone")
 
 

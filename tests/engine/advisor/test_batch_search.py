@@ -15,7 +15,7 @@ from engine.advisor.batch_search import MAX_TRIALS, Probe, SearchResult, search
 class Machine:
     """Simulated machine with `limit` bytes, of which `fixed` bytes and `each` bytes per image are used.
 
-    `curved` is the excess over the line at its limit, `step` the allocation unit of images. `noise` is the relative
+    `curved` is the deviation from a straight line at the limit, `step` the allocation unit in images. `noise` is the relative
     variation of memory between sizes, which is the same whenever a size is repeated.
     """
 
@@ -43,7 +43,7 @@ class Machine:
         return round(self.fixed + math.ceil(straight / self.step) * self.step * (1 + noise))
 
     def limits(self, unit: int, maximum: int) -> tuple[int, int]:
-        """Return the largest size up to which all sizes fit, and the same without noise."""
+        """Return the largest batch size up to which all sizes fit, with and without noise."""
         sizes = range(unit, maximum + 1, unit)
         surely = next((size for size in sizes if self.used(size) > self.limit), maximum // unit * unit + unit) - unit
         return surely, max((size for size in sizes if self.used(size, noisy=False) <= self.limit), default=0)

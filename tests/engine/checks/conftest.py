@@ -1,4 +1,4 @@
-"""The stub of NVIDIA's library for processes of their own, and supervisors with the tiny worker."""
+"""Fixtures: the NVML stub for child processes, and supervisors with the tiny worker."""
 
 from tests.engine.cli.conftest import nvml_stub
 from tests.engine.supervisor.conftest import start

@@ -1,4 +1,4 @@
-"""Machines as NVML shows them, and the torch that is installed there."""
+"""Snapshots of machines, and the torch builds installed on them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NEWEST = Nvml("ok", driver_version="595.58.03", cuda_version="13.2")
 
 
 def gpu(index: int = 0, **changes: object) -> Gpu:
-    """An H200 that CUDA counts as NVML does."""
+    """Return an H200 with the same index in CUDA and NVML."""
     plain = Gpu(
         uuid=f"GPU-{index}aaaaaaa-1111-2222-3333-444444444444",
         name="NVIDIA H200",
@@ -29,7 +29,7 @@ PASCAL = gpu(1, name="NVIDIA GeForce GTX 1080", compute_capability=(6, 1))
 
 
 def instance(number: int, parent: Gpu) -> Gpu:
-    """A MIG instance of `parent`, as NVML shows it."""
+    """Return a MIG instance of `parent`, as NVML reports it."""
     uuid = f"MIG-{number}bbbbbbb-1111-2222-3333-444444444444"
     mig = Mig(parent_uuid=parent.uuid, gpu_instance=number, compute_instance=0)
     return Gpu(uuid=uuid, name=f"{parent.name} MIG 1g.18gb", nvml_index=parent.nvml_index, mig=mig, processes=())

@@ -1,4 +1,4 @@
-"""Choice of a task's default model by the weights that can be had."""
+"""Choice of a task's default model by the weights that are available."""
 
 from __future__ import annotations
 

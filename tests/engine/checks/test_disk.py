@@ -1,4 +1,4 @@
-"""Servers as the checks see them: answers within two seconds, remembered, or taken in the background."""
+"""Availability of servers for the checks: answers within two seconds, cached, or awaited in the background."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def server() -> Iterator[WeightsServer]:
 
 @pytest.fixture
 def stalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Name servers that answer nothing until the event is set."""
+    """Block all name lookups until the yielded event is set."""
     released = threading.Event()
 
     def stall(*_arguments: object, **_given: object) -> None:

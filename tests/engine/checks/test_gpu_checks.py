@@ -24,7 +24,7 @@ def problems(
 
 
 def hidden(snapshot: Snapshot, **environment: str) -> list[int]:
-    """Return NVML's indices of the GPUs that are refused when chosen alone."""
+    """Return the NVML indices of the GPUs that are refused if a job uses only them."""
     return [gpu.nvml_index for gpu in snapshot.gpus if problems(snapshot, gpu, environment=environment)]
 
 

@@ -17,7 +17,7 @@ from tests.support.nvml_stub import NvmlStub
 
 @pytest.fixture
 def nvml_stub(compiled_stub: NvmlStub, tmp_path: Path) -> NvmlStub:
-    """Return the stub with a profile of this test."""
+    """Return the stub with a separate profile for this test."""
     return NvmlStub(compiled_stub.folder, tmp_path / "profile")
 
 

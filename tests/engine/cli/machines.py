@@ -25,7 +25,7 @@ from engine.contract.devices import (
 
 GIB = 1 << 30
 NOON = 1_750_000_000.0
-"""When the snapshots were taken, in seconds since the epoch."""
+"""Time of the snapshots in seconds since the epoch."""
 
 
 def gpu(index: int, **values: Any) -> Gpu:

@@ -31,7 +31,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def refused(capfd: pytest.CaptureFixture[str]) -> Refused:
     """Return a function that runs a bad request of `train` and returns its standard error.
 
-    It checks the exit code, and that no run was created.
+    It also checks the exit code, and that no run was created.
     """
 
     def ask(*arguments: str) -> str:

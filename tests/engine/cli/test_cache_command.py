@@ -15,7 +15,7 @@ from tests.engine.cli.terminal import footplate
 
 @pytest.fixture
 def filled_cache(tmp_path: Path) -> CachedImages:
-    """Return an open cache of two images, one of them filled."""
+    """Return an open cache for two images, which contains one of them."""
     paths = [tmp_path / "set" / name for name in ("a.jpg", "b.jpg")]
     paths[0].parent.mkdir()
     for path in paths:

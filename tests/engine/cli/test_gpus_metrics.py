@@ -39,7 +39,7 @@ def exporter(stub: NvmlStub) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Python's own opener keeps the proxies that it met first."""
+"""Opener without proxies. Python's default opener caches the proxies of its first use."""
 
 
 def scrape(url: str) -> tuple[int, str, str]:

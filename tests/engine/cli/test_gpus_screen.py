@@ -38,7 +38,7 @@ code = subprocess.call(sys.argv[2:])
 os.write(int(sys.argv[1]), str(code).encode())
 signal.pause()
 """
-"""Owner of the terminal, like a shell: Ctrl+C becomes a signal, and the terminal outlives the command."""
+"""Script that owns the terminal like a shell, so that Ctrl+C becomes a signal and the terminal outlives the command."""
 
 
 class Terminal:

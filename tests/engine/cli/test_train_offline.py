@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 DATASETS = ROOT.parent / "shared/datasets"
 UNREACHABLE = "http://127.0.0.1:9"
-"""A proxy at the discard port, where nothing listens."""
+"""Address of a proxy at the discard port, where nothing listens."""
 IMAGES = ("--image-size", "64", "--batch-size", "16")
 FOLDERS = {
     "hymenoptera": ("classification", IMAGES),
@@ -24,7 +24,7 @@ FOLDERS = {
     "nuclei_subset": ("instance_segmentation", IMAGES),
     "pointcloud_mosd": ("point_segmentation", ()),
 }
-"""The task and further flags for each folder, which is trained for one epoch."""
+"""Folders that are trained for one epoch, with their task and further flags."""
 
 
 @pytest.mark.long

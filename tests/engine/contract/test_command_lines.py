@@ -1,4 +1,4 @@
-"""A job as a command: what the terminal makes of it is the same job."""
+"""Commands that express a job: parsing them gives the same job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from engine.runs.resume import CHANGEABLE as OF_A_RUN
 
 
 def job_of(command: str) -> Job | None:
-    """Parse the command like the command line does."""
+    """Parse a command as the terminal does, and return its job."""
     program, verb, *flags = shlex.split(command)
     assert (program, verb) == ("footplate", "train")
     parser = argparse.ArgumentParser()

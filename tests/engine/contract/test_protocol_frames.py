@@ -1,4 +1,4 @@
-"""Frames and messages: any chunking yields the same lines, or one kind of error."""
+"""Frames and messages: all divisions into chunks give the same lines, or the same kind of error."""
 
 from __future__ import annotations
 

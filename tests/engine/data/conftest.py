@@ -1,4 +1,4 @@
-"""Small datasets that the tests write, and real ones if installed."""
+"""Fixtures: small datasets that the tests write, and real ones if installed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tree(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def digits(tmp_path: Path) -> Path:
-    """Folder of idx files: 40 images of 10 classes for training, 20 for validation."""
+    """Create a folder of idx files: 40 images of 10 classes for training, and 20 for validation."""
     root = tmp_path / "digits"
     generator = np.random.default_rng(0)
     for name, count in (("train", 40), ("t10k", 20)):

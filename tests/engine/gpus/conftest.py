@@ -1,4 +1,4 @@
-"""A sampler as a real process, before the stub of NVIDIA's libraries."""
+"""Fixtures: a sampler as a real process, with the stub of NVIDIA's libraries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class RunningSampler:
-    """`python -m engine.gpus` with its snapshots taken as they come."""
+    """Running process `python -m engine.gpus`, and a reader of its snapshots."""
 
     def __init__(self, *arguments: str, environment: dict[str, str]) -> None:
         self.process = subprocess.Popen(
@@ -37,7 +37,7 @@ class RunningSampler:
         self._thread.start()
 
     def next(self, timeout_s: float = 120.0) -> Snapshot:
-        """The next snapshot."""
+        """Return the next snapshot."""
         return self._snapshots.get(timeout=timeout_s)
 
     def until(self, condition: Callable[[Snapshot], bool], timeout_s: float = 120.0) -> Snapshot:
@@ -117,7 +117,7 @@ def old_nvml_stub(compiled_old_stub: NvmlStub, tmp_path: Path) -> NvmlStub:
 
 @pytest.fixture
 def start_sampler() -> Iterator[Start]:
-    """Start samplers that end with the test; `stub` replaces the driver, missing by default."""
+    """Return a function that starts samplers, which end with the test; `stub` replaces the driver (default: none)."""
     started: list[RunningSampler] = []
 
     def start(*arguments: str, stub: NvmlStub | None = None, **environment: str) -> RunningSampler:

@@ -33,7 +33,7 @@ def readers() -> list[psutil.Process]:
 def test_unkillable_reader_blocks_a_new_one(
     nvml_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process inside a driver call can't be killed; here the kill is withheld instead."""
+    """Withhold the kill, as if the process were inside a driver call that can't be interrupted."""
     for name, value in nvml_stub.environment.items():
         monkeypatch.setenv(name, value)
     trigger = tmp_path / "hang"

@@ -15,7 +15,7 @@ from tests.support.worker_group import Forker
 
 @pytest.fixture(scope="module", autouse=True)
 def _forked_workers(forker: Forker) -> Iterator[None]:
-    """Workers are forked from a process that has imported torch, as they are in the program."""
+    """Fork workers from a process that has imported torch, as Footplate does."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_process, "_spawn", forker.spawn)
         yield
@@ -23,7 +23,7 @@ def _forked_workers(forker: Forker) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def trained(forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained]:
-    """Return a function that gives a task's trained run.
+    """Return a function that returns the trained run of a task.
 
     It is trained once for all test processes, so tests must not change its folder.
     """

@@ -1,4 +1,4 @@
-"""A run's model used from Python: typed results, in the coordinates of the images that it was given."""
+"""Use of a run's model from Python: typed results in the coordinates of the given images."""
 
 from __future__ import annotations
 

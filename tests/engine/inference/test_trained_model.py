@@ -1,4 +1,4 @@
-"""A run's model loaded again measures on its validation split what the run's own last validation measured."""
+"""Reloaded model of a run, whose validation metrics equal those of the run's last validation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Random faults of runs on two machines: `python -m tests.engine.machines.faults --count 50 --seed 1` (root).
 
-Each run has one fault at a random time, from its start to a little past its end. It has to end with the weights of an
-undisturbed run, or with a clear failure if nothing could be done, and nothing of it may remain on any machine.
+Each run has one fault at a random time between its start and shortly after its end. It must end with the weights of an
+undisturbed run, or with a clear failure if recovery is impossible, and leave nothing on any machine.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ FLAGS = (*QUICK, "--devices", "node1:cpu,node2:cpu", "--strategy", "ddp", "--epo
 DISK = "100m"
 CUT_S, OFF_S, FULL_S = 5.0, 2.0, 2.0
 CLOSE = 1e-4
-"""Tolerance of weights after sums in a different order."""
+"""Tolerance of weights, because sums may have a different order."""
 END_S = 480.0  # a run whose last state the disk does not take keeps it for five minutes
 LEFT_S = 40.0
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of `machine` some time after the start, repaired after seconds (`passes`) or only after the run's end."""
+    """Fault of `machine` some time after the start, repaired after seconds if it `passes`, otherwise after the run."""
 
     kind: Kind
     machine: str
@@ -85,7 +85,7 @@ class FaultyBed(Bed):
         return next(run for run in self.runs() if run.run_id == begun.stdout.strip())
 
     def befall(self, run: RunFolder, fault: Fault) -> bool:
-        """Cause the fault and repair it if it passes; False if the run has ended before."""
+        """Cause a fault and repair it if it passes; return False if the run has ended before."""
         filler = self.home_of(fault.machine) / "filler"
         match fault.kind:
             case "power":
@@ -129,7 +129,7 @@ class FaultyBed(Bed):
         return False
 
     def what_is_left(self, fault: Fault) -> list[str]:
-        """List remains of a run; a machine that has lost its power may keep files."""
+        """List remains of a run. A machine that has lost power may keep files."""
         left = self.left()
         if fault.kind == "power" and not fault.passes:
             shutil.rmtree(self.home_of(fault.machine) / "nodes", ignore_errors=True)
@@ -174,7 +174,7 @@ def faults(seed: int, count: int, machines: tuple[str, ...], seconds: float) -> 
 
 
 def suffer(bed: FaultyBed, fault: Fault) -> str:
-    """Run one training with its fault and describe its outcome. Raises AssertionError if that is wrong."""
+    """Run one training with a fault and describe the outcome. Raises AssertionError if the outcome is wrong."""
     begun = time.monotonic()
     run = bed.begin_run(*fault.flags)
     while time.monotonic() < begun + fault.after_s and run.state() not in ENDED:

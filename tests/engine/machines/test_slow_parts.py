@@ -1,4 +1,4 @@
-"""Runs on several machines whose network, file system or disk is slow: nothing of it may end them."""
+"""Runs on several machines with a slow network, file system or disk, which must not end them."""
 
 from __future__ import annotations
 

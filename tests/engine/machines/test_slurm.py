@@ -1,4 +1,4 @@
-"""Runs in a real SLURM with two nodes: same training as here, and exact continuation after a warning."""
+"""Runs in a real SLURM with two nodes: same training as locally, and exact continuation after SLURM's warning."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 
 ON_TWO = ("--nodes", "2", "--gpus-per-node", "0", "--strategy", "ddp")
 LONG = ("--epochs", "200")
-"""More epochs than fit before SLURM's warning."""
+"""Number of epochs that takes longer than the time until SLURM's warning."""
 
 
 class Bed(Slurm):

@@ -1,4 +1,4 @@
-"""Lines of `footplate torchrun`, and trainings by PyTorch's launcher with them."""
+"""Commands that `footplate torchrun` prints, and trainings that PyTorch's launcher starts with them."""
 
 from __future__ import annotations
 

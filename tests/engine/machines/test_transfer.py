@@ -1,4 +1,4 @@
-"""Files between machines, and the connection whose heartbeats must not depend on them."""
+"""Transfer of files between machines, and the connection, whose heartbeats must not be delayed by it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ sys.exit(serve(Path({folder!r}), "r", copies=("checkpoints/last.pt",), writable=
 
 
 class Pair:
-    """A run's folder here, and its copy on another machine."""
+    """Local folder of a run, and its copy on another machine."""
 
     def __init__(self, folder: Path) -> None:
         self.run, self.remote = RunFolder(folder / "run"), folder / "remote"
@@ -209,7 +209,7 @@ def python(script: str) -> list[str]:
 
 
 class Connected:
-    """Link to a local command instead of one over ssh."""
+    """Connection to a local command instead of one over ssh."""
 
     def __init__(self, folder: Path, command: Sequence[str]) -> None:
         self.selector = selectors.DefaultSelector()
@@ -218,7 +218,7 @@ class Connected:
         self.link = NodeLink(command, folder / "link.log", self.selector, self.messages.append, self.ends.append)
 
     def poll(self) -> bool:
-        """Handle what has come, and return True if the connection has ended."""
+        """Handle the received messages; return True if the connection has ended."""
         for key, mask in self.selector.select(0.02):
             key.data(mask)
         return bool(self.ends)

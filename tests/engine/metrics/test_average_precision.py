@@ -1,4 +1,4 @@
-"""Average precision against pycocotools, on the same objects and detections."""
+"""Average precision compared with pycocotools on the same objects and detections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boundary IoU against its definition: the pixels of a mask that an erosion, step by step, takes away."""
+"""Boundary IoU compared with its definition: the pixels of a mask that repeated erosion removes."""
 
 from __future__ import annotations
 

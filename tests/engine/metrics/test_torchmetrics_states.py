@@ -1,4 +1,4 @@
-"""torchmetrics' metrics of several ranks, joined, say what one that saw everything says."""
+"""Merged states of torchmetrics' metrics on several ranks, which equal a single metric that saw all samples."""
 
 from __future__ import annotations
 

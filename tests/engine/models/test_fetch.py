@@ -1,4 +1,4 @@
-"""Fetching weights, by the process that does it, from a real server."""
+"""Downloads of weights by the real child process from a real server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HUB = Weights(repository="timm/some.model")
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., WeightsServer]]:
-    """Starts a server and has the hub's library take it for the hub."""
+    """Return a function that starts a server, which the hub's library uses as the hub."""
     running = []
 
     def start(fault: Fault = "", files: dict[str, bytes] | None = None) -> WeightsServer:
@@ -50,7 +50,7 @@ def process(weights: Weights, **given: object) -> subprocess.Popen[bytes]:
 
 
 def fetched(weights: Weights, **given: object) -> tuple[int, list[AnyEvent]]:
-    """The process' exit code, and what it has said."""
+    """Run the download process; return its exit code and its messages."""
     with process(weights, **given) as child:
         output, words = child.communicate(timeout=120)
     assert b"Traceback" not in words, words.decode()
@@ -58,7 +58,7 @@ def fetched(weights: Weights, **given: object) -> tuple[int, list[AnyEvent]]:
 
 
 def cause(weights: Weights, **given: object) -> str:
-    """Why it could not be fetched, after which nothing of it is left."""
+    """Return the reason that a download fails, and check that no files are left."""
     code, events = fetched(weights, **given)
     assert code == 1
     (failed,) = [event for event in events if isinstance(event, Failed)]
@@ -68,7 +68,7 @@ def cause(weights: Weights, **given: object) -> str:
 
 
 def contents(folder: Path) -> list[Path]:
-    """The files under `folder` that have anything in them but the names of other things."""
+    """Return the nonempty files below `folder`, without references and cache tags."""
     files = [path for path in folder.rglob("*") if path.is_file() and "refs" not in path.parts]
     return [path for path in files if path.stat().st_size and path.name not in ("CACHEDIR.TAG",)]
 

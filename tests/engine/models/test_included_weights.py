@@ -29,7 +29,7 @@ SEGMENTER = Job.from_fields(task="segmentation", model="unet", encoder="tu-tf_ef
 
 
 def fetched(given: Weights) -> list[Failed]:
-    """Run the process that verifies weights; return its complaints."""
+    """Run the process that verifies weights; return the failures that it reports."""
     command = [sys.executable, "-m", "engine.models.fetch", msgspec.json.encode(given).decode()]
     done = subprocess.run(command, capture_output=True, check=False, timeout=120)
     events = [EVENT.decode(line) for line in done.stdout.splitlines()]

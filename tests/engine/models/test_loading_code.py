@@ -1,4 +1,4 @@
-"""The lines that the window gives to load a checkpoint, run on what a run saves."""
+"""Code that the window offers for loading a checkpoint, run on saved checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""timm's models among those of classification."""
+"""Models of timm for classification."""
 
 from __future__ import annotations
 

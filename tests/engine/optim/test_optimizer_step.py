@@ -244,7 +244,7 @@ def test_clipping_matches_torch_exactly(limit: float) -> None:
 
 
 class Adding:
-    """`sum_over_shards` of ranks that run as threads."""
+    """Implementation of `sum_over_shards` for ranks that run as threads."""
 
     def __init__(self, ranks: int) -> None:
         self._values: list[Tensor] = [torch.zeros(())] * ranks

@@ -1,4 +1,4 @@
-"""Stages of cuts, moved cuts, and automatic cuts against all possible ones."""
+"""Stages of cuts, moved cuts, and automatic cuts compared with all possible ones."""
 
 from __future__ import annotations
 

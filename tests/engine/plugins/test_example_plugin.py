@@ -1,4 +1,4 @@
-"""The example package, installed by pip: its dataset format, model, option and metric in a training."""
+"""Example plug-in package, installed by pip: its dataset format, model, option and metric in a training."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ print(type(given["model"]).__name__, sum(parameter.numel() for parameter in give
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the example, and beside it a package whose plug-ins cannot be used."""
+    """Return a folder with the installed example, and a package whose plug-ins can't be used."""
     folder, source = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("source") / "plugin"
     shutil.copytree(EXAMPLE, source)  # building leaves files behind
     install_here = ("--no-deps", "--no-build-isolation", "--no-index", "--target", str(folder), str(source))
@@ -105,7 +105,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def listed(tmp_path: Path) -> Path:
-    """60 images in one folder, and a list that tells red ones from blue ones."""
+    """Write 60 images into one folder, and a list with the class of each, red or blue."""
     random = np.random.default_rng(0)
     (tmp_path / "listed/images").mkdir(parents=True)
     lines = []

@@ -1,4 +1,4 @@
-"""Registries take what installed packages add when it is asked for, and do without what cannot be used."""
+"""Registries, which load plug-ins of installed packages on demand and skip unusable ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUP = "footplate.models"
 
 @pytest.fixture(autouse=True)
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder that packages are installed into."""
+    """Create a folder into which packages are installed."""
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.syspath_prepend(folder)

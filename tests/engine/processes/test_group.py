@@ -145,7 +145,7 @@ TWO = {"devices": ("cpu", "cpu"), "strategy": "ddp"}
 def test_ranks_are_private_unless_they_need_the_network(
     monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], started_here: int, fork: bool, is_private: bool
 ) -> None:
-    """The driver's files don't exist, and the user isn't root."""
+    """Simulate a machine without driver files, and a user who isn't root."""
     monkeypatch.setattr(plugins, "fingerprint", lambda: "")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     job = Job.from_fields(**(TWO | fields))

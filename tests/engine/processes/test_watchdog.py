@@ -1,4 +1,4 @@
-"""Detection of hanging ranks, on a clock of the test."""
+"""Detection of hanging ranks with a simulated clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Index of runs: unchanged runs are not read again, changed ones always are."""
+"""Index of runs: unchanged runs are read only once, changed ones are always reloaded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def age(runs: Iterable[RunFolder]) -> None:
 
 @pytest.fixture
 def logs_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Ids of the runs whose logs have been read."""
+    """Return a list that collects the ids of the runs whose logs are read."""
     read_from: list[str] = []
     summary = RunFolder.summary
 

@@ -31,7 +31,7 @@ def run() -> RunFolder:
 
 @pytest.fixture
 def left(run: RunFolder) -> Iterator[Callable[..., Orphan]]:
-    """Create orphaned workers of the run, which are ended after the test."""
+    """Return a function that creates orphaned workers of the run, which are ended after the test."""
     started: list[Orphan] = []
 
     def make(rank: int = 0, *arguments: str) -> Orphan:

@@ -1,4 +1,4 @@
-"""Problem reports: useful details, and none of the user's data."""
+"""Problem reports: useful details, but no private data of the user."""
 
 from __future__ import annotations
 

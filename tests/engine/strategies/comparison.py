@@ -25,9 +25,9 @@ def assert_same_training(
     losses_rtol: float | None = None,
     ignore: Callable[[str], bool] | None = None,
 ) -> None:
-    """Compare losses, metrics, weights, optimizer state and averages, or all but metrics and the weights to `ignore`.
+    """Compare losses, metrics, weights, optimizer state and averages; leave out metrics and weights to `ignore`, if given.
 
-    With a tolerance of 0, checkpoints must be equal bit by bit; losses and metrics are sums in another order.
+    With a tolerance of 0, checkpoints must be equal bit by bit. Losses and metrics are sums in a different order.
     """
     summed = {"rel": max(losses_rtol or rtol, 1e-6), "abs": 1e-7}  # fp32 resolves 1.2e-7
     assert len(group.losses) > 0

@@ -1,4 +1,4 @@
-"""DistributedDataParallel against a single device that gets the same parts of each batch in sequence."""
+"""DistributedDataParallel compared with a single device that gets the same parts of each batch in sequence."""
 
 from __future__ import annotations
 

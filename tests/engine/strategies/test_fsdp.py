@@ -1,4 +1,4 @@
-"""Fully sharded training against a single device that gets the ranks' parts in sequence."""
+"""Fully sharded training compared with a single device that gets the ranks' parts in sequence."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ TWO_VALUES_EACH = BATCH_NORM.replace(
 FSDP: dict[str, Any] = {"strategy": "fsdp", "cpus": 2}
 DDP: dict[str, Any] = {"strategy": "ddp", "cpus": 2}
 IN_PARTS: dict[str, Any] = {"accumulation": 2}
-"""A single device that gets the parts of two ranks in sequence."""
+"""Fields of a job on a single device that gets the parts of two ranks in sequence."""
 
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], float]] = {
     "checkpointing": (LAYER_NORM, FSDP, IN_PARTS, {"activation_checkpointing": True}, 0.0),

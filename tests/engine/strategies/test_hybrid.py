@@ -1,4 +1,4 @@
-"""Replicated pipelines against a single device that gets all their microbatches."""
+"""Replicated pipelines compared with a single device that gets all their microbatches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training on real NVIDIA GPUs against the CPU, within the limits of the precision."""
+"""Training on real NVIDIA GPUs compared with the CPU, within the limits of the precision."""
 
 from __future__ import annotations
 

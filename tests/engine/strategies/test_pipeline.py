@@ -1,4 +1,4 @@
-"""Pipelines under every schedule against a single device that gets their microbatches in sequence."""
+"""Pipelines with every schedule compared with a single device that gets their microbatches in sequence."""
 
 from __future__ import annotations
 

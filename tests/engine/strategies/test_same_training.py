@@ -86,7 +86,7 @@ def build_model(num_classes):
 """,
 }
 EXACT_LIMIT = 1e-6
-"""Relative tolerance if sums are added in another order."""
+"""Relative tolerance, because sums are added in a different order."""
 
 
 @dataclass(frozen=True)

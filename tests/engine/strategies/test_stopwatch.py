@@ -1,4 +1,4 @@
-"""Division of steps into their parts."""
+"""Division of step times into their parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DDP with a sharded optimizer against a single device, and the division of the optimizer's state."""
+"""DDP with a sharded optimizer compared with a single device, and the division of the optimizer's state."""
 
 from __future__ import annotations
 

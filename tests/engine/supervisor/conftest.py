@@ -12,7 +12,7 @@ from tests.engine.supervisor.supervised import Start, Supervised
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start supervisors with the tiny worker, its behavior, world size, options and job fields."""
+    """Return a function that starts a supervisor with the tiny worker, given its behavior, size, options and fields."""
     started: list[Supervised] = []
 
     def starter(behaviour: str, world_size: int = 1, *arguments: str, **fields: Any) -> Supervised:

@@ -42,7 +42,7 @@ def has_exited(pid: int) -> bool:
 
 
 class Supervised:
-    """Supervisor process with the tiny worker, and its run, without restarts unless `fields` allow them."""
+    """Supervisor process with the tiny worker, and its run; no restarts unless `fields` permit them."""
 
     def __init__(self, behaviour: str, world_size: int, *arguments: str, **fields: Any) -> None:
         strategy = "ddp" if world_size > 1 else "single"

@@ -26,7 +26,7 @@ from tests.support.syncing import synced
 def disk_full_at(size: int) -> Iterator[None]:
     """Limit the files of this process to `size` bytes, so that writes fall short and fail.
 
-    Tests need `capsys` with it: pytest's default capture of output is a file, too.
+    Tests that use it need `capsys`, because pytest's default output capture also writes to a file.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))

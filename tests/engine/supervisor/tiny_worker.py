@@ -1,4 +1,4 @@
-"""Worker without torch that behaves in ways that a real one can't."""
+"""Worker without torch, which can misbehave in more ways than a real one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from engine.runs.folder import RunFolder
 
 
 class Tiny:
-    """Worker whose behavior is the job's name."""
+    """Worker that behaves as the job's name specifies."""
 
     def __init__(self, spec: WorkerSpec, channel: socket.socket) -> None:
         self.spec = spec

@@ -1,4 +1,4 @@
-"""Archives that unpack to more than they have bytes."""
+"""Refusal of archives that unpack to much more data than they contain."""
 
 from __future__ import annotations
 

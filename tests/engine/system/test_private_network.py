@@ -1,4 +1,4 @@
-"""Networks that only the processes in them reach."""
+"""Networks that only the processes within them can reach."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loss and the measures of classification."""
+"""Loss and metrics of classification."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def true_boxes() -> Tensor:
 
 
 def planes() -> Tensor:
-    """Return masks of these objects without ignored ones, and an image with an object of no class."""
+    """Return masks of the objects in `true_boxes` except ignored ones, and an image with an object without a class."""
     made = torch.zeros(2, 2, 64, 64, dtype=torch.int64)
     made[:, 1] = NO_CLASS
     made[0, :, 6:40, 4:30] = torch.tensor([7, 2])[:, None, None]
@@ -170,7 +170,7 @@ def test_pretrained_weights_load_without_the_head(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", pyramid_detectors.KINDS)
 def test_detector_on_encoder_works_as_plain_torchvision_model(name: str) -> None:
-    """Without Footplate around it, `construct` normalizes images and returns torchvision's dicts."""
+    """Check that a model built outside Footplate normalizes images and returns torchvision's dicts."""
     task = MASKS if name == "maskrcnn" else BOXES
     trained = task.build_model(job(task=task.entry.id, model=name), len(CLASSES), 3).eval()
     plain = pyramid_detectors.construct(name, ENCODER, 1 + len(CLASSES), 3, 64).eval()

@@ -1,4 +1,4 @@
-"""Mixup and CutMix, by their definitions."""
+"""Mixup and CutMix, compared with their definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loss and the measures of multi-label classification."""
+"""Loss and metrics of multi-label classification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Average precision by size against pycocotools, and the kinds of errors by cases whose kinds are known."""
+"""Average precision by size compared with pycocotools, and kinds of errors in cases of known kinds."""
 
 from __future__ import annotations
 

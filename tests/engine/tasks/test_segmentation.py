@@ -1,4 +1,4 @@
-"""The losses, the measures and the models of semantic segmentation."""
+"""Losses, metrics and models of semantic segmentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of the tasks on images and points: what all of them have in common."""
+"""Common behavior of all models for images and points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choices at the start of a run, by real passes through networks that are slow in one configuration."""
+"""Choices at the start of a run, made by trials of networks that are slow in one configuration."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.worker_group import WorkerGroup
 
 SHAPE = (3, 16, 16)
 LONG = 1000
-"""Steps of a run that is long enough for trials."""
+"""Number of steps of a run that is long enough for trials."""
 
 
 def _needless() -> None:

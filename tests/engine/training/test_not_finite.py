@@ -65,7 +65,7 @@ def spoiled_images(images: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def spoiled_job(job: Make, model_file: Write, spoiled_images: Path) -> Make:
-    """Make jobs whose model fails on the white image in the way `spoil`; with `norm` it has BatchNorm."""
+    """Return a function that creates jobs whose model fails on the white image as `spoil` says; `norm` adds BatchNorm."""
 
     def make(spoil: str, *, norm: bool = True, always: bool = False, **fields: Any) -> Job:
         layer, white = ("nn.BatchNorm2d(4)" if norm else "nn.Identity()"), "-100.0" if always else "1.5"

@@ -1,4 +1,4 @@
-"""Worker's end of its channel, over real sockets."""
+"""Worker's end of its channel, tested over real sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frozen backbones until they are released."""
+"""Backbones that are frozen until a given epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repeats fields_of trials with other seeds, and the winner."""
+"""Repeats of trials with other seeds, and the winner."""
 
 from __future__ import annotations
 

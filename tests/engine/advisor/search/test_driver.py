@@ -1,4 +1,4 @@
-"""Search driver with real runs that is killed and continued."""
+"""Search driver with real runs, which is killed and continued."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ class ConfirmedSearch:
         self.start_trials()
 
     def start_trials(self) -> None:
-        """Create a new driver, as after the last one was killed."""
+        """Create a new driver and start trials, as after the previous driver was killed."""
         self.driver = Driver(self.folder, self.search, Preloader())
 
     def step(self) -> SearchState:
@@ -262,7 +262,7 @@ class ConfirmedSearch:
 
     @staticmethod
     def finish(run: RunFolder, value: float | None) -> None:
-        """End a run with the value it has reached; None fails it."""
+        """End a run with a result; None means that it fails."""
         outcome: Any = "completed" if value is not None else "failed"
         events: list[AnyEvent] = [RunFinished(outcome=outcome)]
         if value is not None:

@@ -30,7 +30,7 @@ Open = Callable[..., CachedImages]
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
-    """Twelve files; an image decodes to its file's first byte everywhere."""
+    """Create a dataset of twelve files. An image decodes to the first byte of its file everywhere."""
     for number in range(COUNT):
         write(tmp_path / "set" / "ab"[number % 2] / f"{number}.jpg", number + 1)
     return tmp_path / "set"
@@ -38,7 +38,7 @@ def dataset(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cached() -> Iterator[Open]:
-    """Open caches that are closed at the end."""
+    """Return a function that opens caches, which are closed after the test."""
     with contextlib.ExitStack() as stack:
 
         def open_cache(folder: Path, **given: Any) -> CachedImages:
@@ -71,7 +71,7 @@ def aspect(path: str) -> float:
 
 
 def use(cache: CachedImages, folder: Path) -> int:
-    """Find or decode and check every image, as a run does, and return the number of decoded ones."""
+    """Find or decode every image, as a run does, and check it; return the number of decoded images."""
     paths = files(folder)
     count = 0
     for sample, path in enumerate(paths):

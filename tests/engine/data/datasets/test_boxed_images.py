@@ -1,4 +1,4 @@
-"""Boxes and planes go with their images wherever these are cropped and mirrored."""
+"""Boxes and planes that are cropped and mirrored together with their images."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def batches(images: ImageSet, epochs: int, **given: Any) -> list[tuple[Tensor, T
 
 
 def coloured(image: Tensor, name: str) -> Tensor:
-    """Return the mask, bool [h, w], of the pixels of an image [3, h, w] in 0..1 that have the color of a class."""
+    """Return the mask, bool [h, w], of the pixels with the color of a class in an image [3, h, w] in 0..1."""
     wanted = torch.tensor(boxed.COLOURS[name])[:, None, None] / 255
     return (image - wanted).abs().amax(0) < 0.3
 
@@ -154,7 +154,7 @@ def test_rank_gets_boxes_of_its_images_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("augmentation", ["none", "light", "strong"])
 def test_batch_targets_do_not_synchronize(tmp_path: Path, augmentation: str) -> None:
-    """FakeTensorMode's tensors have no values, and refuse whatever would ask for them."""
+    """Use FakeTensorMode, whose tensors have no values and refuse to be read."""
     images = opened(boxed.coco(tmp_path, SPLITS))
     with FakeTensorMode(), FromTheHost() as host:
         rows = torch.empty((2, 2, 6), device="cuda")

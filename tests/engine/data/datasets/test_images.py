@@ -1,4 +1,4 @@
-"""Images of all kinds become uint8 tensors of the size asked for."""
+"""Conversion of images of all kinds to uint8 tensors of the requested size."""
 
 from __future__ import annotations
 

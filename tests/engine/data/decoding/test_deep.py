@@ -1,4 +1,4 @@
-"""NumPy arrays and images of more than 8 bits in other formats than TIFF."""
+"""NumPy arrays, and images of more than 8 bits in formats other than TIFF."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ ENCODERS = {"png": imagecodecs.png_encode, "pgm": pnm, "jp2": jp2, "npy": npy, "
 
 
 def dataset(folder: Path, ending: str, bands: int = 1) -> Path:
-    """Two classes of images of 12 bits, divided into train and val."""
+    """Write 12-bit images of two classes, divided into train and val."""
     for first, name in enumerate(("train/a", "train/b", "val/a", "val/b")):
         (folder / name).mkdir(parents=True)
         for number in range(3):

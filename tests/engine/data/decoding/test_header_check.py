@@ -1,4 +1,4 @@
-"""Check of images by their first and last bytes."""
+"""Check of image files by their first and last bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JPEGs by libjpeg-turbo come out as by Pillow, and what the one refuses the other judges."""
+"""Decoding of JPEGs by libjpeg-turbo, which equals Pillow's; files that it refuses are left to Pillow."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def by_pillow(content: bytes, size: int, channels: int) -> np.ndarray:
 
 
 def difference(one: np.ndarray, other: np.ndarray) -> float:
-    """In levels of 255, on average."""
+    """Return the mean absolute difference of two images, on a scale of 0 to 255."""
     assert one.shape == other.shape
     return float(abs(one.astype(float) - other).mean())
 

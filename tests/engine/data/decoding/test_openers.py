@@ -1,4 +1,4 @@
-"""Every ending of an image is read, or refused with the command that installs its reader."""
+"""Image files of every suffix, which are read or refused with the command that installs a reader."""
 
 from __future__ import annotations
 

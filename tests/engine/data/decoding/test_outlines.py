@@ -1,4 +1,4 @@
-"""Polygons and run lengths, compared with COCO's own code."""
+"""Polygons and run lengths, compared with COCO's reference code."""
 
 from __future__ import annotations
 

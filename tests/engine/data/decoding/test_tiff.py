@@ -1,4 +1,4 @@
-"""TIFFs of many bands, of 16 bits and of fractions, as channels of 8 bits."""
+"""Conversion of TIFFs with many bands, 16 bits or floating-point values to channels of 8 bits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIDE = 24
 
 
 def save(path: Path, values: np.ndarray, **how: Any) -> str:
-    """`values` [h, w] or [h, w, bands] as a TIFF whose bands lie pixel by pixel unless `how` says otherwise."""
+    """Save `values` [h, w] or [h, w, bands] as a TIFF, interleaved by pixel unless `how` changes that."""
     path.parent.mkdir(parents=True, exist_ok=True)
     layout = {} if values.ndim == 2 else {"planarconfig": "contig"}
     tifffile.imwrite(path, values, **({"photometric": "minisblack", "metadata": None} | layout | how))
@@ -26,7 +26,7 @@ def save(path: Path, values: np.ndarray, **how: Any) -> str:
 
 
 def scene(seed: int, bands: int, kind: str = "uint16", top: float = 3000) -> np.ndarray:
-    """Values from 0 up, in band i up to (i + 1) * `top`."""
+    """Return random values of a scene; band i has values from 0 to (i + 1) * `top`."""
     values = np.random.default_rng(seed).random((SIDE, SIDE, bands)) * top * np.arange(1, bands + 1)
     return values.astype(kind)
 

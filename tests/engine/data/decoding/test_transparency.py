@@ -1,4 +1,4 @@
-"""Transparency becomes a background, the same in every way that an image is decoded."""
+"""Replacement of transparency by a background, which is the same for every decoder."""
 
 from __future__ import annotations
 

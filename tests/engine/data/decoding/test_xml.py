@@ -1,4 +1,4 @@
-"""XML files of datasets, in the encodings that tools write, and those that attack the parser."""
+"""XML files of datasets: encodings that tools write, and attacks on the parser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders that only the user's own program can read."""
+"""Folders that only a user's custom task can read."""
 
 from __future__ import annotations
 

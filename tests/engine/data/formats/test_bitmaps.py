@@ -32,7 +32,7 @@ def encoded(content: bytes) -> str:
 
 
 def pixels_of(mask: Mask, left: int, top: int, size: tuple[int, int]) -> Mask:
-    """Return the pixels of the whole image that a patch covers, by its outline."""
+    """Return the pixels of the complete image that a patch covers, computed from its outline."""
     shape = patch_shape("cat", mask, left, top, size)
     whole = np.zeros(size, bool)
     assert shape is not None

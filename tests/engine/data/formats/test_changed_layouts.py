@@ -1,4 +1,4 @@
-"""Folders of every format after somebody moved, renamed or lost files: they are read right, or not at all."""
+"""Folders of every format in which files were moved, renamed or lost: they are read correctly, or not at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Change = Callable[[Path, int], None]
 
 
 def move_down(folder: Path, draw: int) -> None:
-    """Move everything into a folder of a name that says nothing, or something wrong."""
+    """Move everything into a folder with a meaningless or misleading name."""
     inner = folder / ("export", "dataset", "train", "images")[draw % 4]
     parts = list(folder.iterdir())
     if inner in parts:
@@ -32,7 +32,7 @@ def move_down(folder: Path, draw: int) -> None:
 
 
 def rename_splits(folder: Path, draw: int) -> None:
-    """Give folders of splits other names."""
+    """Rename the folders of splits."""
     names = {"train": ("training", "Train", "part1")[draw % 3], "val": ("valid", "validation", "part2")[draw % 3]}
     for path in sorted(folder.rglob("*"), reverse=True):
         if path.is_dir() and path.name in names:
@@ -40,14 +40,14 @@ def rename_splits(folder: Path, draw: int) -> None:
 
 
 def drop_a_file(folder: Path, draw: int) -> None:
-    """Lose one file."""
+    """Delete one file."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     if files:
         files[draw % len(files)].unlink()
 
 
 def drop_a_folder(folder: Path, draw: int) -> None:
-    """Lose one folder."""
+    """Delete one folder."""
     folders = sorted(path for path in folder.rglob("*") if path.is_dir())
     if folders:
         shutil.rmtree(folders[draw % len(folders)])
@@ -64,19 +64,19 @@ def cut_a_file_short(folder: Path, draw: int) -> None:
 
 
 def add_clutter(folder: Path, draw: int) -> None:
-    """Add files that every folder collects."""
+    """Add files that often accumulate in folders."""
     (folder / "README.md").write_text("# Data\n")
     (folder / ("notes.txt", "thumbs.db", "log.csv")[draw % 3]).write_text("a,b\n1,2\n")
     (folder / ".cache").mkdir(exist_ok=True)
 
 
 LOSSES = (drop_a_file, drop_a_folder, cut_a_file_short)
-"""Changes that may cost objects or the names of classes without a trace: a text file cut at the end of a line."""
+"""Changes that may lose objects or class names unnoticed, such as a text file that ends early at a line break."""
 CHANGES: tuple[Change, ...] = (move_down, rename_splits, drop_a_file, drop_a_folder, cut_a_file_short, add_clutter)
 
 
 def is_part(annotation: Any, truth: Any) -> bool:
-    """Return True if the boxes are among the true ones, in which a class may have lost its name but for its number."""
+    """Return True if the boxes are among the ground truth. A class may have a number in place of its lost name."""
     if not isinstance(annotation, list) or not all(isinstance(each, tuple) for each in annotation):
         return False
     names = {tuple(edges): name for name, *edges in truth}

@@ -31,7 +31,7 @@ def drawn_boxes(images: dict[str, Drawn]) -> dict[str, list[tuple[str, float, fl
 
 
 def edited(root: Path, edit: Edit, *, outlines: bool = True) -> Path:
-    """Write images and one file, changed by `edit`."""
+    """Write images and one COCO file, whose content `edit` has changed."""
     for stem, drawn in SPLITS["train"].items():
         draw(root / f"images/{stem}.png", drawn)
     content = boxed.coco_json(SPLITS["train"], outlines=outlines)

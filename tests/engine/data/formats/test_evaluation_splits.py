@@ -25,7 +25,7 @@ BOXED = {"train": {"a": TWO}, "val": {"b": ONE}, "test": {"c": TWO, "d": ONE, "e
 
 
 def with_test(folder: Path) -> Path:
-    """YOLO's folder, whose data.yaml names its test split, too."""
+    """Write a YOLO folder whose data.yaml also names its test split."""
     definition = folder / "data.yaml"
     definition.write_text(definition.read_text() + "test: images/test\n")
     return folder

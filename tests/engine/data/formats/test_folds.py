@@ -1,4 +1,4 @@
-"""The folds of a cross-validation hold each training image out exactly once."""
+"""Folds of a cross-validation, which hold out each training image exactly once."""
 
 from __future__ import annotations
 

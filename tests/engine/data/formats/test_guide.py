@@ -1,4 +1,4 @@
-"""The page of the guide on datasets: formats, layouts and image files."""
+"""Page of the guide about datasets: formats, layouts and image files."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from engine.data.formats.tree import SPLIT_NAMES
 
 PAGE = (Path(resources.__path__[0]) / "docs/datasets.md").read_text(encoding="utf-8")
 WIDEST = 64
-"""Characters in a line of a layout, so that the help window shows it without a horizontal scroll bar."""
+"""Maximum characters in a line of a layout, so that the help window needs no horizontal scroll bar."""
 HEADING = re.compile(r"^### .*\(`(\w+)`\)$", re.MULTILINE)
 FOLDERS_OR_FILES = re.compile(r"/|\.\w+|ubyte|any files")
 
 
 def section(title: str) -> str:
-    """Return the text below a heading, up to the next one of the same level."""
+    """Return the text below a heading, up to the next heading of the same level."""
     return PAGE.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
 
 
 def rows(title: str) -> list[list[str]]:
-    """Return the cells of the tables in a section, without heads."""
+    """Return the cells of the tables in a section, without headers."""
     lines = [line.strip("|").split(" | ") for line in section(title).splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in cells] for cells in lines if not cells[0].startswith("---")][1:]
 
 
 def layouts() -> list[tuple[str, str]]:
-    """Return the id of each format with a section of its own, and the first block of text in it."""
+    """Return the id of each format with a separate section, and the first block of text in that section."""
     _, *parts = HEADING.split(PAGE)
     names, texts = parts[::2], parts[1::2]
     blocks = [text.partition("```text\n")[2].partition("```")[0] for text in texts]

@@ -1,4 +1,4 @@
-"""Evidence for and against images by class."""
+"""Evidence for and against a folder of images by class."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def nested_roles(folder: Path) -> None:
 
 
 def flat(*names: str) -> Callable[[Path], None]:
-    """Return a writer of folders that have images of different names."""
+    """Return a writer of class folders with the given names, each with different images."""
 
     def make(folder: Path) -> None:
         for number, name in enumerate(names):
@@ -231,7 +231,7 @@ def flat(*names: str) -> Callable[[Path], None]:
 
 
 def of_each(*names: str, inner: tuple[str, ...]) -> Callable[[Path], None]:
-    """Return a writer of folders that have the same folders inside."""
+    """Return a writer of folders that all have the same subfolders."""
 
     def make(folder: Path) -> None:
         for name in names:

@@ -24,7 +24,7 @@ def found(folder: Path, *formats: str) -> RecognizedDataset:
 
 
 def things(recognised: RecognizedDataset, split: object) -> dict[str, set[tuple[str, int, int, int, int]]]:
-    """Class, edges of the things in each image, by its name."""
+    """Return class and edges of the objects in each image, by the image's name."""
     assert isinstance(split, InstanceSplit)
     held = {}
     for path, source in zip(split.files, split.sources, strict=True):

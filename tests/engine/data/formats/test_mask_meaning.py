@@ -1,4 +1,4 @@
-"""Classes of folders of masks: what their values mean, by tables, by palettes and by the values alone."""
+"""Classes in folders of masks: meaning of the values according to tables, palettes or the values alone."""
 
 from __future__ import annotations
 

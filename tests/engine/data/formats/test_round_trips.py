@@ -1,4 +1,4 @@
-"""Round trips of every format in every variant, chosen by the registry alone."""
+"""Round trips of every format in every variant, which the registry recognizes without hints."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def check_problems(best: Reading, folder: Path, kind: str, phrase: str | None, *
 
 
 def expected(writer: Writer, variant: str, written: str, kind: str) -> dict[str, Any]:
-    """Return the expected annotation of each image. A class that was written is read as one label."""
+    """Return the expected annotation of each image. A class is read as a single label."""
     if (written, kind) == ("classes", "labels"):
         return {image.name: frozenset(image.tags[:1]) for image in TRUTH.images}
     truth = of_truth(TRUTH, kind, writer.expect)

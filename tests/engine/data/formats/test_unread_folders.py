@@ -18,7 +18,7 @@ MODULES = (change_detection, depth, mvtec)
 
 
 def write(folder: Path, *places: str) -> None:
-    """Write images, or masks for the places that begin with "mask:", by their split and name."""
+    """Write all ground-truth images by the path patterns `places`; patterns that begin with "mask:" get masks."""
     for place in places:
         for image in TRUTH.images:
             path = folder / place.removeprefix("mask:").format(split=image.split, name=image.name, width=image.width)

@@ -34,7 +34,7 @@ def one_split(content: Content) -> dict[str, list[tuple[str, tuple[float, ...]]]
 
 
 def put(folder: Path, xml: dict[str, str], images: tuple[str, ...] = ()) -> Path:
-    """Write XML files in Annotations and images in JPEGImages, those with the names of the XML files by default."""
+    """Write XML files into Annotations and images into JPEGImages, by default one per XML file."""
     for name in images or tuple(xml):
         draw(folder / f"JPEGImages/{name}.png", TWO)
     for name, content in xml.items():

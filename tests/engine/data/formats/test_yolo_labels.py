@@ -16,7 +16,7 @@ def rows(*values: tuple[float, ...]) -> list[Row]:
 
 
 def shape_of(columns: Columns, row: Row) -> object:
-    """Return the box or the outline of a line."""
+    """Return the box or the outline that a line describes."""
     box = columns.box(row)
     return columns.outline(row) if box is None else box
 

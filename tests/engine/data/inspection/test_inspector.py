@@ -90,7 +90,7 @@ def test_examples_are_small_pngs(tmp_path: Path) -> None:
 
 @pytest.fixture
 def mixed(tree: Tree) -> Path:
-    """Good images with every kind of bad file among them."""
+    """Create a folder of valid images with every kind of bad file among them."""
     root = tree("train/a", "train/b", "val/a", "val/b", count=3)
     (root / "train/a/empty.png").write_bytes(b"")
     (root / "train/a/notes.txt").write_text("no image")
@@ -142,7 +142,7 @@ def test_truncated_large_photo_is_found(tmp_path: Path) -> None:
 
 
 def damage_within(path: Path) -> None:
-    """Spoils a PNG's pixels but neither its beginning nor its end."""
+    """Damage the pixels of a PNG but neither its beginning nor its end."""
     content = path.read_bytes()
     path.write_bytes(content[:60] + bytes(len(content) - 80) + content[-20:])
 
@@ -274,7 +274,7 @@ def test_real_datasets_are_inspected(real_dataset: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["images", "digits"])
 def test_inspection_is_fast(tmp_path: Path, kind: str) -> None:
-    """Measured with the number of images of hymenoptera, and a tenth of MNIST."""
+    """Measure with as many images as in hymenoptera, and in a tenth of MNIST."""
     random = np.random.default_rng(0)
     for split, count, digits in (("train", 244, 6_000), ("val", 153, 1_000)):
         if kind == "digits":
@@ -314,7 +314,7 @@ def test_inspector_does_not_import_torch() -> None:
 
 @pytest.fixture
 def endless(tmp_path: Path) -> Path:
-    """Return a folder that takes an inspector long."""
+    """Return a folder whose inspection takes long."""
     first = noise(tmp_path / "set/a/0.png", size=(1500, 1500))
     (tmp_path / "set/b").mkdir()
     for place in range(1, 2000):

@@ -1,4 +1,4 @@
-"""Samples that are in both splits, and classes that are rare beside others."""
+"""Samples that are in both splits, and classes that are rare compared with others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def told(folder: Path, kinds: tuple[str, ...] = ("classes",)) -> list[Problem]:
 
 
 def classes(folder: Path) -> Path:
-    """Two classes with six images for training and two for validation each, all different."""
+    """Write two classes, each with six images for training and two for validation, all different."""
     for number in range(16):
         split = "train" if number < 12 else "val"
         noise(folder / split / ("ant", "bee")[number % 2] / f"{number}.png", seed=number)

@@ -1,4 +1,4 @@
-"""Masks that number objects, and masks of classes."""
+"""Distinction of masks that number objects from masks of classes."""
 
 from __future__ import annotations
 

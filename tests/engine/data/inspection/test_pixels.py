@@ -1,4 +1,4 @@
-"""Reports of the inspection on pixels that reach the model flattened."""
+"""Warnings of the inspection about pixels that lose their contrast on the way to the model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def texts(folder: Path) -> str:
 
 
 def write(folder: Path, arrays: list[np.ndarray]) -> Path:
-    """Half of the images in each of two classes."""
+    """Write images of two classes, with half of the arrays in each."""
     for number, array in enumerate(arrays):
         path = folder / "ab"[number % 2] / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)

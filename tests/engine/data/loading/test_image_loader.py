@@ -1,4 +1,4 @@
-"""Batches of images for any number of threads and ranks, with errors and early ends."""
+"""Batches of images for any number of threads and ranks, with errors and early stops."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Make = Callable[..., BatchLoader]
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Build loaders that are closed at the end."""
+    """Return a function that builds loaders, which are closed after the test."""
     built: list[BatchLoader] = []
 
     def build(images: ImageSet, **given: Any) -> BatchLoader:
@@ -60,7 +60,7 @@ def make() -> Iterator[Make]:
 
 @pytest.fixture
 def images(tmp_path: Path) -> ImageSet:
-    """Eleven images for training."""
+    """Return a split of eleven images for training."""
     for number in range(14):
         noise(tmp_path / "set" / "ab"[number % 2] / f"{number}.png", number, size=(30, 20 + number))
     return open_splits(str(tmp_path / "set"), val_fraction=0.2, seed=0).train
@@ -132,7 +132,7 @@ def test_draws_are_uniform_and_independent() -> None:
 
 @pytest.fixture
 def damaged(tree: Tree) -> Path:
-    """Six images in each split, two of them damaged."""
+    """Create six images in each split, two of them damaged."""
     root = tree("train/a", "train/b", "val/a", "val/b", count=3)
     for split in ("train", "val"):
         (root / split / "a/1.png").write_bytes(b"")
@@ -236,7 +236,7 @@ def test_batch_has_wait_time(make: Make, images: ImageSet) -> None:
 
 @pytest.fixture
 def one_unreadable(tree: Tree) -> ImageSet:
-    """Ten training images, the ninth unreadable."""
+    """Return a split of ten training images, of which the ninth is unreadable."""
     root = tree("train/a", "train/b", "val/a", "val/b", count=5)
     (root / "train/b/3.png").write_bytes(b"no")
     return open_splits(str(root), val_fraction=0.2, seed=0).train
@@ -262,7 +262,7 @@ def test_upload_images_leaves_unreadable_ones_blank(one_unreadable: ImageSet) ->
 def test_uploaded_split_gives_the_same_batches(
     make: Make, one_unreadable: ImageSet, augmentation: str, shuffle: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The CPU replaces the GPU here; the same operations run on it."""
+    """Use the CPU in place of the GPU, with the same operations."""
 
     def read_epochs() -> tuple[list[Batch], list[str]]:
         chosen: list[str] = []

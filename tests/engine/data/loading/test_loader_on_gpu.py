@@ -80,7 +80,7 @@ def test_batches_match_cpu(
 def test_slots_are_not_overwritten_while_device_is_late(
     loaders: list[BatchLoader], images: ImageSet, cache: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A busy device lets the host run ahead by all slots."""
+    """Keep the device busy, so that the host gets ahead by all slots."""
     monkeypatch.setattr(image_loader, "UPLOAD_FRACTION", 1 << 60)
     plain, fast = loader_on("cpu", images), loader_on("cuda:0", images, cache=cache)
     loaders += [plain, fast]

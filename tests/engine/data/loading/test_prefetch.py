@@ -1,4 +1,4 @@
-"""Prefetching of batches into slots, with errors and early ends."""
+"""Prefetching of batches into slots, with errors and early stops."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def slots() -> Slots[list[int]]:
 
 @pytest.fixture
 def events() -> list[str]:
-    """Events that prefetchers report."""
+    """Return a list of events that prefetchers report."""
     return []
 
 
 @pytest.fixture
 def start(slots: Slots[list[int]], events: list[str]) -> Iterator[Start]:
-    """Start prefetchers of batches of one number each, 0 to 7; reading the number `broken` fails."""
+    """Return a function that starts prefetchers of eight batches, the numbers 0 to 7; reading `broken` fails."""
     started: list[Prefetcher[list[int]]] = []
 
     def fill(slot: list[int], batch: RankSamples, broken: int) -> StagedBatch[list[int]]:

@@ -29,7 +29,7 @@ SECONDS = 120.0
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Build loaders that are closed at the end."""
+    """Return a function that builds loaders, which are closed after the test."""
     built: list[BatchLoader] = []
 
     def build(images: ImageSet, *, batch: int = 4, shuffle: bool = True, **given: Any) -> BatchLoader:
@@ -44,7 +44,7 @@ def make() -> Iterator[Make]:
 
 @pytest.fixture
 def splits(tmp_path: Path) -> Splits:
-    """40 images for training and 12 for validation."""
+    """Create 40 images for training and 12 for validation."""
     for number in range(52):
         split = "train" if number < 40 else "val"
         noise(tmp_path / "set" / split / "ab"[number % 2] / f"{number}.png", number, size=(20, 20))
@@ -63,7 +63,7 @@ def are_equal(some: list[Batch], others: list[Batch]) -> bool:
 
 
 def test_chained_loaders_prefetch_each_other(make: Make, splits: Splits) -> None:
-    """Unreadable images report when they are reached: the first of validation, and the first of the second epoch."""
+    """Check that unreadable images are reported when reached: first of the validation, first of the second epoch."""
     expected = list(make(splits.train).epoch(1))
     reached = {"train": threading.Event(), "val": threading.Event()}
     (Path(splits.val.folder) / "val/a/40.png").write_bytes(b"")

@@ -22,7 +22,7 @@ Make = Callable[..., SampleLoader]
 
 
 class Numbers(SampleSet):
-    """Sample i is the row (i, epoch, 0) of the class i % 3; those in `broken` are unreadable."""
+    """Split whose sample i is the row (i, epoch, 0) with the class i % 3. Samples in `broken` are unreadable."""
 
     def __init__(self, count: int = 11, broken: tuple[int, ...] = ()) -> None:
         self.count = count
@@ -44,7 +44,7 @@ class Numbers(SampleSet):
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Build loaders that are closed at the end."""
+    """Return a function that builds loaders, which are closed after the test."""
     built: list[SampleLoader] = []
 
     def build(samples: SampleSet, **given: Any) -> SampleLoader:

@@ -1,4 +1,4 @@
-"""Settings of libraries that the tests compare with."""
+"""Settings of the libraries with which the tests compare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets that Datumaro writes and reads; CVAT exports with it."""
+"""Datasets that Datumaro, which CVAT uses for exports, writes and reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = marks("datumaro")
 WITH_BACKGROUND = ("background", *CLASSES)
 COLORS = ((0, 0, 0), (200, 10, 10), (10, 200, 10), (10, 10, 200))
 CONTOUR = 1.01
-"""Pixels that Datumaro's polygons lack at the right and at the bottom: they join the centers of a mask's border."""
+"""Pixels missing at the right and bottom of Datumaro's polygons, which connect the centers of border pixels."""
 EMPTY = ("img_4",)
 """Image without objects, for which Datumaro writes no file in some formats; Footplate then reports and leaves it out."""
 
@@ -64,7 +64,7 @@ def annotations_of(image: TrueImage, kind: str, labels: Mapping[str, int]) -> li
 
 
 def dataset_of(kind: str, names: Sequence[str] = CLASSES, other_names: Mapping[str, str] | None = None) -> Any:
-    """Return the truth as a dataset of Datumaro, with classes and annotations of a kind."""
+    """Return the ground truth as a Datumaro dataset, with classes and annotations of a kind."""
     import datumaro
     from datumaro.components.annotation import AnnotationType, LabelCategories, MaskCategories
     from datumaro.components.media import Image
@@ -219,7 +219,7 @@ def test_no_export_of_datumaro_is_mistaken(tmp_path: Path, theirs: str, kind: st
 
 
 def boxes_of(folder: Path, theirs: str) -> Boxes:
-    """Return the boxes around the objects of each image as Datumaro reads them, but for those of the background."""
+    """Return the boxes around the objects in each image as Datumaro reads them, without those of the background."""
     import datumaro
     from datumaro.components.annotation import AnnotationType
 

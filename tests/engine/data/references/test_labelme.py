@@ -16,7 +16,7 @@ pytestmark = marks("labelme")
 
 
 def label_file(path: Path | None = None) -> Any:
-    """Return labelme's file of labels: a class of `_label_file` since labelme 6."""
+    """Return an object of labelme's class for label files, which is in `_label_file` since labelme 6."""
     from labelme._label_file import LabelFile
     from loguru import logger
 

@@ -14,9 +14,9 @@ from tests.support.references import Boxes, assert_alike, check_reading, marks, 
 pytestmark = marks("supervision")
 
 ROUNDED = 0.01
-"""Pixels that boxes lose in YOLO's text files, which supervision writes with five decimals."""
+"""Error of boxes in pixels in YOLO's text files, which supervision writes with five decimals."""
 CONTOUR = 1.01
-"""Pixels that supervision's polygons lack at the right and at the bottom: they join the centers of a mask's border."""
+"""Pixels missing at the right and bottom of supervision's polygons, which connect the centers of border pixels."""
 FROM_ONE = 1.0
 """Pixels by which boxes in PASCAL VOC's XML differ: supervision counts left and top from 1, Footplate and CVAT from 0."""
 

@@ -1,4 +1,4 @@
-"""Text files that ultralytics' own parser reads."""
+"""Text files that the parser of ultralytics reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.references import Boxes, assert_alike, check_reading, marks, 
 pytestmark = marks("ultralytics")
 
 ROUNDED = 0.001
-"""Pixels that boxes lose in ultralytics' float32."""
+"""Error of boxes in pixels that ultralytics' float32 causes."""
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Augmentations: equal draws for any number of ranks, and images, masks and boxes in register."""
+"""Augmentations: equal draws for any number of ranks, and alignment of images, masks and boxes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def parsed(*texts: str) -> tuple[Transform, ...]:
 
 @pytest.fixture
 def loaders() -> Iterator[Loaders]:
-    """Build loaders that are closed at the end."""
+    """Return a function that builds loaders, which are closed after the test."""
     augmentation: list[BatchLoader] = []
 
     def build(
@@ -98,7 +98,7 @@ def boxes(tmp_path: Path) -> ImageSet:
 
 
 def mapped(maps: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Map points [k, 2] by a map [3, 3]."""
+    """Transform points [k, 2] by the homography `maps` [3, 3]."""
     return points @ maps[:2, :2].T + maps[:2, 2]
 
 
@@ -131,7 +131,7 @@ def test_rank_without_samples_has_empty_batches(loaders: Loaders, photographs: I
 
 
 def test_transforms_do_not_synchronize_with_gpu() -> None:
-    """Tensors of FakeTensorMode have no values and refuse every read."""
+    """Use FakeTensorMode, whose tensors have no values and refuse to be read."""
     augmentation = Augmentation(
         parsed(*ALL, "augmix"), RandomStreams(1), size=SIZE, channels=3, images=6, epochs=5, mirror=True
     )
@@ -203,7 +203,7 @@ def test_composed_maps_match_torchvision_affine(degrees: float) -> None:
 
 
 def through(pixels: Tensor, maps: np.ndarray) -> Tensor:
-    """Transform uint8 [n, 3, s, s] by maps [n, 3, 3] as the device does: float32 of 0..255."""
+    """Transform images, uint8 [n, 3, s, s], by `maps` [n, 3, 3] as the device does; return float32 in 0..255."""
     augmentation = Augmentation(
         (), RandomStreams(0), size=pixels.shape[-1], channels=3, images=1, epochs=1, mirror=True
     )
@@ -440,7 +440,7 @@ def test_validation_uses_center_of_larger_images(photographs: ImageSet) -> None:
 
 
 def draw_parts(text: str, aspect: float, count: int = 4000) -> np.ndarray:
-    """Draw the parts [count, 4] of images that a framing transform shows: left, top, width, height, as shares."""
+    """Draw the regions, [count, 4], that a framing transform shows: left, top, width and height as fractions."""
     augmentation = Augmentation(
         parsed(text), RandomStreams(4), size=SIZE, channels=3, images=count, epochs=1, mirror=True
     )
@@ -534,7 +534,7 @@ def test_loader_stores_images_as_large_as_the_smallest_part_needs(
 def test_crops_reach_the_edges_of_an_elongated_image(
     loaders: Loaders, tmp_path: Path, cache: str, augmentation: str
 ) -> None:
-    """The edges of the image, which its center square lacks, are red on the left and blue on the right."""
+    """Use an image with a red left and a blue right edge, both outside of its center square."""
     pixels = np.zeros((60, 120, 3), np.uint8)
     pixels[:, :6, 0] = 255
     pixels[:, -6:, 2] = 255

@@ -1,4 +1,4 @@
-"""Light crops and normalization, against torchvision."""
+"""Light crops and normalization, compared with torchvision."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ StartChild = Callable[..., Child]
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> HostProcesses:
-    """Processes of a host whose pids equal NVML's, read at every call."""
+    """Return the processes of a host whose pids equal those of NVML, without caching."""
     monkeypatch.setattr(host, "foreign_pids", lambda: False)
     monkeypatch.setattr(host, "MIN_LOAD_INTERVAL_S", 0.001)
     return HostProcesses()
@@ -39,7 +39,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> HostProcesses:
 
 @pytest.fixture
 def start_child() -> Iterator[StartChild]:
-    """Start Python programs that end with the test, once each has reported that it runs."""
+    """Return a function that starts a Python program and waits for its first output; it ends with the test."""
     started: list[Child] = []
 
     def start(code: str, *arguments: str) -> Child:

@@ -29,7 +29,7 @@ Read = Callable[[Callable[[Reading], bool]], Reading]
 
 
 class Laptop:
-    """A machine with one GPU, whose power state is set by `set_status`; an idle GPU is not read for `rest_s` seconds."""
+    """Machine with one GPU, whose power state `set_status` sets. An idle GPU is not read for `rest_s` seconds."""
 
     def __init__(self, folder: Path) -> None:
         self.rest_s = 3600.0

@@ -1,4 +1,4 @@
-"""Conversion of a run's model: converted files give the model's outputs, without Footplate."""
+"""Conversion of a run's model: converted files give the same outputs as the model, without Footplate."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def predicted(folder: Path, sample: str) -> str:
 
 
 def loaded_by_card(folder: Path) -> Any:
-    """Return the model that the code in the card loads."""
+    """Return the model that the code in the model card loads."""
     (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     names: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Conversion of detectors with spread scores, since brief training finds no objects."""
+"""Conversion of detectors with randomized scores, because brief training finds no objects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 @torch.no_grad()
 def spread_scores(model: Any, images: torch.Tensor) -> None:
-    """Draws heads whose scores differ from box to box."""
+    """Randomize the heads of a detector, so that scores differ from box to box."""
     if hasattr(model, "rpn"):
         for parameter_name, values in model.named_parameters():
             if values.dim() > 1 and ("predictor" in parameter_name or "rpn.head" in parameter_name):

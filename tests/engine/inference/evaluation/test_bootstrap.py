@@ -1,4 +1,4 @@
-"""Intervals against a bootstrap in plain NumPy, for metrics of counters, rows and others."""
+"""Confidence intervals compared with a bootstrap in plain NumPy, for metrics with counters, rows and other states."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.tasks.analysis import Values
 
 
 class Mean(Metric):
-    """The mean of the outputs, three times: by counters, by rows, and by a list that is in neither."""
+    """Metric that computes the mean of the outputs from counters, from rows, and from a custom list."""
 
     def __init__(self) -> None:
         self.counters = torch.zeros(2, dtype=torch.float64)

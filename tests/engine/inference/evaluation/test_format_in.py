@@ -1,4 +1,4 @@
-"""The format as which another folder than the training's is evaluated."""
+"""Format with which a folder other than the training dataset is evaluated."""
 
 from __future__ import annotations
 

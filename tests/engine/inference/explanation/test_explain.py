@@ -1,4 +1,4 @@
-"""Models of every task explained, in files whose maps lie on the images that they are of."""
+"""Explanations of models of every task, whose maps align with their images."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def mass_in(heat: np.ndarray, corner: str, margin: int = 3) -> float:
 
 
 def test_map_covers_the_deciding_region(forker: Forker, tmp_path: Path) -> None:
-    """The squares are near the edges of the visible middle of wide images, so misplaced maps miss them."""
+    """Use squares near the edges of the visible center of wide images, which misaligned maps would miss."""
     dataset = make_corners(tmp_path / "dataset", 32)
     of = train(forker, tmp_path, "classification", dataset=str(dataset), image_size=32, epochs=8, learning_rate=0.002)
     assert of.measures["top1"] == 1.0

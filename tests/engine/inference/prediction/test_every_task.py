@@ -1,4 +1,4 @@
-"""Predictions of every task, requested as by window and terminal, and read back."""
+"""Predictions of every task, requested as window and terminal do, and read back."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SIZES = ((40, 70), (64, 64), (90, 30))
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images of several sizes, one in a folder within, and one that is broken; hidden ones and others are passed by."""
+    """Create images of several sizes, one in a subfolder, one damaged; hidden and other files must be ignored."""
     folder = tmp_path_factory.mktemp("images")
     (folder / "deeper").mkdir()
     (folder / ".hidden").mkdir()
@@ -62,7 +62,7 @@ def ordered(trained: Trained, paths: Path, out: Path, **fields: Any) -> Predicte
 
 
 def straight(trained: Trained, images: Path, found: Predicted, **options: Any) -> list[Any]:
-    """Return the model's own outputs for the images."""
+    """Return the model's direct outputs for the images."""
     model = Run(trained.run.path).load("last", "cpu")
     assert found.sha256 == model.sha256
     return model.predict([row.path for row in found.rows], **options)

@@ -1,4 +1,4 @@
-"""Large images in tiles: no seams, no object twice, the georeference as it was, and little memory."""
+"""Predictions for large images in tiles: no seams, no duplicate objects, georeference preserved, little memory."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_tiles_leave_no_seams(trained: Make, overlap: float) -> None:
 
 
 class Bright(nn.Module):
-    """Finds one object: the box around all pixels that are bright, as a detector gives it."""
+    """Detector that finds one object: the box around all bright pixels."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         out = torch.zeros(len(inputs), 2, 6)

@@ -1,4 +1,4 @@
-"""Confident learning finds labels that were made wrong."""
+"""Confident learning, which finds labels that were changed to wrong ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.benchmarks.label_errors import AIM, IMAGES, measure
 
 
 def predicted(count: int, classes: int, flipped: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Probabilities of a model that is right 85 times of 100, labels, and which of them are wrong."""
+    """Return probabilities of a model with 85 % accuracy, labels, and a flag per label that is wrong."""
     random = np.random.default_rng(0)
     true = random.integers(0, classes, count)
     logits = random.normal(0, 1, (count, classes))

@@ -1,4 +1,4 @@
-"""``python -m … RUN DEVICE [with_worker]``: a process that holds a queue slot until its standard input ends.
+"""Process that holds a queue slot until its standard input ends: ``python -m … RUN DEVICE [with_worker]``.
 
 It prints "waiting" or "running" on each change. With a worker, it forks one as supervisors do, which outlives it, and
 prints its pid.

@@ -1,6 +1,6 @@
-"""``python -m … EVENT EVERY``: kills processes at every so many lines ("line") or "opcode"s of the queue's code.
+"""Killer of processes that use the queue, at every EVERYth line or opcode: ``python -m … EVENT EVERY``.
 
-Checks the queue after each, and prints how many were killed.
+EVENT is "line" or "opcode". It checks the queue after each kill, and prints the number of kills.
 """
 
 from __future__ import annotations

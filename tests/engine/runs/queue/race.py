@@ -1,7 +1,8 @@
-"""``python -m … PROCESSES ROUNDS KILLS``: processes that race for randomly drawn devices while some are killed.
+"""Processes that race for random devices while some are killed: ``python -m … PROCESSES ROUNDS KILLS``.
 
-A process that has its devices creates a file for each, which must not exist: this detects two on one device without
-the queue. Killed processes are replaced. Prints how often devices were held, and how many processes were killed.
+A process that has its devices creates a file for each. The file must not exist, which detects two processes on one
+device independently of the queue. Killed processes are replaced. Prints how often devices were used, and the number of
+killed processes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def is_alive(pid: int) -> bool:
 
 
 def claim(path: Path) -> None:
-    """Create the device's file, or end this process if a living one owns it."""
+    """Create the device's file, or end this process if a live process owns it."""
     while True:
         try:
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)

@@ -15,14 +15,14 @@ OPEN: list[QueueSlot] = []
 
 
 def make_slot(name: str, *devices: str, **fields: object) -> QueueSlot:
-    """Make the slot of a run of that id, which needs `devices` ("x" by default)."""
+    """Create the slot of the run called `name`, which needs `devices` ("x" by default)."""
     job = Job.from_fields(devices=devices or ("x",), **fields)  # type: ignore[arg-type]
     OPEN.append(QueueSlot(RunFolder(Path("/runs") / name), job))
     return OPEN[-1]
 
 
 def queued() -> dict[str, tuple[str, ...]]:
-    """Return the runs that each waiting run is behind, in queue order."""
+    """Return the preceding runs of each waiting run, in queue order."""
     return {ticket.run_id: ticket.behind for ticket in waiting()}
 
 

@@ -22,14 +22,14 @@ ADAS = GpuProcess(123, 12 * GIB, user="ada", name="python")
 
 
 def gpu_0(*processes: GpuProcess, **changes: Any) -> Snapshot:
-    """Return a current snapshot of GPU-0 with those processes, with `changes` of its fields."""
+    """Return a current snapshot of GPU-0 with these processes; `changes` replace its fields."""
     row = gpu(0, cuda_index=3, processes=processes)
     return machine(row, **({"time": time.time()} | changes))
 
 
 @pytest.fixture
 def slot() -> Iterator[QueueSlot]:
-    """Slot of a run that waits for other people on GPU-0."""
+    """Return the slot of a run that waits for other users of GPU-0."""
     slot = make_slot("one", "GPU-0", "GPU-0", wait_for_others=True)
     yield slot
     slot.close()
@@ -37,7 +37,7 @@ def slot() -> Iterator[QueueSlot]:
 
 @pytest.fixture
 def other_users_pid() -> Iterator[int]:
-    """Pid of a living process of another user."""
+    """Yield the pid of a live process of another user."""
     if os.getuid() != 0:
         yield 1
         return

@@ -46,7 +46,7 @@ def run_script(script: str, *arguments: str) -> list[int]:
 
 @pytest.fixture(autouse=True)
 def closed_slots() -> Iterator[None]:
-    """Close the slots that a test has made."""
+    """Close the slots that a test has created."""
     yield
     while OPEN:
         OPEN.pop().close()
@@ -58,7 +58,7 @@ def poll_all(*slots: QueueSlot) -> None:
 
 
 class SlotProcess:
-    """A process that holds a slot, see `hold_slot`."""
+    """Process that holds a slot; see `hold_slot`."""
 
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(

@@ -63,7 +63,7 @@ class Recorder(Notices):
 
 
 class NotifiedRun:
-    """A run without a supervisor, whose notices follow a clock of the test."""
+    """Run without a supervisor, whose notifications follow a simulated clock."""
 
     def __init__(self, notices: type[Notices], command: str, **settings: Any) -> None:
         save_notices(NoticeSettings(**({"least_minutes": 0, "desktop": False} | ALL | settings), command=command))

@@ -1,4 +1,4 @@
-"""Folders of images and edges: how they are found, read, laid and looked through."""
+"""Folders of images and edges: detection, reading, layouts and inspection."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_masks_are_read_as_edges(tmp_path: Path) -> None:
 
 
 def test_annotators_are_preferred_to_mean_images(tmp_path: Path) -> None:
-    """As Berkeley's folder is, with both."""
+    """Use a folder like Berkeley's, with both annotators and mean images."""
     make_edged(tmp_path, {"train": 3, "val": 2}, matlab=True)
     for path in tmp_path.glob("groundTruth/*/*.mat"):
         drawn = read_edges(path.name, path.read_bytes())

@@ -1,4 +1,4 @@
-"""The boundary measures, against a plain computation of their definition."""
+"""Boundary metrics compared with a plain computation of their definition."""
 
 from __future__ import annotations
 
@@ -136,9 +136,9 @@ def test_soft_edge_is_thinned_to_its_middle() -> None:
 
 
 def test_annotator_agreement_matches_by_hand(tmp_path: Path) -> None:
-    """The second annotator drew half of the first one's edges, in Berkeley's format.
+    """Use Berkeley's format with a second annotator who drew half of the first one's edges.
 
-    So half of the first one's edges are right, and all of the second one's are found.
+    Half of the first one's edges are correct, and all of the second one's are found.
     """
     make_edged(tmp_path, {"test": 2}, side=64, matlab=True)
     read = [read_edges(file.name, file.read_bytes()).layers for file in sorted(tmp_path.glob("groundTruth/test/*.mat"))]
@@ -152,7 +152,7 @@ def test_annotator_agreement_matches_by_hand(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not BSDS.is_dir(), reason="needs bsds500_subset")
 def test_bsds500_agreement_matches_the_benchmark() -> None:
-    """Arbelaez et al. 2011 give 0.80 for the agreement of one annotator with the others."""
+    """Compare with Arbelaez et al. 2011, who give 0.80 for the agreement of one annotator with the others."""
     files = sorted((BSDS / "groundTruth/test").glob("*.mat"))[:2]
     counts = sum(
         count(layers[0] * 0.995, layers[1:])

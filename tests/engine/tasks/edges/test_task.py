@@ -1,4 +1,4 @@
-"""The loss and the measures of edge detection, and its models."""
+"""Loss, metrics and models of edge detection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.metrics import metric_of_ranks
 TASK = EdgeDetection()
 SIDE = 48
 WAYS = ("to_deep", "to_shallow")
-"""The directions of BDCN's cascade."""
+"""Names of the directions of BDCN's cascade."""
 
 
 def job(**fields: Any) -> Job:
@@ -31,7 +31,7 @@ def job(**fields: Any) -> Job:
 
 
 def sample(images: int, maps: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Logits and targets of images that take the middle of a square, each with some lines that two annotators drew."""
+    """Return logits and targets for padded images, each with some lines that two annotators drew."""
     generator = torch.Generator().manual_seed(seed)
     targets = torch.zeros(images, 2, SIDE, SIDE, dtype=torch.int64)
     for image in targets:

@@ -1,4 +1,4 @@
-"""PointCNN, and the losses and measures of points."""
+"""PointCNN, and the losses and metrics of point clouds."""
 
 from __future__ import annotations
 

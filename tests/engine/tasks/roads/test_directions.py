@@ -1,4 +1,4 @@
-"""Middle lines of masks, and the directions that are made of them."""
+"""Center lines of masks, and the directions computed from them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def band(degrees: float, width: float = 5, side: int = SIDE, rough: float = 0) -
 
 
 def apart(classes: np.ndarray, degrees: np.ndarray | float) -> np.ndarray:
-    """By how many degrees classes are off, whichever end a line is looked at from."""
+    """Return the difference in degrees between direction classes and angles, modulo 180."""
     return np.abs((classes * STEP - degrees + 90) % 180 - 90)
 
 

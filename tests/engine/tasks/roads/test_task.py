@@ -1,4 +1,4 @@
-"""The losses, the measures and the models of road extraction."""
+"""Losses, metrics and models of road extraction."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def linknet(**fields: Any) -> Job:
 
 
 def truth(count: int) -> torch.Tensor:
-    """Targets of lines, their first row without a class."""
+    """Return targets of lines, whose first row has no class."""
     planes = []
     for seed in range(count):
         mask = (line(SIDE, seed)[1] > 0).astype(np.uint8)
@@ -45,7 +45,7 @@ def truth(count: int) -> torch.Tensor:
 
 
 def guesses(targets: torch.Tensor, sureness: float, sides: tuple[int, ...] = (SIDE,)) -> torch.Tensor:
-    """Return plausible model outputs, packed: noise plus `sureness` times the truth at the maps of `sides`."""
+    """Return plausible packed model outputs: noise plus `sureness` times the ground truth, for maps of `sides`."""
     generator = torch.Generator().manual_seed(1)
     maps = []
     for side in sides:

@@ -147,7 +147,7 @@ def test_write_checkpoint_syncs_file_then_folder(tmp_path: Path, monkeypatch: py
 
 
 class _MetsAFullDisk:
-    """Object whose pickling fails by a full disk, which only the `__context__` of the error shows."""
+    """Object whose pickling fails because of a full disk, which only the `__context__` of the error shows."""
 
     def __reduce__(self) -> Any:
         try:
@@ -164,7 +164,7 @@ def test_write_checkpoint_reports_a_hidden_full_disk(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux maps checkpoints")
 def test_tensors_are_mapped_from_the_file(tmp_path: Path) -> None:
-    """So that ranks share its pages and read only their shards."""
+    """Check that tensors are mapped, so that ranks share pages and read only their shards."""
     path = tmp_path / "last.pt"
     write_checkpoint({"model": torch.arange(1000.0)}, path)
     content, _ = read_checkpoint(path)

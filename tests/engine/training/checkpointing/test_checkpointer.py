@@ -46,13 +46,13 @@ def build_model(num_classes):
 
 @pytest.fixture
 def start(start: Start) -> Start:
-    """Start workers whose writers wait for the reader of a pipe."""
+    """Return a function that starts workers whose checkpoint writers wait for the reader of a pipe."""
     return partial(start, prepare=FOR_READERS)
 
 
 @pytest.fixture
 def held_up(tmp_path: Path) -> Callable[[str], Path]:
-    """Block the writer of best.pt or last.pt in the next run; reading the pipe lets it continue and fail."""
+    """Return a function that blocks the writer of best.pt or last.pt with a pipe; reading it lets the writer fail."""
 
     def hold(kind: str) -> Path:
         pipe = tmp_path / f"run-0/checkpoints/.{kind}.pt.part"
