@@ -308,7 +308,7 @@ def test_session_pauses_and_follows_resumed_run(
         supervised.process.send_signal(signal.SIGSTOP)  # so that it has not paused before it hears that it is to stop
         store.pause()
         store.stop()
-        monkeypatch.setattr("gui.sources.run_session._PARTING_S", 0.1)
+        monkeypatch.setattr("gui.sources.run_link._PARTING_S", 0.1)
         store.finish()
         supervised.process.send_signal(signal.SIGCONT)
         assert store.status.label == "Stopping"

@@ -1,0 +1,83 @@
+"""Stages of a session, and the facts about its run from outside of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+
+from engine.runs.folder import ENDED, State
+from engine.runs.slurm_job import SlurmJob
+from gui.sources.run_data import Asked, RunData
+from gui.sources.run_queue import queue_message
+from gui.sources.run_reader import Stamp
+from gui.sources.run_status import RunStatus, status_of
+from gui.translation import tr
+
+
+class Stage(Enum):
+    """Stage of a session."""
+
+    CLOSED = auto()
+    READING = auto()
+    """Reads the log to its end."""
+    RETRYING = auto()
+    """Reads the log repeatedly until the supervisor of the active run accepts a connection."""
+    LIVE = auto()
+    """Receives events from the supervisor."""
+    ENDED = auto()
+    """Watches the files of an ended run, which may be resumed."""
+
+
+NEXT: dict[Stage, set[Stage]] = {
+    Stage.CLOSED: {Stage.READING},
+    Stage.READING: {Stage.READING, Stage.RETRYING, Stage.LIVE, Stage.ENDED, Stage.CLOSED},
+    Stage.RETRYING: {Stage.READING, Stage.RETRYING, Stage.LIVE, Stage.ENDED, Stage.CLOSED},
+    Stage.LIVE: {Stage.READING, Stage.RETRYING, Stage.ENDED, Stage.CLOSED},
+    Stage.ENDED: {Stage.READING, Stage.CLOSED},
+}
+"""Stages that may follow each stage."""
+
+
+@dataclass
+class RunFacts:
+    """Facts about a run that its folder, its supervisor and the queue show.
+
+    Attributes:
+        state: State of the run; None until it was read.
+        stamp: Value that changes when the run is resumed.
+        slurm: SLURM job of the run.
+        elsewhere: True if the supervisor runs in SLURM on another machine.
+        interruption: Explanation of an interrupted run.
+        rejection: Reason why the supervisor does not accept this client.
+        names: Names of queued runs, by run id.
+    """
+
+    state: State | None = None
+    stamp: Stamp | None = None
+    slurm: SlurmJob | None = None
+    elsewhere: bool = False
+    interruption: str = ""
+    rejection: str = ""
+    names: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ended(self) -> bool:
+        """Return True if the run has ended."""
+        return self.state in ENDED
+
+    def status(self, data: RunData, requested: Asked, gpu_titles: Mapping[str, str]) -> RunStatus:
+        """Return the status in words, with a pending request; `gpu_titles` are by UUID."""
+        state, waiting, started = self.state or "starting", data.waiting, data.started
+        words = {"interrupted": self.interruption} if self.interruption else {}
+        if waiting is not None and started is not None:
+            devices = started.job.parallel.devices
+            words["in_line"] = queue_message(
+                waiting, devices, gpu_titles, lambda run_id: self.names.get(run_id, run_id)
+            )
+        elif state == "waiting" and self.slurm is not None:
+            words["in_line"] = tr("SLURM {words}").format(words=self.slurm.words)
+        status = status_of(data, state, requested, **words)
+        if not self.rejection or self.ended:
+            return status
+        return replace(status, text=f"{status.text} · following its log ({self.rejection})")

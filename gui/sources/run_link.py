@@ -1,0 +1,127 @@
+"""Link between a session and the supervisor of its run: messages received live, and commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from PySide6.QtCore import QObject, QSocketNotifier, Signal
+
+from engine.contract.protocol import Command, Pause, Stop
+from engine.runs.connection import NotRunning, RunConnection, ServerMessage, silent
+from engine.runs.folder import RunFolder
+from engine.runs.slurm import send
+from gui.sources.background import Background, ignore_os_error, in_background
+from gui.sources.run_data import Asked
+
+_PARTING_S = 1.0
+"""Wait for unanswered commands at the end of the program."""
+
+
+class LiveConnection(QObject):
+    """Connection to a supervisor whose messages arrive in Qt's event loop.
+
+    Signals:
+        readable(): Messages can be received.
+    """
+
+    readable = Signal()
+
+    def __init__(self, parent: QObject) -> None:
+        super().__init__(parent)
+        self._connection: RunConnection | None = None
+        self._notifier: QSocketNotifier | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None
+
+    @property
+    def is_lost(self) -> bool:
+        """Return True if the supervisor closed the connection."""
+        return self._connection is not None and self._connection.closed
+
+    @property
+    def rejection(self) -> str:
+        """Reason why the supervisor closed the connection, "" without one."""
+        return self._connection.reason if self._connection is not None and self._connection.closed else ""
+
+    def open(self, connection: RunConnection) -> None:
+        """Watch `connection` until `close`."""
+        self._connection = connection
+        self._notifier = QSocketNotifier(connection.fileno(), QSocketNotifier.Type.Read, self)
+        self._notifier.activated.connect(self.readable)
+
+    def receive(self) -> Sequence[ServerMessage]:
+        """Return the messages that arrived."""
+        return self._connection.receive() if self._connection is not None else ()
+
+    def close(self) -> None:
+        if self._notifier is not None:
+            self._notifier.setEnabled(False)
+            self._notifier.deleteLater()
+            self._notifier = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class RunCommands(QObject):
+    """Commands for one run at a time, sent on worker threads, since a stopped supervisor takes its time.
+
+    Attributes:
+        requested: The pending request to pause or stop the run.
+
+    Signals:
+        message(str, str): A sentence about a command that the supervisor did not take, and its severity.
+        failed(RunFolder): A command did not reach the run's supervisor.
+    """
+
+    message = Signal(str, str)
+    failed = Signal(object)
+
+    def __init__(self, parent: QObject) -> None:
+        super().__init__(parent)
+        self._run: RunFolder | None = None
+        self.requested: Asked = ""
+
+    def open(self, run: RunFolder | None) -> None:
+        """Send the next commands to `run`, and forget pending requests."""
+        self._run, self.requested = run, ""
+
+    def request(self, command: Asked) -> bool:
+        """Request to pause or stop the run; return False if the same or a stop is pending."""
+        if self.requested in (command, "stop"):
+            return False
+        self.requested = command
+        self.repeat()
+        return True
+
+    def repeat(self) -> None:
+        """Send the pending request, which a starting supervisor may have missed."""
+        self.send(Stop() if self.requested == "stop" else Pause())
+
+    def send(self, command: Command) -> None:
+        if self._run is not None:
+            run = self._run
+            in_background(partial(_deliver, run, command), self, self._on_sent, partial(self._on_not_sent, run))
+
+    def finish(self) -> None:
+        """Wait for commands that are being sent, at the end of the program."""
+        for call in self.findChildren(Background):
+            call.finish(_PARTING_S)
+
+    def _on_sent(self, problem: str) -> None:
+        if problem:
+            self.message.emit(problem, "warning")
+
+    def _on_not_sent(self, run: RunFolder, error: Exception) -> None:
+        ignore_os_error(error)
+        if not isinstance(error, NotRunning):  # an ended run has said so in its log, a starting one is asked again
+            self.message.emit(str(error), "warning")
+        self.failed.emit(run)
+
+
+def _deliver(run: RunFolder, command: Command) -> str:
+    """Send `command` to the run's supervisor; return a message if it doesn't answer. Raises NotRunning, OSError."""
+    return "" if send(run, command) else silent(run)

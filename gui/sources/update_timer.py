@@ -1,0 +1,56 @@
+"""Timer that limits how often views are updated."""
+
+from __future__ import annotations
+
+import time
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+_NOTIFY_MS = 100
+_NOTIFY_BACKOFF = 1.5
+"""Factor by which the pause between redraws grows while a log is loading, because drawing slows down reading."""
+
+
+class UpdateTimer(QObject):
+    """Timer that limits updates to ten a second, and fewer while a log is loading, since drawing takes time from reading.
+
+    Signals:
+        due(): The views should show the current data.
+    """
+
+    due = Signal()
+
+    def __init__(self, parent: QObject) -> None:
+        super().__init__(parent)
+        self._is_loading = False
+        self._pause_ms: float = _NOTIFY_MS
+        self._last_at = 0.0
+        self._timer = QTimer(self, singleShot=True)
+        self._timer.timeout.connect(self.notify)
+
+    @property
+    def pending(self) -> bool:
+        """Return True if an update is scheduled."""
+        return self._timer.isActive()
+
+    def set_loading(self, is_loading: bool) -> None:
+        """Begin or end the loading of a log."""
+        self._is_loading = is_loading
+        if not is_loading:
+            self._pause_ms = _NOTIFY_MS
+
+    def schedule(self) -> None:
+        """Emit `due` after the current pause."""
+        if not self._timer.isActive():
+            since_ms = 1000 * (time.monotonic() - self._last_at)
+            self._timer.start(max(0, int(self._pause_ms - since_ms)))
+
+    def notify(self) -> None:
+        """Emit `due` now."""
+        self.stop()
+        self._last_at = time.monotonic()
+        self._pause_ms = _NOTIFY_BACKOFF * self._pause_ms if self._is_loading else _NOTIFY_MS
+        self.due.emit()
+
+    def stop(self) -> None:
+        self._timer.stop()
