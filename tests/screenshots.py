@@ -90,7 +90,11 @@ def draw(asked: argparse.Namespace, text_percent: int) -> int:
             continue
         for scheme in asked.scheme:
             window.commands.preferences.set("theme", scheme)
-            shown = show()
+            try:
+                shown = show()
+            except TimeoutError as error:
+                found.setdefault(f"{name}: {error}", []).append(scheme)
+                continue
             for size in asked.size if shown is window else (f"{shown.width()}x{shown.height()}",):
                 shown.resize(*map(int, size.split("x")))
                 for _turn in range(

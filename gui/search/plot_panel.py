@@ -11,6 +11,7 @@ from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QComboBox, QGridLayout, QLabel, QWidget
 
 from gui.format import localised, significant
+from gui.plots.axes import log_ticks
 from gui.plots.themed import ThemedPlot
 from gui.search.plots import (
     BEST_WIDTH,
@@ -70,8 +71,9 @@ class SearchPlots(QWidget):
 
     def show_data(self, data: SearchData) -> None:
         """Show the current state of a search."""
-        has_other_plots = self._data is None or len(self._data.search.goals) != len(data.search.goals)
-        self._data = data
+        before, self._data = self._data, data
+        has_other_plots = before is None or _plots_depend_on(before) != _plots_depend_on(data)
+        self._panels[self.fields].setVisible(len(data.axes) > 1)
         self._panels[self.pareto].setVisible(len(data.search.goals) > 1)
         self._panels[self.history].setVisible(len(data.search.goals) == 1)
         self.pending = list(self.all)
@@ -126,6 +128,10 @@ class SearchPlots(QWidget):
             self._grid.setColumnStretch(column, int(column < columns))
 
 
+def _plots_depend_on(data: SearchData) -> tuple[int, bool]:
+    return len(data.search.goals), len(data.axes) > 1
+
+
 _SHADES, _FAINTEST = 8, -0.1
 _GRID = 80
 """Number of cells of the contour plot in each direction."""
@@ -134,6 +140,7 @@ _MIN_CONTOUR_TRIALS = 10
 _MIN_WEIGHT = 0.135
 """Kernel weight at two standard deviations from a trial. The contour plot leaves out smaller weights."""
 _MAX_TICKS = 6
+_MAX_LOG_TICKS = 5
 _MAX_TICK_LENGTH = 14
 
 
@@ -266,8 +273,13 @@ class TwoFields(TrialPlot):
 
 def _fit_axis(plot: ThemedPlot, side: str, axis: Axis) -> None:
     shown = plot.getAxis(side)
-    shown.setLogMode(**{"x" if side == "bottom" else "y": axis.log})
-    shown.setTicks([axis.ticks()] if axis.choices else None)
+    if axis.choices:
+        ticks = axis.ticks()
+    elif axis.log:  # pyqtgraph writes labels of logarithmic axes over each other
+        ticks = [(at, significant(10**at, 2)) for at in log_ticks(axis.low, axis.high, _MAX_LOG_TICKS)]
+    else:
+        ticks = None
+    shown.setTicks(None if ticks is None else [ticks])
     plot.label(side, axis.label)
     set_range = plot.setXRange if side == "bottom" else plot.setYRange
     set_range(axis.low, axis.high, padding=0.25 if axis.choices else 0.03)

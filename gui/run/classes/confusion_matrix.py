@@ -7,7 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QHelpEvent, QImage, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import (
+    QColor,
+    QFont,
+    QFontInfo,
+    QHelpEvent,
+    QImage,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+)
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from gui.format import localised
@@ -17,10 +28,13 @@ from gui.translation import tr
 
 MIN_SIDE, MAX_SIDE = 14, 64
 """Limits of a cell's side, in pixels."""
-_MIN_NUMBERED_SIDE = 30
+_MIN_NUMBERED_SIDE = 20
+"""Side in pixels from which cells have numbers."""
+_NUMBERED_UP_TO = 20
+"""Number of classes up to which cells have at least that side."""
+_NUMBER_HEIGHT = 0.48
+"""Largest height of a number as a fraction of the cell's side."""
 _MAX_NAME_WIDTH, _MAX_NAME_HEIGHT = 150, 110
-_TITLE = 18
-"""Height of the title of the columns, in pixels."""
 _GAP = 6
 
 _STEPS = {
@@ -121,9 +135,11 @@ class ConfusionMatrix(QWidget):
         side, left, top = self._geometry()
         painter.setPen(QColor(scheme.muted))
         width = side * len(self._counts)
-        painter.drawText(QRectF(left, 0, max(width, 120), _TITLE), Qt.AlignmentFlag.AlignLeft, tr("Predicted →"))
         painter.drawText(
-            QRectF(0, top - _TITLE, left - _GAP, _TITLE),
+            QRectF(left, 0, max(width, 120), self._title_height), Qt.AlignmentFlag.AlignLeft, tr("Predicted →")
+        )
+        painter.drawText(
+            QRectF(0, top - self._title_height, left - _GAP, self._title_height),
             Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter,
             tr("Actual ↓"),
         )
@@ -155,6 +171,10 @@ class ConfusionMatrix(QWidget):
             painter.drawRect(self.cell_rect(index, index))
 
     def _draw_numbers(self, painter: QPainter) -> None:
+        font = QFont(self.font())
+        side, _left, _top = self._geometry()
+        font.setPixelSize(min(QFontInfo(font).pixelSize(), round(_NUMBER_HEIGHT * side)))
+        painter.setFont(font)
         for row, column in np.argwhere(self._counts).tolist():
             painter.setPen(fills.text_on(self._fills.pixelColor(column, row)))
             text = _format_percent(float(self._shares[row, column]))
@@ -184,14 +204,19 @@ class ConfusionMatrix(QWidget):
             painter.drawText(rect, right, metrics.elidedText(name, elide, int(left - _GAP)))
             painter.setPen(QColor(scheme.text if column == index else scheme.muted))
             if self._names_fit(side):
-                rect = QRectF(left + index * side, top - _TITLE, side, _TITLE)
+                rect = QRectF(left + index * side, top - self._title_height, side, self._title_height)
                 painter.drawText(rect, Qt.AlignmentFlag.AlignCenter, metrics.elidedText(name, elide, int(side - 4)))
                 continue
             painter.save()
             painter.translate(QPointF(left + (index + 0.5) * side + metrics.ascent() / 2 - 1, top - 4))
             painter.rotate(-90)
-            painter.drawText(QPointF(0, 0), metrics.elidedText(name, elide, int(top - _TITLE - 4)))
+            painter.drawText(QPointF(0, 0), metrics.elidedText(name, elide, int(top - self._title_height - 4)))
             painter.restore()
+
+    @property
+    def _title_height(self) -> int:
+        """Height of the title of the columns, in pixels."""
+        return self.fontMetrics().height() + 2
 
     def _names_fit(self, side: float) -> bool:
         """Return True if the columns' names fit horizontally."""
@@ -201,23 +226,27 @@ class ConfusionMatrix(QWidget):
         """Return the margins for the names at the left and, if vertical, at the top."""
         widest = max(map(self.fontMetrics().horizontalAdvance, self._names), default=0)
         left = max(min(widest, _MAX_NAME_WIDTH), self.fontMetrics().horizontalAdvance(tr("Actual ↓"))) + _GAP + 2
-        return left, _TITLE + min(widest, _MAX_NAME_HEIGHT) + 8
+        return left, self._title_height + min(widest, _MAX_NAME_HEIGHT) + 8
 
     def _geometry(self) -> tuple[float, float, float]:
         """Return the side of a cell, and the left and top of the first one."""
         count = max(1, len(self._counts))
         left, top = self._margins()
-        side = min((self.width() - left - 2) / count, (self.height() - 2 * _TITLE - 2) / count, MAX_SIDE)
+        side = min((self.width() - left - 2) / count, (self.height() - 2 * self._title_height - 2) / count, MAX_SIDE)
         if not self._names_fit(side):
             side = min((self.width() - left - 2) / count, (self.height() - top - 2) / count, MAX_SIDE)
-            return max(float(MIN_SIDE), side), left, top
-        return max(float(MIN_SIDE), side), left, 2 * _TITLE
+            return max(float(self._min_side), side), left, top
+        return max(float(self._min_side), side), left, 2 * self._title_height
+
+    @property
+    def _min_side(self) -> int:
+        return _MIN_NUMBERED_SIDE if len(self._counts) <= _NUMBERED_UP_TO else MIN_SIDE
 
     def _minimum_size(self) -> QSize:
         if not len(self._counts):
             return QSize(0, 0)
         left, top = self._margins()
-        cells = MIN_SIDE * len(self._counts)
+        cells = self._min_side * len(self._counts)
         return QSize(int(left + cells + 4), int(top + cells + 4))
 
     # Choosing a cell

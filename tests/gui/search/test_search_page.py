@@ -210,3 +210,12 @@ def test_search_is_started_paused_and_continued(page: SearchPage, qtbot: QtBot) 
     qtbot.waitUntil(lambda: page.view.data.status == "completed")
     assert page.view.data.best is not None
     assert [row.state for row in page.view.data.trials] == ["completed", "completed"]
+
+
+@pytest.mark.parametrize("fields", [1, 2])
+def test_plots_compare_two_fields_only_if_there_are(page: SearchPage, qtbot: QtBot, fields: int) -> None:
+    create_search(a_search("few", 12, space=dict(list(SPACE.items())[:fields]))).save_state(a_state(12))
+    plots = show_search(page, qtbot, "few").view.plots
+    qtbot.waitUntil(lambda: plots.fields.data is not None and not plots.pending)
+    assert not plots.fields.isHidden()
+    assert plots.fields.isVisibleTo(page) == (fields > 1)
