@@ -1,0 +1,220 @@
+"""Estimates of a job's time and memory from past runs of the same model on the same kind of devices."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from engine.contract.events import DevicesSampled, Planned, RunStarted, StepMetrics, Validation
+from engine.contract.job import Job
+from engine.runs.folder import ENDED, RunFolder, RunSummary
+
+MAX_PAST_RUNS = 8
+"""Number of past runs of a model that are read at most, the newest first."""
+_FORWARD_FRACTION = 1 / 3
+"""Time of a forward pass as a fraction of a training step, whose backward pass takes twice as long."""
+
+
+class PastRun(msgspec.Struct, frozen=True, kw_only=True):
+    """Measurements of a run.
+
+    Attributes:
+        job: Job with its devices.
+        device_kinds: Name of each device, without its number.
+        image_size: Side of the images in pixels.
+        images_per_second: Median over the training, all devices together.
+        validated_per_second: Images per second of the validations; None without any.
+        memory_bytes: Largest increase of a device's used memory during the run; None if it wasn't measured.
+    """
+
+    run_id: str
+    job: Job
+    device_kinds: tuple[str, ...]
+    image_size: int
+    images_per_second: float
+    validated_per_second: float | None = None
+    memory_bytes: int | None = None
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """Estimate for a job.
+
+    Attributes:
+        seconds: Time of training and validation.
+        memory_bytes: Peak memory per device; None if unknown.
+        is_upper_bound: The memory is that of a run with another batch size, so that the job needs at most this much.
+        run_id: Past run that the time is based on.
+        is_scaled: That run had another number of devices or another image size.
+    """
+
+    seconds: float
+    memory_bytes: int | None = None
+    is_upper_bound: bool = False
+    run_id: str = ""
+    is_scaled: bool = False
+
+
+def read_past_run(run: RunFolder) -> PastRun | None:
+    """Read the measurements of a run; None if it hasn't trained."""
+    started: RunStarted | None = None
+    planned: Planned | None = None
+    speeds: list[float] = []
+    validated_images, validation_s = 0, 0.0
+    used: dict[str, list[int]] = {}
+    for event in run.events():
+        if isinstance(event, RunStarted):
+            started, speeds, used = event, [], {}  # a later execution may have other devices
+        elif isinstance(event, Planned):
+            planned = event
+        elif isinstance(event, StepMetrics):
+            speeds.append(event.images_per_second)
+        elif isinstance(event, Validation):
+            validated_images, validation_s = validated_images + event.images, validation_s + event.seconds
+        elif isinstance(event, DevicesSampled):
+            for sample in event.samples:
+                if sample.memory_used_bytes is not None:
+                    used.setdefault(sample.device, []).append(sample.memory_used_bytes)
+    if started is None or planned is None or not speeds or statistics.median(speeds) <= 0:
+        return None
+    names = {device.id: kind_of(device.name) for device in started.devices}
+    return PastRun(
+        run_id=run.run_id,
+        job=started.job,
+        device_kinds=tuple(names.get(device, device) for device in started.job.parallel.devices),
+        image_size=planned.image_size,
+        images_per_second=statistics.median(speeds),
+        validated_per_second=validated_images / validation_s if validation_s > 0 else None,
+        memory_bytes=max((max(values) - min(values) for values in used.values()), default=None),
+    )
+
+
+def kind_of(name: str) -> str:
+    """Return the name of a device without the number that runs add to it: "RTX 6000 (GPU 1)" is an "RTX 6000"."""
+    return name.partition(" (GPU ")[0]
+
+
+def past_runs(job: Job, runs: Iterable[RunSummary], known: dict[str, PastRun | None]) -> list[PastRun]:
+    """Read the newest runs of the job's model; `known` caches the runs that were read, by id."""
+    found: list[PastRun] = []
+    for summary in runs:
+        if summary.model != job.model.name:
+            continue
+        if summary.run_id not in known or summary.state not in ENDED:
+            known[summary.run_id] = None
+            with suppress(OSError):
+                known[summary.run_id] = read_past_run(RunFolder(summary.folder))
+        past = known[summary.run_id]
+        if past is not None:
+            found.append(past)
+        if len(found) == MAX_PAST_RUNS:
+            break
+    return found
+
+
+def estimate(
+    job: Job, image_size: int, device_kinds: Sequence[str], images: tuple[int, int], past: Iterable[PastRun]
+) -> Estimate | None:
+    """Estimate the time and memory of a job.
+
+    Speed is taken to be proportional to the number of devices and to the inverse of the number of pixels.
+
+    Args:
+        job: Job with its devices.
+        image_size: Side of the job's images in pixels.
+        device_kinds: Name of each of its devices.
+        images: Numbers of training and of validation images.
+        past: Runs of the same model, the newest first.
+
+    Returns:
+        The estimate; None if no run of the same model trained on the same kind of devices.
+    """
+    alike = [each for each in past if _is_alike(each, job, device_kinds)]
+    if not alike:
+        return None
+    base = max(alike, key=lambda each: _closeness(each, job, image_size))  # of equally close ones, the first
+    ratio = len(device_kinds) / len(base.device_kinds) * (base.image_size / image_size) ** 2
+    validated_per_second = base.validated_per_second or base.images_per_second / _FORWARD_FRACTION
+    epoch_s = images[0] / (ratio * base.images_per_second) + images[1] / (ratio * validated_per_second)
+    memory, is_upper_bound = _memory(job, image_size, alike)
+    return Estimate(
+        seconds=job.training.epochs * epoch_s,
+        memory_bytes=memory,
+        is_upper_bound=is_upper_bound,
+        run_id=base.run_id,
+        is_scaled=ratio != 1,
+    )
+
+
+def remaining_s(run: RunFolder, now: float | None = None) -> float | None:
+    """Estimate the seconds until a run that trains has finished, from its speed so far; None if unknown.
+
+    Args:
+        run: The run.
+        now: Seconds since the epoch, by default the current time.
+    """
+    planned, step = run.planned(), run.summary().step
+    if planned is None or step is None or step <= planned.from_step:
+        return None
+    elapsed_s = (time.time() if now is None else now) - planned.time
+    steps = planned.epochs * planned.steps_per_epoch
+    return max(0.0, elapsed_s * (steps - step) / (step - planned.from_step))
+
+
+def _is_alike(past: PastRun, job: Job, device_kinds: Sequence[str]) -> bool:
+    theirs = past.job
+    same_model = (theirs.task, theirs.model.name, theirs.model.encoder) == (job.task, job.model.name, job.model.encoder)
+    return same_model and set(past.device_kinds) == set(device_kinds)
+
+
+def _closeness(past: PastRun, job: Job, image_size: int) -> tuple[bool, ...]:
+    """Compare what affects the speed, the most important first."""
+    theirs = past.job
+    return (
+        past.image_size == image_size,
+        len(past.device_kinds) == len(job.parallel.devices),
+        theirs.resolved_strategy == job.resolved_strategy,
+        theirs.precision.name == job.precision.name,
+        theirs.training.batch_size == job.training.batch_size,
+    )
+
+
+def _memory(job: Job, image_size: int, alike: Sequence[PastRun]) -> tuple[int | None, bool]:
+    """Return the memory per device, and True if it is an upper bound.
+
+    Only runs with the same image size, precision, strategy and optimizer count. A part of the memory doesn't depend on the
+    batch size, so memory grows at most in proportion to it.
+    """
+    comparable = {
+        _batch_per_device(each.job): each.memory_bytes
+        for each in reversed(alike)
+        if each.memory_bytes is not None
+        and each.image_size == image_size
+        and _memory_fields(each.job) == _memory_fields(job)
+    }
+    batch = _batch_per_device(job)
+    if batch in comparable:
+        return comparable[batch], False
+    if not comparable:
+        return None, False
+    nearest = min(comparable, key=lambda each: abs(each - batch))
+    return round(comparable[nearest] * max(1.0, batch / nearest)), True
+
+
+def _batch_per_device(job: Job) -> float:
+    return job.training.batch_size / job.training.accumulation / len(job.parallel.devices)
+
+
+def _memory_fields(job: Job) -> tuple[object, ...]:
+    parallel = job.parallel
+    return (
+        job.resolved_strategy,
+        job.precision.name,
+        job.optimizer.name,
+        parallel.activation_checkpointing,
+        parallel.cpu_offload,
+        job.training.ema_decay is None,
+    )

@@ -1,0 +1,139 @@
+"""Estimates of time and memory, compared with numbers computed by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.contract.devices import DeviceSample
+from engine.contract.events import (
+    ENCODE,
+    AnyEvent,
+    DevicesSampled,
+    Planned,
+    RunDevice,
+    RunStarted,
+    StepMetrics,
+    Validation,
+)
+from engine.contract.job import Job, save_job
+from engine.runs.estimates import PastRun, estimate, past_runs, read_past_run, remaining_s
+from engine.runs.folder import RunFolder
+
+RTX = "RTX 6000"
+JOB = Job.from_fields(
+    model="resnet18", epochs=10, batch_size=32, image_size=100, devices=("GPU-a",), precision="bf16", strategy="single"
+)
+PAST = PastRun(
+    run_id="past", job=JOB, device_kinds=(RTX,), image_size=100, images_per_second=200.0, validated_per_second=500.0,
+    memory_bytes=6 << 30,
+)  # fmt: skip
+IMAGES = (4000, 1000)
+EPOCH_S = 4000 / 200 + 1000 / 500
+
+
+def changed(past: PastRun = PAST, **fields: Any) -> PastRun:
+    return msgspec.structs.replace(past, job=past.job.with_fields(**fields))
+
+
+def seconds(job: Job, *past: PastRun, kinds: tuple[str, ...] = (RTX,), size: int = 100) -> float:
+    found = estimate(job, size, kinds, IMAGES, past)
+    assert found is not None
+    return found.seconds
+
+
+def test_estimate_multiplies_epochs_by_their_images() -> None:
+    found = estimate(JOB, 100, (RTX,), IMAGES, [PAST])
+    assert found is not None
+    assert found.seconds == pytest.approx(10 * EPOCH_S) == pytest.approx(220)
+    assert (found.memory_bytes, found.is_upper_bound, found.run_id, found.is_scaled) == (6 << 30, False, "past", False)
+
+
+def test_estimate_without_validations_assumes_a_third_of_a_step() -> None:
+    past = msgspec.structs.replace(PAST, validated_per_second=None)
+    assert seconds(JOB, past) == pytest.approx(10 * (4000 / 200 + 1000 / 600))
+
+
+@pytest.mark.parametrize(
+    ("size", "kinds", "factor"), [(200, (RTX,), 4.0), (100, (RTX, RTX), 0.5), (50, (RTX, RTX), 0.125)]
+)
+def test_estimate_scales_with_pixels_and_devices(size: int, kinds: tuple[str, ...], factor: float) -> None:
+    job = JOB.with_fields(devices=tuple(f"GPU-{number}" for number in range(len(kinds))), strategy="ddp")
+    found = estimate(job, size, kinds, IMAGES, [PAST])
+    assert found is not None
+    assert found.seconds == pytest.approx(220 * factor)
+    assert found.is_scaled
+    assert found.memory_bytes is None  # another image size or strategy
+
+
+def test_estimate_prefers_the_closest_run() -> None:
+    slow = msgspec.structs.replace(changed(precision="fp32"), run_id="slow", images_per_second=20.0)
+    assert seconds(JOB, slow, PAST) == pytest.approx(220)
+    assert seconds(JOB.with_fields(precision="fp32"), PAST, slow) == pytest.approx(10 * (200 + 2))
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "memory_gib", "is_upper_bound"), [(32, 6, False), (16, 6, True), (64, 12, True), (96, 18, True)]
+)
+def test_memory_is_an_upper_bound_for_other_batch_sizes(batch_size: int, memory_gib: int, is_upper_bound: bool) -> None:
+    found = estimate(JOB.with_fields(batch_size=batch_size), 100, (RTX,), IMAGES, [PAST])
+    assert found is not None
+    assert (found.memory_bytes, found.is_upper_bound) == (memory_gib << 30, is_upper_bound)
+
+
+@pytest.mark.parametrize("past", [[], [changed(model="vit_b_16")], [changed(task="detection")]])
+def test_estimate_is_none_without_a_run_of_the_model(past: list[PastRun]) -> None:
+    assert estimate(JOB, 100, (RTX,), IMAGES, past) is None
+
+
+def test_estimate_is_none_for_other_devices() -> None:
+    assert estimate(JOB, 100, ("H100",), IMAGES, [PAST]) is None
+    assert estimate(JOB, 100, (RTX, "H100"), IMAGES, [PAST]) is None
+
+
+def step(number: int, images_per_second: float) -> StepMetrics:
+    return StepMetrics(
+        epoch=1, step=number, loss=1.0, learning_rate=0.1, images_per_second=images_per_second, data_wait_s=0.0,
+        compute_s=0.1, time=1000.0 + number,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    """Return a run that has trained 30 of 100 steps in 30 seconds."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    save_job(JOB, folder / "job.toml")
+    used = [2 << 30, 5 << 30, 4 << 30]
+    device = RunDevice(id="GPU-a", name=f"{RTX} (GPU 1)", ranks=(0,))
+    events: list[AnyEvent] = [
+        RunStarted(run_id="run", job=JOB, devices=(device,), world_size=1, environment={}, supervisor_pid=1),
+        Planned(
+            epochs=10, steps_per_epoch=10, train_images=320, val_images=100, classes=("a", "b"), image_size=96,
+            parameters=1, trainable_parameters=1, time=1000.0,
+        ),
+        *(step(10 * number, speed) for number, speed in ((1, 90.0), (2, 210.0), (3, 200.0))),
+        *(DevicesSampled(samples=(DeviceSample(device="GPU-a", memory_used_bytes=each),)) for each in used),
+        *(Validation(epoch=number, step=30, measures={}, images=100, seconds=0.5) for number in (1, 2)),
+    ]  # fmt: skip
+    lines = [ENCODE.encode(msgspec.structs.replace(event, n=number)) for number, event in enumerate(events, 1)]
+    (folder / "events.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    return RunFolder(folder)
+
+
+def test_past_run_is_read_from_its_log(run: RunFolder) -> None:
+    past = read_past_run(run)
+    assert past is not None
+    assert (past.device_kinds, past.image_size) == ((RTX,), 96)
+    assert (past.images_per_second, past.validated_per_second) == (200.0, 200.0)
+    assert past.memory_bytes == 3 << 30
+    assert [each.run_id for each in past_runs(JOB, [run.summary()], {})] == ["run"]
+    assert past_runs(JOB.with_fields(model="vit_b_16"), [run.summary()], {}) == []
+
+
+def test_remaining_time_follows_the_speed_so_far(run: RunFolder) -> None:
+    assert remaining_s(run, 1030.0) == pytest.approx(70.0)
+    assert remaining_s(run, 1060.0) == pytest.approx(140.0)
