@@ -213,7 +213,7 @@ class Actions(QObject):
         tr("Train"), tr("Starts the training"), "Ctrl+Return", "Ctrl+Enter", menu="run 1", always_enabled=True
     )
     start_at_once = Command(
-        tr("Start at once"),
+        tr("Start now, sharing"),
         tr("Starts now and shares the devices with other runs, which slows all of them down"),
         menu="run 1",
     )

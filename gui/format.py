@@ -185,6 +185,14 @@ def lately(seconds: float) -> str:
     return time.strftime("%H:%M" if day[:3] == now[:3] else "%Y-%m-%d", day)
 
 
+def about(seconds: float) -> str:
+    """Return a rounded duration, such as "22 s", "12 min", "3.5 h" or "2.1 days"."""
+    for unit, length, digits in (("s", 1, 0), ("min", 60, 0), ("h", 3600, 1)):
+        if round(seconds / length, digits) < (90 if unit == "min" else 60 if unit == "s" else 48):
+            return f"{localised(max(1.0, seconds) / length, digits)} {unit}"
+    return f"{localised(seconds / 86400, 1)} days"
+
+
 def milliseconds(seconds: float) -> str:
     """Format a short time, such as "0.42 ms", "31.5 ms" or "1,204 ms"."""
     value = 1000 * seconds

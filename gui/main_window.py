@@ -417,6 +417,7 @@ class MainWindow(QMainWindow):
         self._save_job()
         self.train.close_work()
         self.inspector.close()
+        self.job_panel.close_work()
         self.commands.close()
         for dialog in self.findChildren(QDialog):
             dialog.close()

@@ -36,7 +36,7 @@ class RunControl(QObject):
         self._launcher, self._session = workspace.launcher, workspace.session
         self._runs: tuple[RunSummary, ...] = ()
         self._jobs: dict[str, Job] = {}
-        """Jobs that were started in this window, by run id."""
+        """Jobs of active runs, by run id."""
         self._starting_job: Job | None = None
         self._has_read_runs = False
         self._status.other_wanted.connect(lambda run: context.show_run(RunFolder(run.folder)))
@@ -90,10 +90,12 @@ class RunControl(QObject):
 
     def _on_runs_read(self, read: RunsRead) -> None:
         self._runs, self._has_read_runs = read.runs, True
+        self._jobs |= read.active_jobs
         self._status.show_others([run for run in read.runs if run.state not in ENDED and run.run_id != self._run_id])
         self.show_status()
         self._status.set_suffix("")
         self._context.header.show_running(*read.count())
+        self._panel.form.set_runs(read.runs)
         self._panel.form.set_queued_runs(read.device_queues)
 
     def _on_runs_unreadable(self, reason: str) -> None:

@@ -304,3 +304,13 @@ class BatchFound(msgspec.Struct, tag="batch", tag_field="type", frozen=True, for
 
 
 FINDING = msgspec.json.Decoder(Progress | Refused | Done[RateFound | BatchFound])
+
+
+class MemoryEstimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Estimated peak memory of a device or CPU worker; None if the model can't be estimated without a step."""
+
+    bytes: int | None
+
+
+ESTIMATING = msgspec.json.Decoder(Refused | Done[MemoryEstimate])
+"""``python -m engine.advisor.memory_estimate`` estimates the memory of the job that is its order."""

@@ -44,16 +44,18 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """Estimate for a job.
 
     Attributes:
-        seconds: Time of training and validation.
+        seconds: Time of training and validation; None if unknown.
         memory_bytes: Peak memory per device; None if unknown.
         is_upper_bound: The memory is that of a run with another batch size, so that the job needs at most this much.
-        run_id: Past run that the time is based on.
+        is_computed: The memory was computed from the model's layers instead of measured in a run.
+        run_id: Past run that the time is based on; "" without a time.
         is_scaled: That run had another number of devices or another image size.
     """
 
-    seconds: float
+    seconds: float | None
     memory_bytes: int | None = None
     is_upper_bound: bool = False
+    is_computed: bool = False
     run_id: str = ""
     is_scaled: bool = False
 

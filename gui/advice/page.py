@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QDoubleSpinBox, QLabel, QSpinBox, QWidget
+from PySide6.QtWidgets import QDoubleSpinBox, QSpinBox, QWidget
 
 from engine.contract.advice import BUDGET_S, Advice, AdviceOrder, AdviceProgress, Candidate, Network, changed
 from engine.contract.job import FIELDS, Job
@@ -21,7 +21,7 @@ from gui.titles import devices_words, model_title
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.editors import ComboBox, offer
-from gui.widgets.labels import muted_label
+from gui.widgets.labels import labelled, muted_label
 from gui.widgets.layouts import FlowLayout, hbox, scroll_panel, vbox
 
 NOTHING_YET = tr(
@@ -200,9 +200,9 @@ class AdviceOptions(QWidget):
         self.network.setToolTip(tr("Network speed between the machines, in each direction"))
         self.ask = push_button(tr("Ask again"), tip=tr("Asks with these settings"))
         layout = FlowLayout(self, spacing=14, line_spacing=6)
-        layout.addWidget(_labelled(tr("&Time for trials"), self.time))
-        layout.addWidget(_labelled("&Machines", self.machines))
-        self._network = _labelled("&Network", self.network)
+        layout.addWidget(labelled(tr("&Time for trials"), self.time))
+        layout.addWidget(labelled("&Machines", self.machines))
+        self._network = labelled("&Network", self.network)
         layout.addWidget(self._network)
         layout.addWidget(self.ask)
         self._network.hide()
@@ -226,12 +226,3 @@ class AdviceOptions(QWidget):
     def _on_machines_changed(self, machines: int) -> None:
         self._network.setVisible(machines > 1)
         self.changed.emit()
-
-
-def _labelled(title: str, field: QWidget) -> QWidget:
-    pair = QWidget()
-    label = QLabel(title)
-    label.setBuddy(field)
-    field.setAccessibleName(title.replace("&", ""))
-    pair.setLayout(hbox(label, field, spacing=6))
-    return pair

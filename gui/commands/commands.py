@@ -170,6 +170,7 @@ class Commands(QObject):
         gpus = {} if history is None else {key: t for key, t in history.titles.items() if is_gpu(key)}
         return [
             *palette.of_actions(self._acts.all(), self._window),
+            *palette.of_fields(self._panel.form.fields, self._show_field),
             *palette.of_settings(self.show_preferences),
             *palette.of_gpus(gpus, self._show_gpu),
             *palette.of_datasets(datasets_of(self._runs, self.datasets.folders()), self._open_dataset),
@@ -202,6 +203,10 @@ class Commands(QObject):
             panel.set_field("task", task)
         panel.set_field("model", model)
         panel.form.focus_field("model")
+
+    def _show_field(self, name: str) -> None:
+        self._context.show_form()
+        self._panel.form.focus_field(name)
 
     def _show_gpu(self, key: str) -> None:
         if self._workspace is not None:

@@ -1,4 +1,4 @@
-"""Command palette, which finds commands, settings, GPUs, datasets, runs and models by words."""
+"""Command palette, which finds commands, fields of the job, settings, GPUs, datasets, runs and models by words."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from engine.runs.folder import RunFolder, RunSummary
 from gui import format as window_format
 from gui.actions import Action
 from gui.commands.files import titles_of
+from gui.form.fields import JobFields, section_of
 from gui.format import localised, moment
 from gui.preferences.declared import SETTINGS
 from gui.style import theme
@@ -27,7 +28,7 @@ from gui.widgets.layouts import vbox
 
 MOST_SHOWN = 100
 """Maximum number of listed entries."""
-KINDS = (tr("Command"), tr("Setting"), "GPU", tr("Dataset"), tr("Run"), tr("Model"))
+KINDS = (tr("Command"), tr("Field"), tr("Setting"), "GPU", tr("Dataset"), tr("Run"), tr("Model"))
 """Kinds of entries; equally good matches are listed in this order."""
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
 _KIND_WIDTH, _PADDING = 84, 10
@@ -57,13 +58,14 @@ class Entry:
 def find(entries: Sequence[Entry], text: str) -> list[Entry]:
     """Return the entries that contain all words of `text`, best first.
 
-    Matches rank by position: start of the title, start of a word in the title, within the title, elsewhere. Equal ones
+    An equal title comes first. Other matches rank by position: start of the title, start of a word in the title, within the title, elsewhere. Equal ones
     rank by state (enabled first), kind and the given order.
     """
     words = [(f" {word}", word) for word in text.lower().split()]
     if not words:
         return list(entries)
     found: list[tuple[int, int]] = []
+    title = f" {text.lower().strip()}"
     for number, entry in enumerate(entries):
         hay, head, rank = entry.hay, entry.head, entry.order
         for begun, word in words:
@@ -78,7 +80,7 @@ def find(entries: Sequence[Entry], text: str) -> list[Entry]:
                 break
             rank += 32 if within < head else 64
         else:
-            found.append((rank, number))
+            found.append((-1 if entry.hay[: entry.head] == title else rank, number))
     return [entries[number] for _rank, number in heapq.nsmallest(MOST_SHOWN, found)]
 
 
@@ -165,7 +167,7 @@ class Palette(QDialog):
         self.setObjectName("palette")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.field = styled(QLineEdit(), name=tr("Find anything"))
-        self.field.setPlaceholderText(tr("Commands, settings, models, runs, datasets, GPUs…"))
+        self.field.setPlaceholderText(tr("Commands, fields, settings, models, runs, datasets, GPUs…"))
         self.field.installEventFilter(self)
         self.field.textChanged.connect(self._search)
         self.model = EntryModel(self)
@@ -248,6 +250,15 @@ def of_actions(actions: Iterable[Action], window: QWidget) -> Iterator[Entry]:
                 action.shortcut().toString(QKeySequence.SequenceFormat.NativeText),
                 action.disabled_reason,
             )
+
+
+def of_fields(fields: JobFields, show: Callable[[str], object]) -> Iterator[Entry]:
+    """Yield the fields of the job on screen that have an effect."""
+    for name, row in fields.rows.items():
+        if row.has_effect:
+            section = section_of(name) or tr("New job")
+            detail = f"{section}: {row.field.help} ({name})"
+            yield Entry(tr("Field"), row.field.label, partial(show, name), detail)
 
 
 def of_settings(show: Callable[[str], object]) -> Iterator[Entry]:

@@ -1,11 +1,11 @@
-"""List of example images: a scrolling strip or a wall."""
+"""List of example images: a scrolling strip or a grid."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QImage, QKeyEvent, QPainter, QPen, QPixmap, QResizeEvent
+from PySide6.QtGui import QColor, QImage, QKeyEvent, QPainter, QPen, QPixmap
 from PySide6.QtWidgets import (
     QListView,
     QListWidget,
@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from engine.contract.dataset import MAX_SIDE, Example, PreviewImage
+from engine.contract.dataset import Example, PreviewImage
 from gui.style import theme
 from gui.translation import tr
 
@@ -26,7 +26,7 @@ _STRIP_MARGIN = 14
 
 
 class ExampleList(QListWidget):
-    """List of examples, either a scrolling strip or a wall that scales the images to its size.
+    """List of examples of one size, either a scrolling strip or a grid.
 
     Images are decoded when they become visible.
 
@@ -43,8 +43,8 @@ class ExampleList(QListWidget):
         """Create an empty list.
 
         Args:
-            side: Side of an image in a strip, and the smallest side on a wall, in pixels of the screen.
-            strip: Arrange the images in one row instead of a wall.
+            side: Side of an image in pixels of the screen.
+            strip: Arrange the images in one row instead of a grid.
             captions: Show the classes below the images.
             parent: Parent widget.
         """
@@ -53,7 +53,7 @@ class ExampleList(QListWidget):
         self._images: dict[int, QImage] = {}
         self._pixmaps: dict[int, QPixmap] = {}
         self._given: dict[int, PreviewImage] | None = None
-        self._least = self._side = side
+        self._side = side
         self._strip, self._captions = strip, captions
         self.setAccessibleName(tr("Examples"))
         self.setViewMode(QListView.ViewMode.IconMode)
@@ -134,32 +134,20 @@ class ExampleList(QListWidget):
         else:
             super().keyPressEvent(event)
 
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        if not self._strip and self._side_that_fits() != self._side:
+    def set_side(self, side: int) -> None:
+        """Show the images at this size."""
+        if side != self._side:
+            self._side = side
             self._fit()
-        super().resizeEvent(event)
 
     def _fit(self) -> None:
         """Scale the images to their size on screen."""
-        self._side = self._side_that_fits()
         self._pixmaps.clear()
         wide, caption = self._side + 2 * _PAD, self._caption_height()
         if self._strip:
             self.setFixedHeight(wide + caption + _STRIP_MARGIN)
         for row in range(self.count()):
             self.item(row).setSizeHint(QSize(wide, wide + caption))
-
-    def _side_that_fits(self) -> int:
-        if self._strip or not self.examples:
-            return self._side
-        # Reserve the room of the scroll bar, since its visibility depends on the result.
-        width = self.width() - 2 * self.frameWidth() - self.verticalScrollBar().sizeHint().width() - 1
-        height = self.height() - 2 * self.frameWidth() - 1
-        columns = range(1, max(1, width // (self._least + 2 * _PAD)) + 1)
-        rows = [-(-len(self.examples) // number) for number in columns]
-        caption = self._caption_height()
-        all_fit = max(min(width // n, height // r - caption) - 2 * _PAD for n, r in zip(columns, rows, strict=True))
-        return min(MAX_SIDE, all_fit if all_fit >= self._least else max(self._least, width // columns[-1] - 2 * _PAD))
 
     def _caption_height(self) -> int:
         has_captions = self._captions and any(example.class_name for example in self.examples)

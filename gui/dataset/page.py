@@ -8,10 +8,20 @@ from pathlib import Path
 import msgspec
 from PySide6.QtCore import QObject, QSignalBlocker, Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QComboBox, QFrame, QLabel, QPushButton, QScrollArea, QSplitter, QStackedWidget, QWidget
+from PySide6.QtWidgets import (
+    QComboBox,
+    QFrame,
+    QLabel,
+    QPushButton,
+    QScrollArea,
+    QSlider,
+    QSplitter,
+    QStackedWidget,
+    QWidget,
+)
 
 from engine.contract import augmentation
-from engine.contract.dataset import EPOCHS, PREVIEW, DatasetReport, Example, PreviewImage, PreviewOrder
+from engine.contract.dataset import EPOCHS, MAX_SIDE, PREVIEW, DatasetReport, Example, PreviewImage, PreviewOrder
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from gui.actions import back_action, bind
@@ -29,8 +39,8 @@ from gui.widgets.labels import EmptyState, ProblemLabel, WrappingLabel, field_la
 from gui.widgets.layouts import hbox, scroll_panel, vbox
 
 EMPTY = tr("No dataset to show yet.\n\nChoose a folder in the form to see its images and classes here.")
-SIDE = 144
-"""Minimum side length of an example in pixels."""
+SIDE, _SMALLEST = 128, 64
+"""Side length of an example in pixels at first, and at least."""
 _NARROW = 450
 """Width in pixels, at a text size of 100 %, below which the facts are placed below the examples."""
 _SIZES = [400, 210]
@@ -86,6 +96,8 @@ class DatasetPage(QWidget):
             field_label(tr("Shown"), self.shown_as),
         )
         self.examples = ExampleList(SIDE, strip=False)
+        self.side = _size_slider()
+        self.side.valueChanged.connect(self.examples.set_side)
         self.none = WrappingLabel(name="muted")
         self.bars = ClassBalance()
         self.mask_values = WrappingLabel(name="muted")
@@ -290,7 +302,7 @@ class DatasetPage(QWidget):
     def _lay_out(self) -> None:
         empty = EmptyState(EMPTY)
         head = hbox(vbox(self.back, 1), (vbox(self.title, self.subtitle, spacing=2), 1), spacing=12)
-        top = hbox(self._class_label, self.classes, self._as_label, self.shown_as, 1)
+        top = hbox(self._class_label, self.classes, self._as_label, self.shown_as, 1, self.side)
         body, left = QWidget(), QWidget()
         left.setLayout(vbox(self.progress, self.state, (self.examples, 1), (self.none, 1)))
         self._splitter.setChildrenCollapsible(False)
@@ -319,6 +331,16 @@ class DatasetPage(QWidget):
         area.setWidget(inside)
         area.setMinimumWidth(200)
         return area
+
+
+def _size_slider() -> QSlider:
+    slider = styled(QSlider(Qt.Orientation.Horizontal), name=tr("Size of the images"), tip=tr("Size of the images"))
+    slider.setRange(_SMALLEST, MAX_SIDE)
+    slider.setPageStep(32)
+    slider.setValue(SIDE)
+    slider.setMinimumWidth(40)
+    slider.setMaximumWidth(140)
+    return slider
 
 
 def _rendered_by(job: Job | None) -> tuple[object, ...] | None:

@@ -18,7 +18,7 @@ from gui.form.field_row import FieldRow
 from gui.form.followers import ModelFollower
 from gui.titles import CHOICES, strategy_title
 from gui.translation import tr
-from gui.widgets.editors import ChoiceEditor
+from gui.widgets.editors import ChoiceEditor, IntEditor
 
 
 class FieldChoices:
@@ -40,10 +40,12 @@ class FieldChoices:
             (("task",), self.update_models),
             (("task",), self.update_losses),
             (("task", "model"), self.update_metrics),
+            (("model",), self._name_image_size),
             (("task", "model", "strategy"), self.update_options),
         ):
             for name in names:
                 rows[name].edited.connect(update)
+        self.update_models()
         self.update_metrics()
         self.update_losses()
         self.update_options()
@@ -65,7 +67,7 @@ class FieldChoices:
         if task is None:
             return
         offered = catalogue.models_of(task.id)
-        editor.set_models(offered, task.file)
+        editor.set_models(offered, [default.model for default in task.defaults], of_file=task.file)
         chosen = catalogue.model(editor.value())
         if chosen is not None and chosen not in offered:
             self._models.is_active = True
@@ -73,6 +75,13 @@ class FieldChoices:
             size, model = self._rows["image_size"], catalogue.model(editor.value())
             if model is not None and (size.value() or model.min_image_size) < model.min_image_size:
                 size.set_value(None)  # it was chosen for another model
+
+    def _name_image_size(self) -> None:
+        """Name the model's size of images in the field that leaves it to the model."""
+        entry, editor = self._environment.catalogue.model(self._text("model")), self._rows["image_size"].editor
+        assert isinstance(editor, IntEditor)
+        size = entry.image_size if entry is not None else 0
+        editor.set_empty(tr("auto ({size})").format(size=size) if size else tr("auto"))
 
     def update_metrics(self) -> None:
         """Offer the metrics that can select the best checkpoint, and reset one that the task lacks."""

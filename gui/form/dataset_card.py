@@ -13,10 +13,10 @@ from gui.dataset.reading_choices import ReadingChoices
 from gui.format import localised
 from gui.translation import tr
 from gui.widgets.buttons import fold_button, push_button, styled, tool_button
-from gui.widgets.labels import WrappingLabel
+from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import hbox, vbox
 
-THUMBNAIL = 80
+THUMBNAIL = 56
 _BARS_HEIGHT = 190
 
 
@@ -37,8 +37,8 @@ class DatasetCard(QFrame):
         super().__init__()
         self.setObjectName("card")
         self._unreadable = ""
-        self._summary = WrappingLabel("", "heading")
-        self._detail = WrappingLabel("", "muted")
+        self._summary = styled(ElidedLabel(), "heading")
+        self._detail = styled(ElidedLabel(), "muted")
         self.readings = ReadingChoices(THUMBNAIL)
         self.readings.chosen.connect(self.chosen)
         self.readings.opened.connect(lambda: self.gallery_wanted.emit(0))
@@ -51,7 +51,7 @@ class DatasetCard(QFrame):
         self.open = tool_button(
             lambda: self.gallery_wanted.emit(max(0, self.strip.currentRow())), text=tr("Look closer…"), style="flat"
         )
-        self._more = fold_button("fold", tr("Counts per class"), name=tr("Counts per class"))
+        self._more = fold_button("fold", tr("Counts"), name=tr("Counts per class"))
         self._more.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self._listing = styled(QPlainTextEdit(), name=tr("Unreadable files"))
         self._listing.setReadOnly(True)
@@ -98,7 +98,9 @@ class DatasetCard(QFrame):
         self._progress.hide()
         self._cancel.hide()
         self._summary.setText(summary)
-        self._detail.setText(detail)
+        self._summary.setToolTip(summary)
+        self._detail.setText(" · ".join(detail.splitlines()))
+        self._detail.setToolTip(detail)
         self._detail.setVisible(bool(detail))
         self._unreadable = dataset_format.unreadable(report) if report is not None else ""
         self._listing.setPlainText(self._unreadable)
@@ -128,19 +130,7 @@ class DatasetCard(QFrame):
         self.strip.setVisible(bool(examples))
 
     def _lay_out(self) -> None:
+        head = hbox((self._summary, 1), self._more, self.open, spacing=4)
         row = hbox((self._progress, 1), self._cancel, spacing=4)
-        below = hbox(self._more, 1, self.open, spacing=4)
-        self.setLayout(
-            vbox(
-                self._summary,
-                self._detail,
-                row,
-                self.strip,
-                self.readings,
-                below,
-                self._bars_area,
-                self._listing,
-                spacing=4,
-                margins=(10, 8, 10, 8),
-            )
-        )
+        parts = (head, self._detail, row, self.strip, self.readings, self._bars_area, self._listing)
+        self.setLayout(vbox(*parts, spacing=4, margins=(10, 6, 8, 8)))

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from PySide6.QtCore import QStringListModel, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QObject, QStringListModel, Qt, QTimer, Signal
+from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QBoxLayout, QCompleter, QLineEdit, QPushButton
 
 from engine.contract.catalogue import ModelEntry
 from engine.contract.job import TIMM
-from gui.format import counted, localised
+from gui.form.model_panel import ModelPanel, millions
+from gui.format import counted
 from gui.style import icons
+from gui.titles import model_title
 from gui.translation import tr
 from gui.widgets import file_dialogs
 from gui.widgets.buttons import tool_button
 from gui.widgets.editors import Editor, PathLine
 
 AUTOMATIC = "automatic"
+_COMPLETIONS_WIDTH = 480
 
 
 class CutsEditor(Editor):
@@ -61,27 +66,28 @@ def cuts_text(cuts: tuple[str, ...]) -> str:
     return f"moved by hand ({counted(len(cuts), 'cut')})"
 
 
-def describe(entry: ModelEntry) -> str:
-    """Return the model's title, size and family for lists."""
-    return f"{entry.title} · {_millions(entry.parameters)} parameters · {entry.family}"
-
-
-def _millions(count: int) -> str:
-    return f"{localised(count / 1e6, 1)} M" if count >= 1e5 else localised(count)
-
-
 class ModelPicker(Editor):
-    """Search field over the models; its value is the id of a model or the path of a file."""
+    """Field of the model, which shows titles; its value is the id of a model or the path of a file.
+
+    Signals:
+        facts_requested(): The list of models opened; the owner looks up what is known about them.
+    """
+
+    facts_requested = Signal()
 
     def __init__(self, models: tuple[ModelEntry, ...]) -> None:
         self.line = PathLine()
         self.line.setAcceptDrops(False)
         super().__init__(self.line)
+        self.panel = ModelPanel(self)
+        self.panel.chosen.connect(self._on_chosen)
         self._completer = self._make_completer()
         self.line.setCompleter(self._completer)
         self.line.textChanged.connect(lambda _text: self.edited.emit())
+        self.line.installEventFilter(self)
+        tip = tr("Compare all models (Alt+Down)")
         self.list_button = tool_button(
-            self.show_all, icon=icons.icon("down", "muted"), name=tr("All models"), tip=tr("All models")
+            self.open_panel, icon=icons.icon("down", "muted"), name=tr("All models"), tip=tip
         )
         self.file_button = tool_button(
             self.choose_file, icon=icons.icon("file", "muted"), name=tr("Choose a Python file")
@@ -90,12 +96,20 @@ class ModelPicker(Editor):
         assert layout is not None
         layout.addWidget(self.list_button)
         layout.addWidget(self.file_button)
-        self._wanted = ""
+        self._file_tip = ""
+        self._titles = {entry.id: entry.title for entry in models}
+        self._shown = ("", "")
+        """Text and value that were set last; the text may be the title of a model of another task."""
+        self._models: tuple[ModelEntry, ...] = ()
+        self._recommended: tuple[str, ...] = ()
         self.set_models(models)
 
-    def set_models(self, models: tuple[ModelEntry, ...], of_file: bool = False) -> None:
-        """Offer models and keep the text; with `of_file`, the task itself is a Python file."""
-        self._wanted = (
+    def set_models(
+        self, models: tuple[ModelEntry, ...], recommended: Sequence[str] = (), *, of_file: bool = False
+    ) -> None:
+        """Offer models, the `recommended` ids first, and keep the value; with `of_file`, the task itself is a file."""
+        self._models, self._recommended = models, tuple(recommended)
+        self._file_tip = (
             tr("Choose your task's Python file")
             if of_file
             else tr("Choose a Python file with build_model(num_classes)")
@@ -104,27 +118,49 @@ class ModelPicker(Editor):
         search = f"Type to search, or {TIMM}NAME" if by_name else tr("Type to search, e.g. resnet")
         self.line.setPlaceholderText(tr("A Python file") if of_file else search)
         self.list_button.setVisible(bool(models))
-        self.file_button.setToolTip(self._wanted)
-        self._by_text = {describe(entry): entry.id for entry in models}
-        self._by_title = {entry.title.lower(): entry.id for entry in models}
-        self._completer.setModel(QStringListModel(list(self._by_text), self._completer))
+        self.file_button.setToolTip(self._file_tip)
+        self._titles |= {entry.id: entry.title for entry in models}
+        self._ids = {entry.title.lower(): entry.id for entry in models}
+        texts = [f"{entry.title} · {millions(entry.parameters)} · {entry.id}" for entry in models]
+        self._by_text = dict(zip(texts, (entry.id for entry in models), strict=True))
+        self._completer.setModel(QStringListModel(texts, self._completer))
 
     def value(self) -> str:
         text = self.line.text().strip()
-        return self._by_text.get(text) or self._by_title.get(text.lower()) or text
+        if text == self._shown[0]:
+            return self._shown[1]
+        return self._by_text.get(text) or self._ids.get(text.lower()) or text
 
     def set_value(self, value: Any) -> None:
-        self.line.setText(str(value))
+        value = str(value)
+        self._shown = (self._titles.get(value, value), value)
+        self.line.setText(self._shown[0])
+        self.line.setToolTip(value)
         self.line.setCursorPosition(0)  # show the beginning of a long name
 
-    def show_all(self) -> None:
+    def title(self) -> str:
+        """Return the title of the model, or the path of a file."""
+        return model_title(self.value())
+
+    def open_panel(self) -> None:
         """Open the list of all models."""
-        self.line.setFocus(Qt.FocusReason.OtherFocusReason)
-        self._completer.setCompletionPrefix("")
-        self._completer.complete()
+        self.panel.offer(self._models, self._recommended, self.value())
+        self.panel.open_below(self)
+        self.facts_requested.emit()
 
     def choose_file(self) -> None:
-        file_dialogs.choose(self, self._wanted, "", False, self.set_value)
+        file_dialogs.choose(self, self._file_tip, "", False, self.set_value)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Open the list by Alt+Down, as drop-down lists do."""
+        if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.KeyPress and _is_alt_down(event):
+            self.open_panel()
+            return True
+        return super().eventFilter(watched, event)
+
+    def _on_chosen(self, model: str) -> None:
+        self.set_value(model)
+        self.line.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def _make_completer(self) -> QCompleter:
         completer = QCompleter(self)
@@ -134,9 +170,14 @@ class ModelPicker(Editor):
         popup = completer.popup()
         assert popup is not None
         popup.setAccessibleName(tr("Models that match"))
+        popup.setMinimumWidth(_COMPLETIONS_WIDTH)
         completer.activated.connect(self._picked)
         return completer
 
     def _picked(self, text: str) -> None:
         # The completer writes its text after this signal, so the id is set in the next turn of the event loop.
         QTimer.singleShot(0, self, lambda: self.set_value(self._by_text.get(text, text)))
+
+
+def _is_alt_down(event: QKeyEvent) -> bool:
+    return event.key() == Qt.Key.Key_Down and bool(event.modifiers() & Qt.KeyboardModifier.AltModifier)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,11 +10,13 @@ from engine.checks.torch_support import TorchBuild
 from engine.contract.catalogue import Catalogue, load_catalogue
 from engine.contract.devices import CPU, Snapshot, device_key, gpu_title, group_by_host, is_gpu
 from engine.contract.problems import Problem
+from engine.runs.folder import RunSummary
+from gui.sources.active_runs import QueuedRun
 from gui.titles import device_title
 from gui.translation import tr
 
-QueuedRuns = Mapping[str, tuple[str, ...]]
-"""Titles of the runs that hold each device or wait for it, in the order of the queue."""
+QueuedRuns = Mapping[str, tuple[QueuedRun, ...]]
+"""Runs that hold each device or wait for it, in the order of the queue."""
 
 
 @dataclass
@@ -33,6 +35,8 @@ class JobEnvironment:
     machine: Snapshot | None = None
     torch: TorchBuild | None = None
     queued: QueuedRuns = field(default_factory=dict)
+    runs: tuple[RunSummary, ...] = ()
+    """All runs, the newest first, which estimates are based on."""
     default_recipe: str = ""
     """Recipe of new jobs from the settings; "" for the matching one."""
     is_starting: bool = False
@@ -42,6 +46,22 @@ class JobEnvironment:
         """Return the titles of all known GPUs, by the keys that jobs use."""
         gpus = self.machine.gpus if self.machine is not None else ()
         return {**self.host_device_names, **{gpu.uuid: gpu_title(gpu) for gpu in gpus}}
+
+    def device_kinds(self, devices: Sequence[str]) -> tuple[str, ...] | None:
+        """Return the name of each device; None if one isn't known, as on other machines."""
+        if self.machine is None:
+            return None
+        known = {gpu.uuid: gpu.name for gpu in self.machine.gpus} | {CPU: self.machine.cpu.name}
+        return tuple(known[device] for device in devices) if set(devices) <= known.keys() else None
+
+    def device_memory_bytes(self, devices: Sequence[str]) -> int | None:
+        """Return the memory of the smallest of some devices; None if it isn't known."""
+        if self.machine is None:
+            return None
+        known = {gpu.uuid: gpu.memory_total_bytes for gpu in self.machine.gpus}
+        known[CPU] = self.machine.cpu.memory_total_bytes
+        sizes = [known.get(device) for device in devices]
+        return min((size for size in sizes if size is not None), default=None) if None not in sizes else None
 
     def hardware(self) -> tuple[Any, ...]:
         """Return the machine facts that validation depends on; processes matter only on exclusive-mode GPUs."""

@@ -176,6 +176,10 @@ class OptionRows(QWidget):
         for name, row in self.rows.items():
             row.show_problems(tuple(problem for problem in problems if problem.field == PREFIX + name))
 
+    @property
+    def has_error(self) -> bool:
+        return any(row.has_error for row in self.rows.values())
+
     def _show_set(self) -> None:
         values = dict(self._set)  # each edit below overwrites it
         for name, row in self.rows.items():

@@ -7,18 +7,17 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QAbstractSpinBox, QHBoxLayout, QLabel, QPushButton, QWidget
 
 from engine.checks.torch_support import installed_torch
 from engine.contract.catalogue import Catalogue
 from engine.contract.command import command_line
 from engine.contract.dataset import DatasetReport
 from engine.contract.devices import Snapshot
-from engine.contract.job import FIELDS, Job
-from engine.contract.job_fields import Group
-from engine.contract.problems import Choice, Problem, errors
+from engine.contract.job import Job
+from engine.contract.problems import Choice, Problem
+from engine.runs.folder import RunSummary
 from gui.actions import with_key
 from gui.dataset import dataset_format
 from gui.form.cached_disk import CachedDisk
@@ -27,46 +26,24 @@ from gui.form.consent import ConsentBar
 from gui.form.dataset_card import DatasetCard
 from gui.form.editors import CutsEditor
 from gui.form.environment import JobEnvironment, QueuedRuns, devices_text
-from gui.form.field_factory import FINDER_TIPS, PREFIX, FindButton, OptionRows, make_row
-from gui.form.field_row import LABEL_WIDTH, CollapsibleSection, FieldRow
+from gui.form.fields import METHOD, SECTIONS, JobFields, section_of
 from gui.form.followers import FormatChoice, ModelFollower, TaskDetection
 from gui.form.inspection import Inspection
-from gui.form.recipes import RecipeFollower
-from gui.form.submit import STEPS, JobSignals, LabelCheck, Submission, SubmitBar, queue_message
+from gui.form.layout import FormLayout
+from gui.form.model_panel import weights_states
+from gui.form.readiness import Readiness
+from gui.form.recipes import RecipeFollower, ScaledRate
+from gui.form.submission import JobSignals, LabelCheck, Submission
+from gui.form.submit_bar import STEPS, SubmitBar
 from gui.form.validator import JobValidator
-from gui.format import significant
+from gui.sources.background import in_background, reraise
+from gui.sources.estimator import Estimator
 from gui.sources.resume_fork import Prefill
-from gui.style import theme
-from gui.titles import model_title, strategy_title
 from gui.translation import tr
-from gui.widgets.banner import Banner
-from gui.widgets.editors import ChoiceEditor, PathEditor
-from gui.widgets.labels import ProblemLabel
-from gui.widgets.layouts import hbox, scroll_panel, vbox
+from gui.widgets.layouts import vbox
 
-STACKED_FIELDS = ("epochs", "batch_size", "learning_rate")
-"""Fields side by side, each below its label."""
-_SECTION_TITLES: dict[Group, str] = {
-    "training": tr("Training"),
-    "optimizer": tr("Optimizer"),
-    "schedule": tr("Schedule"),
-    "checkpoints": tr("Checkpoints"),
-    "faults": tr("Queue and faults"),
-    "data": tr("Data"),
-    "augmentation": tr("Augmentation"),
-    "precision": tr("Precision and speed"),
-    "model": tr("Model"),
-    "parallel": tr("Strategy"),
-}
-SECTIONS: dict[str, tuple[str, ...]] = {
-    title: tuple(name for name, field in FIELDS.items() if field.group == group)
-    for group, title in _SECTION_TITLES.items()
-}
-"""Fields of the collapsible sections, by title."""
 _FIRST_FIELDS = dict(zip(STEPS, ("dataset", "recipe", "strategy"), strict=True))
 """First field of each step to training."""
-_MAX_MIN_WIDTH = 500
-"""Pixels that the fields claim of the window at most; wider contents, as with text of twice the size, scroll."""
 _LOCKED_WHEN_RESUMING = tr("Can't be changed when resuming. Fork the run to change it.")
 
 
@@ -99,22 +76,14 @@ class JobForm(JobSignals):
         self._is_current, self._is_validating = True, False
         self._hardware = self.environment.hardware()
         self.card = DatasetCard()
-        self.options = OptionRows()
         self.consent = ConsentBar()
-        self.undo_scaling = QPushButton(tr("Undo"))
-        self.scaled_rate = Banner(self.undo_scaling, name=tr("Scaled learning rate"))
-        self.devices_label = QLabel()
-        self.devices_problems = ProblemLabel()
+        self.scaled_rate = ScaledRate()
         self.disk = CachedDisk(self)
-        self.rows: dict[str, FieldRow] = {
-            name: make_row(field, self.environment.catalogue, stacked=name in STACKED_FIELDS)
-            for name, field in FIELDS.items()
-            if name not in ("devices", "model_file_sha256")
-        }
-        self.find_buttons = {name: FindButton(self.rows[name]) for name in FINDER_TIPS}
-        self.sections = [
-            CollapsibleSection(title, [self.rows[name] for name in names]) for title, names in SECTIONS.items()
-        ]
+        self.fields = JobFields(self.environment.catalogue, self)
+        self.rows, self.options, self.find_buttons = self.fields.rows, self.fields.options, self.fields.find_buttons
+        self.body = FormLayout(self.fields, self.card, self.consent, self.scaled_rate)
+        self.sections = self.body.sections
+        self.setLayout(vbox(self.body))
         self.inspection = Inspection(self.rows, self.card, self.disk, self)
         self.recipes = RecipeFollower(self.rows, self.environment, self.disk, self)
         self.models = ModelFollower(self.rows, self.environment, self.disk, self.recipes, self)
@@ -123,14 +92,25 @@ class JobForm(JobSignals):
         self.validator = JobValidator(self.environment, self.disk, self.inspection, self.recipes, prefill)
         self.label_check = label_check or LabelCheck()
         self.submission = Submission(self.label_check, prefill, self)
-        self._lay_out()
         self._validate_timer = QTimer(self, interval=0, singleShot=True)
         self._validate_timer.timeout.connect(self.validate)
         self._connect()
         self.choices = FieldChoices(self.rows, self.options, self.environment, self.models, self.validator.model_file)
+        self.readiness = Readiness(
+            bar,
+            self.action,
+            fields=self.fields,
+            environment=self.environment,
+            choices=self.choices,
+            inspection=self.inspection,
+            disk=self.disk,
+        )
+        self.estimator = Estimator(self)
+        self.estimator.set_runs(self.environment.runs)
+        self.estimator.changed.connect(self._show_estimate)
         if prefill is not None:
             self._show_prefill(prefill)
-        self._shown_values = self._editor_values()
+        self._shown_values = self.fields.shown_values()
         self._validate_timer.start()
 
     # Fields
@@ -145,9 +125,7 @@ class JobForm(JobSignals):
         """Show `job`, except its devices."""
         self.validator.trusted_sha256 = job.model.model_file_sha256
         with self.recipes.loading():
-            for name, row in self.rows.items():
-                row.set_value(job.value(name))
-            self.options.set_values(job.options)
+            self.fields.set_job(job)
         self.models.is_active = False
 
     def set_field(self, name: str, value: Any) -> None:
@@ -158,18 +136,8 @@ class JobForm(JobSignals):
         return self.rows[name].value()
 
     def focus_field(self, name: str) -> None:
-        """Move the keyboard to a field and scroll it into view; open its section if it is in one."""
-        row = self.rows[name]
-        control = row.editor.control
-        for section in self.sections:
-            if row in section.rows and not section.button.isChecked():
-                section.set_open(True)
-                # The section gets its height with the next layout.
-                QTimer.singleShot(0, self, partial(self._area.ensureWidgetVisible, row))
-        control.setFocus(Qt.FocusReason.OtherFocusReason)
-        self._area.ensureWidgetVisible(row)
-        if isinstance(control, QAbstractSpinBox):
-            control.selectAll()
+        """Open the section of a field, scroll to the field and move the keyboard to it."""
+        self.body.focus_field(name)
 
     def focus_step(self, step: str, problem: Problem | None) -> None:
         """Move the keyboard to the field of the problem, or to the first field of the step."""
@@ -178,34 +146,25 @@ class JobForm(JobSignals):
 
     def browse(self) -> None:
         """Open the dialog that chooses the dataset folder."""
-        editor = self.rows["dataset"].editor
-        assert isinstance(editor, PathEditor)
-        editor.open_browser()
+        self.fields.dataset.open_browser()
 
     @property
     def cuts(self) -> CutsEditor:
-        editor = self.rows["cuts"].editor
-        assert isinstance(editor, CutsEditor)
-        return editor
+        return self.fields.cuts
 
     def values(self) -> dict[str, Any]:
         """Return the values of the job as in a `job.toml`."""
-        values = {name: row.value() for name, row in self.rows.items()}
-        values["cuts"] = list(values["cuts"])
+        values = self.fields.values()
         values["devices"] = list(self.environment.devices)
         values["model_file_sha256"] = self.validator.model_file_sha256(str(self.field_value("model")))
-        values["options"] = self.options.values()
         if self.prefill is None:
             return values
-        return self.prefill.values(values, {name for name, row in self.rows.items() if not row.has_effect})
+        return self.prefill.values(values, self.fields.without_effect())
 
     @property
     def is_edited(self) -> bool:
         """Return True if the user changed a field of the prefilled job."""
-        return self._editor_values() != self._shown_values
-
-    def _editor_values(self) -> dict[str, Any]:
-        return {name: row.editor.value() for name, row in self.rows.items()}
+        return self.fields.shown_values() != self._shown_values
 
     # Environment
 
@@ -261,10 +220,16 @@ class JobForm(JobSignals):
         if report is None or not self.task_detection.follow(report):
             self.inspection.set_report(report)
 
+    def set_runs(self, runs: tuple[RunSummary, ...]) -> None:
+        """Take all runs, the newest first, which estimates are based on."""
+        self.environment.runs = runs
+        self.estimator.set_runs(runs)
+
     def set_queued_runs(self, queued: QueuedRuns) -> None:
         """Take the runs that hold devices or wait for them."""
         self.environment.queued = queued
-        self._show_queue()
+        if self._is_current:
+            self.readiness.show_queue()
 
     def set_current(self, is_current: bool) -> None:
         """Show the state of this form in the submit bar, or leave the bar to another form."""
@@ -272,6 +237,7 @@ class JobForm(JobSignals):
         if is_current:
             self.choices.update_all()
             self.choices.show_effects()
+            self._show_estimate()
             if self.inspection.checking:
                 self.inspection.restart()
             self.validate()
@@ -316,51 +282,20 @@ class JobForm(JobSignals):
             resume = self.prefill.command(self.values()) if self.prefill is not None else ""
             QGuiApplication.clipboard().setText(resume or command_line(self.job))
 
-    # Layout and connections
-
-    def _lay_out(self) -> None:
-        column = QWidget()
-        self._area = scroll_panel(column, min_content_width=_MAX_MIN_WIDTH)
-        self.setLayout(vbox(self._area))
-        stacked = hbox(*((self.rows[name], 1) for name in STACKED_FIELDS))
-        column.setLayout(
-            vbox(
-                self.rows["dataset"],
-                self.card,
-                self.rows["task"],
-                self.rows["model"],
-                self.consent,
-                *(self.rows[name] for name in ("encoder", "pretrained", "recipe", "strategy")),
-                self.options,
-                self._devices_line(),
-                self.devices_problems,
-                stacked,
-                self.scaled_rate,
-                *(self.rows[name].problem_label for name in STACKED_FIELDS),
-                *self.sections,
-                1,
-                margins=(14, 12, 14, 12),
-            )
-        )
-
-    def _devices_line(self) -> QHBoxLayout:
-        title = QLabel(tr("Devices"))
-        title.setMinimumWidth(theme.scaled(LABEL_WIDTH))
-        self.devices_label.setObjectName("muted")
-        self.devices_label.setWordWrap(True)
-        return hbox(title, (self.devices_label, 1), spacing=4)
+    # Connections
 
     def _connect(self) -> None:
         for row in self.rows.values():
             row.edited.connect(self._on_edited)
             row.chosen.connect(self.choice_made)
-        for source in (self.options, self.devices_problems, self.card):
+        for source in (self.options, self.body.devices_problems, self.card):
             source.chosen.connect(self.choice_made)
         self.options.edited.connect(self._on_edited)
+        self.fields.model.facts_requested.connect(self._look_up_models)
         self.cuts.requested.connect(self._request_cut)
         for name, button in self.find_buttons.items():
             button.clicked.connect(partial(self._request_finder, name))
-        self.undo_scaling.clicked.connect(self._undo_scaling)
+        self.scaled_rate.undone.connect(partial(self.set_field, "learning_rate"))
         self.consent.allowed.connect(self._on_file_allowed)
         self.inspection.wanted.connect(self._on_folder_chosen)
         self.inspection.changed.connect(lambda: self.formats.follow(self.inspection.report))
@@ -437,7 +372,8 @@ class JobForm(JobSignals):
             self._is_validating = False
         self._show_result()
         if not self.disk.unanswered and not self.checking:
-            self.submission.submit(self.job if not self._disabled_reason() else None, self.values(), self.report)
+            can_start = not self.readiness.disabled_reason(self.problems)
+            self.submission.submit(self.job if can_start else None, self.values(), self.report)
 
     @property
     def is_validation_pending(self) -> bool:
@@ -456,41 +392,33 @@ class JobForm(JobSignals):
 
     def _show_result(self) -> None:
         self.problems += self.submission.start_problems
-        self._show_problems()
+        self.body.show_problems(self.readiness.mistakes(dataset_format.without_readings(self.problems, self.report)))
         self.rows["model"].set_note(self.models.reason)
         self.rows["pretrained"].set_note(self.validator.weights_note)
         self._ask_consent()
-        self._show_scaled_rate()
-        self.devices_label.setText(devices_text(self.devices, self.device_names()))
+        self.scaled_rate.show_rate(self.recipes.unscaled_rate, self.field_value("learning_rate"))
+        self.body.devices.setText(devices_text(self.devices, self.device_names()))
         self.choices.update_strategies()
-        self._show_queue()
-        for section in self.sections:
-            section.reveal_problem()
-        self._show_readiness()
-        self._show_steps()
+        self.estimator.set_request(self.readiness.estimate_request(self.job))
+        self.body.section(METHOD).set_summary(self.readiness.method())
+        self.readiness.show(self.problems)
         self.changed.emit()
 
-    def _show_problems(self) -> None:
-        self.options.show_problems(self.problems)
-        problems = dataset_format.without_readings(self.problems, self.report)
-        for name, row in self.rows.items():
-            row.show_problems(tuple(problem for problem in problems if problem.field == name))
-        for name in STACKED_FIELDS:
-            label = self.rows[name].problem_label
-            label.setVisible(bool(label.text()))
-        self.devices_problems.show_problems(tuple(p for p in self.problems if p.field == "devices"))
+    def _show_estimate(self) -> None:
+        if self._is_current:
+            self.readiness.show_estimate(self.estimator.request, self.estimator.estimate)
 
-    def _show_scaled_rate(self) -> None:
-        unscaled, text, undo = self.recipes.unscaled_rate, "", ""
-        if unscaled is not None:
-            text = tr("The learning rate was scaled with the batch size.")
-            undo = tr("Use {rate}").format(rate=significant(unscaled[1]))
-            self.undo_scaling.setToolTip(tr("Learning rate at a batch size of {batch}").format(batch=unscaled[0]))
-        self.scaled_rate.say(text, "info", undo)
-
-    def _undo_scaling(self) -> None:
-        if self.recipes.unscaled_rate is not None:
-            self.set_field("learning_rate", self.recipes.unscaled_rate[1])
+    def _look_up_models(self) -> None:
+        """Look up weights and estimates of the models in the list that has just opened."""
+        panel, models = self.fields.model.panel, self.catalogue.models_of(str(self.field_value("task")))
+        encoder, catalogue = str(self.field_value("encoder")), self.catalogue
+        estimates = self.estimator.by_model({entry.id: entry.image_size for entry in models})
+        in_background(
+            lambda: (weights_states(models, catalogue, encoder), estimates()),
+            self,
+            lambda facts: panel.set_facts(*facts),
+            reraise,
+        )
 
     def _ask_consent(self) -> None:
         model = str(self.field_value("model"))
@@ -499,62 +427,9 @@ class JobForm(JobSignals):
         agreed = file is not None and file.agreed and sha256 == self.validator.model_file_sha256(model)
         self.consent.ask(model, sha256, agreed=agreed)
 
-    def _show_queue(self) -> None:
-        if self._is_current:
-            at_once = self.field_value("start") == "at_once"
-            text = queue_message(self.environment.queued, self.devices, self.device_names(), at_once)
-            is_queued = bool(text) and not at_once
-            self.submit_bar.show_queue(text, can_start_at_once=is_queued)
-            self.submit_bar.show_action(tr("Add to queue") if is_queued and self.prefill is None else self.action)
-
-    def _show_readiness(self) -> None:
-        reason, placed = (
-            self._disabled_reason(),
-            {"devices", *self.rows, *(PREFIX + name for name in self.options.rows)},
-        )
-        shown = [problem for problem in self.problems if problem.field not in placed]
-        if not shown and errors(self.problems):
-            shown.append(Problem("", reason, "", "error"))
-        self.submit_bar.show_ready(reason, tuple(shown))
-
-    def _disabled_reason(self) -> str:
-        """Return why the job can't be started now, "" if it can."""
-        if self.environment.is_starting:
-            return tr("Starting the run.")
-        if blocking := errors(self.problems):
-            labels = dict.fromkeys(self._label(problem) for problem in blocking)
-            return tr("Correct these fields to enable {action}: {labels}.").format(
-                action=self.action, labels=", ".join(labels)
-            )
-        if self.disk.unanswered:
-            return tr("Waiting for the disk: {unanswered}.").format(unanswered=self.disk.unanswered[0])
-        return tr("The folder is still being inspected.") if self.checking else ""
-
-    def _label(self, problem: Problem) -> str:
-        if problem.field in FIELDS:
-            return FIELDS[problem.field].label
-        return self.options.label(problem.field) or "the run"
-
-    def _show_steps(self) -> None:
-        recipe, model = self._title("recipe"), self._title("model")
-        strategy = strategy_title(self.choices.resolved_strategy)
-        report = self.report
-        done = (
-            dataset_format.summary(report) if report is not None and report.format else self.card.text(),
-            f"{recipe} · {model}",
-            f"{devices_text(self.devices, self.device_names())} · {strategy}",
-        )
-        working = {STEPS[0]: "inspecting the folder…"} if self.checking else {}
-        self.steps.show_steps(self.problems, dict(zip(STEPS, done, strict=True)), working)
-
-    def _title(self, name: str) -> str:
-        """Return the title of the value of a field with choices."""
-        editor = self.rows[name].editor
-        value = str(editor.value())
-        return editor.titles.get(value, value) if isinstance(editor, ChoiceEditor) else model_title(value)
-
     def apply(self, choice: Choice) -> None:
-        """Set the fields of a choice, and move the keyboard to the first visible one."""
+        """Set the fields of a choice, and move the keyboard to the one that is highest in the form."""
         for name, value in choice.values.items():
             self.set_field(name, value)
-        self.focus_field(next((name for name in choice.values if self.rows[name].isVisible()), "dataset"))
+        names = sorted(choice.values, key=lambda name: ("", *SECTIONS).index(section_of(name)))
+        self.focus_field(next((name for name in names if self.rows[name].has_effect), "dataset"))

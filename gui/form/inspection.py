@@ -45,6 +45,11 @@ class Inspection(QObject):
         for name in _FIELDS:
             rows[name].edited.connect(self._on_edited)
 
+    @property
+    def card_text(self) -> str:
+        """Text of the card about the folder."""
+        return self._card.text()
+
     def set_report(self, report: DatasetReport | None) -> None:
         """Take the findings about the folder."""
         self.report = report

@@ -16,7 +16,8 @@ from engine.contract.problems import Choice, Problem
 from gui.actions import Actions
 from gui.form.environment import JobEnvironment
 from gui.form.form import JobForm
-from gui.form.submit import JobSignals, LabelCheck, SubmitBar
+from gui.form.submission import JobSignals, LabelCheck
+from gui.form.submit_bar import SubmitBar
 from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
 from gui.translation import tr
@@ -132,6 +133,11 @@ class JobPanel(JobSignals):
         self.form.set_starting(False)
         return False
 
+    def close_work(self) -> None:
+        """End the child processes of the forms."""
+        for form in (self.own_form, self.form):
+            form.estimator.close()
+
     # Prefilled form
 
     def begin_prefill(self, prefill: Prefill) -> None:
@@ -186,6 +192,7 @@ class JobPanel(JobSignals):
         form.inspection.adopt(left.inspection)
         self._stack.setCurrentWidget(form)
         if left is not self.own_form:
+            left.estimator.close()
             self._stack.removeWidget(left)
             left.deleteLater()
         form.set_current(True)

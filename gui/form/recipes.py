@@ -2,52 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from PySide6.QtCore import QObject, Qt
+from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import (
-    QDialog,
-    QDialogButtonBox,
-    QGridLayout,
-    QLabel,
-    QLineEdit,
     QMenu,
     QMessageBox,
+    QPushButton,
     QToolButton,
-    QWidget,
 )
 
 from engine.checks.disk import Disk
 from engine.contract.dataset import DatasetReport
 from engine.contract.job import job_from_values
 from engine.contract.recipes import (
-    MAX_CHARACTERS,
     SETTABLE,
     InvalidRecipe,
     Recipe,
     RecipeFacts,
     collect_facts,
     delete_recipe,
-    file_stem,
     initial_recipe,
     load_recipes,
-    recipe_path,
     rename_recipe,
     save_recipe,
-    title_problem,
 )
 from gui.form.environment import JobEnvironment
 from gui.form.field_row import FieldRow
+from gui.form.recipe_dialog import RecipeDialog
+from gui.format import significant
 from gui.style import icons
 from gui.translation import tr
-from gui.widgets.buttons import styled
+from gui.widgets.banner import Banner
 from gui.widgets.editors import ChoiceEditor
-from gui.widgets.labels import caption
-from gui.widgets.layouts import vbox
 
 _NONE = tr("No recipe: changes are shown against the built-in defaults.")
 
@@ -358,64 +349,28 @@ class RecipeFollower(QObject):
         self.reload()
 
 
-Save = Callable[[str, str], None]
-"""Saves a recipe under a title with a description; raises OSError, or ValueError for a wrong value of a field."""
+class ScaledRate(Banner):
+    """Note that the learning rate follows the batch size, with a button that undoes it.
 
-
-class RecipeDialog(QDialog):
-    """Non-modal dialog that asks for a name, and for a description of a new recipe; replacing one needs a second press.
-
-    `renamed_id` is the id of the recipe to rename, "" for a new one.
+    Signals:
+        undone(float): The user asked for this learning rate, that of the recipe.
     """
 
-    def __init__(self, title: str, parent: QWidget, save: Save, *, name: str = "", renamed_id: str = "") -> None:
-        super().__init__(parent)
-        self.setWindowTitle(title)
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        styled(self, "panel")
-        self._save, self._renamed_id = save, renamed_id
-        self._replaces = ""
-        self.name, self.about = QLineEdit(name), QLineEdit()
-        self.name.setMaxLength(MAX_CHARACTERS)
-        self.about.setMaxLength(MAX_CHARACTERS)
-        self.name.setAccessibleName(tr("Name of the recipe"))
-        self.about.setAccessibleName(tr("About the recipe"))
-        self.about.setPlaceholderText(tr("When to use it, in one line"))
-        self.problem = caption("", "error")
-        self.problem.hide()
-        self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Save | QDialogButtonBox.StandardButton.Cancel)
-        self.buttons.accepted.connect(self._submit)
-        self.buttons.rejected.connect(self.reject)
-        self.name.textChanged.connect(lambda _text: self._reset())
-        fields = QGridLayout()
-        for row, (text, line) in enumerate((("&Name", self.name), ("&About", self.about))[: 1 if renamed_id else 2]):
-            label = QLabel(text)
-            label.setBuddy(line)
-            fields.addWidget(label, row, 0)
-            fields.addWidget(line, row, 1)
-        self.setLayout(vbox(fields, self.problem, self.buttons, spacing=10, margins=(14, 12, 14, 14)))
-        self.setMinimumWidth(420)
+    undone = Signal(float)
 
-    def _reset(self) -> None:
-        self._replaces = ""
-        self.problem.hide()
-        self.buttons.button(QDialogButtonBox.StandardButton.Save).setText(tr("Save"))
+    def __init__(self) -> None:
+        self.undo = QPushButton(tr("Undo"))
+        super().__init__(self.undo, name=tr("Scaled learning rate"))
+        self._rate = 0.0
+        self.undo.clicked.connect(lambda: self.undone.emit(self._rate))
 
-    def _submit(self) -> None:
-        title = self.name.text().strip()
-        name, problem = file_stem(title), title_problem(title, self._renamed_id)
-        if not problem and name not in (self._renamed_id, self._replaces) and recipe_path(name).exists():
-            self._replaces = name
-            self.buttons.button(QDialogButtonBox.StandardButton.Save).setText(tr("Replace"))
-            problem = tr("You already have a recipe “{name}”. Replace it, or choose another name.").format(name=name)
-        if not problem:
-            try:
-                self._save(title, self.about.text())
-            except (OSError, ValueError) as error:
-                problem = tr("Couldn't save the recipe: {error}").format(error=error)
-        if not problem:
-            self.accept()
+    def show_rate(self, unscaled: tuple[int, float] | None, rate: Any) -> None:
+        """Compare the scaled `rate` with the recipe's batch size and learning rate; hide the note if it isn't scaled."""
+        if unscaled is None or not isinstance(rate, float):
+            self.say("", "info", "")
             return
-        self.problem.setText(problem)
-        self.problem.show()
-        self.name.setFocus()
+        batch_size, self._rate = unscaled
+        text = tr("Learning rate {rate}: scaled with the batch size ({unscaled} at {batch}).").format(
+            rate=significant(rate), unscaled=significant(self._rate), batch=batch_size
+        )
+        self.say(text, "info", tr("Use {rate}").format(rate=significant(self._rate)))

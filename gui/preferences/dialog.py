@@ -7,7 +7,7 @@ from typing import Any
 
 from PySide6.QtCore import QSignalBlocker, Qt, QTimer
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
-from PySide6.QtWidgets import QDialog, QGridLayout, QHBoxLayout, QLabel, QLineEdit, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QLabel, QLineEdit, QVBoxLayout, QWidget
 
 from engine.contract.problems import Problem
 from gui.format import significant
@@ -18,8 +18,9 @@ from gui.style import icons, theme
 from gui.translation import tr
 from gui.widgets.buttons import reset_button, styled
 from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, PathEditor, TextEditor
-from gui.widgets.labels import ProblemLabel, muted_label
-from gui.widgets.layouts import scroll_panel, vbox
+from gui.widgets.labelled_field import LabelledField
+from gui.widgets.labels import muted_label
+from gui.widgets.layouts import hbox, scroll_panel, vbox
 
 
 class PreferencesDialog(QDialog):
@@ -94,31 +95,23 @@ _TYPING_MS = 250
 """Milliseconds without typing after which a folder is checked."""
 
 
-class SettingRow(QWidget):
+class SettingRow(LabelledField):
     """Editor of one setting.
 
     Choices are saved at once, typed values on Enter or when the field loses the focus. Invalid values are not saved.
     """
 
     def __init__(self, setting: Setting, preferences: Preferences) -> None:
-        super().__init__()
         self.setting, self._preferences = setting, preferences
         self.editor = _editor(setting)
         control = self.editor.control
         control.setAccessibleName(setting.title)
-        self.label = QLabel(setting.title)
-        self.label.setWordWrap(True)
-        self.label.setFixedWidth(theme.scaled(TITLE_WIDTH))
-        self.label.setContentsMargins(0, 6, 0, 0)
-        self.label.setBuddy(control)
         self.reset = reset_button(self._reset, tr("Reset {title}").format(title=setting.title), "")
         self.reset.setIcon(icons.icon("reset", "accent"))
         self.reset.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.help = muted_label(setting.help)
-        self.help.setWordWrap(True)
-        self.help.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
-        self.problem = ProblemLabel()
-        self._lay_out()
+        super().__init__(setting.title, self._line(), control=control, label_width=TITLE_WIDTH, indented=True)
+        self.add_button(self.reset)
+        self.set_note(setting.help)
         self.show_value()
         self._check_timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._check_timer.timeout.connect(self._check_folder)
@@ -195,7 +188,7 @@ class SettingRow(QWidget):
     def _show_problem(self, text: str, severity: str) -> None:
         message, _, remedy = text.partition(". ")
         found = (Problem(self.setting.key, message.rstrip(".") + ".", remedy, severity),) if text else ()  # type: ignore[arg-type]
-        self.problem.show_problems(found)
+        self.show_problems(found)
         self.editor.show_severity(severity if text else "")
 
     def _value_text(self, value: Value) -> str:
@@ -205,26 +198,14 @@ class SettingRow(QWidget):
             return self.setting.offered().get(value, value) or "empty"
         return f"{significant(value)} {self.setting.unit}".strip()
 
-    def _lay_out(self) -> None:
-        line = QHBoxLayout()
-        line.setSpacing(6)
-        if self.setting.kind in ("number", "whole"):
-            self.editor.setFixedWidth(theme.scaled(_NUMBER_WIDTH))
-            line.addWidget(self.editor)
-            line.addWidget(QLabel(self.setting.unit))
-            line.addStretch(1)
-        else:
-            line.addWidget(self.editor, 1)
-        line.addWidget(self.reset)
-        grid = QGridLayout(self)
-        grid.setContentsMargins(0, 0, 0, 0)
-        grid.setHorizontalSpacing(12)
-        grid.setVerticalSpacing(3)
-        grid.setColumnStretch(1, 1)
-        grid.addWidget(self.label, 0, 0, Qt.AlignmentFlag.AlignTop)
-        grid.addLayout(line, 0, 1)
-        grid.addWidget(self.help, 1, 1)
-        grid.addWidget(self.problem, 2, 1)
+    def _line(self) -> QWidget:
+        """Return the editor, with the unit of a number behind it."""
+        if self.setting.kind not in ("number", "whole"):
+            return self.editor
+        self.editor.setFixedWidth(theme.scaled(_NUMBER_WIDTH))
+        line = QWidget()
+        line.setLayout(hbox(self.editor, QLabel(self.setting.unit), 1, spacing=6))
+        return line
 
 
 def _editor(setting: Setting) -> Editor:

@@ -7,19 +7,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from PySide6.QtCore import QSize, Signal
-from PySide6.QtWidgets import QCheckBox, QGridLayout, QLabel, QWidget
+from PySide6.QtWidgets import QCheckBox, QLabel, QWidget
 
 from engine.contract.job import FIELDS, Field
-from engine.contract.problems import Problem
 from engine.contract.search import MAX_REPEATS, PARAMETERS, SECONDS
-from gui.form.field_row import LABEL_WIDTH, FieldRow
+from gui.form.field_row import FieldRow
 from gui.format import number_in
 from gui.sources.searches import value_words
-from gui.style import icons, theme
+from gui.style import icons
 from gui.translation import tr
-from gui.widgets.buttons import styled, tool_button
+from gui.widgets.buttons import tool_button
 from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, IntEditor, TextEditor
-from gui.widgets.labels import ProblemLabel
+from gui.widgets.labelled_field import LABEL_WIDTH, LabelledField
 from gui.widgets.layouts import FlowLayout, hbox
 
 NONE = "none"
@@ -31,7 +30,7 @@ _SCALES = [
 ]
 
 
-class DimensionRow(QWidget):
+class DimensionRow(LabelledField):
     """Row of a field to vary.
 
     Signals:
@@ -44,16 +43,20 @@ class DimensionRow(QWidget):
 
     def __init__(self, name: str, field: Field, job_value: Any) -> None:
         """Create a row for the field that the space calls `name`; suggest values around `job_value`."""
-        super().__init__()
+        title, tip = tr("Don't vary {label}").format(label=field.label), tr("Keeps the job's value of the field")
+        self.remove = tool_button(icon=icons.icon("close", "muted"), style="flat", name=title, tip=tip)
+        self.remove.setIconSize(QSize(14, 14))
+        content = QWidget()
+        super().__init__(field.label, content, label_width=LABEL_WIDTH + 20)
+        self.label.setToolTip(field.help)
         self.name, self.field = name, field
-        self.problem_label = ProblemLabel()
         self.scale = ChoiceEditor(list(_SCALES))
         self.low, self.high, self.step = TextEditor(), TextEditor(), TextEditor("any")
         self.listed = TextEditor("values, separated by commas")
         self.boxes: dict[Any, QCheckBox] = {}
-        title, tip = tr("Don't vary {label}").format(label=field.label), tr("Keeps the job's value of the field")
-        self.remove = tool_button(self.removed, icon=icons.icon("close", "muted"), style="flat", name=title, tip=tip)
-        self._lay_out()
+        self.remove.clicked.connect(self.removed)
+        self._add_editors(content)
+        self.add_button(self.remove)
         self.set_value(_suggestion(field, job_value))
 
     def value(self) -> Any:
@@ -84,9 +87,6 @@ class DimensionRow(QWidget):
             self.listed.set_value(", ".join(map(_value_text, values)))
         self._show_scale()
 
-    def show_problems(self, problems: tuple[Problem, ...]) -> None:
-        self.problem_label.show_problems(problems)
-
     @property
     def _scale(self) -> str:
         return self.scale.value() if self.field.kind in ("int", "float") else "list"
@@ -102,22 +102,7 @@ class DimensionRow(QWidget):
             return text
         return int(number) if self.field.kind == "int" and number.is_integer() else number
 
-    def _lay_out(self) -> None:
-        label = styled(QLabel(self.field.label, wordWrap=True), tip=self.field.help)
-        label.setFixedWidth(theme.scaled(LABEL_WIDTH + 20))
-        grid = QGridLayout(self)
-        grid.setContentsMargins(0, 0, 0, 0)
-        grid.setHorizontalSpacing(6)
-        grid.setVerticalSpacing(2)
-        grid.addWidget(label, 0, 0)
-        grid.addWidget(self._editors(), 0, 1)
-        grid.addWidget(self.remove, 0, 2)
-        grid.addWidget(self.problem_label, 1, 0, 1, 3)
-        grid.setColumnStretch(1, 1)
-        self.remove.setIconSize(QSize(14, 14))
-
-    def _editors(self) -> QWidget:
-        inside = QWidget()
+    def _add_editors(self, inside: QWidget) -> None:
         values = (False, True) if self.field.kind == "bool" else self.field.choices
         if values:
             flow = FlowLayout(inside, spacing=14, line_spacing=4)
@@ -126,7 +111,7 @@ class DimensionRow(QWidget):
                 box.setAccessibleName(f"{self.field.label}: {box.text()}")
                 box.toggled.connect(self.edited)
                 flow.addWidget(box)
-            return inside
+            return
         editors = (
             (self.scale, "scale"),
             (self.low, "from"),
@@ -151,7 +136,6 @@ class DimensionRow(QWidget):
             )
         )
         self.scale.setVisible(self.field.kind in ("int", "float"))
-        return inside
 
     def _show_scale(self) -> None:
         if self.boxes:

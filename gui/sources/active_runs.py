@@ -5,11 +5,18 @@ These functions may block, so call them on worker threads. They import on use to
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from engine.contract.protocol import Command
     from engine.runs.folder import RunFolder
+
+
+class QueuedRun(NamedTuple):
+    """Run that holds or waits for a device; `left_s` are the seconds until its end, None if unknown."""
+
+    title: str
+    left_s: float | None = None
 
 
 def ask_to_stop(run_id: str) -> RunFolder:
@@ -37,8 +44,8 @@ def _ask(run_id: str, command: Command) -> RunFolder:
     return run
 
 
-def device_queues() -> dict[str, tuple[str, ...]]:
-    """Return the titles of the runs that use each device, followed by those queued for it.
+def device_queues() -> dict[str, tuple[QueuedRun, ...]]:
+    """Return the runs that use each device, followed by those queued for it.
 
     The result is empty if the queue can't be read; a run that is started then reports that error.
     """
@@ -48,12 +55,31 @@ def device_queues() -> dict[str, tuple[str, ...]]:
     from gui.titles import title_of
 
     try:
-        queues = {device: list(run_ids) for device, run_ids in queue.holders().items()}
+        held = {device: list(run_ids) for device, run_ids in queue.holders().items()}
+        queues = {device: list(run_ids) for device, run_ids in held.items()}
         for ticket in queue.waiting():
             for device in dict.fromkeys(ticket.devices):
                 queues.setdefault(device, []).append(ticket.run_id)
     except queue.CannotQueue:
         return {}
-    runs = {run_id for run_ids in queues.values() for run_id in run_ids}
-    titles = {run_id: title_of(RunFolder(paths.runs_folder() / run_id)) for run_id in runs}
-    return {device: tuple(dict.fromkeys(titles[run_id] for run_id in run_ids)) for device, run_ids in queues.items()}
+    training = {run_id for run_ids in held.values() for run_id in run_ids}
+    folders = {
+        run_id: RunFolder(paths.runs_folder() / run_id)
+        for run_id in {one for run_ids in queues.values() for one in run_ids}
+    }
+    runs = {
+        run_id: QueuedRun(title_of(run), _left_s(run) if run_id in training else None)
+        for run_id, run in folders.items()
+    }
+    return {device: tuple(dict.fromkeys(runs[run_id] for run_id in run_ids)) for device, run_ids in queues.items()}
+
+
+def _left_s(run: RunFolder) -> float | None:
+    """Return the seconds until a training run is expected to finish; None if unknown."""
+    from engine.runs.estimates import remaining_s
+    from engine.runs.folder import UnreadableJob
+
+    try:
+        return remaining_s(run)
+    except (OSError, UnreadableJob):
+        return None

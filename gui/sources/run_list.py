@@ -12,11 +12,12 @@ from functools import partial
 
 from PySide6.QtCore import QObject, QTimer, Signal, SignalInstance
 
+from engine.contract.job import Job
 from engine.runs.folder import ENDED, RunFolder, RunSummary
 from engine.runs.index import RunIndex
 from engine.runs.slurm import POLL_S, refresh
 from engine.system import paths
-from gui.sources.active_runs import device_queues
+from gui.sources.active_runs import QueuedRun, device_queues
 from gui.sources.background import CLOSE_S, SingleFlight, describe_error, emit_safely, ignore_os_error
 from gui.sources.run_intervals import IntervalReader, RunInterval
 
@@ -33,13 +34,15 @@ class RunsRead:
     Attributes:
         intervals: Recent executions of the runs.
         unread: Errors of unreadable runs, by run id.
-        device_queues: Titles of the runs that use or wait for each device; see `device_queues`.
+        active_jobs: Jobs of the runs that train or wait, by run id.
+        device_queues: Runs that use or wait for each device; see `device_queues`.
     """
 
     runs: tuple[RunSummary, ...]
     intervals: tuple[RunInterval, ...]
     unread: Mapping[str, str]
-    device_queues: Mapping[str, tuple[str, ...]]
+    active_jobs: Mapping[str, Job]
+    device_queues: Mapping[str, tuple[QueuedRun, ...]]
 
     def count(self) -> tuple[int, int]:
         """Return the numbers of working and of queued runs."""
@@ -127,6 +130,7 @@ class _Reader:
         self._index = RunIndex()
         self._intervals = IntervalReader()
         self._known: dict[str, RunSummary] = {}
+        self._jobs: dict[str, Job | None] = {}
 
     def read(self) -> RunsRead | None:
         """Read all runs; return None if cancelled. Raises OSError if the folder is unreadable or has vanished."""
@@ -150,7 +154,13 @@ class _Reader:
         emit_safely(self._found, batch)
         self._known = runs
         intervals = self._intervals.read(runs.values(), unread)
-        return RunsRead(tuple(runs.values()), intervals, unread, device_queues())
+        self._jobs = {
+            run.run_id: self._jobs.get(run.run_id) or RunFolder(run.folder).job()
+            for run in runs.values()
+            if run.state not in ENDED
+        }
+        jobs = {run_id: job for run_id, job in self._jobs.items() if job is not None}
+        return RunsRead(tuple(runs.values()), intervals, unread, jobs, device_queues())
 
 
 class SlurmWatch(QObject):

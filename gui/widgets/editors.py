@@ -209,6 +209,11 @@ class IntEditor(Editor):
             self.spin.setSpecialValueText(empty)
         self.spin.valueChanged.connect(lambda _value: self.edited.emit())
 
+    def set_empty(self, text: str) -> None:
+        """Show `text` for the empty value of an optional field."""
+        if self._optional:
+            self.spin.setSpecialValueText(text)
+
     def value(self) -> int | None:
         number = self.spin.value()
         return None if self._optional and number == self._empty else number

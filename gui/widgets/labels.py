@@ -57,6 +57,8 @@ def field_label(text: str, field: QWidget) -> QLabel:
 def labelled(text: str, control: QWidget, *after: QWidget, spacing: int = 6) -> QWidget:
     """Return a row with a muted label whose mnemonic key focuses `control`, the control, and the widgets `after` it."""
     together = QWidget()
+    if not control.accessibleName():
+        control.setAccessibleName(text.replace("&", ""))
     together.setLayout(hbox(field_label(text, control), control, *after, spacing=spacing))
     return together
 
@@ -82,9 +84,15 @@ class ElidedLabel(QLabel):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
-        elided = self.fontMetrics().elidedText(self.text(), self._mode, self.width())
+        elided = self.fontMetrics().elidedText(self.text(), self._mode, self.contentsRect().width())
         self.style().drawItemText(
-            painter, self.rect(), self.alignment(), self.palette(), self.isEnabled(), elided, self.foregroundRole()
+            painter,
+            self.contentsRect(),
+            self.alignment(),
+            self.palette(),
+            self.isEnabled(),
+            elided,
+            self.foregroundRole(),
         )
 
 

@@ -24,6 +24,7 @@ from gui.form.followers import sample_job
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
 from gui.main_window import MainWindow
+from gui.sources.estimator import MemoryProcess
 from gui.sources.inspector import Inspector
 from gui.sources.launcher import Launcher
 from gui.style import theme
@@ -156,6 +157,18 @@ def nothing_beforehand(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
     """Windows get no warm parent ready, which takes seconds, but in tests that ask for one."""
     if "warm_parent" not in request.fixturenames:
         monkeypatch.setattr(Launcher, "preload", lambda _launcher: None)
+
+
+@pytest.fixture(autouse=True)
+def no_computed_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forms don't compute the memory of their job, which imports torch, except in tests that ask for it."""
+    if "computed_memory" not in request.fixturenames:
+        monkeypatch.setattr(MemoryProcess, "start", lambda _process, _job: None)
+
+
+@pytest.fixture
+def computed_memory() -> None:
+    """Forms compute the memory of their job, as the program's do."""
 
 
 @pytest.fixture(scope="session")

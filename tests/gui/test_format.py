@@ -10,7 +10,7 @@ import pytest
 
 from engine.system import format as plain
 from gui import format as window_format
-from gui.format import clock, size_of
+from gui.format import about, clock, size_of
 from gui.titles import rank_titles, short_measure, short_title
 from tests.gui.sources.devices.snapshots import UUIDS
 
@@ -22,6 +22,14 @@ def test_used_and_total_share_a_unit() -> None:
     assert size_of(41 << 30, 141 << 30) == "41.0 of 141.0 GiB"
     assert size_of(None, 141 << 30) == "– of 141.0 GiB"
     assert size_of(41 << 30, None) == "41.0 GiB"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "1 s"), (22.4, "22 s"), (59.6, "1 min"), (720, "12 min"), (5500, "1.5 h"), (172_800, "2.0 days")],
+)
+def test_about_rounds_durations(seconds: float, text: str) -> None:
+    assert about(seconds) == text
 
 
 def test_time_of_another_day_has_a_date() -> None:

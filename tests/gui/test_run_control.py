@@ -35,6 +35,21 @@ def test_same_job_starts_again_only_after_a_question(
     qtbot.waitUntil(lambda: len(started) == 3)
 
 
+def test_job_of_another_window_starts_again_only_after_a_question(
+    open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Job] = []
+    monkeypatch.setattr(Launcher, "start", lambda _launcher, job: started.append(job))
+    window, run = open_window(), create_run(job())
+    with qtbot.waitSignal(
+        window.workspace.run_list.complete, check_params_cb=lambda read: run.run_id in read.active_jobs
+    ):
+        window.workspace.run_list.refresh()
+    window.job_panel.train_requested.emit(job())
+    assert started == []
+    assert window.findChildren(QMessageBox)
+
+
 def test_header_counts_runs_and_alerts(open_window: OpenWindow) -> None:
     window = open_window()
     window.header.show_running(1, 2)

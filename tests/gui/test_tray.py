@@ -79,7 +79,7 @@ def test_icon_shows_runs_and_alerts(
     assert tray.state.text() == "Nothing is running"
     assert not tray.alerts.isVisible()
     monkeypatch.setattr(RunsRead, "count", lambda _read: (2, 1))
-    workspace.run_list.complete.emit(RunsRead((), (), {}, {}))
+    workspace.run_list.complete.emit(RunsRead((), (), {}, {}, {}))
     assert tray.state.text() == "2 running, 1 queued"
     workspace.alerts.consider("", snapshot(gpu(0)), {})
     workspace.alerts.consider("", snapshot(gpu(0, lost=True)), {})

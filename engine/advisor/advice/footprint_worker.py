@@ -37,12 +37,25 @@ def run(spec: WorkerSpec, channel: socket.socket) -> int:
 
 def _measure(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     reporter.set_phase("preparing")
-    job, task = spec.job, TASKS[spec.job.task]
     torch.set_num_threads(1)
-    splits = task.splits(job)
     on_cpu = CPU in spec.devices
-    base = psutil.Process().memory_info().rss
+    base = psutil.Process().memory_info().rss if on_cpu else 0
     limits = MainMemory(1).peak() if on_cpu else gpu_peaks([torch.device("cuda", 0)])
+    footprint = footprint_of(spec.job, base, tuple(limit for _, limit in limits.values()))
+    write_result(spec.run_folder, spec.rank, footprint)
+    return WorkerDone(stopped=False)
+
+
+def footprint_of(job: Job, base_bytes: int, limits: tuple[int, ...]) -> Footprint:
+    """Measure the size of a job's model and data.
+
+    Args:
+        job: The job.
+        base_bytes: Memory of a CPU worker before the model is built; 0 for GPUs.
+        limits: Bytes available for the job on each device.
+    """
+    task = TASKS[job.task]
+    splits = task.splits(job)
     seed(job.training.seed)
     model = task.build_model(job, len(splits.classes), splits.channels)
     shape = task.example_shape(job, splits.channels)
@@ -51,14 +64,14 @@ def _measure(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     # Read before checkpoint_blocks wraps the blocks.
     block_bytes = max((_bytes(block.parameters()) for _, block in blocks(model)), default=_bytes(parameters))
-    footprint = Footprint(
+    return Footprint(
         parameter_bytes=_bytes(parameters),
         trained_bytes=_bytes(trained),
         last_bytes=last_bucket(_bytes([parameter]) for parameter in reversed(trained)),
         buffer_bytes=_bytes(model.buffers()),
         block_bytes=block_bytes,
-        base_bytes=base if on_cpu else 0,
-        limits=tuple(limit for _, limit in limits.values()),
+        base_bytes=base_bytes,
+        limits=limits,
         image_bytes=4 * torch.Size(shape).numel(),
         prefetched_batches=PREFETCH,
         plain=plain,
@@ -68,8 +81,6 @@ def _measure(spec: WorkerSpec, reporter: Reporter) -> WorkerDone:
         settled_precision=resolve_precision(job),
         halved=_bf16_fraction(model, job, shape, plain),
     )
-    write_result(spec.run_folder, spec.rank, footprint)
-    return WorkerDone(stopped=False)
 
 
 def _bytes(tensors: object) -> int:

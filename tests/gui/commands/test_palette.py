@@ -112,6 +112,17 @@ def test_palette_runs_commands_settings_and_models(palette: Palette, qtbot: QtBo
     assert dialog.focusWidget().accessibleName() == "Desktop notifications"
 
 
+def test_palette_opens_the_section_of_a_field(palette: Palette, qtbot: QtBot) -> None:
+    window = palette.parentWidget()
+    assert isinstance(window, MainWindow)
+    assert "Batch size" in type_into(palette, qtbot, "batch")[:4]
+    assert type_into(palette, qtbot, "weight average")[0] == "Weight average"
+    qtbot.keyClick(palette.field, Qt.Key.Key_Return)
+    row = window.form.rows["ema_decay"]
+    assert row.isVisible()
+    assert window.focusWidget() is row.editor.control
+
+
 def test_disabled_command_states_the_reason(palette: Palette, qtbot: QtBot) -> None:
     assert type_into(palette, qtbot, "stop")[0] == "Stop"
     spoken = palette.model.index(0).data(Qt.ItemDataRole.AccessibleTextRole)

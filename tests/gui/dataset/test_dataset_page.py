@@ -181,24 +181,20 @@ def test_dataset_page_renders_images_as_training_does(show_widget: ShowWidget, q
         loader.close()
 
 
-def test_examples_fill_the_page(page: DatasetPage) -> None:
-    def lay_out(width: int, height: int, count: int) -> tuple[int, int, bool]:
-        """Return the size of an image, the number of columns, and True if some images need scrolling."""
-        page.resize(width, height)
-        page.show_report(structs.replace(REPORT, examples=REPORT.examples[:1] * count))
+def test_examples_are_a_grid_whose_size_is_chosen(page: DatasetPage) -> None:
+    def lay_out(width: int, side: int) -> tuple[int, int]:
+        """Return the size of an image and the number of columns."""
+        page.resize(width, 700)
+        page.side.setValue(side)
+        page.show_report(structs.replace(REPORT, examples=REPORT.examples[:1] * 40))
         page.examples.doItemsLayout()
-        rects = [page.examples.visualItemRect(page.examples.item(n)) for n in range(count)]
-        hidden = rects[-1].bottom() > page.examples.viewport().height()
-        return page.examples.image(0).width(), len({rect.left() for rect in rects}), hidden
+        rects = [page.examples.visualItemRect(page.examples.item(n)) for n in range(40)]
+        return page.examples.image(0).width(), len({rect.left() for rect in rects})
 
-    side, columns, hidden = lay_out(640, 600, 12)
-    assert (columns, hidden) == (2, True)
-    assert side >= 160
-    side, columns, hidden = lay_out(1900, 1200, 12)
-    assert (columns, hidden) == (4, False)
-    assert 300 < side < 420
-    side, columns, hidden = lay_out(1900, 1200, 1)
-    assert (side, columns, hidden) == (384, 1, False)
+    side, columns = lay_out(900, page.side.value())
+    assert 96 <= side <= 160
+    assert lay_out(1900, page.side.value())[1] > columns >= 4
+    assert lay_out(900, page.side.maximum()) < (400, columns)
 
 
 def test_examples_leave_unreadable_image_empty(page: DatasetPage) -> None:

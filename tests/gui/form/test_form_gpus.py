@@ -44,7 +44,7 @@ def _visible_to_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wrong_devices(form: JobForm) -> str:
-    return form.devices_problems.text() if form.devices_problems.isVisibleTo(form) else ""
+    return form.body.devices_problems.text() if form.body.devices_problems.isVisibleTo(form) else ""
 
 
 def test_unusable_gpus_are_device_problems(filled: JobForm, qtbot: QtBot) -> None:
@@ -75,7 +75,9 @@ def test_new_torch_is_noticed(filled: JobForm, qtbot: QtBot, monkeypatch: pytest
         filled.set_machine(found)
         filled.set_devices((gpu().uuid,))
         qtbot.waitUntil(lambda: "torch 2.15.0+cpu is built without CUDA" in wrong_devices(filled))
-        (text,) = (label for label in filled.devices_problems.findChildren(QLabel) if "pip install" in label.text())
+        (text,) = (
+            label for label in filled.body.devices_problems.findChildren(QLabel) if "pip install" in label.text()
+        )
         assert text.textInteractionFlags() & Qt.TextInteractionFlag.TextSelectableByMouse
         patch.syspath_prepend(str(torch_build(tmp_path / "cuda", "2.15.0+cu130", "13.0", ("sm_90",))))
         filled.set_machine(found)
@@ -94,7 +96,7 @@ def test_window_passes_its_chosen_gpu(open_window: OpenWindow, qtbot: QtBot, nvm
     nvml_stub.write([gpu_profile(index) for index in range(4)], driver_version="570.86.15", cuda_version=12080)
     window = open_window()
     qtbot.waitUntil(lambda: "NVIDIA driver 570.86.15 is too old" in wrong_devices(window.form))
-    assert window.form.devices_label.text() == "GPU 0"
+    assert window.form.body.devices.text() == "GPU 0"
     assert not window.form.train.isEnabled()
 
 
@@ -105,7 +107,7 @@ def test_remote_devices_must_be_reachable(filled: JobForm, qtbot: QtBot) -> None
     filled.set_hosts({"ws1:GPU-1": "ws1 GPU 0"}, {})
     filled.set_devices(("ws1:cpu", "ws1:cpu", "ws2:cpu"))
     filled.set_field("strategy", "ddp")
-    qtbot.waitUntil(lambda: filled.devices_label.text() == "ws1 CPU, 2 workers, ws2 CPU")
+    qtbot.waitUntil(lambda: filled.body.devices.text() == "ws1 CPU, 2 workers, ws2 CPU")
     assert filled.train.isEnabled()
     assert filled.job.parallel.devices == ("ws1:cpu", "ws1:cpu", "ws2:cpu")
     filled.set_hosts({}, {"ws2": "ws2 refused the connection."})
@@ -113,7 +115,7 @@ def test_remote_devices_must_be_reachable(filled: JobForm, qtbot: QtBot) -> None
     assert not filled.train.isEnabled()
     filled.set_hosts({"ws1:GPU-1": "ws1 GPU 0"}, {})
     filled.set_devices(("ws1:GPU-1",))
-    qtbot.waitUntil(lambda: filled.devices_label.text() == "ws1 GPU 0")
+    qtbot.waitUntil(lambda: filled.body.devices.text() == "ws1 GPU 0")
 
 
 def test_alert_of_a_checked_device_is_a_warning(filled: JobForm, qtbot: QtBot) -> None:

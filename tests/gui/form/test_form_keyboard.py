@@ -8,7 +8,9 @@ from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QApplication, QMenu, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
-from gui.form.recipes import RecipeDialog, RecipeEditor
+from gui.form.fields import METHOD
+from gui.form.recipe_dialog import RecipeDialog
+from gui.form.recipes import RecipeEditor
 from tests.support.widgets import OpenWindow
 
 KEYS_AT_MOST = 60
@@ -51,11 +53,13 @@ def test_recipe_is_managed_by_keyboard(open_window: OpenWindow, qtbot: QtBot, se
     assert isinstance(recipe, RecipeEditor)
 
     form.rows["model"].editor.control.setFocus()
+    go_to(qtbot, form.body.section(METHOD).button)
+    press(qtbot, Qt.Key.Key_Space)
     go_to(qtbot, recipe.box)
     press(qtbot, *[Qt.Key.Key_Down] * (recipe.box.findData("quick-look") - recipe.box.currentIndex()))
     qtbot.waitUntil(lambda: epochs.value() == 5)
 
-    go_to(qtbot, epochs.editor.control)
+    go_to(qtbot, epochs.editor.control, Qt.Key.Key_Backtab)
     press(qtbot, Qt.Key.Key_Up)
     assert epochs.value() == 6
     go_to(qtbot, epochs.reset)
@@ -64,7 +68,7 @@ def test_recipe_is_managed_by_keyboard(open_window: OpenWindow, qtbot: QtBot, se
 
     go_to(qtbot, epochs.editor.control, Qt.Key.Key_Backtab)
     press(qtbot, Qt.Key.Key_Up)
-    go_to(qtbot, recipe.more, Qt.Key.Key_Backtab)
+    go_to(qtbot, recipe.more)
     choose_from_menu(qtbot, recipe, Qt.Key.Key_S)
     (asked,) = form.findChildren(RecipeDialog)
     qtbot.waitActive(asked)

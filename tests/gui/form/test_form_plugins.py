@@ -46,9 +46,9 @@ def test_plugins_appear_when_read(form: JobForm, catalogue: Catalogue, images: P
     assert "Calibration error" in offered(form)
     assert "The plug-in “elm” is left out." in problem_at(form, "dataset")
     assert list(form.options.rows) == ["width", "slope", "pooling", "bias", "note"]
-    assert form.options.isVisible()
+    assert not form.options.isHidden()
     form.set_field("model", "resnet18")
-    assert not form.options.isVisible()
+    assert form.options.isHidden()
 
 
 def test_plugin_options_reach_job_and_problems(form: JobForm, catalogue: Catalogue, qtbot: QtBot) -> None:

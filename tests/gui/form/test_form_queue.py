@@ -6,9 +6,12 @@ import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
+from gui.form.environment import QueuedRuns
 from gui.form.form import JobForm
-from gui.form.submit import queue_message
+from gui.form.submit_bar import queue_message
+from gui.sources.active_runs import QueuedRun
 
+A, B, NIGHT = QueuedRun("a", 130.0), QueuedRun("b", 720.0), QueuedRun("night shift", 22.4)
 NAMES = {"GPU-a": "GPU 0", "GPU-b": "GPU 1"}
 
 
@@ -16,25 +19,25 @@ NAMES = {"GPU-a": "GPU 0", "GPU-b": "GPU 1"}
     ("devices", "queued", "message"),
     [
         (("cpu",), {}, ""),
-        (("cpu",), {"GPU-a": ("x",)}, ""),
-        (("cpu", "cpu"), {"cpu": ("night shift",)}, "Waits for the CPU, behind “night shift”."),
-        (("GPU-a",), {"GPU-a": ("a", "b")}, "Waits for GPU 0, behind “a” and “b”."),
+        (("cpu",), {"GPU-a": (QueuedRun("x"),)}, ""),
+        (("cpu", "cpu"), {"cpu": (NIGHT,)}, "Starts after “night shift”, in about 22 s."),
+        (("GPU-a",), {"GPU-a": (A, B)}, "Starts after “a” and “b”, in about 12 min."),
         (
             ("GPU-a", "GPU-b"),
-            {"GPU-a": ("a", "b"), "GPU-b": ("b", "c")},
-            "Waits for GPU 0 and GPU 1, behind “a”, “b” and 1 more.",
+            {"GPU-a": (A, B), "GPU-b": (B, QueuedRun("c"))},
+            "Starts after “a”, “b” and 1 more.",
         ),
     ],
 )
-def test_form_names_queued_runs(devices: tuple[str, ...], queued: dict[str, tuple[str, ...]], message: str) -> None:
+def test_form_names_queued_runs(devices: tuple[str, ...], queued: QueuedRuns, message: str) -> None:
     assert queue_message(queued, devices, NAMES, False) == message
 
 
 def test_run_can_start_despite_queued_runs(filled: JobForm, qtbot: QtBot) -> None:
     form = filled
     assert not form.submit_bar.queue.isVisible()
-    form.set_queued_runs({"cpu": ("night shift",)})
-    assert form.submit_bar.queue.text() == queue_message({"cpu": ("night shift",)}, ("cpu",), {}, False)
+    form.set_queued_runs({"cpu": (NIGHT,)})
+    assert form.submit_bar.queue.text() == queue_message({"cpu": (NIGHT,)}, ("cpu",), {}, False)
     assert form.submit_bar.queue.isVisible()
     assert form.train.text() == "Add to queue"
     with qtbot.waitSignal(form.train_requested) as asked:
@@ -42,7 +45,7 @@ def test_run_can_start_despite_queued_runs(filled: JobForm, qtbot: QtBot) -> Non
     assert asked.args[0].faults.start == "at_once"
     assert form.field_value("start") == "when_free"
     form.set_field("start", "at_once")
-    shared = queue_message({"cpu": ("night shift",)}, ("cpu",), {}, True)
+    shared = queue_message({"cpu": (NIGHT,)}, ("cpu",), {}, True)
     qtbot.waitUntil(lambda: form.submit_bar.queue.text() == shared)
     assert not form.submit_bar.at_once.isVisible()
     assert form.train.text() == "Train"
@@ -52,7 +55,7 @@ def test_run_can_start_despite_queued_runs(filled: JobForm, qtbot: QtBot) -> Non
 
 def test_focus_returns_to_train_after_immediate_start(filled: JobForm) -> None:
     form = filled
-    form.set_queued_runs({"cpu": ("night shift",)})
+    form.set_queued_runs({"cpu": (NIGHT,)})
     form.submit_bar.at_once.setFocus()
     form.set_starting(True)
     assert form.window().focusWidget() not in (form.train, form.submit_bar.at_once)

@@ -15,7 +15,8 @@ from engine.contract.job import FIELDS, Job
 from engine.contract.recipes import load_recipes
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
-from gui.form.recipes import RecipeDialog, RecipeEditor
+from gui.form.recipe_dialog import RecipeDialog
+from gui.form.recipes import RecipeEditor
 from gui.sources.resume_fork import Prefill
 from tests.gui.sources.written_runs import a_run
 
@@ -96,7 +97,7 @@ def test_pretrained_checkbox_switches_the_recipe(inspected: JobForm) -> None:
 def test_overridden_fields_stay_and_are_marked(inspected: JobForm) -> None:
     change(inspected, learning_rate=0.3, mixup=0.2)
     assert mark(inspected, "Augmentation") == "● 1 changed"
-    assert inspected.rows["learning_rate"].reset.isVisibleTo(inspected)
+    assert not inspected.rows["learning_rate"].reset.isHidden()
     assert inspected.rows["learning_rate"].reset.toolTip() == "Reset to the recipe"
     change(inspected, model="mnist_cnn")
     assert values(inspected, "recipe", "learning_rate", "mixup", "optimizer") == ("from-scratch", 0.3, 0.2, "sgd")
@@ -348,7 +349,7 @@ def test_scaled_learning_rate_is_announced_and_undone(inspected: JobForm, qtbot:
     assert not inspected.scaled_rate.isVisible()
     change(inspected, batch_size=2 * batch)
     assert values(inspected, "learning_rate") == (2 * rate,)
-    qtbot.mouseClick(inspected.undo_scaling, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(inspected.scaled_rate.undo, Qt.MouseButton.LeftButton)
     assert values(inspected, "learning_rate") == (rate,)
     inspected.validate()
     assert not inspected.scaled_rate.isVisible()

@@ -8,7 +8,8 @@ from pytestqt.qtbot import QtBot
 
 from engine.contract.catalogue import load_catalogue
 from engine.contract.job import FIELDS
-from gui.form.form import SECTIONS, JobForm
+from gui.form.fields import SECTIONS
+from gui.form.form import JobForm
 
 STRATEGY = SECTIONS["Strategy"]
 

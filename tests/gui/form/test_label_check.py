@@ -14,7 +14,7 @@ from engine.contract.dataset import DatasetReport
 from engine.contract.job import Job
 from gui.form.form import JobForm
 from gui.form.panel import JobPanel
-from gui.form.submit import LabelCheck
+from gui.form.submission import LabelCheck
 from gui.sources.resume_fork import Prefill
 from gui.sources.settings import Settings
 from tests.gui.form.test_form import REPORT

@@ -98,13 +98,13 @@ def test_settings_apply_at_once(open_window: OpenWindow, qtbot: QtBot) -> None:
     assert window.workspace.monitor.bar.compact.isChecked()
     rows["text_percent"].editor.set_value("huge")
     rows["text_percent"].commit()
-    assert rows["text_percent"].problem.text() == "Enter a number from 70 to 200."
+    assert rows["text_percent"].problem_label.text() == "Enter a number from 70 to 200."
     assert window.commands.preferences.value("text_percent") == 150
     for key in ("theme", "text_percent", "memory_unit", "monitor_compact"):
         assert rows[key].reset.isVisible()
         rows[key].reset.click()
         assert not rows[key].reset.isVisible()
-        assert rows[key].problem.text() == ""
+        assert rows[key].problem_label.text() == ""
     assert not theme.is_dark()
     assert QApplication.font().pointSizeF() == pytest.approx(before)
     assert size(47_100_000) == "44.9 MiB"
@@ -120,7 +120,7 @@ def test_settings_search_and_environment_override(
     row = dialog.rows["cache_gib"]
     assert not row.editor.isEnabled()
     assert row.editor.value() == 3
-    assert cache_limit.LIMIT_VARIABLE in row.problem.text()
+    assert cache_limit.LIMIT_VARIABLE in row.problem_label.text()
     qtbot.keyClicks(dialog.search, " xyz")
     assert not any(row.isVisible() for row in dialog.rows.values())
 

@@ -23,7 +23,7 @@ from tests.support.widgets import OpenWindow, ShowWidget
 
 
 def read(*runs: RunFolder) -> RunsRead:
-    return RunsRead(tuple(run.summary() for run in runs), (), {}, {})
+    return RunsRead(tuple(run.summary() for run in runs), (), {}, {}, {})
 
 
 def texts(tabs: RunTabs) -> list[str]:

@@ -84,7 +84,7 @@ def test_welcome_page_with_old_driver_trains_on_cpu(
         "timm:tf_efficientnet_lite0",
         ("cpu",),
     )  # type: ignore[attr-defined]
-    assert "CPU" in window.form.devices_problems.text()
+    assert "CPU" in window.form.body.devices_problems.text()
 
 
 def test_welcome_buttons_train_sample_browse_and_monitor(

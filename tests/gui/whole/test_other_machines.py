@@ -73,7 +73,7 @@ def test_remote_run_survives_network_loss(machines: Machines, open_window: OpenW
     qtbot.waitUntil(lambda: NAME in window.status.status.text(), timeout=NAMED_MS)
     qtbot.waitUntil(lambda: NAME in window.workspace.hosts.errors, timeout=NAMED_MS)
     qtbot.waitUntil(lambda: not window.form.train.isEnabled())
-    assert NAME in window.form.devices_problems.text()
+    assert NAME in window.form.body.devices_problems.text()
     machines.plug_in(NAME)
     qtbot.waitUntil(lambda: store.status.label == "Running" and len(store.data.restarts) == 1)
     step = store.data.step

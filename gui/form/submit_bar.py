@@ -1,31 +1,26 @@
-"""Submit bar below the form with the steps to training, and the decision to start the job on screen."""
+"""Submit bar below the form: steps to training, problems, queued runs and the buttons that start the job."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
-import msgspec
-from PySide6.QtCore import QElapsedTimer, Qt, Signal
-from PySide6.QtWidgets import QApplication, QGridLayout, QLabel, QPushButton, QSizePolicy, QToolButton, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QGridLayout, QLabel, QPushButton, QSizePolicy, QToolButton, QWidget
 
-from engine.contract.dataset import DatasetReport
 from engine.contract.devices import CPU
-from engine.contract.job import FIELDS, Job, fields_with
+from engine.contract.job import FIELDS, fields_with
 from engine.contract.problems import Problem
-from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import listed
 from gui.actions import Actions, bind
 from gui.form.environment import QueuedRuns
-from gui.sources.resume_fork import Prefill
-from gui.sources.settings import Settings
-from gui.style import icons
+from gui.format import about
+from gui.style import icons, theme
 from gui.titles import device_title
 from gui.translation import tr
 from gui.widgets.buttons import styled
-from gui.widgets.labels import IconLabel, ProblemLabel
+from gui.widgets.labels import ElidedLabel, IconLabel, ProblemLabel
 from gui.widgets.layouts import hbox, vbox
 
 _TIPS = {
@@ -34,6 +29,7 @@ _TIPS = {
     tr("Resume"): tr("Resumes the run with these changes"),
     tr("Train further"): tr("Trains the run for more epochs"),
 }
+_WIDEST_BUTTON = 480
 _NAMED_RUNS = 2
 """Queued runs that are named; further ones are counted."""
 
@@ -51,11 +47,15 @@ def queue_message(queued: QueuedRuns, devices: Sequence[str], names: Mapping[str
     runs = list(dict.fromkeys(run for device in busy for run in queued[device]))
     if not runs:
         return ""
-    where = listed("the CPU" if device == CPU else names.get(device) or device_title(device) for device in busy)
-    others = listed([f"“{title}”" for title in runs], most=_NAMED_RUNS)
+    others = listed([f"“{run.title}”" for run in runs], most=_NAMED_RUNS)
     if at_once:
+        where = listed("the CPU" if device == CPU else names.get(device) or device_title(device) for device in busy)
         return tr("Shares {where} with {others}; sharing slows every run down.").format(where=where, others=others)
-    return tr("Waits for {where}, behind {others}.").format(where=where, others=others)
+    left = [run.left_s for run in runs]
+    if None in left:
+        return tr("Starts after {others}.").format(others=others)
+    wait_s = max(filter(None, left), default=0.0)  # they train at the same time
+    return tr("Starts after {others}, in about {wait}.").format(others=others, wait=about(wait_s))
 
 
 class SubmitBar(QWidget):
@@ -72,7 +72,10 @@ class SubmitBar(QWidget):
         self.at_once = bind(QToolButton(), actions.start_at_once)
         self.train = bind(QPushButton(), actions.train)
         self.train.setObjectName("primary")
+        self.train.setMaximumWidth(theme.scaled(_WIDEST_BUTTON))
         self.copy = bind(QPushButton(), actions.copy_command)
+        self.estimate = styled(ElidedLabel(), "muted", name=tr("Estimated time and memory"))
+        self.estimate.hide()
         self._queue_row = QWidget()
         self._focus_train_when_enabled = False
         self._lay_out()
@@ -89,6 +92,13 @@ class SubmitBar(QWidget):
         self.queue.setAccessibleDescription(text)
         self._queue_row.setVisible(bool(text))
         self.at_once.setVisible(can_start_at_once)
+
+    def show_estimate(self, text: str, tip: str) -> None:
+        """Show the estimated time and memory of the job, with its origin as a tool tip; hide the line if `text` is empty."""
+        self.estimate.setText(text)
+        self.estimate.setToolTip("\n".join(filter(None, (text, tip))))
+        self.estimate.setAccessibleDescription(self.estimate.toolTip())
+        self.estimate.setVisible(bool(text))
 
     def show_ready(self, disabled_reason: str, problems: tuple[Problem, ...]) -> None:
         """Enable the buttons, or disable them for a reason, and list `problems` above them."""
@@ -109,8 +119,10 @@ class SubmitBar(QWidget):
                 spacing=6,
             )
         )
-        buttons = hbox((self.train, 1), self.copy, spacing=6)
-        self.setLayout(vbox(self.steps, self.reason, self._queue_row, buttons, spacing=6, margins=(14, 8, 14, 12)))
+        buttons = hbox((self.train, 100), self.copy, 1, spacing=6)
+        self.setLayout(
+            vbox(self.steps, self.reason, self.estimate, self._queue_row, buttons, spacing=6, margins=(14, 8, 14, 12))
+        )
 
     def _enable(self, disabled_reason: str) -> None:
         """Enable or disable the actions, and give the keyboard back to Train unless the user moved it meanwhile."""
@@ -125,81 +137,15 @@ class SubmitBar(QWidget):
                 self.train.setFocus()
 
 
-class JobSignals(QWidget):
-    """Signals of a form, and of the panel of all forms.
-
-    Signals:
-        changed(): The job or its problems changed.
-        train_requested(Job): Start a new run.
-        resume_requested(RunFolder, dict): Resume a run with these changes of its job.
-        labels_requested(): Show the labels of the dataset before the first training.
-        folder_chosen(Job | None): Inspect the dataset folder of this job, or cancel the inspection.
-        user_edited(): The user edits the job and may start a run soon.
-        cut_requested(): Show the page of the model's cuts.
-        finder_requested(str): Find a value for this field by trials.
-    """
-
-    changed = Signal()
-    train_requested = Signal(object)
-    resume_requested = Signal(object, object)
-    labels_requested = Signal()
-    folder_chosen = Signal(object)
-    user_edited = Signal()
-    cut_requested = Signal()
-    finder_requested = Signal(str)
-
-    def relay(self, form: JobSignals) -> None:
-        """Emit the signals of `form`, too."""
-        for name, signal in vars(JobSignals).items():
-            if isinstance(signal, Signal):
-                getattr(form, name).connect(getattr(self, name))
-
-
-class Submission:
-    """Start of the job in one form: waits until the job is validated, then requests the run by the form's signals."""
-
-    def __init__(self, label_check: LabelCheck, prefill: Prefill | None, form: JobSignals) -> None:
-        self._form = form
-        self.is_requested_here = False
-        """The run that is being created was requested by this form."""
-        self.start_problems: list[Problem] = []
-        """Problems of the last start; dropped at the next edit."""
-        self._label_check, self._prefill = label_check, prefill
-        self._pending: dict[str, Any] | None = None
-
-    def schedule(self, extra: dict[str, Any]) -> None:
-        """Request the run with the `extra` fields after the next complete validation."""
-        self._pending = extra
-
-    def cancel(self) -> None:
-        """Drop a pending request and old start problems, because the user edits the form."""
-        self._pending, self.start_problems = None, []
-
-    def submit(self, job: Job | None, values: dict[str, Any], report: DatasetReport | None) -> None:
-        """Request the pending run. Does nothing without a pending request or a valid `job`."""
-        extra, self._pending = self._pending, None
-        if extra is None or job is None:
-            return
-        prefill = self._prefill
-        run = prefill.run if prefill is not None else None
-        if run is None and self._label_check.holds_back(job.data.dataset, report):
-            self._form.labels_requested.emit()
-            return
-        self.is_requested_here = True
-        if prefill is not None and run is not None:
-            self._form.resume_requested.emit(run, prefill.changes(values) | extra)
-        else:
-            self._form.train_requested.emit(job.with_fields(**extra))
-
-
-StepState = Literal["done", "attention", "working"]
+StepState = Literal["done", "attention", "working", "to do"]
 STEPS = (tr("Data"), tr("Recipe"), tr("Devices"))
 _ICONS: dict[StepState, tuple[str, str]] = {
     "done": ("ok", "ok"),
     "attention": ("warning", "warning"),
     "working": ("clock", "accent"),
+    "to do": ("info", "muted"),
 }
-_SPOKEN: dict[StepState, str] = {"done": "done", "attention": "needs attention", "working": "working"}
+_SPOKEN: dict[StepState, str] = {"done": "done", "attention": "needs attention", "working": "working", "to do": "to do"}
 _DATA_FIELDS = {"dataset", *fields_with("report")}
 _DEVICE_FIELDS = {name for name, field in FIELDS.items() if field.group == "parallel"} | {"devices", "strategy"}
 
@@ -239,21 +185,26 @@ class StepList(QWidget):
             line.clicked.connect(partial(self._on_clicked, step))
             layout.addWidget(line, row, 0, Qt.AlignmentFlag.AlignLeft)
 
-    def show_steps(self, problems: Sequence[Problem], done: dict[str, str], working: dict[str, str]) -> None:
+    def show_steps(
+        self, problems: Sequence[Problem], done: dict[str, str], working: dict[str, str], to_do: dict[str, str]
+    ) -> None:
         """Show the state of each step.
 
         Args:
             problems: Problems of the job; a step with problems needs attention.
             done: Choice made in each step.
             working: Activity of the steps that are in progress.
+            to_do: Request to the user for each step that hasn't begun.
         """
         self._problems = {step: [] for step in STEPS}
         for problem in problems:
             self._problems[step_of(problem)].append(problem)
         for step, line in self.lines.items():
             wrong = self._problems[step]
-            state: StepState = "working" if step in working else "attention" if wrong else "done"
-            text = working.get(step) or (_labels(wrong) if wrong else done[step])
+            state: StepState = (
+                "to do" if step in to_do else "working" if step in working else "attention" if wrong else "done"
+            )
+            text = to_do.get(step) or working.get(step) or (_labels(wrong) if wrong else done[step])
             if state != self.states.get(step):
                 self.states[step] = state
                 line.setIcon(icons.icon(*_ICONS[state]))
@@ -271,56 +222,3 @@ class StepList(QWidget):
 def _labels(problems: Iterable[Problem]) -> str:
     labels = dict.fromkeys(FIELDS[each.field].label if each.field in FIELDS else "the run" for each in problems)
     return f"check {', '.join(labels)}"
-
-
-_KEY = "labels_seen"
-_REMEMBERED = 500
-
-
-class LabelCheck:
-    """Holds the first training back on a folder that was not recognized with certainty, once for each format.
-
-    Datasets are remembered in the settings, if there are any.
-    """
-
-    def __init__(self, settings: Settings | None = None) -> None:
-        self._settings = settings
-        self._seen = _load(settings)
-        self._pressed = QElapsedTimer()
-
-    def holds_back(self, folder: str, report: DatasetReport | None) -> bool:
-        """Return True if the labels are to be shown instead of starting; they count as seen then.
-
-        Without examples there are none to show. Presses that follow within the time of a double click count as one.
-        """
-        if report is None or not report.format or report.certain or not report.examples:
-            return False
-        dataset = (os.path.abspath(os.path.expanduser(folder)), report.format)
-        if dataset not in self._seen:
-            self._remember(dataset)
-            self._pressed.start()
-            return True
-        if self.is_pausing:
-            self._pressed.start()
-            return True
-        return False
-
-    @property
-    def is_pausing(self) -> bool:
-        """Return True shortly after the labels were shown."""
-        return self._pressed.isValid() and self._pressed.elapsed() < QApplication.doubleClickInterval()
-
-    def _remember(self, dataset: tuple[str, str]) -> None:
-        self._seen = [*_load(self._settings), *self._seen]  # other windows may have added some
-        self._seen = [*dict.fromkeys((*self._seen, dataset))][-_REMEMBERED:]
-        if self._settings is not None:
-            self._settings.set(_KEY, msgspec.json.encode(self._seen).decode())
-
-
-def _load(settings: Settings | None) -> list[tuple[str, str]]:
-    """Return the remembered datasets; none if they can't be read."""
-    try:
-        text = settings.text(_KEY, "[]") if settings is not None else "[]"
-        return msgspec.json.decode(text, type=list[tuple[str, str]])
-    except NOT_DECODED:
-        return []

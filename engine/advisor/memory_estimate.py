@@ -1,0 +1,46 @@
+"""``python -m engine.advisor.memory_estimate``: estimate the memory of a job per device, without a training step.
+
+The order is a `Job`. The result follows from a forward pass of fake tensors, as in the advice on strategies.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from engine.contract.advice import MemoryEstimate
+from engine.contract.devices import CPU, is_gpu
+from engine.contract.job import Job
+from engine.processes.orders import OrderError, serve_order
+
+_NICENESS = 10
+"""The estimate must not slow down a training."""
+
+
+def estimate_memory(job: Job, _send: Callable[[object], object]) -> MemoryEstimate:
+    """Estimate the memory of `job` on one device, or of one CPU worker. Raises OrderError."""
+    os.nice(_NICENESS)
+    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"  # before torch is imported
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(filter(is_gpu, dict.fromkeys(job.parallel.devices)))
+    import psutil
+    import torch
+
+    from engine.advisor.advice.estimates import UNCALIBRATED, estimate_bytes
+    from engine.advisor.advice.footprint_worker import footprint_of
+    from engine.data.datasets.images import DatasetError
+    from engine.models.base import TaskError
+    from engine.strategies import STRATEGIES
+
+    torch.set_num_threads(1)
+    base_bytes = psutil.Process().memory_info().rss if CPU in job.parallel.devices else 0
+    try:
+        footprint = footprint_of(job.with_fields(pretrained=False, weights_file=""), base_bytes, ())
+    except DatasetError as error:
+        raise OrderError(*error.problems) from error
+    except TaskError as error:
+        raise OrderError(error.problem) from error
+    return MemoryEstimate(estimate_bytes(job, STRATEGIES[job.resolved_strategy].entry, footprint, UNCALIBRATED))
+
+
+if __name__ == "__main__":
+    serve_order("footplate-estimate", Job, estimate_memory)

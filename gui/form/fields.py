@@ -1,0 +1,133 @@
+"""Fields of a job on screen: one row for each, with the values that the user sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from PySide6.QtCore import QObject
+
+from engine.contract.catalogue import Catalogue
+from engine.contract.job import FIELDS, Job
+from engine.contract.job_fields import Group
+from engine.contract.problems import Problem
+from gui.form.editors import CutsEditor, ModelPicker
+from gui.form.field_factory import FINDER_TIPS, PREFIX, FindButton, OptionRows, make_row
+from gui.form.field_row import FieldRow
+from gui.translation import tr
+from gui.widgets.editors import ChoiceEditor, PathEditor
+
+STACKED_FIELDS = ("epochs", "batch_size", "image_size")
+"""Fields side by side, each below its label."""
+MAIN_FIELDS = ("dataset", "model", "encoder", *STACKED_FIELDS)
+"""Fields that are always in sight."""
+METHOD = tr("Recipe and strategy")
+"""Title of the section below the main fields."""
+_METHOD_FIELDS = ("task", "pretrained", "recipe", "learning_rate", "strategy")
+_SECTION_TITLES: dict[Group, str] = {
+    "training": tr("Training"),
+    "optimizer": tr("Optimizer"),
+    "schedule": tr("Schedule"),
+    "checkpoints": tr("Checkpoints"),
+    "faults": tr("Queue and faults"),
+    "data": tr("Data"),
+    "augmentation": tr("Augmentation"),
+    "precision": tr("Precision and speed"),
+    "model": tr("Model"),
+    "parallel": tr("Strategy"),
+}
+SECTIONS: dict[str, tuple[str, ...]] = {
+    METHOD: _METHOD_FIELDS,
+    **{
+        title: tuple(name for name, field in FIELDS.items() if field.group == group and name not in MAIN_FIELDS)
+        for group, title in _SECTION_TITLES.items()
+    },
+}
+"""Fields of the collapsible sections, by title."""
+
+
+def section_of(name: str) -> str:
+    """Return the title of the section with the field `name`; "" for a field that is always in sight."""
+    return next((title for title, names in SECTIONS.items() if name in names), "")
+
+
+class JobFields(QObject):
+    """Rows of a job's fields and options, and buttons that find values for some of them."""
+
+    def __init__(self, catalogue: Catalogue, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.rows: dict[str, FieldRow] = {
+            name: make_row(field, catalogue, stacked=name in STACKED_FIELDS)
+            for name, field in FIELDS.items()
+            if name not in ("devices", "model_file_sha256")
+        }
+        self.options = OptionRows()
+        self.find_buttons = {name: FindButton(self.rows[name]) for name in FINDER_TIPS}
+
+    def set_job(self, job: Job) -> None:
+        """Show the values of `job`."""
+        for name, row in self.rows.items():
+            row.set_value(job.value(name))
+        self.options.set_values(job.options)
+
+    def values(self) -> dict[str, Any]:
+        """Return the values of the fields and options as in a `job.toml`."""
+        values = {name: row.value() for name, row in self.rows.items()}
+        values["cuts"] = list(values["cuts"])
+        values["options"] = self.options.values()
+        return values
+
+    def shown_values(self) -> dict[str, Any]:
+        """Return the values in the editors, also of fields without an effect."""
+        return {name: row.editor.value() for name, row in self.rows.items()}
+
+    def without_effect(self) -> set[str]:
+        """Return the names of the fields that have no effect with the current values of others."""
+        return {name for name, row in self.rows.items() if not row.has_effect}
+
+    def title_of_value(self, name: str) -> str:
+        """Return the value of a field as the user reads it."""
+        editor = self.rows[name].editor
+        if editor is self.model:
+            return self.model.title()
+        value = str(editor.value())
+        return editor.titles.get(value, value) if isinstance(editor, ChoiceEditor) else value
+
+    def label_of(self, problem: Problem) -> str:
+        """Return the label of the field that a problem belongs to."""
+        if problem.field in FIELDS:
+            return FIELDS[problem.field].label
+        return self.options.label(problem.field) or "the run"
+
+    def show_problems(self, problems: Sequence[Problem]) -> None:
+        """Mark each field with its problems."""
+        self.options.show_problems(problems)
+        for name, row in self.rows.items():
+            row.show_problems(tuple(problem for problem in problems if problem.field == name))
+
+    def has_place_for(self, problem: Problem) -> bool:
+        """Return True if a row on screen shows the problem."""
+        return problem.field in self.rows or problem.field.removeprefix(PREFIX) in self.options.rows
+
+    def lock(self, reasons: Mapping[str, str]) -> None:
+        """Lock fields for these reasons, by name; "" unlocks a field."""
+        for name, reason in reasons.items():
+            self.rows[name].lock(reason)
+
+    @property
+    def dataset(self) -> PathEditor:
+        editor = self.rows["dataset"].editor
+        assert isinstance(editor, PathEditor)
+        return editor
+
+    @property
+    def model(self) -> ModelPicker:
+        editor = self.rows["model"].editor
+        assert isinstance(editor, ModelPicker)
+        return editor
+
+    @property
+    def cuts(self) -> CutsEditor:
+        editor = self.rows["cuts"].editor
+        assert isinstance(editor, CutsEditor)
+        return editor

@@ -1,0 +1,136 @@
+"""Arrangement of a form: main fields, then sections with the other fields, in one column or two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QAbstractSpinBox, QBoxLayout, QHBoxLayout, QLabel, QWidget
+
+from engine.contract.problems import Problem
+from gui.form.consent import ConsentBar
+from gui.form.dataset_card import DatasetCard
+from gui.form.field_row import CollapsibleSection, FieldRow
+from gui.form.fields import METHOD, SECTIONS, STACKED_FIELDS, JobFields, section_of
+from gui.form.setting_filter import SettingFilter
+from gui.style import theme
+from gui.translation import tr
+from gui.widgets.banner import Banner
+from gui.widgets.flash import Flash
+from gui.widgets.labelled_field import LABEL_WIDTH
+from gui.widgets.labels import ProblemLabel, muted_label
+from gui.widgets.layouts import hbox, scroll_panel, vbox
+
+_MAX_MIN_WIDTH = 500
+"""Pixels that the fields claim of the window at most; wider contents, as with text of twice the size, scroll."""
+_TWO_COLUMNS = 780
+"""Width in pixels, at a text size of 100 %, from which the sections are next to the main fields."""
+_MAX_COLUMN = 720
+
+
+class FormLayout(QWidget):
+    """Main fields of a job and sections with all others."""
+
+    def __init__(self, fields: JobFields, card: DatasetCard, consent: ConsentBar, scaled_rate: Banner) -> None:
+        super().__init__()
+        self._fields = fields
+        self.devices = muted_label(word_wrap=True)
+        self.devices_problems = ProblemLabel()
+        self.sections = [
+            CollapsibleSection(METHOD, self._rows_of(METHOD), fields.options, revealed=("warning", "error")),
+            *(CollapsibleSection(title, self._rows_of(title)) for title in SECTIONS if title != METHOD),
+        ]
+        self.filter = SettingFilter(fields.rows, self.sections)
+        self.filter.pointed.connect(self.point_at)
+        self.filter.chosen.connect(self.focus_field)
+        rows = fields.rows
+        self._main, self._others, inside = QWidget(), QWidget(), QWidget()
+        stacked = hbox(*((rows[name], 1) for name in STACKED_FIELDS))
+        self._main.setLayout(
+            vbox(
+                rows["dataset"],
+                card,
+                rows["model"],
+                rows["encoder"],
+                consent,
+                stacked,
+                scaled_rate,
+                *(rows[name].problem_label for name in STACKED_FIELDS),
+                self._devices_line(),
+                self.devices_problems,
+            )
+        )
+        self._others.setLayout(vbox(self.filter, *self.sections))
+        self._columns = QBoxLayout(QBoxLayout.Direction.TopToBottom, inside)
+        self._columns.setContentsMargins(14, 12, 14, 12)
+        self._columns.setSpacing(12)
+        for column in (self._main, self._others):
+            column.setMaximumWidth(theme.scaled(_MAX_COLUMN))
+            self._columns.addWidget(column, int(column is self._others), Qt.AlignmentFlag.AlignTop)
+        self._area = scroll_panel(inside, min_content_width=_MAX_MIN_WIDTH)
+        self.setLayout(vbox(self._area))
+
+    def _rows_of(self, title: str) -> list[FieldRow]:
+        return [self._fields.rows[name] for name in SECTIONS[title]]
+
+    @property
+    def has_two_columns(self) -> bool:
+        return self._columns.direction() == QBoxLayout.Direction.LeftToRight
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        is_wide = event.size().width() >= theme.scaled(_TWO_COLUMNS)
+        direction = QBoxLayout.Direction.LeftToRight if is_wide else QBoxLayout.Direction.TopToBottom
+        if direction != self._columns.direction():
+            self._columns.setDirection(direction)
+            self._columns.setStretch(0, int(is_wide))  # else the main fields would share the height that is left
+
+    def section(self, title: str) -> CollapsibleSection:
+        return next(section for section in self.sections if section.title == title)
+
+    def focus_field(self, name: str, *, flash: bool = True) -> None:
+        """Open the section of a field, scroll to the field and move the keyboard to it."""
+        self._reveal(name)
+        control = self._fields.rows[name].editor.control
+        control.setFocus(Qt.FocusReason.OtherFocusReason)
+        if isinstance(control, QAbstractSpinBox):
+            control.selectAll()
+        if flash:
+            self._flash(name)
+
+    def point_at(self, name: str) -> None:
+        """Scroll to a field and mark it for a moment; the keyboard stays where it is."""
+        self._reveal(name)
+        self._flash(name)
+
+    def show_problems(self, problems: Sequence[Problem]) -> None:
+        """Mark the fields with their problems, and open the sections with errors."""
+        self._fields.show_problems(problems)
+        for name in STACKED_FIELDS:
+            label = self._fields.rows[name].problem_label
+            label.setVisible(bool(label.text()))
+        self.devices_problems.show_problems(tuple(problem for problem in problems if problem.field == "devices"))
+        for section in self.sections:
+            section.reveal_problems()
+        if self._fields.options.has_error:
+            self.section(METHOD).set_open(True)
+
+    def _reveal(self, name: str) -> None:
+        row, title = self._fields.rows[name], section_of(name)
+        if row.is_filtered_out:
+            self.filter.box.clear()
+        if title:
+            self.section(title).set_open(True)
+        self._area.ensureWidgetVisible(row)
+        # A section that has just opened gets its height with the next layout.
+        QTimer.singleShot(0, row, lambda: self._area.ensureWidgetVisible(row))
+
+    def _flash(self, name: str) -> None:
+        if self.isVisible():
+            Flash(self._fields.rows[name])
+
+    def _devices_line(self) -> QHBoxLayout:
+        title = QLabel(tr("Devices"))
+        title.setMinimumWidth(theme.scaled(LABEL_WIDTH))
+        return hbox(title, (self.devices, 1), spacing=4)

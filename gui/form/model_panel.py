@@ -1,0 +1,291 @@
+"""Panel that lists the models of a task with what is known about them, to search, filter, sort and choose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from PySide6.QtCore import QEvent, QObject, QPoint, QSize, Qt, Signal
+from PySide6.QtGui import QFont, QGuiApplication, QKeyEvent
+from PySide6.QtWidgets import QAbstractItemView, QFrame, QLineEdit, QWidget
+
+from engine.contract.catalogue import Catalogue, ModelEntry, missing_extra, weights_of
+from engine.contract.job import Job
+from engine.contract.weights import Weights, find
+from engine.runs.estimates import Estimate
+from gui.format import about, localised, size
+from gui.style import theme
+from gui.translation import tr
+from gui.widgets.buttons import styled
+from gui.widgets.column_model import Index
+from gui.widgets.editors import ComboBox, offer
+from gui.widgets.labels import caption
+from gui.widgets.layouts import hbox, vbox
+from gui.widgets.row_model import Column, RowModel, RowTable
+
+_SIZE = QSize(920, 520)
+_WIDEST = (220, 130, 100, 160, 240)
+"""Largest widths of the columns before the last one in pixels."""
+_ROW_LEADING = 16
+"""Pixels above and below the text of a row, which make rows of 32 pixels at a text size of 100 %."""
+_ALL = ""
+
+
+class WeightsState(NamedTuple):
+    """Pretrained weights of a model: text for users, and bytes to download (infinite without weights)."""
+
+    text: str
+    missing_bytes: float
+
+
+@dataclass(frozen=True)
+class OfferedModel:
+    """Model in the list.
+
+    Attributes:
+        command: Command that installs what the model needs; "" if nothing is missing.
+        weights: State of its weights; None until it has been looked up.
+        estimate: Time and memory of the job with this model; None if unknown.
+    """
+
+    entry: ModelEntry
+    is_recommended: bool = False
+    command: str = ""
+    weights: WeightsState | None = None
+    estimate: Estimate | None = None
+
+
+_COLUMNS: tuple[Column[OfferedModel], ...] = (
+    Column(tr("Model"), lambda row: row.entry.title, lambda row: row.entry.title.lower()),
+    Column(tr("Family"), lambda row: row.entry.family, lambda row: row.entry.family.lower()),
+    Column(
+        tr("Parameters"), lambda row: millions(row.entry.parameters), lambda row: row.entry.parameters, number=True,
+        help=tr("Of the full model, with the classes of its pretrained weights"),
+    ),
+    Column(
+        tr("Weights"), lambda row: row.weights.text if row.weights is not None else "…",
+        lambda row: row.weights.missing_bytes if row.weights is not None else None, help=tr("Pretrained weights"),
+    ),
+    Column(
+        tr("Published accuracy"), lambda row: row.entry.published, lambda row: _accuracy(row.entry.published),
+        help=tr("Accuracy of the pretrained weights on the data that they were trained for, and its source"),
+    ),
+    Column(
+        tr("Estimate"), lambda row: _estimate_text(row.estimate),
+        lambda row: row.estimate.seconds if row.estimate is not None else None,
+        help=tr("Time and memory of this job on the selected devices, from past runs"),
+    ),
+)  # fmt: skip
+
+
+class OfferedModels(RowModel[OfferedModel]):
+    """Item model of the list; recommended models come first, whatever the order."""
+
+    columns = _COLUMNS
+
+    def key_of(self, row: OfferedModel) -> str:
+        return row.entry.id
+
+    def sorted_rows(self, rows: Iterable[OfferedModel]) -> list[OfferedModel]:
+        return sorted(super().sorted_rows(rows), key=lambda row: not row.is_recommended)
+
+    def cell_data(self, row: OfferedModel, column: int, role: int) -> Any:
+        if role == Qt.ItemDataRole.FontRole and row.is_recommended and column == 0:
+            font = QFont(QGuiApplication.font())
+            font.setBold(True)
+            return font
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return about_model(row)
+        return None
+
+    def flags(self, index: Index) -> Qt.ItemFlag:
+        """Disable models that need something that isn't installed."""
+        flags = super().flags(index)
+        row = self.rows[index.row()] if index.isValid() else None
+        return flags & ~Qt.ItemFlag.ItemIsEnabled if row is not None and row.command else flags
+
+
+class ModelPanel(QFrame):
+    """Popup with the models of a task.
+
+    The keyboard stays in the search box: Up, Down, Page Up and Page Down move through the list, Enter chooses, Escape closes.
+
+    Signals:
+        chosen(str): The user chose the model with this id.
+    """
+
+    chosen = Signal(str)
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent, Qt.WindowType.Popup)
+        styled(self, "palette", name=tr("Models"))
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self._offered: list[OfferedModel] = []
+        self.search = styled(QLineEdit(clearButtonEnabled=True), name=tr("Search models"))
+        self.search.setPlaceholderText(tr("Search models…"))
+        self.search.textChanged.connect(lambda _text: self._filter())
+        self.search.installEventFilter(self)
+        self.family = styled(ComboBox(), name=tr("Family"))
+        self.family.currentIndexChanged.connect(lambda _index: self._filter())
+        self.model = OfferedModels(self)
+        self.model.sort_column = len(_COLUMNS)  # the catalogue's order until the user sorts
+        self.table = RowTable(self.model, tr("Models"), leading=_ROW_LEADING)
+        self.table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.table.setSortingEnabled(True)
+        self.table.horizontalHeader().setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
+        self.table.horizontalHeader().setStretchLastSection(True)
+        self.table.clicked.connect(lambda index: self._choose(index.row()))
+        self.table.opened.connect(lambda index: self._choose(index.row()))
+        self.table.selectionModel().currentRowChanged.connect(lambda *_: self._describe())
+        self.about = caption()
+        head = hbox((self.search, 1), self.family)
+        self.setLayout(vbox(head, (self.table, 1), self.about, margins=(10, 10, 10, 8)))
+
+    def offer(self, models: Sequence[ModelEntry], recommended: Sequence[str], current: str) -> None:
+        """List models, those with `recommended` ids first, and select the `current` one."""
+        self._offered = [
+            OfferedModel(entry, entry.id in recommended, missing_extra(entry))
+            for entry in sorted(models, key=lambda entry: _rank(entry.id, recommended))
+        ]
+        self.search.clear()
+        families = sorted({entry.family for entry in models})
+        offer(self.family, [(tr("All families"), _ALL), *((family, family) for family in families)], _ALL)
+        self._filter()
+        self._select(self.model.position(current) or 0)
+
+    def set_facts(self, weights: Mapping[str, WeightsState], estimates: Mapping[str, Estimate]) -> None:
+        """Add what was looked up about models, by id."""
+        self._offered = [
+            replace(row, weights=weights.get(row.entry.id), estimate=estimates.get(row.entry.id))
+            for row in self._offered
+        ]
+        self._filter()
+        self._fit()
+
+    def open_below(self, field: QWidget) -> None:
+        """Open the panel below `field`, within its screen, with the keyboard in the search box."""
+        screen = field.screen().availableGeometry()
+        self.setFixedSize(_SIZE.boundedTo(screen.size()))
+        corner = field.mapToGlobal(QPoint(0, field.height()))
+        left = max(screen.left(), min(corner.x(), screen.right() - self.width()))
+        self.move(left, max(screen.top(), min(corner.y(), screen.bottom() - self.height())))
+        self.show()
+        self._fit()
+        self.table.scrollTo(self.table.currentIndex())
+        self.search.setFocus()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Move through the list by the keys of the search box."""
+        if not isinstance(event, QKeyEvent) or event.type() != QEvent.Type.KeyPress:
+            return super().eventFilter(watched, event)
+        row, last = self.table.currentIndex().row(), self.model.count() - 1
+        page = max(1, self.table.viewport().height() // self.table.verticalHeader().defaultSectionSize() - 1)
+        steps = {Qt.Key.Key_Down: 1, Qt.Key.Key_Up: -1, Qt.Key.Key_PageDown: page, Qt.Key.Key_PageUp: -page}
+        key = Qt.Key(event.key())
+        if key in steps:
+            self._select(min(max(0, row + steps[key]), last))
+        elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            self._choose(row)
+        else:
+            return super().eventFilter(watched, event)
+        return True
+
+    def _filter(self) -> None:
+        """Show the models that contain all typed words and belong to the chosen family."""
+        words, family = self.search.text().lower().split(), self.family.currentData()
+        current = self.table.currentIndex().row()
+        key = self.model.key_of(self.model.rows[current]) if 0 <= current < self.model.count() else ""
+        shown = [
+            row
+            for row in self._offered
+            if family in (_ALL, row.entry.family) and all(word in _searched(row.entry) for word in words)
+        ]
+        self.model.set_rows(self.model.sorted_rows(shown))
+        position = self.model.position(key)
+        self._select(position if position is not None and not words else 0)
+
+    def _select(self, row: int) -> None:
+        if 0 <= row < self.model.count():
+            self.table.select([row])
+        self._describe()
+
+    def _choose(self, row: int) -> None:
+        if 0 <= row < self.model.count() and not self.model.rows[row].command:
+            self.hide()
+            self.chosen.emit(self.model.rows[row].entry.id)
+
+    def _describe(self) -> None:
+        row = self.table.currentIndex().row()
+        if not self.model.count():
+            self.about.setText(tr("No model matches. Close this list and type the name of any timm model, or a file."))
+        elif 0 <= row < self.model.count():
+            self.about.setText(about_model(self.model.rows[row]))
+
+    def _fit(self) -> None:
+        for column, widest in enumerate(_WIDEST):
+            self.table.setColumnWidth(column, min(self.table.content_width(column), theme.scaled(widest)))
+
+
+def _rank(model: str, recommended: Sequence[str]) -> int:
+    return recommended.index(model) if model in recommended else len(recommended)
+
+
+def _searched(entry: ModelEntry) -> str:
+    return f"{entry.title} {entry.id} {entry.family} {entry.published}".lower()
+
+
+def _accuracy(published: str) -> tuple[str, float] | None:
+    """Return the data and the number in "ImageNet 80.9 % top-1, torchvision", to sort by; None without a number."""
+    for word in published.split():
+        try:
+            return published.partition(word)[0], float(word)
+        except ValueError:
+            continue
+    return None
+
+
+def _estimate_text(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return ""
+    time = about(estimate.seconds) if estimate.seconds is not None else ""
+    return ", ".join(filter(None, (time, size(estimate.memory_bytes) if estimate.memory_bytes else "")))
+
+
+def about_model(row: OfferedModel) -> str:
+    """Return a line with the facts about a model that its row has no room for."""
+    if row.command:
+        return tr("Needs an extra package: {command}").format(command=row.command)
+    entry, weights = row.entry, row.entry.weights
+    parts = (
+        tr("Recommended") if row.is_recommended else "",
+        entry.id,
+        tr("{count} parameters").format(count=localised(entry.parameters)),
+        tr("{size} px by default").format(size=entry.image_size) if entry.image_size else "",
+        weights.licence_title if weights is not None else "",
+        entry.published,
+    )
+    return " · ".join(filter(None, parts))
+
+
+def millions(count: int) -> str:
+    """Return a number of parameters such as "25.6 M"."""
+    return f"{localised(count / 1e6, 1)} M" if count >= 1e5 else localised(count)
+
+
+def weights_states(models: Iterable[ModelEntry], catalogue: Catalogue, encoder: str) -> dict[str, WeightsState]:
+    """Look up the weights of models on the disk, by id; `encoder` is that of models that need one."""
+    return {
+        entry.id: _weights_state(weights_of(Job.from_fields(model=entry.id, encoder=encoder), catalogue))
+        for entry in models
+    }
+
+
+def _weights_state(weights: Weights | None) -> WeightsState:
+    if weights is None:
+        return WeightsState(tr("none"), float("inf"))
+    if find(weights).path:
+        return WeightsState(tr("included") if weights.is_included else tr("on this machine"), 0.0)
+    if not weights.bytes:
+        return WeightsState(tr("to download"), 1e12)  # after those of a known size
+    return WeightsState(tr("{size} to download").format(size=size(weights.bytes)), float(weights.bytes))

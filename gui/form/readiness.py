@@ -1,0 +1,162 @@
+"""State of a form in the submit bar: whether the job can start, when it would start, and what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.contract.dataset import DatasetReport
+from engine.contract.devices import is_gpu
+from engine.contract.job import Job
+from engine.contract.problems import Problem, errors
+from engine.runs.estimates import Estimate
+from gui.dataset import dataset_format
+from gui.form.cached_disk import CachedDisk
+from gui.form.choices import FieldChoices
+from gui.form.environment import JobEnvironment, devices_text
+from gui.form.fields import JobFields
+from gui.form.inspection import Inspection
+from gui.form.submit_bar import STEPS, SubmitBar, queue_message
+from gui.format import about, counted, significant, size_of
+from gui.sources.estimator import EstimateRequest
+from gui.titles import strategy_title
+from gui.translation import tr
+
+
+def estimate_text(estimate: Estimate, devices: Sequence[str], memory_total_bytes: int | None) -> str:
+    """Return an estimate such as "Estimate: about 12 min on 2 GPUs, 9.0 of 48.0 GiB each"."""
+    gpus = sum(map(is_gpu, devices))
+    where = (counted(gpus, "GPU") if gpus > 1 else tr("1 GPU")) if gpus else tr("the CPU")
+    parts = []
+    if estimate.seconds is not None:
+        parts.append(tr("about {time} on {where}").format(time=about(estimate.seconds), where=where))
+    if estimate.memory_bytes is not None:
+        memory = size_of(estimate.memory_bytes, memory_total_bytes)
+        limit = tr("at most {memory}") if estimate.is_upper_bound else "{memory}"
+        parts.append(limit.format(memory=memory) + (tr(" each") if len(devices) > 1 else ""))
+    if estimate.seconds is None:
+        parts.append(tr("time known after a first run"))
+    return tr("Estimate: {parts}").format(parts=", ".join(parts))
+
+
+def estimate_tip(estimate: Estimate) -> str:
+    """Return the origin of an estimate."""
+    origin = tr("Time and memory from run {run_id}") if not estimate.is_computed else tr("Time from run {run_id}")
+    lines = [origin.format(run_id=estimate.run_id)] if estimate.run_id else []
+    if estimate.is_scaled:
+        lines.append(tr("Scaled to the number of devices and the image size"))
+    if estimate.is_computed:
+        lines.append(tr("Memory computed from the model's layers"))
+    return "\n".join(lines)
+
+
+class Readiness:
+    """Shows in the submit bar whether the job of a form can start, and when."""
+
+    def __init__(
+        self,
+        bar: SubmitBar,
+        action: str,
+        *,
+        fields: JobFields,
+        environment: JobEnvironment,
+        choices: FieldChoices,
+        inspection: Inspection,
+        disk: CachedDisk,
+    ) -> None:
+        self._bar, self._fields, self._environment = bar, fields, environment
+        self._choices, self._inspection, self._disk = choices, inspection, disk
+        self._action = action
+
+    def disabled_reason(self, problems: Sequence[Problem]) -> str:
+        """Return why the job can't be started now, "" if it can."""
+        if self._environment.is_starting:
+            return tr("Starting the run.")
+        if self.lacks_dataset and all(problem.field == "dataset" for problem in errors(problems)):
+            return tr("Choose a dataset folder first.")
+        if blocking := errors(problems):
+            labels = dict.fromkeys(map(self._fields.label_of, blocking))
+            return tr("Correct these fields to enable {action}: {labels}.").format(
+                action=self._action, labels=", ".join(labels)
+            )
+        if self._disk.unanswered:
+            return tr("Waiting for the disk: {unanswered}.").format(unanswered=self._disk.unanswered[0])
+        return tr("The folder is still being inspected.") if self._inspection.checking else ""
+
+    @property
+    def lacks_dataset(self) -> bool:
+        """Return True while no dataset folder is chosen, as in a new job, which is no mistake."""
+        return not self._fields.rows["dataset"].value()
+
+    def mistakes(self, problems: Sequence[Problem]) -> list[Problem]:
+        """Return the problems to mark: all but the missing folder of a new job."""
+        return [problem for problem in problems if not (self.lacks_dataset and problem.field == "dataset")]
+
+    def show(self, problems: Sequence[Problem]) -> None:
+        """Show in the bar whether the job with these problems can start."""
+        reason = self.disabled_reason(problems)
+        mistakes = self.mistakes(problems)
+        shown = [
+            problem for problem in mistakes if problem.field != "devices" and not self._fields.has_place_for(problem)
+        ]
+        if not shown and errors(mistakes):
+            shown.append(Problem("", reason, "", "error"))
+        self._bar.show_ready(reason, tuple(shown))
+        working = {STEPS[0]: tr("inspecting the folder…")} if self._inspection.checking else {}
+        to_do = {STEPS[0]: tr("choose a folder")} if self.lacks_dataset else {}
+        self._bar.steps.show_steps(mistakes, dict(zip(STEPS, self._steps(), strict=True)), working, to_do)
+        self.show_queue()
+
+    def show_queue(self) -> None:
+        """Show which runs the job would wait for, and offer to start at once."""
+        environment, at_once = self._environment, self._fields.rows["start"].value() == "at_once"
+        text = queue_message(environment.queued, environment.devices, environment.device_names(), at_once)
+        is_queued = bool(text) and not at_once
+        self._bar.show_queue(text, can_start_at_once=is_queued)
+        self._bar.show_action(tr("Add to queue") if is_queued and self._action == tr("Train") else self._action)
+
+    def estimate_request(self, job: Job | None) -> EstimateRequest | None:
+        """Return what the estimate for `job` depends on; None while the job or its dataset isn't known."""
+        report, environment = self._inspection.report, self._environment
+        if job is None or report is None or not report.format:
+            return None
+        entry, kinds = environment.catalogue.model(job.model.name), environment.device_kinds(job.parallel.devices)
+        image_size = job.data.image_size or (entry.image_size if entry is not None else 0)
+        counts = {split.name: split.images for split in report.splits}
+        if not kinds or not image_size or not counts.get("train"):
+            return None
+        return EstimateRequest(job, image_size, kinds, (counts["train"], counts.get("val", 0)))
+
+    def show_estimate(self, request: EstimateRequest | None, estimate: Estimate | None) -> None:
+        """Show the estimate for a request; nothing without a request."""
+        if request is None:
+            self._bar.show_estimate("", "")
+        elif estimate is None:
+            self._bar.show_estimate(
+                tr("No estimate yet"), tr("A run of this model on such devices makes one possible.")
+            )
+        else:
+            devices = request.job.parallel.devices
+            total = self._environment.device_memory_bytes(devices)
+            self._bar.show_estimate(estimate_text(estimate, devices, total), estimate_tip(estimate))
+
+    def method(self) -> str:
+        """Return the task, recipe, learning rate and strategy in words."""
+        rate = self._fields.rows["learning_rate"].value()
+        parts = (
+            self._fields.title_of_value("task"),
+            self._fields.title_of_value("recipe") or tr("No recipe"),
+            tr("learning rate {rate}").format(rate=significant(rate) if isinstance(rate, float) else rate),
+            strategy_title(self._choices.resolved_strategy),
+        )
+        return " · ".join(parts)
+
+    def _steps(self) -> tuple[str, str, str]:
+        """Return the choices that were made in each step."""
+        report: DatasetReport | None = self._inspection.report
+        environment = self._environment
+        devices = devices_text(environment.devices, environment.device_names())
+        return (
+            dataset_format.summary(report) if report is not None and report.format else self._inspection.card_text,
+            f"{self._fields.title_of_value('recipe')} · {self._fields.title_of_value('model')}",
+            f"{devices} · {strategy_title(self._choices.resolved_strategy)}",
+        )

@@ -1,0 +1,76 @@
+"""Dialog that asks for the name of a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QGridLayout, QLabel, QLineEdit, QWidget
+
+from engine.contract.recipes import MAX_CHARACTERS, file_stem, recipe_path, title_problem
+from gui.translation import tr
+from gui.widgets.buttons import styled
+from gui.widgets.labels import caption
+from gui.widgets.layouts import vbox
+
+Save = Callable[[str, str], None]
+"""Saves a recipe under a title with a description; raises OSError, or ValueError for a wrong value of a field."""
+
+
+class RecipeDialog(QDialog):
+    """Non-modal dialog that asks for a name, and for a description of a new recipe; replacing one needs a second press.
+
+    `renamed_id` is the id of the recipe to rename, "" for a new one.
+    """
+
+    def __init__(self, title: str, parent: QWidget, save: Save, *, name: str = "", renamed_id: str = "") -> None:
+        super().__init__(parent)
+        self.setWindowTitle(title)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        styled(self, "panel")
+        self._save, self._renamed_id = save, renamed_id
+        self._replaces = ""
+        self.name, self.about = QLineEdit(name), QLineEdit()
+        self.name.setMaxLength(MAX_CHARACTERS)
+        self.about.setMaxLength(MAX_CHARACTERS)
+        self.name.setAccessibleName(tr("Name of the recipe"))
+        self.about.setAccessibleName(tr("About the recipe"))
+        self.about.setPlaceholderText(tr("When to use it, in one line"))
+        self.problem = caption("", "error")
+        self.problem.hide()
+        self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Save | QDialogButtonBox.StandardButton.Cancel)
+        self.buttons.accepted.connect(self._submit)
+        self.buttons.rejected.connect(self.reject)
+        self.name.textChanged.connect(lambda _text: self._reset())
+        fields = QGridLayout()
+        for row, (text, line) in enumerate((("&Name", self.name), ("&About", self.about))[: 1 if renamed_id else 2]):
+            label = QLabel(text)
+            label.setBuddy(line)
+            fields.addWidget(label, row, 0)
+            fields.addWidget(line, row, 1)
+        self.setLayout(vbox(fields, self.problem, self.buttons, spacing=10, margins=(14, 12, 14, 14)))
+        self.setMinimumWidth(420)
+
+    def _reset(self) -> None:
+        self._replaces = ""
+        self.problem.hide()
+        self.buttons.button(QDialogButtonBox.StandardButton.Save).setText(tr("Save"))
+
+    def _submit(self) -> None:
+        title = self.name.text().strip()
+        name, problem = file_stem(title), title_problem(title, self._renamed_id)
+        if not problem and name not in (self._renamed_id, self._replaces) and recipe_path(name).exists():
+            self._replaces = name
+            self.buttons.button(QDialogButtonBox.StandardButton.Save).setText(tr("Replace"))
+            problem = tr("You already have a recipe “{name}”. Replace it, or choose another name.").format(name=name)
+        if not problem:
+            try:
+                self._save(title, self.about.text())
+            except (OSError, ValueError) as error:
+                problem = tr("Couldn't save the recipe: {error}").format(error=error)
+        if not problem:
+            self.accept()
+            return
+        self.problem.setText(problem)
+        self.problem.show()
+        self.name.setFocus()

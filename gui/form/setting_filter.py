@@ -1,0 +1,113 @@
+"""Search box that shows only the matching fields of a form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QLineEdit, QWidget
+
+from gui.form.field_row import CollapsibleSection, FieldRow
+from gui.translation import tr
+from gui.widgets.buttons import styled
+from gui.widgets.labels import muted_label
+from gui.widgets.layouts import vbox
+
+_KEYS = (Qt.Key.Key_Down, Qt.Key.Key_Up, Qt.Key.Key_Return, Qt.Key.Key_Enter)
+
+
+class SettingFilter(QWidget):
+    """Box "Find a setting" above sections, which hides the rows and sections that don't match.
+
+    Fields match by label, name, help and the title of their section. Down and Up go through the matches, Enter moves the
+    keyboard to the current one, and Escape shows all fields again.
+
+    Signals:
+        pointed(str): The user moved to this field among the matches.
+        chosen(str): The user pressed Enter for this field.
+    """
+
+    pointed = Signal(str)
+    chosen = Signal(str)
+
+    def __init__(self, rows: Mapping[str, FieldRow], sections: Sequence[CollapsibleSection]) -> None:
+        super().__init__()
+        self._rows, self._sections = rows, sections
+        self._open_before: dict[CollapsibleSection, bool] = {}
+        """Sections that were open before the search, to restore them."""
+        self._current = ""
+        self.box = styled(
+            QLineEdit(clearButtonEnabled=True),
+            name=tr("Find a setting"),
+            tip=tr("Searches labels, names and help. Enter goes to the field, Esc shows all fields."),
+        )
+        self.box.setPlaceholderText(tr("Find a setting…"))
+        self.box.setAcceptDrops(False)
+        self.box.textChanged.connect(self._filter)
+        self.box.installEventFilter(self)
+        self._no_match = muted_label(word_wrap=True)
+        self._no_match.hide()
+        self.setLayout(vbox(self.box, self._no_match, spacing=4))
+
+    def matches(self) -> list[str]:
+        """Return the names of the fields that match the typed words and have an effect, fields with a matching label first."""
+        words = self.box.text().lower().split()
+        found = [name for name, row in self._rows.items() if row.has_effect and _contains(row, words)] if words else []
+        return sorted(found, key=lambda name: not _all_in(self._rows[name].field.label.lower(), words))
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if not isinstance(event, QKeyEvent) or not self.box.text():
+            return False
+        if event.key() == Qt.Key.Key_Escape:
+            if event.type() == QEvent.Type.ShortcutOverride:
+                event.accept()  # else Escape would also cancel a prefilled job
+            elif event.type() == QEvent.Type.KeyPress:
+                self.box.clear()
+                return True
+        elif event.type() == QEvent.Type.KeyPress and event.key() in _KEYS:
+            self._on_key(Qt.Key(event.key()))
+            return True
+        return False
+
+    def _on_key(self, key: Qt.Key) -> None:
+        found = self.matches()
+        if not found:
+            return
+        if key in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            self.chosen.emit(self._current if self._current in found else found[0])
+            return
+        step = 1 if key == Qt.Key.Key_Down else -1
+        position = found.index(self._current) + step if self._current in found else 0
+        self._current = found[position % len(found)]
+        self.pointed.emit(self._current)
+
+    def _filter(self, text: str) -> None:
+        words = text.lower().split()
+        self._current = ""
+        if words and not self._open_before:
+            self._open_before = {section: section.is_open for section in self._sections}
+        for section in self._sections:
+            self._filter_section(section, words)
+        if not words:
+            self._open_before = {}
+        self._no_match.setText(tr("No setting matches “{text}”.").format(text=text.strip()))
+        self._no_match.setVisible(bool(words) and not self.matches())
+
+    def _filter_section(self, section: CollapsibleSection, words: Sequence[str]) -> None:
+        is_titled = bool(words) and _all_in(section.title.lower(), words)
+        for row in section.rows:
+            row.filter_out(not (is_titled or _contains(row, words)))
+        found = any(row.has_effect and not row.is_filtered_out for row in section.rows)
+        section.setVisible(found)
+        section.set_open(found if words else self._open_before.get(section, section.is_open))
+
+
+def _contains(row: FieldRow, words: Iterable[str]) -> bool:
+    """Return True if the label, name or help of a field contains all words."""
+    field = row.field
+    return _all_in(f"{field.label} {field.name} {field.name.replace('_', ' ')} {field.help}".lower(), words)
+
+
+def _all_in(text: str, words: Iterable[str]) -> bool:
+    return all(word in text for word in words)

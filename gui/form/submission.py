@@ -1,0 +1,137 @@
+"""Start of the job on screen: its signals, the wait for validation, and the look at labels before the first training."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+from PySide6.QtCore import QElapsedTimer, Signal
+from PySide6.QtWidgets import QApplication, QWidget
+
+from engine.contract.dataset import DatasetReport
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+from engine.system.decode_errors import NOT_DECODED
+from gui.sources.resume_fork import Prefill
+from gui.sources.settings import Settings
+
+
+class JobSignals(QWidget):
+    """Signals of a form, and of the panel of all forms.
+
+    Signals:
+        changed(): The job or its problems changed.
+        train_requested(Job): Start a new run.
+        resume_requested(RunFolder, dict): Resume a run with these changes of its job.
+        labels_requested(): Show the labels of the dataset before the first training.
+        folder_chosen(Job | None): Inspect the dataset folder of this job, or cancel the inspection.
+        user_edited(): The user edits the job and may start a run soon.
+        cut_requested(): Show the page of the model's cuts.
+        finder_requested(str): Find a value for this field by trials.
+    """
+
+    changed = Signal()
+    train_requested = Signal(object)
+    resume_requested = Signal(object, object)
+    labels_requested = Signal()
+    folder_chosen = Signal(object)
+    user_edited = Signal()
+    cut_requested = Signal()
+    finder_requested = Signal(str)
+
+    def relay(self, form: JobSignals) -> None:
+        """Emit the signals of `form`, too."""
+        for name, signal in vars(JobSignals).items():
+            if isinstance(signal, Signal):
+                getattr(form, name).connect(getattr(self, name))
+
+
+class Submission:
+    """Start of the job in one form: waits until the job is validated, then requests the run by the form's signals."""
+
+    def __init__(self, label_check: LabelCheck, prefill: Prefill | None, form: JobSignals) -> None:
+        self._form = form
+        self.is_requested_here = False
+        """The run that is being created was requested by this form."""
+        self.start_problems: list[Problem] = []
+        """Problems of the last start; dropped at the next edit."""
+        self._label_check, self._prefill = label_check, prefill
+        self._pending: dict[str, Any] | None = None
+
+    def schedule(self, extra: dict[str, Any]) -> None:
+        """Request the run with the `extra` fields after the next complete validation."""
+        self._pending = extra
+
+    def cancel(self) -> None:
+        """Drop a pending request and old start problems, because the user edits the form."""
+        self._pending, self.start_problems = None, []
+
+    def submit(self, job: Job | None, values: dict[str, Any], report: DatasetReport | None) -> None:
+        """Request the pending run. Does nothing without a pending request or a valid `job`."""
+        extra, self._pending = self._pending, None
+        if extra is None or job is None:
+            return
+        prefill = self._prefill
+        run = prefill.run if prefill is not None else None
+        if run is None and self._label_check.holds_back(job.data.dataset, report):
+            self._form.labels_requested.emit()
+            return
+        self.is_requested_here = True
+        if prefill is not None and run is not None:
+            self._form.resume_requested.emit(run, prefill.changes(values) | extra)
+        else:
+            self._form.train_requested.emit(job.with_fields(**extra))
+
+
+_KEY = "labels_seen"
+_REMEMBERED = 500
+
+
+class LabelCheck:
+    """Holds the first training back on a folder that was not recognized with certainty, once for each format.
+
+    Datasets are remembered in the settings, if there are any.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._settings = settings
+        self._seen = _load(settings)
+        self._pressed = QElapsedTimer()
+
+    def holds_back(self, folder: str, report: DatasetReport | None) -> bool:
+        """Return True if the labels are to be shown instead of starting; they count as seen then.
+
+        Without examples there are none to show. Presses that follow within the time of a double click count as one.
+        """
+        if report is None or not report.format or report.certain or not report.examples:
+            return False
+        dataset = (os.path.abspath(os.path.expanduser(folder)), report.format)
+        if dataset not in self._seen:
+            self._remember(dataset)
+            self._pressed.start()
+            return True
+        if self.is_pausing:
+            self._pressed.start()
+            return True
+        return False
+
+    @property
+    def is_pausing(self) -> bool:
+        """Return True shortly after the labels were shown."""
+        return self._pressed.isValid() and self._pressed.elapsed() < QApplication.doubleClickInterval()
+
+    def _remember(self, dataset: tuple[str, str]) -> None:
+        self._seen = [*_load(self._settings), *self._seen]  # other windows may have added some
+        self._seen = [*dict.fromkeys((*self._seen, dataset))][-_REMEMBERED:]
+        if self._settings is not None:
+            self._settings.set(_KEY, msgspec.json.encode(self._seen).decode())
+
+
+def _load(settings: Settings | None) -> list[tuple[str, str]]:
+    """Return the remembered datasets; none if they can't be read."""
+    try:
+        text = settings.text(_KEY, "[]") if settings is not None else "[]"
+        return msgspec.json.decode(text, type=list[tuple[str, str]])
+    except NOT_DECODED:
+        return []

@@ -1,0 +1,172 @@
+"""Estimates of the time and memory of the job in the form, from past runs or the model's layers, outside the GUI thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import msgspec
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from engine.contract.advice import ESTIMATING, MemoryEstimate
+from engine.contract.job import Job, fields_with
+from engine.runs.estimates import Estimate, PastRun, estimate, past_runs
+from engine.runs.folder import RunSummary
+from gui.sources.background import SingleFlight, ignore_os_error
+from gui.sources.json_lines import JsonLinesProcess
+from gui.translation import tr
+
+_TYPING_MS, _PAUSE_MS = 200, 1500
+"""Pauses in typing after which past runs are compared, and after which the memory is computed."""
+
+
+@dataclass(frozen=True)
+class EstimateRequest:
+    """Facts about a job that its estimate depends on.
+
+    Attributes:
+        image_size: Side of the images in pixels.
+        device_kinds: Name of each device.
+        images: Numbers of training and of validation images.
+    """
+
+    job: Job
+    image_size: int
+    device_kinds: tuple[str, ...]
+    images: tuple[int, int]
+
+
+class MemoryProcess(JsonLinesProcess):
+    """Child process that computes the memory of one job at a time; its result is a MemoryEstimate."""
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__("engine.advisor.memory_estimate", tr("Estimating the memory"), ESTIMATING.decode, parent)
+
+    def start(self, job: Job) -> None:
+        """Compute the memory of `job`."""
+        self.run(stdin=msgspec.json.encode(job))
+
+
+class Estimator(QObject):
+    """Estimate for one job at a time; the newest request counts.
+
+    Time and memory come from past runs. Without a comparable one, a child process computes the memory once the user pauses.
+
+    Signals:
+        changed(): There is another estimate, or none.
+    """
+
+    changed = Signal()
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.estimate: Estimate | None = None
+        """Estimate for the last request; None if there is nothing to base it on."""
+        self.request: EstimateRequest | None = None
+        """Request that `estimate` answers; None while the job is incomplete or its estimate is being made."""
+        self._wanted: EstimateRequest | None = None
+        self._runs: tuple[RunSummary, ...] = ()
+        self._known: dict[str, PastRun | None] = {}
+        self._flight = SingleFlight(self, self._next, self._on_estimated, ignore_os_error)
+        self._timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
+        self._timer.timeout.connect(self._flight.request)
+        self._computed: dict[tuple[Any, ...], int | None] = {}
+        """Memory that was computed, by the fields that it depends on."""
+        self._process = MemoryProcess(self)
+        self._process.done.connect(self._on_computed)
+        for signal in (self._process.refused, self._process.failed):
+            signal.connect(lambda _reason: self._on_computed(MemoryEstimate(None)))
+        self._pause = QTimer(self, interval=_PAUSE_MS, singleShot=True)
+        self._pause.timeout.connect(self._compute)
+
+    def close(self) -> None:
+        """End the child process."""
+        self._timer.stop()
+        self._pause.stop()
+        self._process.close()
+
+    def by_model(self, image_sizes: Mapping[str, int]) -> Callable[[], dict[str, Estimate]]:
+        """Return a function for a thread that estimates the current job with other models, whose default sizes of images are given."""
+        if self._wanted is None:
+            return dict
+        return partial(estimates_by_model, self._wanted, image_sizes, self._runs, self._known)
+
+    def set_runs(self, runs: tuple[RunSummary, ...]) -> None:
+        """Base estimates on these runs, the newest first."""
+        if [(run.run_id, run.state) for run in runs] != [(run.run_id, run.state) for run in self._runs]:
+            self._runs = runs
+            self._timer.start()
+
+    def set_request(self, request: EstimateRequest | None) -> None:
+        """Estimate another job, or none."""
+        if request == self._wanted:
+            return
+        self._wanted = request
+        self._pause.stop()
+        self._process.cancel()
+        if request is None:
+            self._on_estimated((None, None))
+        self._timer.start()
+
+    def _next(self) -> Callable[[], tuple[EstimateRequest | None, Estimate | None]] | None:
+        return partial(_estimate, self._wanted, self._runs, self._known) if self._wanted is not None else None
+
+    def _on_estimated(self, answer: tuple[EstimateRequest | None, Estimate | None]) -> None:
+        request, found = answer
+        if request != self._wanted:
+            return
+        self.request, self.estimate = request, found
+        if request is not None and (found is None or found.memory_bytes is None):
+            memory_bytes = self._computed.get(_memory_key(request.job))
+            if memory_bytes is not None:
+                found = found or Estimate(seconds=None)
+                self.estimate = msgspec.structs.replace(found, memory_bytes=memory_bytes, is_computed=True)
+            elif _memory_key(request.job) not in self._computed:
+                self._pause.start()
+        self.changed.emit()
+
+    def _compute(self) -> None:
+        """Compute the memory of the job, unless that would run a Python file of the user."""
+        if self._wanted is not None and not self._wanted.job.model_is_file:
+            self._process.start(self._wanted.job)
+
+    def _on_computed(self, answer: MemoryEstimate) -> None:
+        if self._wanted is not None:
+            self._computed[_memory_key(self._wanted.job)] = answer.bytes
+            self._timer.start()
+
+
+_MEMORY_FIELDS = ("dataset", "devices", "optimizer", "ema_decay", "accumulation", "precision", *fields_with("memory"))
+
+
+def _memory_key(job: Job) -> tuple[Any, ...]:
+    return tuple(job.value(name) for name in dict.fromkeys(_MEMORY_FIELDS))
+
+
+def estimates_by_model(
+    request: EstimateRequest,
+    image_sizes: Mapping[str, int],
+    runs: tuple[RunSummary, ...],
+    known: dict[str, PastRun | None],
+) -> dict[str, Estimate]:
+    """Return the estimates for the request's job with other models, by id, for those with past runs.
+
+    `image_sizes` are the models' default sizes of images, for a job that leaves the size to the model.
+    """
+    trained = {run.model for run in runs}
+    found = {}
+    for model, image_size in image_sizes.items():
+        if model in trained:
+            job = request.job.with_fields(model=model)
+            changed = replace(request, job=job, image_size=job.data.image_size or image_size)
+            found[model] = _estimate(changed, runs, known)[1]
+    return {model: answer for model, answer in found.items() if answer is not None}
+
+
+def _estimate(
+    request: EstimateRequest, runs: tuple[RunSummary, ...], known: dict[str, PastRun | None]
+) -> tuple[EstimateRequest, Estimate | None]:
+    past = past_runs(request.job, runs, known)
+    return request, estimate(request.job, request.image_size, request.device_kinds, request.images, past)

@@ -1,0 +1,115 @@
+"""Row of a form: label, editor, reset button, note and problems."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from PySide6.QtCore import QEvent, Signal
+from PySide6.QtWidgets import QGridLayout, QLabel, QToolButton, QWidget
+
+from engine.contract.problems import Problem
+from gui.style import theme
+from gui.widgets.labels import ElidedLabel, ProblemLabel, muted_label
+
+LABEL_WIDTH = 104
+"""Default width of labels in pixels, at a text size of 100 %."""
+
+
+class LabelledField(QWidget):
+    """Editor with a label before it, and a button after it if one is added; a note and problems appear below.
+
+    Note and problems are created on demand, because most of a form's eighty rows never show any.
+
+    Signals:
+        chosen(Choice): The user chose a remedy for a problem.
+    """
+
+    chosen = Signal(object)
+
+    def __init__(
+        self,
+        text: str,
+        content: QWidget,
+        *,
+        control: QWidget | None = None,
+        label_width: int = LABEL_WIDTH,
+        indented: bool = False,
+        stacked: bool = False,
+    ) -> None:
+        """Create a row.
+
+        Args:
+            text: Label.
+            content: Editor, or a widget that contains it.
+            control: Widget that the label belongs to; None for a label of several widgets.
+            label_width: Width of the label in pixels, at a text size of 100 %.
+            indented: Show note and problems below the editor instead of below the full row.
+            stacked: Show the label above the editor; the owner places `problem_label`.
+        """
+        super().__init__()
+        self.label = QLabel(text)
+        self._label_width, self._indented, self._stacked = label_width, indented, stacked
+        if control is not None:
+            self.label.setBuddy(control)
+        grid = self._grid = QGridLayout(self)
+        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setHorizontalSpacing(4)
+        grid.setVerticalSpacing(2)
+        grid.addWidget(self.label, 0, 0)
+        grid.addWidget(content, *((1, 0, 1, 2) if stacked else (0, 1)))
+        grid.setColumnStretch(0 if stacked else 1, 1)
+        self._fit_label()
+
+    def add_button(self, button: QToolButton) -> None:
+        """Place a button after the editor, or next to the label of a stacked field. Tab reaches it after the editor."""
+        self._grid.addWidget(button, 0, 1 if self._stacked else 2)
+
+    @cached_property
+    def problem_label(self) -> ProblemLabel:
+        """Problems of the field, at the bottom of the row."""
+        label = ProblemLabel()
+        label.chosen.connect(self.chosen)
+        if not self._stacked:
+            self._add_below(label, 2)
+        return label
+
+    @cached_property
+    def note(self) -> QLabel:
+        """Note about the value, under the editor."""
+        label = self.make_note()
+        label.hide()
+        self._add_below(label, 2 if self._stacked else 1)
+        return label
+
+    def make_note(self) -> QLabel:
+        """Return the label of the note."""
+        return muted_label(word_wrap=True)
+
+    def show_problems(self, problems: tuple[Problem, ...]) -> None:
+        if problems or "problem_label" in vars(self):
+            self.problem_label.show_problems(problems)
+
+    def set_note(self, text: str) -> None:
+        """Show a note under the editor; "" hides it."""
+        if (text or "note" in vars(self)) and text != self.note.text():
+            self.note.setText(text)
+            if isinstance(self.note, ElidedLabel):
+                self.note.setToolTip(text)
+            self.note.setVisible(bool(text))
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.FontChange:
+            self._fit_label()
+
+    def _add_below(self, label: QWidget, row: int) -> None:
+        column = 1 if self._indented else 0
+        self._grid.addWidget(label, row, column, 1, 3 - column)
+
+    def _fit_label(self) -> None:
+        if self._stacked:
+            return
+        width = theme.scaled(self._label_width)
+        self.label.setFixedWidth(width)
+        # Only if needed, because wrapped labels make layouts compute heights by width.
+        self.label.setWordWrap(self.fontMetrics().horizontalAdvance(self.label.text()) > width - 4)

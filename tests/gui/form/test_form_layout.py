@@ -1,0 +1,91 @@
+"""Arrangement of the form: main fields in sight, sections, and the search for a setting."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtWidgets import QWidget
+from pytestqt.qtbot import QtBot
+
+from gui.form.fields import MAIN_FIELDS, METHOD, SECTIONS
+from gui.form.form import JobForm
+from gui.form.setting_filter import SettingFilter
+from tests.support.widgets import OpenWindow
+
+
+def find(form: JobForm, qtbot: QtBot, text: str) -> SettingFilter:
+    qtbot.keyClicks(form.body.filter.box, text)
+    return form.body.filter
+
+
+def shown_rows(form: JobForm) -> list[str]:
+    return [name for names in SECTIONS.values() for name in names if form.rows[name].isVisible()]
+
+
+def is_in_sight(widget: QWidget) -> bool:
+    return widget.visibleRegion().boundingRect() == widget.rect()
+
+
+def test_main_fields_and_train_fit_at_1280_by_800(open_window: OpenWindow, qtbot: QtBot) -> None:
+    window = open_window()
+    window.resize(1280, 800)
+    form = window.form
+    qtbot.waitUntil(form.train.isEnabled)
+    rows = [form.rows[name] for name in MAIN_FIELDS if form.rows[name].has_effect]
+    qtbot.waitUntil(lambda: all(map(is_in_sight, [*rows, form.body.devices, form.train])))
+    top = form.train.mapTo(window, QPoint()).y()
+    assert all(row.mapTo(window, QPoint()).y() < top for row in rows)
+
+
+def test_method_section_names_its_values_while_folded(form: JobForm, qtbot: QtBot) -> None:
+    summary = form.body.section(METHOD).summary
+    qtbot.waitUntil(lambda: summary.isVisible() and "Image classification" in summary.text())
+    form.set_field("learning_rate", 0.02)
+    qtbot.waitUntil(lambda: "learning rate 0.02" in summary.text())
+    form.focus_field("learning_rate")
+    assert not summary.isVisible()
+
+
+@pytest.mark.parametrize(("width", "has_two_columns"), [(500, False), (1000, True), (1400, True)])
+def test_wide_form_has_two_columns(form: JobForm, width: int, has_two_columns: bool, qtbot: QtBot) -> None:
+    form.window().resize(width, 700)
+    left, right = form.rows["epochs"], form.body.filter
+    qtbot.waitUntil(lambda: (right.mapTo(form, QPoint()).x() > left.mapTo(form, QPoint()).x()) == has_two_columns)
+    assert form.body.has_two_columns == has_two_columns
+
+
+def test_filter_finds_by_label_name_and_help(form: JobForm, qtbot: QtBot) -> None:
+    found = find(form, qtbot, "gradient").matches()
+    assert found[:2] == ["accumulation", "clip_norm"]  # by label
+    assert "cpu_offload" not in shown_rows(form)  # has no effect
+    assert set(shown_rows(form)) <= set(found)
+    form.body.filter.box.setText("ema_decay")
+    assert shown_rows(form) == ["ema_decay"]
+    form.body.filter.box.setText("torch.compile")
+    assert shown_rows(form) == ["compile"]
+
+
+def test_filter_is_cleared_by_escape_and_restores_sections(form: JobForm, qtbot: QtBot) -> None:
+    form.sections[1].set_open(True)
+    before = [section.is_open for section in form.sections]
+    box = find(form, qtbot, "warm-up").box
+    assert [section.title for section in form.sections if section.isVisible()] == ["Schedule"]
+    qtbot.keyClick(box, Qt.Key.Key_Escape)
+    assert not box.text()
+    assert [section.is_open for section in form.sections] == before
+    assert all(section.isVisible() for section in form.sections)
+
+
+def test_filter_enter_moves_to_the_pointed_field(form: JobForm, qtbot: QtBot) -> None:
+    found = find(form, qtbot, "warm-up")
+    for key in (Qt.Key.Key_Down, Qt.Key.Key_Down):
+        qtbot.keyClick(found.box, key)
+    with qtbot.waitSignal(found.chosen) as chosen:
+        qtbot.keyClick(found.box, Qt.Key.Key_Return)
+    assert chosen.args == [found.matches()[1]]
+    assert form.window().focusWidget() is form.rows[found.matches()[1]].editor.control
+
+
+def test_filter_reports_no_match(form: JobForm, qtbot: QtBot) -> None:
+    assert find(form, qtbot, "zebra").matches() == []
+    assert not any(section.isVisible() for section in form.sections)

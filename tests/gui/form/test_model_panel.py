@@ -1,0 +1,126 @@
+"""List of models: what it shows, search, filter, order and keyboard."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from engine.contract.catalogue import load_catalogue
+from engine.contract.job import Job
+from engine.runs.estimates import Estimate
+from gui.form.form import JobForm
+from gui.form.model_panel import ModelPanel, OfferedModel, WeightsState, about_model, weights_states
+from tests.support.widgets import ShowWidget
+
+MODELS = load_catalogue().models_of("classification")
+TITLES = {entry.id: entry.title for entry in MODELS}
+NAME, FAMILY, PARAMETERS, WEIGHTS, ACCURACY, ESTIMATE = range(6)
+
+
+@pytest.fixture
+def panel(form: JobForm) -> ModelPanel:
+    """Return the open list of the form's models."""
+    form.fields.model.open_panel()
+    return form.fields.model.panel
+
+
+def column(panel: ModelPanel, number: int) -> list[str]:
+    return [panel.model.index(row, number).data() for row in range(panel.model.rowCount())]
+
+
+def current(panel: ModelPanel) -> str:
+    return panel.model.rows[panel.table.currentIndex().row()].entry.id
+
+
+def test_list_begins_with_recommended_models(panel: ModelPanel) -> None:
+    assert column(panel, NAME)[:2] == ["ResNet-50", "EfficientNet-Lite0"]
+    assert len(column(panel, NAME)) == len(MODELS)
+    assert panel.table.rowHeight(0) >= 28
+    panel.table.sortByColumn(PARAMETERS, Qt.SortOrder.DescendingOrder)
+    assert {row.entry.id for row in panel.model.rows[:2]} == {"resnet50", "timm:tf_efficientnet_lite0"}
+    sizes = [row.entry.parameters for row in panel.model.rows[2:]]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_accuracy_is_sorted_by_number_and_unknown_last(panel: ModelPanel) -> None:
+    panel.table.sortByColumn(ACCURACY, Qt.SortOrder.DescendingOrder)
+    texts = column(panel, ACCURACY)[2:]
+    known = [text for text in texts if text]
+    assert texts[: len(known)] == known
+    values = [float(text.split()[1]) for text in known if text.startswith("ImageNet")]
+    assert values == sorted(values, reverse=True)
+
+
+def test_search_and_family_filter_the_list(panel: ModelPanel, qtbot: QtBot) -> None:
+    qtbot.keyClicks(panel.search, "resnet 50")
+    assert "ResNet-50" in column(panel, NAME)
+    assert len(column(panel, NAME)) < 12
+    panel.search.clear()
+    panel.family.setCurrentIndex(panel.family.findData("VGG"))
+    assert set(column(panel, FAMILY)) == {"VGG"}
+    qtbot.keyClicks(panel.search, "zebra")
+    assert column(panel, NAME) == []
+    assert panel.about.text()
+
+
+def test_list_is_used_by_keyboard(form: JobForm, panel: ModelPanel, qtbot: QtBot) -> None:
+    qtbot.keyClicks(panel.search, "vgg")
+    first, second = (row.entry.id for row in panel.model.rows[:2])
+    assert current(panel) == first
+    qtbot.keyClick(panel.search, Qt.Key.Key_Down)
+    assert current(panel) == second
+    qtbot.keyClick(panel.search, Qt.Key.Key_Return)
+    assert not panel.isVisible()
+    assert form.field_value("model") == second
+    assert form.fields.model.line.text() == TITLES[second]
+    qtbot.keyClick(form.fields.model.line, Qt.Key.Key_Down, Qt.KeyboardModifier.AltModifier)
+    assert panel.isVisible()
+    assert current(panel) == second
+    qtbot.keyClick(panel.search, Qt.Key.Key_Escape)
+    assert not panel.isVisible()
+
+
+def test_facts_appear_once_they_are_known(panel: ModelPanel, qtbot: QtBot) -> None:
+    row = panel.model.position("timm:tf_efficientnet_lite0")
+    assert row is not None
+    qtbot.waitUntil(lambda: column(panel, WEIGHTS)[row] == "included")
+    estimate = Estimate(seconds=720.0, memory_bytes=9 << 30)
+    panel.set_facts({"vgg16": WeightsState("none", 0.0)}, {"vgg16": estimate})
+    row = panel.model.position("vgg16")
+    assert row is not None
+    assert (column(panel, WEIGHTS)[row], column(panel, ESTIMATE)[row]) == ("none", "12 min, 9.0 GiB")
+
+
+def test_weights_are_included_downloaded_or_none() -> None:
+    catalogue = load_catalogue()
+    entries = [catalogue.model(name) for name in ("mnist_cnn", "timm:tf_efficientnet_lite0", "resnet18")]
+    states = weights_states([entry for entry in entries if entry is not None], catalogue, "")
+    assert [state.text for state in states.values()][:2] == ["none", "included"]
+    assert states["mnist_cnn"].missing_bytes > states["timm:tf_efficientnet_lite0"].missing_bytes == 0
+
+
+def test_model_without_its_extra_cannot_be_chosen(show_widget: ShowWidget, qtbot: QtBot) -> None:
+    panel = show_widget(ModelPanel(None))  # type: ignore[arg-type]
+    entry = msgspec.structs.replace(MODELS[0], id="detr", title="DETR")
+    panel.offer([entry], [], "")
+    (row,) = panel.model.rows
+    panel.model.set_rows([replace(row, command="pip install x")])
+    assert not panel.model.flags(panel.model.index(0, 0)) & Qt.ItemFlag.ItemIsEnabled
+    with qtbot.assertNotEmitted(panel.chosen):
+        qtbot.keyClick(panel.search, Qt.Key.Key_Return)
+    assert "pip install x" in about_model(OfferedModel(entry, command="pip install x"))
+
+
+def test_field_shows_titles_and_keeps_ids(form: JobForm) -> None:
+    form.set_job(Job.from_fields(model="resnet50"))
+    line = form.fields.model.line
+    assert (line.text(), form.field_value("model")) == ("ResNet-50", "resnet50")
+    line.setText("vgg-16")
+    assert form.field_value("model") == "vgg16"
+    for typed in ("timm:vit_tiny_patch16_224.augreg_in21k", "/models/net.py", "resnet81"):
+        line.setText(typed)
+        assert form.field_value("model") == typed
