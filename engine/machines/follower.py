@@ -27,18 +27,21 @@ from engine.contract.nodes import (
     file_sha256,
 )
 from engine.contract.protocol import ENCODE, Command
-from engine.machines.link import NodeLink, remote_command
+from engine.machines.link import START_S, NodeLink, remote_command
 from engine.runs.folder import RunFolder, SupervisorFile, process_start
 from engine.runs.index import mirror_folder, mirrors_of
 from engine.supervisor import endpoint
 from engine.supervisor.event_log import EventLog
 from engine.supervisor.server import Server
 from engine.system import file_locks, linux, paths
+from engine.system.files import MAX_DAMAGED_BYTES
 from engine.system.ssh import ssh_exit_reason
 
 _TICK_S = 0.25
 _LOCK_RETRY_S = 1.0
 _MIN_RETRY_S, _MAX_RETRY_S = 0.5, 10.0
+MAX_LOG_BYTES = 16 << 30
+"""Limit of the copy of a log, a hundred times that of a long run."""
 
 
 class Follower:
@@ -55,6 +58,7 @@ class Follower:
         self._partial_line = b""
         self._server: Server | None = None
         self._has_reported = self._is_done = False
+        self._progress_at = 0.0
         self._exit_code = 0
 
     def run(self) -> int:
@@ -78,6 +82,8 @@ class Follower:
                 self._connect()
         elif reason := link.silence_reason(self._machine.title):
             self._on_away(reason)
+        elif not self._has_reported and time.monotonic() > self._progress_at + START_S:
+            self._on_away(f"{self._machine.title} has not sent the state of the run.")
 
     def _on_input(self) -> None:
         if not os.read(sys.stdin.fileno(), 4096):
@@ -94,6 +100,7 @@ class Follower:
     # The other machine
 
     def _connect(self) -> None:
+        self._progress_at = time.monotonic()
         name = self._run.run_id if self._run is not None else self._name
         command = remote_command(self._machine, "node", "--relay", name)
         folder = paths.private_folder(mirrors_of(self._machine.name))
@@ -103,6 +110,21 @@ class Follower:
             self._on_away(f"{command[0]} can't be started: {error}.")
 
     def _on_message(self, message: FromNode) -> None:
+        """Handle a message; disconnect if it is invalid, or can't be stored."""
+        if self._link is None:
+            return  # it was disconnected because of an earlier message
+        try:
+            self._handle(message)
+        except (ValueError, OverflowError) as error:
+            self._on_away(f"{self._machine.title} sent an invalid message: {error}.")
+        except OSError as error:
+            self._on_away(f"The copy of the run can't be written: {error}.")
+
+    def _handle(self, message: FromNode) -> None:
+        if self._log is None and isinstance(message, LogChunk | RunLiveness):
+            raise ValueError("the run itself is missing")
+        if isinstance(message, LogChunk):
+            self._progress_at = time.monotonic()
         match message:
             case RunFound():
                 self._on_found(message)
@@ -117,11 +139,7 @@ class Follower:
         """Request the rest of the log, unless another follower writes the folder."""
         assert self._link is not None
         if self._run is None:
-            try:
-                self._run = mirror_folder(self._machine.name, found.run_id)
-            except ValueError as error:
-                self._on_away(f"{self._machine.title}: {error}.")
-                return
+            self._run = mirror_folder(self._machine.name, found.run_id)
             paths.private_folder(self._run.path)
             paths.private_folder(self._run.checkpoints)
             self._lock = file_locks.open_file(self._run.path / "follower.lock", os.O_CREAT)
@@ -148,6 +166,8 @@ class Follower:
         data = self._partial_line + chunk.data
         end = data.rfind(b"\n") + 1
         self._partial_line = data[end:]
+        if len(self._partial_line) > MAX_DAMAGED_BYTES or self._log.end + end > MAX_LOG_BYTES:
+            raise ValueError("its log, or a line of it, is too long")
         self._log.copy(data[:end])
 
     def _on_state(self, state: RunLiveness) -> None:

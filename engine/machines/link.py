@@ -32,6 +32,7 @@ from engine.contract.nodes import (
 )
 from engine.contract.protocol import ENCODE, FrameError, Frames
 from engine.system import linux, paths
+from engine.system.children import limit_written_files
 from engine.system.files import open_file
 from engine.system.ssh import english_environment, ssh_command
 
@@ -40,6 +41,8 @@ _KEEP_ALIVE = ENCODE.encode(KeepAlive()) + b"\n"
 _JOIN_S = 1.0
 START_S = 60.0
 """Seconds within which the shell of a machine must start, and then Python."""
+MAX_LOG_BYTES = 64 << 20
+"""Limit of what a machine sends to a log by standard error."""
 SHUTDOWN_S = 5.0
 """Seconds within which a machine must stop everything that it has started."""
 
@@ -54,8 +57,8 @@ class NodeLink:
     """Supervisor's end, which runs a command and exchanges frames with it.
 
     `on_message` receives each message. `on_end` is called once after the last, with the reason if a message was
-    invalid, else with "". The command's standard error is appended to `log`. A thread sends messages and heartbeats, so
-    that the machines don't give up a supervisor that is busy for long. Raises OSError.
+    invalid, else with "". The command's standard error is appended to `log`, up to a limit if it is ssh. A thread sends
+    messages and heartbeats, so that the machines don't give up a supervisor that is busy for long. Raises OSError.
     """
 
     def __init__(
@@ -74,8 +77,18 @@ class NodeLink:
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._received_at = time.monotonic()
         parent = os.getpid()
+        is_remote = command[0] == "ssh"
+
+        def prepare() -> None:
+            linux.die_with_parent(parent)
+            if is_remote:  # a node of this machine writes checkpoints
+                limit_written_files(self._log_start + MAX_LOG_BYTES)
+
         with open(log, "ab", opener=paths.open_private) as errors:
             self._log_start = os.fstat(errors.fileno()).st_size
+            if self._log_start > MAX_LOG_BYTES:
+                errors.truncate(0)
+                self._log_start = 0
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -85,7 +98,7 @@ class NodeLink:
                 env=english_environment(),
                 bufsize=0,
                 start_new_session=True,
-                preexec_fn=(lambda: linux.die_with_parent(parent)) if sys.platform == "linux" else None,  # noqa: PLW1509
+                preexec_fn=prepare if sys.platform != "win32" else None,  # noqa: PLW1509
             )
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -6,9 +6,12 @@ JSON (`RunFile`). The receiver of a file answers with the number of bytes that i
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -19,11 +22,14 @@ from engine.contract.nodes import RunFile, file_sha256
 from engine.contract.protocol import ENCODE
 from engine.machines.link import write_all
 from engine.system import paths
+from engine.system.children import limit_written_files
 from engine.system.files import open_file
+from engine.system.format import size
 from engine.system.ssh import english_environment
 
 _CHUNK = 1 << 20
 _MAX_LINE_BYTES = 1 << 16
+_MAX_ERROR_BYTES = 1 << 20
 _EXIT_S = 5.0
 NO_PROGRESS: Callable[[int, int], object] = lambda _copied, _total: None  # noqa: E731
 
@@ -82,7 +88,7 @@ class Channel:
         """Receive an offered file next to `target`, and return its temporary path once it is on the disk.
 
         An interrupted copy of the same content is continued. Returns None if the received content differs from what was
-        sent.
+        sent. A file for which the disk has no room is refused.
 
         Raises:
             ConnectionLost: The connection was lost; the partial copy is kept.
@@ -92,6 +98,9 @@ class Channel:
         partial = target.with_name(f".{target.name}.{offer.sha256[:16]}.part")
         with open(partial, "ab", opener=paths.open_private) as stream:
             copied = stream.tell()
+            missing, free = offer.size_bytes - copied, shutil.disk_usage(target.parent).free
+            if missing > free:
+                raise OSError(errno.ENOSPC, f"it needs {size(missing)}, and {size(free)} are free", str(target.parent))
             self.write(RunFile(path=offer.path, size_bytes=copied))
             while copied < offer.size_bytes:
                 data = os.read(self._reader, min(_CHUNK, offer.size_bytes - copied))
@@ -112,6 +121,9 @@ class FileConnection(Channel):
     """Connection to a command that serves files; its standard error is written to `errors`. Raises OSError."""
 
     def __init__(self, command: Sequence[str], errors: IO[bytes] | int) -> None:
+        def limit_errors() -> None:
+            limit_written_files(_MAX_ERROR_BYTES)
+
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -121,6 +133,7 @@ class FileConnection(Channel):
             env=english_environment(),
             bufsize=0,
             start_new_session=True,
+            preexec_fn=limit_errors if command[0] == "ssh" and sys.platform != "win32" else None,  # noqa: PLW1509
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None

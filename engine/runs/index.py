@@ -33,7 +33,7 @@ change may leave no trace.
 
 _Stamp = tuple[int, int, int]
 """Modification times of the folder and the log (ns since the epoch), and the log's size; -1 if missing."""
-_RUN_ID = re.compile(r"\w[\w.-]*")
+_RUN_ID = re.compile(r"\w[\w.-]{0,199}")
 
 
 class _Content(msgspec.Struct, array_like=True):

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from engine.contract.hosts import hosts
 from engine.contract.job import Job
 from engine.contract.protocol import Command, Stop
 from engine.runs import connection
@@ -19,10 +20,13 @@ from engine.runs.connection import NotAnswering
 from engine.runs.folder import RunFolder, create_run
 from engine.runs.slurm_job import SCRIPT, SlurmJob, read_slurm, write_slurm
 from engine.system import paths
+from engine.system.files import read_file
 from engine.system.slurm import SlurmFailed, run_slurm
 
 POLL_S = 15.0
 """Minimum seconds between queries: sites ask their users to spare SLURM's controller."""
+_HOSTS = "slurm-hosts"
+"""File in Footplate's home with the hosts that the user has submitted runs through, one a line."""
 _SEPARATOR = "|"
 _SQUEUE = ("squeue", "--noheader", "--states=all", "--format=%i|%T|%r|%S|%P|%Q")
 _SACCT = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=JobIDRaw,State")
@@ -42,6 +46,7 @@ def submit_new(job: Job, script: str, host: str) -> RunFolder:
 
 def submit(run: RunFolder, host: str) -> SlurmJob:
     """Submit the script in the run's folder. Raises SlurmFailed, OSError."""
+    _trust(host)
     folder = shlex.quote(str(run.path))
     if host:
         check = f"test -e {folder}/{SCRIPT} || {{ echo {shlex.quote(_not_visible(run, host))} >&2; exit 1; }}"
@@ -53,6 +58,33 @@ def submit(run: RunFolder, host: str) -> SlurmJob:
     job = SlurmJob(job_id=int(number), host=host)
     write_slurm(run.path, job)
     return job
+
+
+def _trust(host: str) -> None:
+    """Record that the user has chosen `host`. Raises OSError."""
+    known = _submitted_through()
+    if host and host not in known:
+        paths.write_atomically(paths.make_home() / _HOSTS, "".join(f"{each}\n" for each in [*known, host]).encode())
+
+
+def _submitted_through() -> list[str]:
+    try:
+        return read_file(paths.home() / _HOSTS).decode().split()
+    except (OSError, ValueError):
+        return []
+
+
+def _run_known(host: str, *command: str) -> str:
+    """Run a SLURM command, but not on a host that only a run folder names, which may come from anybody.
+
+    Raises:
+        SlurmFailed: The host is unknown, or the command failed.
+    """
+    if host and host not in _submitted_through() and host not in {each.reached_by for each in hosts()}:
+        raise SlurmFailed(
+            f"{host} is not among your hosts. If it is yours, run `footplate hosts add --no-check {host}`."
+        )
+    return run_slurm(host, *command)
 
 
 def _not_visible(run: RunFolder, host: str) -> str:
@@ -79,13 +111,13 @@ def refresh(runs: Iterable[RunFolder]) -> bool:
 def _query(host: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
     """Return the current states of the jobs."""
     try:
-        found = in_queue(run_slurm(host, *_SQUEUE), jobs)
+        found = in_queue(_run_known(host, *_SQUEUE), jobs)
     except SlurmFailed as error:
         return {number: msgspec.structs.replace(job, query_error=str(error)) for number, job in jobs.items()}
     missing = {number: job for number, job in jobs.items() if number not in found}
     if missing:
         try:
-            output = run_slurm(host, *_SACCT, f"--jobs={','.join(map(str, missing))}")
+            output = _run_known(host, *_SACCT, f"--jobs={','.join(map(str, missing))}")
         except SlurmFailed:
             output = ""  # many sites keep no accounts
         found |= in_accounts(output, missing)
@@ -156,10 +188,10 @@ def send(run: RunFolder, *commands: Command) -> bool:
         refresh([run])
         now = read_slurm(run.path) or job
         if now.is_pending:
-            run_slurm(job.host, "scancel", "--state=PENDING", str(job.job_id))
+            _run_known(job.host, "scancel", "--state=PENDING", str(job.job_id))
             refresh([run])
         elif now.is_active:
-            run_slurm(job.host, "scancel", "--batch", "--signal=TERM", str(job.job_id))
+            _run_known(job.host, "scancel", "--batch", "--signal=TERM", str(job.job_id))
     except (SlurmFailed, OSError) as error:
         raise NotAnswering(str(error)) from error
     return True

@@ -39,6 +39,7 @@ class Distributed(Strategy):
         by_environment = self.spec.rendezvous == BY_ENVIRONMENT
         if not by_environment and sys.platform != "win32":  # where gloo names interfaces otherwise
             os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = LOOPBACK
+            os.environ.pop("NCCL_COMM_ID", None)  # an address of another interface, which all users can reach
         # NCCL's listeners stay open, as it connects to them later.
         with nullcontext() if by_environment or on_gpu else same_user_only():
             dist.init_process_group(

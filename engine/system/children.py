@@ -6,11 +6,16 @@ The only way to capture such output: a machine that was taken over may send with
 from __future__ import annotations
 
 import errno
+import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO
+
+if sys.platform != "win32":
+    import resource
 
 MAX_OUTPUT_BYTES = 64 << 20
 """Limit of what a command prints: the list of a hundred thousand runs has 50 MB."""
@@ -54,6 +59,13 @@ def run_child(
     if max(len(output.data), len(errors.data)) > at_most:
         raise OutputTooLong(errno.EMSGSIZE, f"it has sent more than {at_most:,} bytes", command[0])
     return subprocess.CompletedProcess(command, process.returncode, bytes(output.data), bytes(errors.data))
+
+
+def limit_written_files(at_most: int) -> None:
+    """Let this process write no file beyond `at_most` bytes; longer writes fail. A `preexec_fn` for ssh."""
+    if sys.platform != "win32":
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (at_most, at_most))
 
 
 @contextmanager

@@ -18,6 +18,7 @@ SSH = (
 
 _NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 _LONGEST_NAME = 253
+_LONGEST_REASON = 500
 _NOT_FOUND = 127
 _USAGE = 2
 _SSH_FAILED = 255
@@ -73,7 +74,7 @@ def host_name_problem(name: str) -> str:
 def ssh_exit_reason(name: str, code: int, output: str) -> str:
     """Explain in a sentence why ssh to `name` ended, from its exit code and the end of its output."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    last = lines[-1] if lines else ""
+    last = lines[-1][:_LONGEST_REASON] if lines else ""
     if code == _SSH_FAILED:
         for part, words in _KNOWN:
             if any(part in line for line in lines):

@@ -96,7 +96,13 @@ def intruder(run: RealRun, result: dict[str, int]) -> Iterator[None]:
         result.update(json.loads(output))
 
 
-def test_run_is_undisturbed_by_connections_of_another_user(start_run: StartRun, images: Path) -> None:
+def test_run_is_undisturbed_by_connections_of_another_user(
+    start_run: StartRun, images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user has set interfaces for runs on several machines, which the private network doesn't have."""
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        monkeypatch.setenv(name, "ib0")
+    monkeypatch.setenv("NCCL_COMM_ID", "10.0.0.1:4000")
     job = Job.from_fields(
         dataset=str(images),
         model="mnist_cnn",

@@ -104,3 +104,26 @@ def test_missing_slurm_is_reported(
     with pytest.raises(SlurmFailed, match="not found"):
         submit_new(job(2), "#!/bin/sh\n", "")
     assert [path.name for path in (separate_home / "runs").iterdir()] == [run.run_id]
+
+
+def test_host_that_only_the_run_folder_names_is_not_contacted(
+    job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = tmp_path / "called"
+    (tmp_path / "bin").mkdir()
+    ssh = tmp_path / "bin/ssh"
+    ssh.write_text(f"#!/bin/sh\ntouch {called}\necho 12\n")
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
+    run = _run(job, state="RUNNING", host="login")
+    refresh([run])
+    with pytest.raises(NotAnswering, match="not among your hosts"):
+        send(run, Stop())
+    known = read_slurm(run.path)
+    assert known is not None
+    assert "not among your hosts" in known.words
+    assert not called.exists()
+    submit_new(job(2), "#!/bin/sh\n", "login")
+    called.unlink()
+    refresh([run])
+    assert called.exists()

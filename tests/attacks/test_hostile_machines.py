@@ -1,0 +1,104 @@
+"""A machine of the user that was taken over, and answers through ssh with whatever it likes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.contract.hosts import Host, put_host
+from engine.contract.nodes import FollowResult, LogChunk, Message, RunFile, RunFound, RunLiveness
+from engine.contract.protocol import ENCODE
+from engine.machines.link import MAX_LOG_BYTES
+from engine.runs.index import mirrors_of
+from engine.system import paths
+from tests.engine.cli.terminal import footplate
+from tests.engine.supervisor.supervised import PATIENCE_S
+
+pytestmark = [pytest.mark.attacks, pytest.mark.skipif(os.name == "nt", reason="ssh is a script")]
+
+HOST = "ws1"
+RUN = RunFound(run_id="20260101-000000-run", job=b"", written=0.0)
+PART = LogChunk(offset=0, data=b"x" * (1 << 20))
+STATE = RunLiveness(execution=1, alive=False)
+Answer = Callable[..., None]
+
+
+@pytest.fixture
+def answer(tmp_path: Path, separate_home: Path, monkeypatch: pytest.MonkeyPatch) -> Answer:
+    """Let `HOST` answer with lines, and print bytes to standard error before."""
+
+    def set_up(*lines: bytes, error_bytes: int = 0) -> None:
+        (tmp_path / "lines").write_bytes(b"".join(line + b"\n" for line in lines))
+        (tmp_path / "bin").mkdir()
+        ssh = tmp_path / "bin/ssh"
+        ssh.write_text(f"#!/bin/sh\nhead -c {error_bytes} /dev/zero >&2\ncat {tmp_path}/lines\n")
+        ssh.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
+        put_host(Host(name=HOST))
+
+    return set_up
+
+
+def encoded(*messages: Message) -> list[bytes]:
+    return [ENCODE.encode(message) for message in messages]
+
+
+def follow() -> tuple[FollowResult, str]:
+    """Follow a run of `HOST`, and return the result and the standard error."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "engine.machines.follower", HOST, "run"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=paths.PACKAGES,
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    return msgspec.json.decode(line, type=FollowResult), errors.decode()
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (msgspec.structs.replace(RUN, run_id="r" * 3000),),
+        (msgspec.structs.replace(RUN, run_id="../../runs/other"),),
+        (PART,),
+        (STATE,),
+        (msgspec.structs.replace(RUN, written=1e300),),
+        (RUN, *[PART] * 17),
+    ],
+    ids=["long_id", "path_as_id", "log_first", "state_first", "far_time", "endless_line"],
+)
+def test_follower_ends_with_a_reason_after_invalid_messages(answer: Answer, messages: Sequence[Message]) -> None:
+    answer(*encoded(*messages))
+    result, errors = follow()
+    assert HOST in result.problem
+    assert "Traceback" not in errors
+    assert not any((paths.home() / "runs").glob("*"))
+
+
+def test_follower_limits_log_of_standard_error(answer: Answer) -> None:
+    answer(*encoded(RUN, STATE), error_bytes=2 * MAX_LOG_BYTES)
+    follow()
+    assert (mirrors_of(HOST) / "relay.log").stat().st_size <= MAX_LOG_BYTES
+
+
+def test_fetch_refuses_file_larger_than_the_disk(answer: Answer) -> None:
+    answer(ENCODE.encode(RunFile(path="checkpoints/best.pt", run_id="run", size_bytes=1 << 60, sha256="0" * 64)))
+    done = footplate("fetch", f"{HOST}:run")
+    assert done.code
+    assert "are free" in done.err
+
+
+def test_fetch_limits_standard_error(answer: Answer) -> None:
+    answer(error_bytes=64 << 20)
+    done = footplate("fetch", f"{HOST}:run")
+    assert done.code
+    assert len(done.err) < 2 << 20
