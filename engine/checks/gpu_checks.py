@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from engine.checks.torch_support import Obstacle, TorchBuild, torch_obstacles
-from engine.contract.devices import Gpu, GpuProcess, Nvml, Snapshot, gpu_title, is_gpu
+from engine.contract.devices import Gpu, GpuProcess, Nvml, Snapshot, gpu_title, host_of, is_gpu
 from engine.contract.job import Job
 from engine.contract.problems import Choice, Problem
 from engine.system.format import listed
@@ -38,6 +38,30 @@ def obstacles(
             [(gpu, physical_gpu(gpu, machine).compute_capability) for gpu in gpus], machine.nvml, torch
         )
     yield from access_obstacles(gpus, machine, environment, job)
+
+
+FALLEN_OFF_THE_BUS = 79
+"""Xid of a GPU that the driver can't reach any more (NVIDIA's XID Errors)."""
+
+
+def lost_gpus(devices: Iterable[str], machine: Snapshot | None) -> dict[str, str]:
+    """Return a sentence on each GPU among `devices`, by UUID, that `machine` had and has lost.
+
+    Nothing is known, and the result is empty, unless NVML works.
+    """
+    if machine is None or machine.nvml.status != "ok":
+        return {}
+    known = {gpu.uuid: gpu for gpu in machine.gpus}
+    found: dict[str, str] = {}
+    for uuid in dict.fromkeys(device for device in devices if is_gpu(device) and not host_of(device)):
+        gpu = known.get(uuid)
+        if gpu is None:
+            found[uuid] = f"GPU {uuid} is lost: the driver does not list it any more."
+        elif gpu.lost or any(xid.number == FALLEN_OFF_THE_BUS for xid in gpu.xids):
+            numbers = ", ".join(dict.fromkeys(str(xid.number) for xid in gpu.xids))
+            xids = f" (Xid {numbers})" if numbers else ""
+            found[uuid] = f"{gpu_title(gpu)} ({gpu.name}, {uuid}) is lost: the driver can't reach it any more{xids}."
+    return found
 
 
 WORKER_PREFIX = "footplate-w"

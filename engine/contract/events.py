@@ -22,7 +22,7 @@ Phase = Literal["starting", "fetching", "preparing", "training", "validating", "
 Outcome = Literal["completed", "paused", "stopped", "failed", "unsaved"]
 """Outcome of an execution; "unsaved" if its last state could not be written to disk."""
 LogLevel = Literal["debug", "info", "warning", "error"]
-FailureKind = Literal["error", "fault", "out_of_memory", "not_finite", "lost_machine"]
+FailureKind = Literal["error", "fault", "out_of_memory", "not_finite", "lost_machine", "lost_gpu"]
 """Kind of a failure.
 
 - error: caused by the job, the data or the program, so that it would happen again.
@@ -30,6 +30,7 @@ FailureKind = Literal["error", "fault", "out_of_memory", "not_finite", "lost_mac
 - out_of_memory: a device ran out of memory.
 - not_finite: the loss is NaN or infinite.
 - lost_machine: a machine can't be reached any more.
+- lost_gpu: the driver can't reach a GPU any more.
 """
 
 
@@ -321,6 +322,8 @@ class Failed(Event, tag="failed", kw_only=True):
     Attributes:
         field: Field of the job that must change, such as "pretrained" for unavailable weights; "" if unknown.
         traceback_file: Path relative to the run folder.
+        devices: Lost devices of the run.
+        changes: Fields of the job with which the run can resume on its other devices; empty if it can't.
     """
 
     cause: str
@@ -329,14 +332,15 @@ class Failed(Event, tag="failed", kw_only=True):
     step: int | None = None
     traceback_file: str = ""
     kind: FailureKind = "error"
+    devices: tuple[str, ...] = ()
+    changes: dict[str, int | str | tuple[str, ...]] = msgspec.field(default_factory=dict)
 
 
 class Restarting(Event, tag="restarting", kw_only=True):
     """Message that the workers have exited because of `cause` and restart from the last checkpoint.
 
-    This is restart number `attempt` of at most `max_attempts` without a new checkpoint in between. `changes` are the
-    fields of the job that are changed to avoid the failure; `devices` are the remaining devices if a machine was
-    dropped.
+    This is restart number `attempt` of at most `max_attempts` without a new checkpoint in between. `changes` are the fields of
+    the job that are changed to avoid the failure; `devices` are the remaining devices if a machine or a GPU was dropped.
     """
 
     cause: str

@@ -60,10 +60,10 @@ def idle_by_entries(values: Mapping[str, Any], catalogue: Catalogue) -> dict[str
     on_gpus = [is_gpu(device) for device in value["devices"]]
     if on_gpus and all(on_gpus):
         found["cpu_threads"] = Idle("on GPUs", "train on the CPU")
-    if len(set(map(host_of, value["devices"]))) < 2:
-        found["on_lost_machine"] = Idle("on one machine", "train on the devices of several")
-    if not any(on_gpus):  # who is on a GPU can be told, but not of a CPU, which everybody is on
-        found["wait_for_others"] = Idle("on the CPU", "train on GPUs")
+    if len(set(map(host_of, value["devices"]))) < 2 and sum(on_gpus) < 2:
+        found["on_lost_device"] = Idle("on one machine with at most one GPU", "train on several GPUs or machines")
+    if not any(on_gpus):  # a GPU's users are known, a CPU's are not
+        found |= dict.fromkeys(("wait_for_others", "numa_binding"), Idle("on the CPU", "train on GPUs"))
     return found
 
 

@@ -138,6 +138,7 @@ class PrecisionSection(Section, frozen=True):
     compile: Literal["auto", "on", "off"] = "auto"
     deterministic: bool = False
     cpu_threads: Annotated[int, Meta(ge=1, le=1024)] | None = None
+    numa_binding: bool = True
 
 
 class ParallelSection(Section, frozen=True):
@@ -177,7 +178,7 @@ class FaultsSection(Section, frozen=True):
     start: Literal["when_free", "at_once"] = "when_free"
     wait_for_others: bool = False
     restarts: Annotated[int, Meta(ge=0, le=1000)] = 3
-    on_lost_machine: Literal["wait", "fewer"] = "wait"
+    on_lost_device: Literal["wait", "fewer"] = "wait"
     on_not_finite: Literal["stop", "roll_back", "skip"] = "stop"
 
 

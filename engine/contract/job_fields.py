@@ -213,6 +213,8 @@ ABOUT: dict[str, About] = {
         "kernels, and a model with an operation that has no deterministic implementation fails."),
     "cpu_threads": _about("Threads on the CPU", ["resume"],
         "Compute threads per CPU worker; empty to divide the available cores among the workers."),
+    "numa_binding": _about("Bind to NUMA nodes", ["resume"],
+        "Keeps each worker on the CPUs near its GPU, if these are at least its share of all."),
     # [parallel]
     "strategy": _about("Strategy", ["main", "resume", "resolved", "speed", "memory"],
         "How the model and each batch are distributed over the devices. Auto: DistributedDataParallel on several devices."),
@@ -269,9 +271,9 @@ ABOUT: dict[str, About] = {
     "restarts": _about("Restarts after a fault", ["resume"],
         "How many times in a row, without a new checkpoint in between, a run restarts from its last checkpoint after a "
         "worker dies or hangs; 0 for never."),
-    "on_lost_machine": _about("Lost machine", ["resume"],
-        "A run on several machines that restarts and can't reach one of them: wait up to ten minutes for it; or "
-        "continue with fewer, dividing the same batch among the devices that are left.",
+    "on_lost_device": _about("Lost machine or GPU", ["resume"],
+        "Wait up to ten minutes for a machine that a restart can't reach, and end the run if a GPU is lost; or continue "
+        "with fewer, dividing the same batch among the devices that are left.",
         Need(("restarts",))),
     "on_not_finite": _about("Loss not finite", ["resume"],
         "Stop; roll back to the last checkpoint and skip the images that led there; or skip only such steps, with a "

@@ -108,6 +108,7 @@ class NodeFacts(Message, tag="facts", kw_only=True, frozen=True):
         inputs: Digests of the job's dataset and other inputs, by field.
         address: Address that ssh connected to.
         client_address: Address that ssh connected from.
+        lost_gpus: GPUs of the order that the machine lacks, by their local names.
     """
 
     versions: dict[str, str]
@@ -119,6 +120,7 @@ class NodeFacts(Message, tag="facts", kw_only=True, frozen=True):
     free_bytes: int
     gpus: tuple[str, ...] = ()
     driver: str = ""
+    lost_gpus: tuple[str, ...] = ()
     problem: str = ""
 
 

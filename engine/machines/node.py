@@ -23,6 +23,7 @@ from typing import NoReturn
 import msgspec
 import psutil
 
+from engine.checks.gpu_checks import lost_gpus
 from engine.checks.node_checks import inputs_of, versions
 from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.devices import host_of, is_gpu
@@ -185,6 +186,7 @@ class _Node:
                 addresses.interface_of(address)
         except ValueError as error:
             problem = f"{error}. Set it with `footplate hosts add --address`."
+        lost, missing = _missing_gpus(order)
         facts = NodeFacts(
             versions=versions(),
             inputs=inputs_of(job),
@@ -193,7 +195,8 @@ class _Node:
             infiniband=addresses.has_infiniband(),
             time=time.time(),
             free_bytes=shutil.disk_usage(self._files.folder).free,
-            problem=problem or _missing_gpus(order) or fetch_weights(job) or self._reserve_devices(order),
+            lost_gpus=lost,
+            problem=problem or missing or fetch_weights(job) or self._reserve_devices(order),
         )
         self._link.send(facts)
 
@@ -262,14 +265,17 @@ def _keep(slot: QueueSlot) -> NoReturn:
         time.sleep(QUEUE_POLL_S)
 
 
-def _missing_gpus(order: NodeOrder) -> str:
-    """Return a sentence about GPUs in the order that this machine lacks, or "" if it has all of them."""
+def _missing_gpus(order: NodeOrder) -> tuple[tuple[str, ...], str]:
+    """Return the GPUs of the order that NVML has lost, and a sentence on all that this machine lacks, "" if none."""
     required = {device for device in order.specs[0].local_devices if is_gpu(device)}
     if not required:
-        return ""
+        return (), ""
     state = snapshot()
-    missing = sorted(required - {gpu.uuid for gpu in state.gpus if not gpu.lost})
-    return f"There is no GPU {', '.join(missing)}. {state.nvml.message}".strip() if missing else ""
+    lost = lost_gpus(required, state)
+    if lost:
+        return tuple(lost), " ".join(lost.values())
+    missing = sorted(required - {gpu.uuid for gpu in state.gpus})
+    return (), f"There is no GPU {', '.join(missing)}. {state.nvml.message}".strip() if missing else ""
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from engine.checks.node_checks import differences, inputs_of, versions
-from engine.contract.devices import DeviceSample, host_of
+from engine.contract.devices import DeviceSample, host_of, local_device
 from engine.contract.events import AnyEvent, CheckpointSaved, Failed, LogLine, PhaseChanged, Predicted, Waiting, Warned
 from engine.contract.hosts import SLURM, Host, host
 from engine.contract.job import Job
@@ -249,10 +249,29 @@ class Nodes:
         if self._has_waited:
             self._on_event(PhaseChanged(phase="starting"))
         self._stage = _Stage.COPYING
-        if found:
+        if self._attempt and any(each.lost_gpus for each in facts):
+            self._fail(self._lost_gpus())
+        elif found:
             self._fail(Failed(cause=" ".join(map(str, found))))
         else:
             self._copy_files()
+
+    def _lost_gpus(self) -> Failed:
+        """Return the failure of a restart for which machines lack GPUs."""
+        lost = [
+            device
+            for node in self.nodes
+            for device in node.specs[0].devices
+            if node.facts is not None
+            and host_of(device) == node.host.name
+            and local_device(device) in node.facts.lost_gpus
+        ]
+        cause = " ".join(
+            f"{node.title}: {node.facts.problem}"
+            for node in self.nodes
+            if node.facts is not None and node.facts.lost_gpus
+        )
+        return Failed(cause=cause, kind="lost_gpu", devices=tuple(lost))
 
     def _copy_files(self) -> None:
         """Send all machines the files that they resume from, then start the rendezvous, whose time is limited."""

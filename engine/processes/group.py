@@ -33,7 +33,7 @@ PRIVATE = "The ranks are connected by a private network, which other users of th
 SHARED = "The ranks are connected by the machine's own loopback interface, since {reason}."
 UVM_DEVICE = "/dev/nvidia-uvm"
 _TICK_S = 0.05
-_NOTHING_TO_SAVE = ("fault", "out_of_memory", "lost_machine")
+_NOTHING_TO_SAVE = ("fault", "out_of_memory", "lost_machine", "lost_gpu")
 """Kinds of failure after which the other ranks can't continue: they wait for the failed one."""
 
 

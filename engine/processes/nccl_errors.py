@@ -78,6 +78,7 @@ ERRORS = (
         r"invalid device ordinal",
         "A GPU of the run is missing: it has failed or was removed. Check `nvidia-smi` and the system log for Xid "
         "messages, then restart the machine or choose other GPUs.",
+        can_pass=True,  # before a restart, the supervisor checks which GPU is lost
         only_nccl=False,
     ),
     _error(r"invalid usage|ncclInvalidUsage|ncclInvalidArgument", "Footplate or the model has called NCCL wrongly."),

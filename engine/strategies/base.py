@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from engine.optim.host_copies import copy_to_host
 from engine.parallel.layout import Layout, ParallelDims, layout
 from engine.strategies.collectives import Collectives
 from engine.strategies.profiler import StepProfiler
+from engine.system.numa import bound_cpus
 
 if TYPE_CHECKING:
     from engine.data.loading.base_loader import Batch
@@ -139,8 +140,19 @@ class Strategy(ABC):
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
             use_fast_kernels()
+            if self.spec.job.precision.numa_binding and self.entry.process_per_device:
+                self._bind_to_node()
         if self.spec.job.precision.deterministic:
             use_deterministic_kernels()
+
+    def _bind_to_node(self) -> None:
+        """Keep this thread, and those that it starts from now on, on the CPUs near its GPU."""
+        if not hasattr(os, "sched_setaffinity"):
+            return
+        bus_ids = [pci_bus_id(index) for index in range(len(self.spec.local_devices))]
+        cpus = bound_cpus(self.spec.device_index, bus_ids, os.sched_getaffinity(0))
+        if cpus:
+            os.sched_setaffinity(0, cpus)
 
     def no_sync(self) -> AbstractContextManager[None]:
         """Return a context for passes after `wrap` without a reduction of gradients."""
@@ -301,6 +313,12 @@ def use_deterministic_kernels() -> None:
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[None]:
     """Return the context for a forward pass on `device` with a job's `precision`."""
     return torch.autocast(device.type, _AUTOCAST.get(precision), enabled=precision in _AUTOCAST)
+
+
+def pci_bus_id(index: int) -> str:
+    """Return the PCI bus id of a visible GPU as in sysfs: "0000:3b:00.0"."""
+    gpu: Any = torch.cuda.get_device_properties(index)
+    return f"{gpu.pci_domain_id:04x}:{gpu.pci_bus_id:02x}:{gpu.pci_device_id:02x}.0"
 
 
 def worker_device(spec: WorkerSpec) -> torch.device:

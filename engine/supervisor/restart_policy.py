@@ -10,6 +10,7 @@ import msgspec
 
 from engine.checks.strategy_checks import strategy_problems
 from engine.contract.catalogue import ModelEntry, StrategyEntry, load_catalogue
+from engine.contract.command import resume_line
 from engine.contract.devices import host_of
 from engine.contract.events import CheckpointSaved, Failed, FailureKind, Restarting
 from engine.contract.job import AUTO_STRATEGY, FIELDS, Job
@@ -90,15 +91,21 @@ class RestartPolicy:
             case "out_of_memory" if self.world_size > 1:
                 fallbacks = _oom_fallbacks(self.job)
                 limit, next_job = count + len(fallbacks), next(iter(fallbacks), None)
+            case "lost_gpu":
+                return self._without_gpus(failed)
             case "lost_machine" if isinstance(fewer := self.job_without(self._host_of(failed.rank)), Job):
                 limit, next_job = count + 1, fewer
             case _:
                 return failed
         if count >= limit:
             return _with_attempts(failed, count)
-        self._failures_in_a_row[failed.kind] += 1
         if failed.kind == "not_finite":
             self._skip_to = failed.step or 0
+        return self._restarting(failed, count, limit, next_job)
+
+    def _restarting(self, failed: Failed, count: int, limit: int, next_job: Job | None) -> Restarting:
+        """Switch to `next_job`, if there is one, and return the event of restart number `count` + 1."""
+        self._failures_in_a_row[failed.kind] += 1
         devices = self.job.parallel.devices
         changes = self._switch_to(next_job) if next_job is not None else {}
         return Restarting(
@@ -113,9 +120,28 @@ class RestartPolicy:
             devices=self.job.parallel.devices if self.job.parallel.devices != devices else (),
         )
 
+    def _without_gpus(self, failed: Failed) -> Restarting | Failed:
+        """Continue without the lost GPUs if the job says so; else return the failure, with the changes to resume it."""
+        devices = tuple(device for device in self.job.parallel.devices if device not in failed.devices)
+        fewer = _job_on(self.job, devices)
+        if isinstance(fewer, str):
+            cause = (
+                f"{failed.cause} The run can't continue without it. {fewer} Restart the machine, then resume the run."
+            )
+            return msgspec.structs.replace(failed, cause=cause)
+        if self.job.faults.on_lost_device == "fewer" and self.job.faults.restarts:
+            count = self._failures_in_a_row[failed.kind]
+            return self._restarting(failed, count, count + 1, fewer)
+        changes = {**_changes(self.job, fewer), "devices": devices}
+        command = resume_line(self._run.run_id, changes)
+        cause = (
+            f"{failed.cause} Restart the machine, then resume the run; or resume it on its other devices: `{command}`."
+        )
+        return msgspec.structs.replace(failed, cause=cause, changes=changes)
+
     def job_without(self, machine: str) -> Job | str:
         """Return the job without a machine's devices, or the reason to wait for it; "" if the user chose to wait."""
-        if self.job.faults.on_lost_machine == "wait":
+        if self.job.faults.on_lost_device == "wait":
             return ""
         return _job_on(self.job, tuple(device for device in self.job.parallel.devices if host_of(device) != machine))
 
@@ -130,17 +156,22 @@ class RestartPolicy:
             save_next_job(self._run, job)
         except OSError as error:
             print(f"job.toml can't be written: {error}", flush=True)
-        changed = (name for name in FIELDS if name != "devices" and job.value(name) != before.value(name))
-        changes = {name: job.value(name) for name in changed}
-        if job.resolved_strategy != before.resolved_strategy:
-            changes["strategy"] = job.resolved_strategy
-        return changes
+        return _changes(before, job)
 
 
 def world_size(job: Job) -> int:
     """Return the number of worker processes: one per device, or one that drives them all."""
     strategy = load_catalogue().strategy(job.resolved_strategy)
     return len(job.parallel.devices) if strategy is None or strategy.process_per_device else 1
+
+
+def _changes(before: Job, job: Job) -> dict[str, int | str]:
+    """Return the fields, except the devices, in which `job` differs."""
+    changed = (name for name in FIELDS if name != "devices" and job.value(name) != before.value(name))
+    changes = {name: job.value(name) for name in changed}
+    if job.resolved_strategy != before.resolved_strategy:
+        changes["strategy"] = job.resolved_strategy
+    return changes
 
 
 def _with_attempts(failed: Failed, restarts: int) -> Failed:

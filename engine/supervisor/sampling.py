@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import selectors
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import msgspec
 
@@ -47,6 +47,10 @@ class Sampler:
             return
         self._start_at = time.monotonic() + delay_s
         self.tick()
+
+    def drop(self, devices: Container[str]) -> None:
+        """Expect nothing more of these devices, which are lost."""
+        self._devices = tuple(device for device in self._devices if device not in devices)
 
     def tick(self) -> None:
         if self._start_at is not None and time.monotonic() >= self._start_at:

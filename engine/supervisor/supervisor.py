@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 
 from engine.checks.findings.history import History
 from engine.checks.findings.run_end import find_verdict
+from engine.checks.gpu_checks import lost_gpus
 from engine.contract.devices import DeviceSample, has_remote_devices, host_of, is_gpu
 from engine.contract.events import (
     AnyEvent,
@@ -48,7 +49,7 @@ from engine.supervisor.restart_policy import RestartPolicy
 from engine.supervisor.run_state import BEFORE_END, HAS_WORKERS, TRANSITIONS, USES_GATE, RunState, Trigger
 from engine.supervisor.sampling import Sampler
 from engine.supervisor.server import Server
-from engine.supervisor.start_gate import StartGate
+from engine.supervisor.start_gate import GPU_CHECK_S, StartGate
 from engine.system import linux
 
 SNAPSHOT_S = 3.0
@@ -219,10 +220,12 @@ class Supervisor:
         if self._nodes is not None:
             self._nodes.poll()
         self._group.watch()
-        if self._state in HAS_WORKERS and self._group.is_gone:
+        if self._state in HAS_WORKERS and self._group.is_gone and not self._awaits_gpu_check():
             self._close_nodes()
             if self._group.stuck and self._failure is None:
                 self._on_stuck_workers()
+            if self._state is RunState.RESTARTING:
+                self._drop_lost_gpus()
             self._move(Trigger.WORKERS_GONE)
             if self._state is RunState.TRAINING:
                 self._group = self._new_group()
@@ -330,6 +333,27 @@ class Supervisor:
             self._failure = decision
             self._move(Trigger.FAILED_FOR_GOOD)
         return decision
+
+    def _awaits_gpu_check(self) -> bool:
+        """Return True before a restart, until a snapshot since the failure shows which GPUs are left."""
+        if self._state is not RunState.RESTARTING or not self._on_gpus or self._is_distributed:
+            return False
+        return self._sampler.latest_at <= self._state_since and time.monotonic() < self._state_since + GPU_CHECK_S
+
+    def _drop_lost_gpus(self) -> None:
+        """Before a restart, continue without GPUs that are lost, or fail, since the workers would only fail again."""
+        if not self._on_gpus or self._is_distributed:
+            return
+        lost = lost_gpus(self._restart_policy.job.parallel.devices, self._sampler.latest)
+        if not lost:
+            return
+        failed = Failed(cause=" ".join(lost.values()), kind="lost_gpu", devices=tuple(lost))
+        decision = self._restart_policy.decide(failed)
+        self._sampler.drop(lost)
+        if isinstance(decision, Failed):
+            self._failure = decision
+            self._move(Trigger.FAILED_FOR_GOOD)
+        self._record(decision)
 
     def _on_stuck_workers(self) -> None:
         """Fail instead of restarting or completing if a worker survives SIGKILL, since its GPU is unusable."""

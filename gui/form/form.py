@@ -314,7 +314,8 @@ class JobForm(JobSignals):
             row.set_standard(prefill.job.value(name), tr("Reset to the run's value"))
             row.lock("" if name in prefill.open_fields else reasons.get(name, _LOCKED_WHEN_RESUMING))
         for name, value in prefill.preset.items():
-            self.rows[name].set_value(value)
+            if name != "devices":  # which the devices panel shows
+                self.rows[name].set_value(value)
         for section in self.sections:
             if any(row.field.name in prefill.preset for row in section.rows):
                 section.set_open(True)

@@ -146,7 +146,8 @@ class JobPanel(JobSignals):
             self._own_devices = self.environment.devices
         self._switch(self._add_form(prefill))
         self._show_banner(prefill.text)
-        self.devices_requested.emit(prefill.job.parallel.devices)
+        preset = prefill.preset.get("devices")
+        self.devices_requested.emit(tuple(str(preset).split(",")) if preset else prefill.job.parallel.devices)
         self.form.focus_field(prefill.focus)
 
     def end_prefill(self) -> None:

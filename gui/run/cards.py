@@ -225,6 +225,12 @@ class VerdictCard(QFrame):
 
 def _advice(data: RunData) -> _Advice | None:
     verdict, failure = data.verdict, data.failure
+    if failure is not None and failure.changes and data.finished is not None:
+        values = {
+            name: ",".join(value) if isinstance(value, tuple) else value for name, value in failure.changes.items()
+        }
+        choice = Choice(tr("Resume on the other devices"), values)
+        return _Advice(tr("The run can resume without the lost GPU"), (choice,), further=True)
     if verdict is not None:
         further = verdict.code == "falling"
         choice = Choice(tr("Train further") if further else tr("Use these settings"), verdict.changes)

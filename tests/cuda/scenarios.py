@@ -20,7 +20,7 @@ from engine.contract.job import Job
 from engine.data.loading.staging import DeviceSlot
 from engine.optim.host_copies import copy_to_host
 from engine.optim.optimizer_step import OptimizerStep
-from engine.strategies import STRATEGIES, speed
+from engine.strategies import STRATEGIES, base, speed
 from engine.strategies.base import ResolvedJob, Strategy
 from engine.strategies.collectives import Collectives
 from engine.training.randomness import random_state, set_random_state
@@ -192,3 +192,24 @@ def pinned_memory_of_state() -> dict[str, Any]:
         "strides": all(copy.stride() == tensor.stride() for copy, tensor in pairs),
         "step": copies[0]["step"],
     }
+
+
+def cpus_of_rank(binds: bool) -> list[Any]:
+    """Return the CPUs of rank 1 before and after its setup and of a thread after it, and the arguments of `bound_cpus`."""
+    asked: list[Any] = [None, []]
+
+    def first_cpu(rank: int, bus_ids: list[str], allowed: set[int]) -> set[int]:
+        asked[:] = rank, bus_ids
+        return {min(allowed)}
+
+    base.bound_cpus = first_cpu  # type: ignore[assignment]
+    devices = tuple(f"GPU-{number}" for number in range(2))
+    job = Job.from_fields(strategy="ddp", devices=devices, numa_binding=binds)
+    strategy = STRATEGIES["ddp"](spec_of(job, rank=1))
+    before = sorted(os.sched_getaffinity(0))
+    Strategy.setup(strategy)
+    found: list[list[int]] = []
+    thread = threading.Thread(target=lambda: found.append(sorted(os.sched_getaffinity(0))))
+    thread.start()
+    thread.join()
+    return [before, sorted(os.sched_getaffinity(0)), *found, *asked]

@@ -19,6 +19,13 @@ from .conftest import Machine, Start
 Make = Callable[..., Job]
 
 
+@pytest.mark.parametrize("binds", [True, False])
+def test_rank_is_bound_to_the_cpus_near_its_gpu(machine: Machine, binds: bool) -> None:
+    before, after, of_thread, rank, bus_ids = machine(2).call(scenarios.cpus_of_rank, binds)
+    assert after == of_thread == (before[:1] if binds else before)
+    assert (rank, len(bus_ids)) == ((1, 2) if binds else (None, 0))
+
+
 @pytest.mark.parametrize(
     ("strategy", "gpus"),
     [("single", 1), *(pytest.param(name, 2, marks=pytest.mark.long) for name in ("dp", "ddp")), ("fsdp", 2)],

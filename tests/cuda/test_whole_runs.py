@@ -20,6 +20,7 @@ from tests.engine.supervisor.supervised import wait_until
 from tests.faults.real_runs import RealRun, Starter, kill
 from tests.support.cases import some
 from tests.support.cuda_stub import CudaMachine, CudaStub
+from tests.support.nvml_stub import gpu_profile
 
 from .conftest import Machine
 
@@ -181,3 +182,58 @@ def test_train_command_takes_gpu_indices(use: Use, images: Path) -> None:
     assert answer.code == 0, answer
     assert "Completed" in answer.out
     assert free(host)
+
+
+UNSPECIFIED_LAUNCH_FAILURE = 719
+
+
+def use_gpus_that_can_be_lost(use: Use, gpus: int) -> tuple[CudaMachine, Callable[[int], None]]:
+    """Create a machine; return it and the function that takes a GPU off its bus, for CUDA and NVML."""
+    host = use(gpus)
+    files = [host.folder / f"lost-{number}" for number in range(gpus)]
+    host.nvml.write(
+        [gpu_profile(number, used=0, reserved=0, lost_file=str(file)) for number, file in enumerate(files)],
+        driver_version="595.58.03",
+    )
+
+    def lose(number: int) -> None:
+        files[number].touch()
+        host.state.set(number, error=UNSPECIFIED_LAUNCH_FAILURE)
+
+    return host, lose
+
+
+def test_run_continues_without_a_lost_gpu(use: Use, job: Make, start_run: StartRun) -> None:
+    host, lose = use_gpus_that_can_be_lost(use, 2)
+    run = start_run(job(host, strategy="ddp", epochs=1000, checkpoint_steps=2, on_lost_device="fewer"))
+    run.wait_for_checkpoint(2)
+    lose(1)
+    fault = run.wait_for(Restarting)
+    assert fault.kind == "fault"
+    fewer = run.wait_for(Restarting, since=fault.n)
+    assert fewer.kind == "lost_gpu"
+    assert fewer.devices == (host.uuids[0],)
+    assert fewer.changes == {"strategy": "single", "accumulation": 2}
+    assert host.uuids[1] in fewer.cause
+    run.wait_for_step(4, since=fewer.n)
+    run.send(Stop())
+    assert run.finished().outcome == "stopped"
+
+
+def test_run_that_needs_its_gpus_fails_and_names_the_lost_one(use: Use, job: Make, start_run: StartRun) -> None:
+    host, lose = use_gpus_that_can_be_lost(use, 3)
+    run = start_run(job(host, strategy="ddp", epochs=1000, checkpoint_steps=2))
+    run.wait_for_checkpoint(2)
+    lose(1)
+    finished = run.finished()
+    assert finished.outcome == "failed"
+    assert host.uuids[1] in finished.cause
+    assert len(run.all(Restarting)) == 1
+    (failed,) = run.all(Failed)
+    assert (failed.kind, failed.devices) == ("lost_gpu", (host.uuids[1],))
+    assert failed.changes == {"accumulation": 2, "devices": (host.uuids[0], host.uuids[2])}
+    before = run.last_n
+    run.resume(**failed.changes)
+    run.wait_for_step(4, since=before)
+    run.send(Stop())
+    assert run.finished(since=before).outcome == "stopped"

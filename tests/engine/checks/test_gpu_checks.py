@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.checks.gpu_checks import gpu_problems
-from engine.contract.devices import Gpu, GpuProcess, Nvml, Snapshot
+from engine.checks.gpu_checks import gpu_problems, lost_gpus
+from engine.contract.devices import Gpu, GpuProcess, Nvml, Snapshot, Xid
 from engine.contract.job import Job
 from engine.contract.problems import Problem
 from tests.engine.checks.machines import CU132, gpu, held_by, instance, machine
@@ -138,3 +138,20 @@ def test_instance_excludes_other_gpus(strategy: str, devices: tuple[str, ...]) -
     assert problem.field == "devices"
     assert problem.remedy.endswith(": sudo nvidia-smi -mig 0")
     assert gpu_problems(Job.from_fields(devices=devices[:1], strategy=strategy), None, CU132, {}) == []
+
+
+def test_lost_gpus_are_named_with_their_xids() -> None:
+    gone = gpu(1, lost=True, xids=(Xid(1.0, 31), Xid(2.0, 79)))
+    off_the_bus = gpu(2, xids=(Xid(3.0, 79),))
+    state = machine(gpu(0, xids=(Xid(1.0, 31),)), gone, off_the_bus)
+    unlisted = "GPU-3aaaaaaa-1111-2222-3333-444444444444"
+    found = lost_gpus((gpu(0).uuid, gone.uuid, off_the_bus.uuid, unlisted, "cpu", "ws1:GPU-elsewhere"), state)
+    assert list(found) == [gone.uuid, off_the_bus.uuid, unlisted]
+    assert "GPU 1" in found[gone.uuid]
+    assert "Xid 31, 79" in found[gone.uuid]
+    assert unlisted in found[unlisted]
+
+
+def test_no_gpu_counts_as_lost_while_nvml_fails() -> None:
+    assert lost_gpus((gpu(0).uuid,), machine(gpu(1), nvml=Nvml("not_answering"))) == {}
+    assert lost_gpus((gpu(0).uuid,), None) == {}

@@ -51,7 +51,7 @@ class Fault:
     def flags(self) -> tuple[str, ...]:
         if self.passes:
             return ()
-        return ("--on-lost-machine", "fewer") if self.fewer else ("--restarts", "0")
+        return ("--on-lost-device", "fewer") if self.fewer else ("--restarts", "0")
 
 
 class FaultyBed(Bed):

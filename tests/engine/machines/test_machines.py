@@ -144,7 +144,7 @@ def test_run_restarts_when_lost_machine_returns(bed: Bed, how: str) -> None:
 
 def test_fewer_machines_train_like_fewer_devices(bed: Bed) -> None:
     flags = ("--strategy", "ddp", "--epochs", "120", "--learning-rate", "0.0005")
-    run = bed.begin(ON_TWO, *flags, "--on-lost-machine", "fewer")
+    run = bed.begin(ON_TWO, *flags, "--on-lost-device", "fewer")
     bed.power_off("node2")
     until(lambda: run.state() != "running", 300, f"it does not go on: {list(run.events())[-5:]}")
     assert run.state() == "completed"
@@ -169,7 +169,7 @@ def test_fewer_machines_train_like_fewer_devices(bed: Bed) -> None:
 
 
 def test_run_waits_for_required_machine(bed: Bed) -> None:
-    run = bed.begin(ON_TWO, *SETTINGS["hsdp"], "--on-lost-machine", "fewer")
+    run = bed.begin(ON_TWO, *SETTINGS["hsdp"], "--on-lost-device", "fewer")
     bed.power_off("node2")
     until(lambda: any("It is needed:" in one.message for one in _warnings(run)), 120, "it does not wait")
     bed.plug_in("node2")

@@ -43,7 +43,7 @@ CASES = [
     (f"{SYSTEM}Last error:\nCall to socket failed : Too many open files", "ulimit -n", False),
     (f"{USAGE}Last error:\nMismatched NCCL version detected : rank 0 2.27.5 rank 1 2.28.9", "same version", False),
     (f"{USAGE}Last error:\nsomething else", "wrongly", False),
-    ("CUDA error: invalid device ordinal\nGPU device may be out of range", "nvidia-smi", False),
+    ("CUDA error: invalid device ordinal\nGPU device may be out of range", "nvidia-smi", True),
     ("[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE)", "hangs", True),
     (
         f"{REMOTE}Last error:\nsocketProgressOpt: Call to recv from 10.0.0.8<51234> failed : Connection reset",

@@ -1,4 +1,4 @@
-"""Jobs for the remaining machines after one is lost."""
+"""Jobs for the remaining devices after a machine or a GPU is lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def lost(job: Job, machine: str = "node2") -> Failed:
 def four(**fields: object) -> Job:
     devices = ("node1:cpu", "node1:cpu", "node2:cpu", "node2:cpu")
     return Job.from_fields(
-        **({"strategy": "ddp", "devices": devices, "batch_size": 12, "on_lost_machine": "fewer"} | fields)
+        **({"strategy": "ddp", "devices": devices, "batch_size": 12, "on_lost_device": "fewer"} | fields)
     )  # type: ignore[arg-type]
 
 
@@ -61,7 +61,7 @@ def test_single_remaining_device_changes_the_strategy() -> None:
 @pytest.mark.parametrize(
     ("job", "why"),
     [
-        (four(on_lost_machine="wait"), ""),
+        (four(on_lost_device="wait"), ""),
         (four(strategy="hsdp"), "It is needed: Hybrid"),
         (
             four(strategy="pipeline", model="resnet18", devices=("node1:cpu", "node2:cpu")),
@@ -77,3 +77,40 @@ def test_needed_machine_is_waited_for(job: Job, why: str) -> None:
     assert needed.startswith(why)
     assert bool(needed) == bool(why)
     assert isinstance(policy.decide(lost(job)), Failed)
+
+
+GPUS = tuple(f"GPU-{number}" for number in range(4))
+
+
+def without_gpu(policy: RestartPolicy) -> Restarting | Failed:
+    return policy.decide(Failed(cause="GPU 2 is lost.", kind="lost_gpu", devices=(GPUS[2],)))
+
+
+def test_run_continues_without_a_lost_gpu_if_it_may() -> None:
+    job = four(devices=GPUS)
+    policy = RestartPolicy(create_run(job), job)
+    restarting = without_gpu(policy)
+    assert isinstance(restarting, Restarting)
+    assert (restarting.kind, restarting.devices) == ("lost_gpu", (GPUS[0], GPUS[1], GPUS[3]))
+    assert restarting.changes == {"accumulation": 2}
+    assert policy.world_size == 3
+
+
+@pytest.mark.parametrize("fields", [{"on_lost_device": "wait"}, {"restarts": 0}])
+def test_lost_gpu_ends_the_run_with_the_command_that_resumes_it(fields: dict[str, object]) -> None:
+    job = four(devices=GPUS, **fields)
+    run = create_run(job)
+    policy = RestartPolicy(run, job)
+    failed = without_gpu(policy)
+    assert isinstance(failed, Failed)
+    assert failed.changes == {"accumulation": 2, "devices": (GPUS[0], GPUS[1], GPUS[3])}
+    assert f"footplate resume {run.run_id} --accumulation 2 --devices GPU-0,GPU-1,GPU-3" in failed.cause
+    assert policy.job == run.job() == job
+
+
+def test_strategy_that_needs_a_lost_gpu_ends_the_run_with_the_reason() -> None:
+    job = four(devices=GPUS, strategy="hsdp")
+    failed = without_gpu(RestartPolicy(create_run(job), job))
+    assert isinstance(failed, Failed)
+    assert not failed.changes
+    assert "It is needed: Hybrid" in failed.cause

@@ -126,6 +126,24 @@ def test_verdict_card_offers_other_weights(open_window: OpenWindow, qtbot: QtBot
     assert window.form.action == "Train"
 
 
+def test_verdict_card_offers_devices_other_than_a_lost_gpu(open_window: OpenWindow, qtbot: QtBot) -> None:
+    run = a_run(8, None, strategy="ddp", devices=("cpu", "cpu", "cpu"))
+    changes = {"accumulation": 2, "devices": ("cpu", "cpu")}
+    lost = Failed(cause="GPU 2 is lost.", kind="lost_gpu", changes=changes, time=time.time())
+    append(run, lost, RunFinished(outcome="failed", time=time.time()))
+    (run.checkpoints / "last.pt").write_bytes(b"weights")
+    window = open_window()
+    window.show_run(run)
+    card = window.workspace.run.verdict
+    qtbot.waitUntil(card.isVisible)
+    assert [button.text() for button in card.buttons] == ["Resume on the other devices"]
+    card.buttons[0].click()
+    qtbot.waitUntil(lambda: window.form.prefill is not None)
+    assert window.form.prefill.run.path == run.path
+    qtbot.waitUntil(lambda: window.form.values()["devices"] == ["cpu", "cpu"])
+    assert window.form.values()["accumulation"] == 2
+
+
 def test_verdict_card_ignores_failures_for_other_reasons(card: VerdictCard) -> None:
     card.show_data(data_from([Failed(cause="The disk is full."), RunFinished(outcome="failed")]))
     assert card.isHidden()

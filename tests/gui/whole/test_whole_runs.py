@@ -204,7 +204,7 @@ def test_second_run_is_queued_until_stopped(open_window: OpenWindow, qtbot: QtBo
     window = ready(open_window(), qtbot)
     blocking = press_train(window, qtbot, epochs=400)
     qtbot.waitUntil(lambda: points(window) > 0)
-    second = press_train(window, qtbot, epochs=400)
+    second = press_train(window, qtbot, epochs=401)  # the same job would be questioned
     wait_for_status(window, "Waiting", qtbot)
     assert status(window) == "Waiting · next in the queue for the CPU, behind MNIST CNN on sample"
     qtbot.waitUntil(lambda: window.header.running.text() == "1 running, 1 queued")

@@ -1,0 +1,55 @@
+"""CPUs near each GPU, on machines with several NUMA nodes.
+
+A process that computes on another node than its GPU's reads and fills its pinned memory through the link between the
+processors. The kernel tells in sysfs which node a PCI device belongs to (Documentation/ABI/testing/sysfs-bus-pci).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from pathlib import Path
+
+SYSFS = Path("/sys")
+ENOUGH = 0.9
+"""Fraction of an equal share of all CPUs that a rank must keep to be bound."""
+
+
+def near_cpus(bus_id: str, sysfs: Path = SYSFS) -> frozenset[int]:
+    """Return the CPUs of the NUMA node of a PCI device ("0000:3b:00.0"); empty if it belongs to none, or nothing is known."""
+    folder = sysfs / "bus/pci/devices" / bus_id.lower()
+    try:
+        if int((folder / "numa_node").read_text()) < 0:
+            return frozenset()
+        return parse_cpus((folder / "local_cpulist").read_text())
+    except (OSError, ValueError):
+        return frozenset()
+
+
+def parse_cpus(text: str) -> frozenset[int]:
+    """Parse CPUs as the kernel lists them: "0-15,32-47". Raises ValueError."""
+    found: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return frozenset(found)
+
+
+def bound_cpus(rank: int, bus_ids: Sequence[str], allowed: Set[int], sysfs: Path = SYSFS) -> frozenset[int]:
+    """Return the CPUs to which one of this machine's ranks should be bound; empty if it should not be.
+
+    These are the `allowed` CPUs of its GPU's node, which it shares with the ranks of other GPUs there. A rank stays unbound
+    if it would have clearly fewer CPUs than an equal share of all: reading images may need the other node's CPUs more than
+    memory nearby.
+
+    Args:
+        rank: Number of the rank among those of this machine.
+        bus_ids: PCI bus ids of the GPUs of all ranks of this machine.
+        allowed: CPUs that this process may use.
+        sysfs: Folder of sysfs.
+    """
+    near = [near_cpus(bus_id, sysfs) & allowed for bus_id in bus_ids]
+    cpus = near[rank]
+    if not cpus or cpus == allowed:
+        return frozenset()
+    has_enough = len(cpus) / near.count(cpus) >= ENOUGH * len(allowed) / len(bus_ids)
+    return cpus if has_enough else frozenset()
