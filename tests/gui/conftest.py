@@ -34,13 +34,13 @@ from tests.support.nvml_stub import NvmlStub, built_once
 from tests.support.widgets import OpenWindow, ShowWidget, W
 
 OFFSCREEN_NOISE = "This plugin does not support"
-"""Qt's offscreen platform says so of size hints and of raising a window; no screen says it."""
+"""Messages about size hints and raising windows, which Qt prints only on the offscreen platform."""
 NO_TRAY_NOISE = "No such signal QPlatformNativeInterface::systemTrayWindowChanged"
-"""Qt says so of an icon in the tray on the offscreen platform, which has none."""
+"""Message about tray icons, which Qt prints on the offscreen platform because it has no tray."""
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = [sample_job().data.dataset, *inspector_options(sample_job(), load_catalogue())]
-"""Arguments of the sample's inspector."""
+"""Arguments of the inspector for the sample dataset."""
 _SSH = """#!/bin/sh
 echo "$@" >> "$FAKE_SSH/calls"
 while [ "$1" = -o ]; do shift 2; done
@@ -66,7 +66,7 @@ class FakeSsh:
     folder: Path
 
     def fails(self, host: str, said: str, code: int = 255) -> None:
-        """From now on ssh to `host` says this and ends."""
+        """Make ssh to `host` print a message and exit with `code` from now on."""
         (self.folder / f"{host}.code").write_text(str(code))
         (self.folder / f"{host}.fails").write_text(said + "\n")
 
@@ -79,7 +79,7 @@ class FakeSsh:
 
     @property
     def calls(self) -> list[str]:
-        """The arguments of each connection, joined."""
+        """Return the arguments of each connection as one string."""
         return (self.folder / "calls").read_text().splitlines()
 
 
@@ -99,7 +99,7 @@ def styled(qapp: QApplication) -> QApplication:
 def show_widget(styled: QApplication, qtbot: QtBot) -> ShowWidget:
     """Return a function that shows a widget until the test ends.
 
-    `close`, or else the widget's own `close_work`, ends what the widget has started.
+    After the test, `close` or else the widget's `close_work` ends its background work.
     """
 
     def show(widget: W, width: int = 0, height: int = 0, *, close: Callable[[W], object] | None = None) -> W:
@@ -115,13 +115,13 @@ def show_widget(styled: QApplication, qtbot: QtBot) -> ShowWidget:
 
 @pytest.fixture
 def job_panel(show_widget: ShowWidget) -> JobPanel:
-    """Panel of the job alone, without a dataset folder."""
+    """Return the panel of the job without a window and without a dataset folder."""
     return show_widget(JobPanel(), 380, 760)
 
 
 @pytest.fixture
 def form(job_panel: JobPanel) -> JobForm:
-    """Form of a new job, without a dataset folder."""
+    """Return the form of a new job without a dataset folder."""
     return job_panel.form
 
 
@@ -134,14 +134,14 @@ def disks_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def pointer_is_elsewhere() -> None:
-    """Move the pointer, which an earlier test may have left where a plot appears, out of all windows."""
+    """Move the pointer out of all windows, because an earlier test may have left it where a plot appears."""
     if QApplication.instance() is not None:
         QCursor.setPos(-1000, -1000)
 
 
 @pytest.fixture
 def german() -> Iterator[None]:
-    """Numbers and dates of the window are as on a German desktop."""
+    """Show numbers and dates as on a German desktop."""
     window_format.use_locale(QLocale(QLocale.Language.German, QLocale.Country.Germany))
     yield
     window_format.use_locale(QLocale.c())
@@ -149,12 +149,12 @@ def german() -> Iterator[None]:
 
 @pytest.fixture
 def warm_parent() -> None:
-    """Windows get a warm parent ready, as the program's do."""
+    """Let windows preload a parent process for runs, as in the real program."""
 
 
 @pytest.fixture(autouse=True)
 def nothing_beforehand(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows get no warm parent ready, which takes seconds, but in tests that ask for one."""
+    """Keep windows from preloading a parent process, which takes seconds, except in tests with `warm_parent`."""
     if "warm_parent" not in request.fixturenames:
         monkeypatch.setattr(Launcher, "preload", lambda _launcher: None)
 
@@ -186,7 +186,7 @@ def sample_looked_through(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def real_inspector() -> None:
-    """Windows look through the sample as they do any other folder."""
+    """Let windows inspect the sample with a real inspector."""
 
 
 @pytest.fixture(autouse=True)

@@ -22,11 +22,11 @@ from gui.widgets.labels import ElidedLabel
 from tests.support.stage import until
 
 PADDING = 3
-"""Pixels of its height that a control can lack before its text does."""
+"""Pixels by which a control can be too low before its text is clipped."""
 
 
 def cut_off(page: QWidget) -> Iterator[str]:
-    """Yield widgets that are smaller than their text, or outside of their parent without a scroll area."""
+    """Yield descriptions of widgets that are smaller than their text, or outside of their parent without scrolling."""
     for widget in page.findChildren(QWidget):
         if not widget.isVisible() or isinstance(widget.parent(), QAbstractSpinBox | QComboBox | QTabBar):
             continue

@@ -1,4 +1,4 @@
-"""The window's commands: one action each, which buttons, keys and menus share."""
+"""Actions of the window, which buttons, keys and menus share."""
 
 from __future__ import annotations
 

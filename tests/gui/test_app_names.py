@@ -109,7 +109,7 @@ def test_fields_have_label_buddies(window: MainWindow) -> None:
 
 
 def test_labels_are_accessible(window: MainWindow) -> None:
-    """Qt keeps the text of a label with a name of its own to itself."""
+    """Check labels with an accessible name, whose text Qt does not expose."""
     labels = [label for label in window.findChildren(QLabel) if label.text()]
     assert len(labels) > 40
     spoken = {label: f"{spoken_name(label)} {label.accessibleDescription()}".lower() for label in labels}

@@ -1,4 +1,4 @@
-"""Colours that can be read and told apart, in both schemes."""
+"""Colors that are readable and distinguishable in both schemes."""
 
 from __future__ import annotations
 

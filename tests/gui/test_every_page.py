@@ -44,7 +44,7 @@ from tests.support.widgets import OpenWindow
 WIDTH, HEIGHT = 1280, 800
 PERCENT = 150
 ENGLISH = re.compile(r"(?<![\d.])[1-9]\d{0,2},\d{3}(?!\d)|\d\.(?!\d{3}\b)\d+ ?(%|ms|[kMGT]i?B|GB/s|images/s|Wh|kJ|M\b)")
-"""A number grouped or separated as in English, where it is followed by what no name or version is."""
+"""Pattern of a number in English notation that is not part of a name or a version."""
 
 
 def controls(shown: QWidget) -> list[QWidget]:
@@ -67,7 +67,7 @@ def stops(shown: QWidget) -> list[QWidget]:
 
 
 def against_reading(before: QWidget, after: QWidget, window: QWidget) -> bool:
-    """Return True if Tab moves up or left within their common parent. Columns are read one by one."""
+    """Return True if Tab moves from `before` up or left to `after` within their common parent, column by column."""
     holders = [before]
     while holders[-1] is not window:
         holders.append(holders[-1].parentWidget())
@@ -139,7 +139,7 @@ def faults(shown: QWidget) -> Iterator[str]:
 
 
 def show_going_on(stage: Stage) -> QWidget:
-    """Show a run that appears to be active."""
+    """Show a run that appears to be active, and return its page."""
     stage.window.show_run(supervise_here(a_run(400, None)))
     until(lambda: not stage.workspace.session.loading)
     return stage.show_run(CURVES)
@@ -147,7 +147,7 @@ def show_going_on(stage: Stage) -> QWidget:
 
 @pytest.fixture
 def large_texts() -> Iterator[None]:
-    """Windows have large texts, and those of the tests that follow do not."""
+    """Use large texts in windows during a test."""
     Preferences(Settings()).set("text_percent", PERCENT)
     yield
     theme.choose("system", 100)

@@ -1,4 +1,4 @@
-"""On which thread Qt's objects are destroyed that are left in cycles of references."""
+"""Thread on which Qt objects in reference cycles are destroyed."""
 
 from __future__ import annotations
 

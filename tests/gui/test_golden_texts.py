@@ -1,6 +1,6 @@
 """Texts of the form, the settings and the pages without content, compared with a golden file.
 
-`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/gui/test_golden_texts.py` writes the file again; its diff is the review.
+`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/gui/test_golden_texts.py` updates the file; review its diff.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.support.widgets import ShowWidget
 
 GOLDEN = Path(__file__).with_name("golden_texts.txt")
 VARIES = re.compile(r"(?<![\w<])/[\w./-]+|\d+")
-"""Paths and numbers, some of which depend on the machine."""
+"""Pattern of paths and numbers, some of which depend on the machine."""
 
 
 def alerts() -> AlertsView:

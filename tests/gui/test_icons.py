@@ -1,4 +1,4 @@
-"""Icons are drawn in the scheme that is in force, whatever they were made in."""
+"""Icons, which are drawn in the current color scheme even if they were created in another one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZE = QSize(32, 32)
 
 
 class Drawn(QWidget):
-    """Counts how often it is drawn."""
+    """Widget that counts how often it is drawn."""
 
     count = 0
 

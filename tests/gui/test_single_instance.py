@@ -1,4 +1,4 @@
-"""A second start goes to the window that is open, of the same user, home and display, and to no other."""
+"""Second starts, which open windows of the same user, home and display receive."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.support.widgets import OpenWindow
 
 @pytest.fixture
 def workspace(styled: QApplication, qtbot: QtBot, tmp_path: Path) -> Iterator[Workspace]:
-    """Workspace that is not started."""
+    """Create a workspace that is not started."""
     window = QWidget()
     created = Workspace(Settings(tmp_path / "settings"), Actions(window), window)
     for widget in (window, *created.pages, created.run, created.devices):

@@ -1,4 +1,4 @@
-"""Alerts over simulated time: snapshots, one a second, as hosts would send them."""
+"""Alerts over simulated time, with one snapshot per second, as hosts send them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START = 1_700_000_000.0
 
 
 class Watched(QObject):
-    """`Alerts` and what they have reported. `now` is the time of the last snapshot and of their clock."""
+    """`Alerts` with a record of their signals. `now` is the time of the last snapshot and of their clock."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """Desktop notification service for tests.
 
-It owns its name on the bus given as the first argument, and writes each notification as a line of JSON. A notification with
+It registers on the bus given as the first argument, and writes each notification as a line of JSON. A notification with
 the title "press me" is pressed at once.
 """
 
@@ -17,7 +17,7 @@ from gui.alerts.freedesktop import PATH, SERVICE
 
 @ClassInfo({"D-Bus Interface": SERVICE})
 class Service(QObject):
-    """Subset of the specification that senders use."""
+    """Service that implements the part of the specification that senders use."""
 
     ActionInvoked = Signal("uint", str)
 

@@ -1,4 +1,4 @@
-"""Alerts on the desktop: which, how often, and over a real bus."""
+"""Desktop notifications about alerts: which are sent, how often, and over a real bus."""
 
 from __future__ import annotations
 

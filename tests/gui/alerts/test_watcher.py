@@ -18,7 +18,7 @@ CALM = int(CALM_S) + 2
 
 
 def hot(temperature_c: float | None = 93.0, **changes: object) -> Gpu:
-    """A GPU that slows down at 90 °C."""
+    """Return a hot GPU, which slows down at 90 °C."""
     return gpu(0, temperature_c=temperature_c, slowdown_c=90.0, **changes)
 
 

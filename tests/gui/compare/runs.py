@@ -43,7 +43,7 @@ def load_run(run: RunFolder, series: int = 0) -> ComparedRun:
 
 
 def drawing(watts: float) -> Change:
-    """Return a change that sets the power of the devices."""
+    """Return a change that sets the power consumption of the devices."""
 
     def change(event: AnyEvent) -> None:
         if isinstance(event, DevicesSampled):

@@ -19,7 +19,7 @@ def row(table: list[Row], title: str) -> Row:
 
 
 def samples(*values: tuple[float, float | None]) -> bytes:
-    """Return logged samples of the CPU by seconds since the start and watts."""
+    """Return log lines with samples of the CPU; `values` are pairs of seconds since the start and watts."""
     events = [
         DevicesSampled(n=10_000 + n, time=1e9 + when, samples=(DeviceSample(device=CPU, power_w=watts),))
         for n, (when, watts) in enumerate(values)

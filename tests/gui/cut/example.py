@@ -14,7 +14,7 @@ SPLIT_POINTS = ("stem", "block1", "block2", "block3", "block4", "")
 
 
 def a_cut(cuts: tuple[str, ...] = ("block2",), devices: tuple[str, ...] = (CPU, CPU), **changes: object) -> Cut:
-    """Return the cut; a third of a segment's time is forward, segment n has n thousand parameters and sends n KiB."""
+    """Return the cut. A third of a segment's time is forward; segment n has n thousand parameters and sends n KiB."""
     segments = tuple(
         Segment(
             split_point=split_point,

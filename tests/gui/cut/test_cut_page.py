@@ -1,4 +1,4 @@
-"""Page of the cut: measuring, moving, using, and problems."""
+"""Page of the cut: measuring, moving and using cuts, and problems."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def planner(qapp: QApplication) -> Iterator[Planner]:
 
 @pytest.fixture
 def page(show_widget: ShowWidget) -> CutPage:
-    """Page whose planner is not started; tests emit its results."""
+    """Return a page whose planner process is not started; tests emit its results."""
     return show_widget(CutPage(), 760, 640, close=lambda widget: widget.planner.close())
 
 

@@ -1,4 +1,4 @@
-"""Tests of the Dataset page and the texts about datasets."""
+"""Dataset page, and the texts about datasets."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def page(show_widget: ShowWidget) -> DatasetPage:
 
 
 def left_color(page: DatasetPage, position: int) -> QColor:
-    """Return the color of an image's left side."""
+    """Return the color of the left side of the image at a position."""
     image = page.examples.image(position).toImage()
     return image.pixelColor(image.width() // 8, image.height() // 2)
 

@@ -1,4 +1,4 @@
-"""Tests of the readings of an unclear folder, on the card and on the page."""
+"""Readings of an unclear folder on the card and on the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the page of the batch-size finder."""
+"""Page of the batch-size finder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FOUND = BatchFound(
 
 @pytest.fixture
 def page(show_widget: ShowWidget) -> BatchPage:
-    """Return a page whose finder is canceled; tests emit its messages."""
+    """Return a page whose finder process is cancelled; tests emit its messages."""
     page = show_widget(BatchPage(), 700, 600, close=lambda widget: widget.child.close())
     page.show_job(JOB, [])
     page.child.cancel()

@@ -1,4 +1,4 @@
-"""A form whose paths lie on a disk that does not answer: it waits for it, and nobody else does."""
+"""Form with paths on a disk that does not respond: the form waits for it, but the window stays responsive."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_dead_disk_does_not_block_typing(tmp_path: Path, images: Path) -> None:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Yield an event; readings of model files wait while it is not set."""
+    """Yield an event; reads of model files wait until it is set."""
     event = threading.Event()
     model_file = RealDisk.model_file
 
@@ -96,7 +96,7 @@ def test_start_waits_for_the_disk(
 
 
 def test_refresh_during_a_refresh_follows_it(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The look under way saw the disk before the change, and nobody asks again after it."""
+    """Change the disk during a refresh, which saw its old state; no other refresh is requested afterwards."""
     was_read, released = threading.Event(), threading.Event()
     real = RealDisk.kind
 

@@ -1,4 +1,4 @@
-"""GPUs that a job cannot use, as problems of the devices."""
+"""GPUs that a job can't use, shown as problems of the field for devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields without effect are hidden, retained, and not counted as changed."""
+"""Fields without effect, which are hidden, keep their values, and don't count as changed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EFFECTS: list[tuple[dict[str, object], set[str], set[str]]] = [
     ({"strategy": "pipeline", "pipeline_schedule": "zbv"}, {"stages_per_device"}, set()),
     ({"epochs": 3, "freeze_epochs": 3}, {"layer_decay"}, {"head_rate"}),
 ]
-"""Chosen values, hidden fields and visible fields."""
+"""Cases: chosen values, fields that they hide, and fields that stay visible."""
 
 
 def test_fields_are_visible_when_they_apply(form: JobForm) -> None:

@@ -17,7 +17,7 @@ KEYS_AT_MOST = 60
 
 
 def press(qtbot: QtBot, *keys: Qt.Key) -> None:
-    """Each goes to whatever has the focus then."""
+    """Press keys one after another in the widget that has the focus at the time."""
     for key in keys:
         focus = QApplication.focusWidget()
         assert focus is not None

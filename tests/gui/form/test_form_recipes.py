@@ -31,7 +31,7 @@ def report(images: int = 1000, classes: int = 10) -> DatasetReport:
 
 @pytest.fixture(autouse=True)
 def reachable_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have all pretrained weights within reach."""
+    """Make all servers for pretrained weights reachable."""
     monkeypatch.setattr(RealDisk, "reaches", lambda _disk, _host: True)
 
 

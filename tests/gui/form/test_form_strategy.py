@@ -1,4 +1,4 @@
-"""The fields of the strategy: which are in sight, and what the job gets of those that are not."""
+"""Fields of the strategy: which are visible, and the values of hidden ones in the job."""
 
 from __future__ import annotations
 

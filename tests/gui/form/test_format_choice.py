@@ -1,4 +1,4 @@
-"""The field for the dataset's format, and the choice between readings of a folder."""
+"""Field for the format of the dataset, and the choice between readings of a folder."""
 
 from __future__ import annotations
 

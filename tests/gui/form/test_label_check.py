@@ -1,4 +1,4 @@
-"""Labels are shown before the first training on a folder that was not recognized with certainty."""
+"""Display of labels before the first training on a folder that was not recognized with certainty."""
 
 from __future__ import annotations
 

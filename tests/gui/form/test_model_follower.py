@@ -1,4 +1,4 @@
-"""Default model of the form, and the remedies for weights that can't be had."""
+"""Default model of the form, and the remedies for unavailable weights."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GPU = ("GPU-1",)
 
 
 class Network:
-    """Servers that can be reached or not, and answer at once unless `answers` is cleared."""
+    """Simulated servers, reachable or not, which answer at once unless `answers` is cleared."""
 
     def __init__(self) -> None:
         self.is_up = False
@@ -73,7 +73,7 @@ def buttons(form: JobForm) -> dict[str, QPushButton]:
 
 
 def validate_again(form: JobForm) -> bool:
-    """Validate the form again, since a server that answers later isn't noticed before."""
+    """Validate the form again, because the form notices late answers of servers only then."""
     form.validate()
     return True
 

@@ -14,7 +14,7 @@ NOW = 1_700_000_000.0
 
 
 def numbered(n: int, **changes: object) -> Gpu:
-    """GPU `n`, which CUDA and NVML both call so."""
+    """Return the GPU with the index `n` in CUDA and NVML."""
     values = {"uuid": UUIDS[n % 8].replace("GPU-", f"GPU-{n // 8}"), "nvml_index": n, "cuda_index": n}
     return gpu(n % 8, **(values | changes))
 
@@ -46,7 +46,7 @@ def joined(
 ) -> Topology:  # fmt: skip
     """Return the topology of `count` GPUs.
 
-    All pairs are equal by default; with given pairs, the others have the longest path.
+    By default, all pairs are equal. If pairs are given, all others have the longest path.
     """
     pairs = []
     for one, other in combinations(range(count), 2):

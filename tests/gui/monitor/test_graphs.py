@@ -1,4 +1,4 @@
-"""One graph for each quantity, one line for each device."""
+"""Graphs of quantities, with a line per device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole machines before the real sampler, as the page shows them."""
+"""Display of complete machines, simulated by the NVML stub and sampled by the real sampler."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sampling(watching: Watching, nvml_stub: NvmlStub) -> Iterator[Watching]:
 
 @pytest.fixture
 def show(sampling: Watching, nvml_stub: NvmlStub, qtbot: QtBot) -> Show:
-    """Show a machine of the stand-in for NVML; return its tiles by UUID."""
+    """Return a function that shows a machine of the NVML stub and returns its tiles by UUID."""
 
     def start(machine: str) -> dict[str, Tile]:
         MACHINES[machine].write(nvml_stub)

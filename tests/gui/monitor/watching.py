@@ -1,4 +1,4 @@
-"""Monitor page with its sources, and GPUs that report everything."""
+"""Monitor page with its data sources, and GPUs that report all quantities."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def full_gpu(n: int = 0, **changes: object) -> Gpu:
 
 
 def watched(sample: Gpu, **changes: object) -> WatchedGpu:
-    """Return `seen` as a GPU of this machine."""
+    """Return `sample` as a watched GPU of this machine."""
     values: dict[str, object] = {"key": sample.uuid, "title": "GPU 0", "host": "", "gpu": sample, "time": START}
     return WatchedGpu(**(values | changes))  # type: ignore[arg-type]
 

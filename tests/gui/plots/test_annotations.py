@@ -1,4 +1,4 @@
-"""Thresholds and marks in time, and lines with a unit of their own."""
+"""Thresholds and marks in time, and lines with a different unit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RED, GREEN, BLUE = "#ff0000", "#00ff00", "#0000ff"
 
 
 class Two:
-    """Two plots of one group, one above the other, 100 seconds long, with a line each from 0 to 99."""
+    """Two stacked plots of one group over 100 seconds, each with a line from 0 to 99."""
 
     def __init__(self, qtbot: QtBot, **options: object) -> None:
         self.group = PlotGroup("elapsed", span=100)

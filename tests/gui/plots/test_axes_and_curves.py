@@ -1,4 +1,4 @@
-"""Numbers at the axes, and curves as they are painted."""
+"""Numbers at the axes, and painted curves."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_x_words_name_another_day(qapp: QApplication) -> None:
 
 
 def on_screen(plot: LinePlot, qtbot: QtBot, height: int) -> LinePlot:
-    """`plot` with a line from 0 to 100 over as many seconds."""
+    """Show `plot` with a line from 0 to 100 over 100 seconds."""
     qtbot.addWidget(plot)
     plot.resize(500, height)
     plot.add_line("a", LineStyle("a", lambda: "#ff0000"))

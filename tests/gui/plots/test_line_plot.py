@@ -1,4 +1,4 @@
-"""The plot as it is used: with data coming, with the mouse, with the keyboard, and by those who do not see it."""
+"""Line plot with live data, mouse, keyboard and screen reader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.widgets import ShowWidget
 
 
 class PlotOnScreen:
-    """A plot on screen with one line, `train`."""
+    """Plot on screen with one line, `train`."""
 
     def __init__(self, qtbot: QtBot, **options: object) -> None:
         self.group = PlotGroup("elapsed")
@@ -89,7 +89,7 @@ def scroll(viewport: QWidget, place: QPointF, notches: int) -> None:
 
 @pytest.mark.parametrize("height", [0.5, 0.98])
 def test_plot_wheel_zooms_around_pointer(screen: PlotOnScreen, height: float) -> None:
-    """In the middle of the plot, and over the numbers underneath."""
+    """Use the wheel in the middle of the plot, and over the numbers below it."""
     screen.data(1000)
     viewport = screen.plot._view.viewport()
     place = QPointF(viewport.width() * 0.75, viewport.height() * height)

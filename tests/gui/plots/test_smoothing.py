@@ -1,4 +1,4 @@
-"""The smoothing slider's mathematics."""
+"""Mathematics of the smoothing slider."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gui.plots.line import Smoother
 
 
 def slow(values: list[float], weight: float) -> list[float]:
-    """TensorBoard's own loop (vz_line_chart, `resmoothDataset`), value by value."""
+    """Smooth value by value with TensorBoard's loop (vz_line_chart, `resmoothDataset`)."""
     last, count, result = 0.0, 0, []
     for value in values:
         if np.isnan(value):

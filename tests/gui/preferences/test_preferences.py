@@ -1,4 +1,4 @@
-"""Settings: declared once, refused where they are bad, kept, acting at once, and back to the default."""
+"""Settings: declarations, refusal of invalid values, storage, immediate effect, and reset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page of a run in a window of its own."""
+"""Page of a run without the main window."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def iou(epoch: int) -> tuple[float | None, ...]:
 
 
 def looks(validation: Validation, samples: int = SAMPLES) -> tuple[ClassMeasures, Predicted]:
-    """Return the events of a validation in addition to its metrics."""
+    """Return the events that a validation logs in addition to its metrics."""
     epoch, step, time = validation.epoch, validation.step, validation.time
     shown = tuple(
         PredictedSample(
@@ -61,7 +61,7 @@ def events(chosen: Job, steps: int = 40, *, accuracy: bool = True, measures: boo
 
 
 def a_looked_run(*, accuracy: bool = True, measures: bool = True, **changes: object) -> RunFolder:
-    """Create the run; its images have 8 x 6 pixels, truth green and predictions red."""
+    """Create the run. Its images have 8 x 6 pixels, with ground truth in green and predictions in red."""
     chosen = job(**changes)
     run = create_run(chosen)
     logged = list(events(chosen, accuracy=accuracy, measures=measures))

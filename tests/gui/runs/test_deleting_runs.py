@@ -1,4 +1,4 @@
-"""Tests of the banner that deletes runs."""
+"""Banner that deletes runs."""
 
 from __future__ import annotations
 

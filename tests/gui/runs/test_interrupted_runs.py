@@ -1,4 +1,4 @@
-"""Tests of the banners of interrupted runs."""
+"""Banners of interrupted runs."""
 
 from __future__ import annotations
 

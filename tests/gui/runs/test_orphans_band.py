@@ -1,4 +1,4 @@
-"""Tests of the banners of workers without a supervisor."""
+"""Banners of workers without a supervisor."""
 
 from __future__ import annotations
 

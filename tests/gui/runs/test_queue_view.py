@@ -1,4 +1,4 @@
-"""Tests of the queue above the list of runs."""
+"""Queue above the list of runs."""
 
 from __future__ import annotations
 

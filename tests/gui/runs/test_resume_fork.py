@@ -1,4 +1,4 @@
-"""Tests of pausing, resuming, training further and forking."""
+"""Pausing, resuming, training further and forking of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the details of the selected run, and of its notes."""
+"""Details of the selected run, and its notes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the model of the run list."""
+"""Model of the run list."""
 
 from __future__ import annotations
 

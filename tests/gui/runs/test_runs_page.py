@@ -1,4 +1,4 @@
-"""The page that lists the runs."""
+"""Page that lists the runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the form of a search."""
+"""Form of a search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the page of searches."""
+"""Page of searches."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def first(until: int = STEPS, **changes: object) -> list[AnyEvent]:
 def second(
     from_step: int, until: int | None = None, begun: float = BEGUN + NIGHT_S, **changes: object
 ) -> list[AnyEvent]:
-    """Return the next execution after `from_step` of the first one's steps."""
+    """Return the next execution, which resumes after step `from_step` of the first one."""
     events = list(story(job(**changes), STEPS, "completed", begun=begun, from_step=from_step, execution=2))
     return events if until is None else events[: _after(events, until)]
 

@@ -1,4 +1,4 @@
-"""Calls on threads: outcomes, errors, and one call at a time."""
+"""Calls on threads: results, errors, and one call at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arrays behind the plots."""
+"""Arrays from which plots are drawn."""
 
 from __future__ import annotations
 

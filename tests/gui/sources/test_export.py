@@ -26,7 +26,7 @@ FULL = Path("/dev/full")
 
 @pytest.fixture
 def history() -> DeviceHistory:
-    """Ten seconds of a GPU here, whose power is known every other second, and of another host."""
+    """Return ten seconds of readings from a local GPU, whose power is known every other second, and a remote one."""
     created = DeviceHistory()
     for second in range(10):
         power = 300.25 + second if second % 2 else None

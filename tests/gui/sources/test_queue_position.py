@@ -1,4 +1,4 @@
-"""Words for queued runs."""
+"""Messages about queued runs."""
 
 from __future__ import annotations
 

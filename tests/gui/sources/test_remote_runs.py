@@ -1,4 +1,4 @@
-"""Runs of another machine, with real processes at both ends of a stand-in for ssh."""
+"""Runs on another machine, with real processes at both ends of an ssh stub."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def test_session_close_leaves_run_running(store: RunSession, qtbot: QtBot, super
 
 
 def test_session_slow_reader_gets_all_events(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
-    """The supervisor spares a slow reader some step metrics; the file has them."""
+    """Read slowly, so that the supervisor leaves out some step metrics, which the log file has."""
     supervised = start_supervised(supervise, "flood 60000")
     store.open(supervised.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 100)

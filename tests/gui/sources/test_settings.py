@@ -12,7 +12,7 @@ from gui.sources.settings import Settings
 
 
 class Bomb:
-    """Unpickled, it would make a file."""
+    """Object that creates a file when it is unpickled."""
 
     def __init__(self, planted: Path) -> None:
         self.planted = planted
@@ -47,7 +47,7 @@ def test_settings_unreadable_file_counts_as_empty(tmp_path: Path, content: bytes
 
 
 def test_settings_run_no_pickled_object(tmp_path: Path) -> None:
-    """As PySide keeps Python's objects in the files of QSettings, which is how the window once kept its own."""
+    """Use a settings file with a pickled object, as PySide writes them for QSettings."""
     planted = tmp_path / "planted"
     escaped = "".join(f"\\x{byte:x}" for byte in pickle.dumps(Bomb(planted)))
     name = "PySide::PyObjectWrapper"

@@ -1,4 +1,4 @@
-"""Runs go to the desktop's trash and come back; without one they go to Footplate's own."""
+"""Moves of runs to the desktop's trash and back; without a desktop trash, to Footplate's trash."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from engine.contract.job import Job
 from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
 
 NESTED_TOO_DEEP = f"a = {'[' * 5000}{']' * 5000}"
-"""Valid TOML that no reader of job.toml accepts."""
+"""Valid TOML that is nested too deeply for readers of job.toml."""
 STEP_S = 0.1
 EPOCHS = 4
 
@@ -48,7 +48,7 @@ def a_run(
     cause: str = "",
     **changes: object,
 ) -> RunFolder:
-    """Write a run of `steps` steps; without an outcome it breaks off, as in a power failure."""
+    """Write a run of `steps` steps. Without an outcome, its log ends abruptly, as in a power failure."""
     chosen = job(**changes)
     run = create_run(chosen)
     write(run.events_file, story(chosen, steps, outcome, cause))

@@ -1,4 +1,4 @@
-"""Tests of the welcome page."""
+"""Welcome page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rank that dies is named on screen at once, by the real window over a real run on two CPU workers."""
+"""Report of a killed rank in the real window, for a real run on two CPU workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gui.main_window import MainWindow
 from tests.support.widgets import OpenWindow
 
 NAMED_S = 2.0
-"""The figure: a rank that is killed under DDP is named on screen within this time."""
+"""Maximum seconds until a rank that was killed under DDP is named on screen."""
 NAMED = "Rank 1 was killed by SIGKILL"
 
 

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 NAME = "node1"
 NAMED_MS = 20_000
-"""A machine whose network is gone is named on screen within this time."""
+"""Maximum milliseconds until a machine that lost its network is named on screen."""
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_remote_run_is_followed_and_fetched(machines: Machines, open_window: Ope
 
 
 def follow(window: MainWindow, qtbot: QtBot) -> None:
-    """Open the newest run of the machine, as its user does."""
+    """Open the newest run on the machine, as its user would."""
     window.acts.open_remote.trigger()
     dialog = window.findChild(RemoteRunsDialog)
     qtbot.waitUntil(dialog.open_button.isEnabled)

@@ -1,4 +1,4 @@
-"""The real window before the real sampler, while NVIDIA's library hangs, crashes and loses GPUs."""
+"""Real window with the real sampler while NVIDIA's library hangs, crashes and loses GPUs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 LONGEST_STALL_S = 0.5
-"""A window that takes longer to answer counts as frozen, for whatever reason but that others have the cores."""
+"""Seconds of blocking, without the time that no core was free, above which a window counts as frozen."""
 
 
 @pytest.fixture

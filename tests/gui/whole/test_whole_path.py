@@ -1,4 +1,4 @@
-"""From a click to a trained model: the real window, the real engine, real images, on the CPU."""
+"""Training from a click to the model, with the real window, the real engine and real images on the CPU."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def wait_for_status(window: MainWindow, word: str, qtbot: QtBot) -> None:
 
 
 def look_at_its_views(window: MainWindow) -> None:
-    """Check that the run's classes and predictions are visible."""
+    """Open the classes and predictions of the run, and check that they are visible."""
     page = window.workspace.run
     page.header.tabs.setCurrentIndex(CLASSES)
     assert page.classes.shown.table.rows.rowCount() == 10

@@ -1,4 +1,4 @@
-"""Empty states and problems are never cut off."""
+"""Texts of empty states and problems, which are never clipped."""
 
 from __future__ import annotations
 

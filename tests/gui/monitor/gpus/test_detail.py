@@ -1,4 +1,4 @@
-"""Everything that one GPU tells."""
+"""Details of one GPU."""
 
 from __future__ import annotations
 

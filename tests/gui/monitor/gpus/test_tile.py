@@ -1,4 +1,4 @@
-"""One GPU as a tile."""
+"""Tile of one GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All GPUs at a glance, as tiles and as lines."""
+"""Overview of all GPUs as tiles and as rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers with their labels, painted as one piece."""
+"""Grid of labelled numbers, painted as one widget."""
 
 from __future__ import annotations
 

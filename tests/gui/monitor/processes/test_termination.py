@@ -1,4 +1,4 @@
-"""Ending processes, with real ones: asking first, own ones only, never another by mistake."""
+"""Ending of real processes: only after a question, only the user's, and never a wrong one."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def dataset(styled: QApplication, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(dataset: Path) -> RunFolder:
-    """Run with one evaluation."""
+    """Create a run with one evaluation."""
     created = a_run(8, dataset=str(dataset))
     (created.checkpoints / "best.pt").write_bytes(b"weights")
     save_evaluation(created, dataset)
@@ -45,7 +45,7 @@ def empty_view(show_widget: ShowWidget) -> ModelView:
 
 @pytest.fixture
 def view(empty_view: ModelView, run: RunFolder, qtbot: QtBot) -> ModelView:
-    """Model view that shows the evaluation."""
+    """Return the model view, which shows the evaluation."""
     empty_view.show_run(run)
     qtbot.waitUntil(lambda: empty_view.pages.currentIndex() == RESULT)
     return empty_view

@@ -1,4 +1,4 @@
-"""Saved evaluations of a run with 12 images in three classes, without a training."""
+"""Saved evaluations of a run with 12 images in three classes, created without training."""
 
 from __future__ import annotations
 

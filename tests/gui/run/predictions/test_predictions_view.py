@@ -28,7 +28,7 @@ def view(show_widget: ShowWidget) -> PredictionsView:
 
 @pytest.fixture
 def folder(view: PredictionsView) -> Path:
-    """Folder of the run that the view shows."""
+    """Return the folder of the run that the view shows."""
     run = a_looked_run()
     data = RunData()
     data.apply_all(list(run.events()))

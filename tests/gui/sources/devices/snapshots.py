@@ -9,7 +9,7 @@ CORES = (10.0, 90.0, 50.0, 0.0)
 
 
 def gpu(n: int = 0, **changes: object) -> Gpu:
-    """GPU `n` of a machine where CUDA counts backwards from 1."""
+    """Return GPU `n` of a machine with two GPUs, which CUDA numbers in reverse."""
     values: dict[str, object] = {
         "uuid": UUIDS[n],
         "name": "NVIDIA H200",

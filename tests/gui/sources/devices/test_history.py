@@ -1,4 +1,4 @@
-"""The devices' last day."""
+"""History of device readings over a day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This machine and others over ssh, with real samplers before the NVML stub."""
+"""This machine and hosts over ssh, with real samplers that read the NVML stub."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ for line in sys.stdin:
     sample = Snapshot(time=time.time(), host="here", nvml=Nvml("ok"), cpu=cpu)
     print(msgspec.json.encode(sample).decode(), flush=True)
 """
-"""Sampler whose processor is named after the requests that it received."""
+"""Source of a sampler whose processor has the received requests as its name."""
 
 Make = Callable[..., SamplerProcess]
 

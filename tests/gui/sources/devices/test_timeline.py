@@ -1,4 +1,4 @@
-"""A day of numbers within a given room."""
+"""Time series over a day within limited memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gui.sources.devices.timeline import FIRST_ROOM, RETENTION_S, Timeline
 
 
 def filled(rows: int, allowed: int, step_s: float = 1.0) -> Timeline:
-    """Return a timeline of `rows` rows: "up" counts, "peak" is 1 at every thousandth row, "gap" lacks every third."""
+    """Return a timeline of `rows` rows: "up" counts rows, "peak" is 1 at every 1,000th, "gap" lacks every third."""
     timeline = Timeline()
     timeline.allow(allowed)
     for n in range(rows):
