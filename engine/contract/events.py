@@ -180,7 +180,10 @@ class RankTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class RanksTimed(Event, tag="ranks", kw_only=True):
-    """Times of one step on each rank under a data-parallel strategy."""
+    """Times of one step on each rank under a data-parallel strategy.
+
+    `straggler` is the rank that the others wait for; None if no rank stands out.
+    """
 
     step: int
     ranks: tuple[RankTimes, ...]
@@ -274,7 +277,10 @@ class PredictedSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 
 class Predicted(Event, tag="predicted", kw_only=True):
-    """Predictions at `step` for some validation samples, which are the same in every validation."""
+    """Predictions at `step` for some validation samples, which are the same in every validation.
+
+    `legend` explains the colors of the images, if they have a meaning.
+    """
 
     epoch: int
     step: int

@@ -1,4 +1,8 @@
-"""Machines that the user has added, for monitoring and training."""
+"""Machines that the user has added, for monitoring and training.
+
+A device of such a machine is written "HOST:DEVICE", as in "node1:cpu" or "node1:GPU-…"; a device of this machine has no
+host.
+"""
 
 from __future__ import annotations
 

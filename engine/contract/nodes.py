@@ -218,7 +218,10 @@ class RunCommand(Message, tag="run_command", kw_only=True, frozen=True):
 
 
 class RunFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """File of a run that another machine may fetch; its path is relative to the run folder."""
+    """File of a run that another machine may fetch; its path is relative to the run folder.
+
+    A request sets only `path`; `problem` is the reason why the file can't be read or stored.
+    """
 
     path: str
     run_id: str = ""

@@ -61,7 +61,11 @@ def _field(info: msgspec.structs.FieldInfo) -> Field:
 
 
 def options_of(job: Job, kind: type[Struct]) -> Struct:
-    """Return the job's options that `kind` declares; other options are ignored."""
+    """Return the job's options that `kind` declares; other options are ignored.
+
+    Raises:
+        msgspec.ValidationError: A value is invalid.
+    """
     names = kind.__struct_fields__
     return msgspec.convert({name: value for name, value in job.options.items() if name in names}, kind)
 

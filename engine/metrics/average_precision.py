@@ -1,8 +1,9 @@
-"""Average precision as COCO measures it, of boxes and of masks.
+"""Average precision of boxes and of masks, as measured by COCO.
 
-The definitions are those of pycocotools (`COCOeval`, cocodataset/cocoapi), which the tests compare with: ten thresholds
-of the overlap, the precision at 101 recalls, at most 100 detections of a class in an image, over objects of all sizes.
-pycocotools evaluates all images in one process; the rows here merge over ranks and over the resamples of a bootstrap.
+The definitions are those of pycocotools (`COCOeval`, cocodataset/cocoapi), with which the tests compare the results:
+ten thresholds of the overlap, the precision at 101 recalls, at most 100 detections of a class in an image, and objects
+of all sizes. pycocotools evaluates all images in one process, whereas the rows here can be merged over ranks and over
+the resamples of a bootstrap.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
-"""IoU above which a detection counts as a match."""
+"""IoU thresholds at which a detection counts as a match."""
 RECALLS = np.linspace(0.0, 1.0, 101)
 MAX_DETECTIONS = 100
-"""Detections per class and image that count, those with the highest scores."""
+"""Number of detections per class and image that count: those with the highest scores."""
 _CHUNK_PIXELS = 1 << 16
-"""Pixels of masks that are compared at once, since floats take four times the memory."""
+"""Number of mask pixels that are compared together, since floats take four times the memory."""
 RIGHT, WRONG, LEFT_OUT = 1, 0, -1
-"""How a detection counts at a threshold."""
+"""Outcomes of a detection at a threshold."""
 
 
 def box_overlaps(found: Floats, true: Floats, ignored: Bools) -> Floats:
@@ -61,31 +62,32 @@ def _ratios(both: Floats, found: Floats, true: Floats, ignored: Bools) -> Floats
 def match(overlaps: Floats, ignored: Bools) -> Floats:
     """Return the outcomes of the detections of one class in one image, [d, 10].
 
-    Each detection takes the free object that it overlaps most; one that overlaps only an ignored object is left out.
+    Each detection is assigned the free object that it overlaps most. A detection that overlaps only an ignored object
+    is left out.
 
     Args:
         overlaps: Overlaps [d, g], the detections by descending score.
-        ignored: Ignored objects, bool [g], which any number of detections can take.
+        ignored: Ignored objects, bool [g], which any number of detections may be assigned.
     """
     return outcomes_of(assign(overlaps, ignored, ignored), ignored)
 
 
 def outcomes_of(taken: Ints, ignored: Bools) -> Floats:
-    """Return the outcomes of detections by the objects that they take, [d, 10] (see `assign`)."""
+    """Return the outcomes of detections, [d, 10], given the objects that they are assigned (see `assign`)."""
     if not len(ignored):
         return np.full(taken.shape, float(WRONG))
     return np.where(taken < 0, WRONG, np.where(ignored[taken], LEFT_OUT, RIGHT)).astype(np.float64)
 
 
 def assign(overlaps: Floats, ignored: Bools, shared: Bools) -> Ints:
-    """Return the object that each detection of one class in one image takes at each threshold, [d, 10]; -1 for none.
+    """Assign an object to each detection of one class in one image at each threshold, [d, 10]; -1 for none.
 
-    A detection takes the free object that it overlaps most.
+    A detection is assigned the free object that it overlaps most.
 
     Args:
-        overlaps: Overlaps [d, g], the detections by descending score.
-        ignored: Objects that are taken only if is_matched is no other, bool [g].
-        shared: Objects that any number of detections can take, bool [g].
+        overlaps: Overlaps [d, g], with the detections in descending order of scores.
+        ignored: Objects that are assigned only if no other object matches, bool [g].
+        shared: Objects that any number of detections may be assigned, bool [g].
     """
     chosen = np.full((len(overlaps), len(THRESHOLDS)), -1, np.int64)
     if not overlaps.shape[1]:
@@ -111,7 +113,7 @@ def match_detections(
 ) -> Floats:
     """Return rows of one image's detections: the class, the score, and ten outcomes for each of `overlaps`.
 
-    `overlaps` [d, g] are those of the boxes, or of the masks, with all objects of the image.
+    Each item of `overlaps` [d, g] compares the boxes, or the masks, with all objects in the image.
     """
     rows = [np.empty((0, 2 + len(overlaps) * len(THRESHOLDS)))]
     for number in np.unique(classes):
@@ -127,8 +129,8 @@ def average_precisions(rows: Floats, counts: Floats) -> Floats:
     """Return the average precision of each class at each of t thresholds, [classes, t]; NaN for an absent class.
 
     Args:
-        rows: Rows of `match_detections` for one kind of overlap, of all images, [k, 2 + t].
-        counts: Objects of each class that are not ignored, [classes].
+        rows: Rows of `match_detections` for one kind of overlap and all images, [k, 2 + t].
+        counts: Number of objects of each class that are not ignored, [classes].
     """
     found = np.full((len(counts), rows.shape[1] - 2), np.nan)
     rows = rows[np.lexsort((-rows[:, 1], rows[:, 0]))]

@@ -1,4 +1,4 @@
-"""Interface of metrics of a validation."""
+"""Interface of validation metrics."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 
 
 class Metric(ABC):
-    """Metrics of a validation, updated batch by batch and then merged over the ranks.
+    """Metrics of a validation, which are updated batch by batch and then merged over the ranks.
 
-    Metrics that a task computes are not torchmetrics' because their state must merge over ranks that saw different
-    numbers of batches, and split by sample so that an evaluation can resample it; metrics of torchmetrics in custom
-    tasks go through `torchmetrics_states`.
+    Metrics that a task computes do not use torchmetrics, because their state must merge over ranks with different
+    numbers of batches, and be separable by sample so that an evaluation can resample it. In custom tasks, metrics from
+    torchmetrics use `torchmetrics_states`.
 
     Attributes:
         counters: float64, summed over the ranks.
@@ -27,7 +27,7 @@ class Metric(ABC):
 
     @property
     def rows(self) -> Tensor:
-        """Values that can't be summed, float64 [k, w], in the order of the batches, and then of the ranks."""
+        """Values that can't be summed, float64 [k, w], in the order of ranks and, for each, of batches."""
         if self._pending:  # joined when requested, since joining in every update takes quadratic time
             self.rows = torch.cat([*([self._rows] if len(self._rows) else []), *self._pending])
         return self._rows
@@ -59,9 +59,15 @@ class Metric(ABC):
         """Merge state other than `counters` and `rows` over the ranks; `all_gather` returns each rank's value by rank."""
 
     def per_class(self) -> dict[str, tuple[float | None, ...]]:
-        """Return metrics of each class by title, fractions in the order of the classes; None if a class is absent."""
+        """Return metrics of each class by title, as fractions in the order of the classes.
+
+        Returns None if a class is absent.
+        """
         return {}
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
-        """Return the confusion matrix, a row of predicted counts per true class; empty without such counts."""
+        """Return the confusion matrix, with a row of predicted counts for each true class.
+
+        Empty without such counts.
+        """
         return ()

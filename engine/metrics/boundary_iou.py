@@ -20,12 +20,12 @@ DILATION = 0.02
 
 
 def strip_width(height: int, width: int) -> int:
-    """Return the width in pixels of the strip along an outline in an image of this size."""
+    """Return the width in pixels of the strip along an outline in an image of the given size."""
     return max(1, round(DILATION * math.hypot(height, width)))
 
 
 def outline_strips(masks: Tensor, wide: int) -> Tensor:
-    """Return the pixels of masks [n, h, w] that are at most `wide` steps from a pixel outside the mask.
+    """Return the pixels of masks [n, h, w] that are at most `wide` steps away from a pixel outside of the mask.
 
     Steps may be diagonal. Pixels beyond the border of the image count as outside.
     """
@@ -38,8 +38,8 @@ def outline_strips(masks: Tensor, wide: int) -> Tensor:
 class BoundaryMetric(Metric):
     """Boundary IoU of each class.
 
-    `counters` has for each class the pixels in both outline_strips, then those in either; pixels of `NO_CLASS` are in none.
-    Outputs [n, C, h, w] are scores of the classes, targets int64 [n, h, w].
+    `counters` holds, for each class, the number of pixels in both outline strips, and then of those in either; pixels
+    with `NO_CLASS` are in none. Outputs [n, C, h, w] are scores of the classes, targets int64 [n, h, w].
     """
 
     def __init__(self, classes: int) -> None:
@@ -61,7 +61,7 @@ class BoundaryMetric(Metric):
         self.counters = counters
 
     def compute(self) -> dict[str, float]:
-        """Return the mean over the classes that occur in truth or prediction."""
+        """Return the mean over the classes that occur in annotations or predictions."""
         found = [share for share in self.per_class()["Boundary IoU"] if share is not None]
         return {"boundary_iou": sum(found) / len(found)} if found else {}
 

@@ -12,14 +12,14 @@ Floats = npt.NDArray[np.float64]
 BINS = 15
 """Number of bins, as in section 4 of the paper."""
 MIN_FITTED = 20
-"""Minimum number of samples to fit a temperature to; chosen by us."""
+"""Minimum number of samples for fitting a temperature; this value has no source."""
 _LOG_RANGE = (-3.0, 3.0)
 """Searched range of the logarithm of the temperature."""
 _TINY = 1e-12
 
 
 class Bins(NamedTuple):
-    """Weight of each bin, the sum of its confidences, and its correct weight, all [15]."""
+    """Total weight of each bin, sum of its confidences, and weight of its correct predictions, all [15]."""
 
     weight: Floats
     confidence: Floats
@@ -27,9 +27,9 @@ class Bins(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """Temperature, and its effect on samples that it was not fitted to.
+    """Temperature, and its effect on samples that were not used for fitting.
 
-    The effect is the expected calibration error and the negative log-likelihood, each before and after.
+    The effect is given by the expected calibration error and the negative log-likelihood, each before and after.
     """
 
     temperature: float
@@ -46,12 +46,12 @@ def bins(confidence: Floats, right: Floats, weights: npt.NDArray[np.int64] | Non
 
 
 def expected_error(found: Bins) -> float:
-    """Return the mean distance between confidence and accuracy over the bins, by their weight (equation 3)."""
+    """Return the mean distance between confidence and accuracy over the bins, weighted by their size (equation 3)."""
     return float(np.abs(found.confidence - found.right).sum() / max(found.weight.sum(), _TINY))
 
 
 def fit_temperature(probabilities: npt.NDArray[np.floating], true: npt.NDArray[np.int64]) -> Fitted | None:
-    """Return the temperature that divides the logits of a classifier, None if there are too few samples.
+    """Fit the temperature that divides the logits of a classifier; return None if there are too few samples.
 
     It minimizes the negative log-likelihood of every second sample (section 4.2).
 
@@ -63,7 +63,7 @@ def fit_temperature(probabilities: npt.NDArray[np.floating], true: npt.NDArray[n
 
 
 def fit_temperature_of_labels(probabilities: npt.NDArray[np.floating], true: npt.NDArray[np.bool_]) -> Fitted | None:
-    """Return the temperature for labels [n, C], each with its own logit, like `fit_temperature`."""
+    """Fit the temperature for labels [n, C], each with its own logit, like `fit_temperature`."""
     likely = probabilities.astype(np.float64).clip(_TINY, 1 - _TINY)
     return _fit(np.log(likely) - np.log1p(-likely), true, _sigmoid, _score_labels)
 
@@ -104,5 +104,5 @@ def _score_classes(likely: Floats, true: npt.NDArray[np.int64]) -> tuple[Floats,
 
 
 def _score_labels(likely: Floats, true: npt.NDArray[np.bool_]) -> tuple[Floats, tuple[Floats, Floats]]:
-    """Return the results of `_score_classes` for labels, each a prediction that it is true."""
+    """Return the results of `_score_classes` for labels; each label counts as a prediction."""
     return np.where(true, likely, 1 - likely), (likely.ravel(), true.ravel().astype(np.float64))

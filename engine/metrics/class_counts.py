@@ -8,16 +8,18 @@ import torch
 from torch import Tensor
 
 MAX_CONFUSED = 64
-"""Maximum number of classes for a confusion matrix; with more, only the correct, true and predicted samples of each
-class are counted."""
+"""Maximum number of classes for a confusion matrix.
+
+With more classes, only the correct, true and predicted samples of each class are counted.
+"""
 
 Shares = tuple[float | None, ...]
 
 
 def pairs_of(true: Tensor, found: Tensor, classes: int) -> Tensor:
-    """Return how often each class was predicted for each true class, float64 [classes, classes], on the tensors' device.
+    """Count how often each class was predicted for each true class, float64 [classes, classes].
 
-    Adding ones, unlike torch.bincount, needs no synchronization with a GPU.
+    The result is on the tensors' device. Unlike torch.bincount, adding ones needs no synchronization with a GPU.
     """
     counts = torch.zeros(classes * classes, dtype=torch.float64, device=true.device)
     return counts.index_add_(0, true * classes + found, torch.ones_like(true, dtype=torch.float64)).view(classes, -1)
@@ -36,7 +38,10 @@ class ClassCounts:
         return self.classes**2 if self.has_confusion else 3 * self.classes
 
     def of(self, true: Tensor, found: Tensor) -> Tensor:
-        """Return the counts of samples int64 [n], float64 [length]; counts of several batches can be added."""
+        """Return the counts for true and predicted classes, int64 [n], as float64 [length].
+
+        Counts of several batches can be added.
+        """
         if self.has_confusion:
             return pairs_of(true, found, self.classes).flatten()
         counts = torch.zeros((3, self.classes), dtype=torch.float64, device=true.device)
@@ -46,7 +51,7 @@ class ClassCounts:
         return counts.flatten()
 
     def sums(self, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return how often each class was correct, true and predicted, float64 [classes]."""
+        """Return how often each class was correct, true and predicted, float64 [classes] each."""
         if self.has_confusion:
             matrix = counts.view(self.classes, self.classes)
             return matrix.diag(), matrix.sum(1), matrix.sum(0)
@@ -60,7 +65,7 @@ class ClassCounts:
 
 
 def shares(counts: Tensor, totals: Tensor) -> Shares:
-    """Return each count divided by its total, None for a total of 0."""
+    """Return each count divided by its total, or None for a total of 0."""
     return tuple(
         count / total if total else None for count, total in zip(counts.tolist(), totals.tolist(), strict=True)
     )
@@ -92,10 +97,10 @@ def balanced_weights(counts: Sequence[float]) -> Tensor:
 
 
 def presence_weights(counts: Sequence[float], samples: int) -> Tensor:
-    """Return loss weights of present labels, so that presence and absence have the same total weight, float32 [C].
+    """Return weights of positive targets that balance presence and absence of each label, float32 [C].
 
-    The weight is the number of samples without the label per sample with it (`pos_weight` of torch's BCEWithLogitsLoss), and
-    1 for a label that all samples have, or none.
+    The weight is the number of samples without the label divided by the number with it (`pos_weight` in torch's
+    BCEWithLogitsLoss). It is 1 for a label that all samples have, or none.
     """
     positives = torch.tensor(counts, dtype=torch.float64)
     is_informative = (positives > 0) & (positives < samples)
@@ -103,10 +108,10 @@ def presence_weights(counts: Sequence[float], samples: int) -> Tensor:
 
 
 def softened_weights(counts: Sequence[float]) -> Tensor:
-    """Return loss weights of pixels by class, float32 [C]: 1 / ln(1.02 + fraction), with a mean of 1 over the pixels.
+    """Return loss weights for pixels by class, float32 [C]: 1 / ln(1.02 + fraction), with a mean of 1 over the pixels.
 
-    The largest is at most 50 times the smallest, although one class may have thousands of times as many pixels (Paszke et
-    al. 2016, ENet, section 4).
+    The largest weight is at most 50 times the smallest, although one class may have thousands of times as many pixels
+    as another (Paszke et al. 2016, ENet, section 4).
     """
     totals = torch.tensor(counts, dtype=torch.float64)
     fraction = totals / totals.sum().clamp(min=1)

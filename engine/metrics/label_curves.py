@@ -12,13 +12,13 @@ from engine.contract.inference.evaluation import ClassCurves, Interval, Threshol
 Floats = npt.NDArray[np.float64]
 
 THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(20))
-"""Confidences at which precision and recall are listed."""
+"""Confidence thresholds at which precision and recall are listed."""
 MAX_POINTS = 200
-"""Points of a saved curve."""
+"""Maximum number of points of a saved curve."""
 
 
 class Counts(NamedTuple):
-    """Weights of positives (`right`) and others (`wrong`) with at least each of the descending `thresholds` [t]."""
+    """Total weights of positives (`right`) and others (`wrong`) above each of the descending `thresholds` [t]."""
 
     thresholds: Floats
     right: Floats
@@ -26,7 +26,7 @@ class Counts(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """Points from high thresholds to low."""
+    """Curve with points in descending order of thresholds."""
 
     x: Floats
     y: Floats
@@ -34,7 +34,7 @@ class Curve(NamedTuple):
 
 
 class RankedScores:
-    """Scores [n] of one class and its true samples, bool [n], sorted once for any weights."""
+    """Scores [n] for one class and its true samples, bool [n], sorted once for any weights."""
 
     def __init__(self, scores: npt.NDArray[np.floating], true: npt.NDArray[np.bool_]) -> None:
         self._order = np.argsort(-scores, kind="stable")
@@ -51,10 +51,10 @@ class RankedScores:
 
 
 def average_precision(counts: Counts) -> float | None:
-    """Return the area under the steps of precision over recall; None without positives.
+    """Return the area under the step curve of precision over recall; None without positives.
 
-    It equals scikit-learn's `average_precision_score` and takes a fifteenth of its time in a bootstrap, where scores are sorted
-    only once; torchmetrics' takes no weights.
+    It equals scikit-learn's `average_precision_score` and takes a fifteenth of its time in a bootstrap, since scores
+    are sorted only once; the torchmetrics function does not support weights.
     """
     right, all_found = counts.right, counts.right + counts.wrong
     if not len(right) or not right[-1]:
@@ -64,9 +64,10 @@ def average_precision(counts: Counts) -> float | None:
 
 
 def roc_area(counts: Counts) -> float | None:
-    """Return the area under the ROC curve by trapezoids; None without positives or without others.
+    """Return the area under the ROC curve with the trapezoidal rule; None without positives or without others.
 
-    It is the probability that a positive scores above another sample, with ties counted half (Hanley and McNeil 1982).
+    It is the probability that a positive has a higher score than another sample, with ties counted half (Hanley and
+    McNeil 1982).
     """
     right, wrong = np.concatenate([[0], counts.right]), np.concatenate([[0], counts.wrong])
     if not right[-1] or not wrong[-1]:
@@ -75,13 +76,16 @@ def roc_area(counts: Counts) -> float | None:
 
 
 def precision_recall(counts: Counts, positives: float | None = None) -> Curve:
-    """Return precision by recall; `positives` is the number of samples to find, None for all scored ones."""
+    """Return the curve of precision over recall.
+
+    `positives` is the number of samples to find, None for all scored ones.
+    """
     positives = counts.right[-1] if positives is None else positives
     return Curve(counts.right / positives, counts.right / (counts.right + counts.wrong), counts.thresholds)
 
 
 def roc(counts: Counts) -> Curve:
-    """Return the true positive rate by the false positive rate, from (0, 0), whose threshold is infinite."""
+    """Return the ROC curve: the true over the false positive rate, starting at (0, 0) with an infinite threshold."""
     return Curve(
         np.append(0, counts.wrong / counts.wrong[-1]),
         np.append(0, counts.right / counts.right[-1]),
@@ -90,14 +94,14 @@ def roc(counts: Counts) -> Curve:
 
 
 def best_f1(curve: Curve) -> tuple[float, float]:
-    """Return the threshold with the highest F1 of a precision-recall curve, and this F1."""
+    """Return the highest F1 on a precision-recall curve, preceded by its threshold."""
     both = 2 * curve.x * curve.y / np.maximum(curve.x + curve.y, 1e-12)
     best = int(np.argmax(both))
     return float(curve.thresholds[best]), float(both[best])
 
 
 def thin(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
-    """Return at most `max_points` of the curve's points, evenly spread along its length, with the first and the last."""
+    """Return at most `max_points` of a curve's points, evenly spread along its length, with the first and the last."""
     if len(curve.x) <= max_points:
         return curve
     along = np.concatenate([[0], np.cumsum(np.hypot(np.diff(curve.x), np.diff(curve.y)))])
@@ -109,7 +113,7 @@ def thin(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
 def threshold_rows(
     confidence: npt.NDArray[np.float64], right: npt.NDArray[np.bool_], positives: float
 ) -> tuple[ThresholdRow, ...]:
-    """Return a row for each of `THRESHOLDS` for predictions [n]; `positives` is how many can be right."""
+    """Return a row for each of `THRESHOLDS`, given predictions [n]; `positives` is the number that can be correct."""
     rows = []
     for threshold in THRESHOLDS:
         is_above = confidence >= threshold

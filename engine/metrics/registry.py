@@ -16,8 +16,9 @@ from engine.system.plugins import Registry, Unusable
 class AddedMetric(NamedTuple):
     """Metric that a plug-in adds to the validations of `tasks`, a tuple of their ids.
 
-    `sums(outputs, targets)` returns `length` numbers of a batch, [length], which are summed over all batches and ranks;
-    `value(sums)` computes the metric from them. Outputs, float32 [n, ...], and targets are those of the task's loss.
+    `sums(outputs, targets)` returns `length` numbers for a batch, [length], which are summed over all batches and
+    ranks. `value(sums)` computes the metric from these sums. Outputs, float32 [n, ...], and targets are the same as for
+    the task's loss.
     """
 
     title: str
@@ -51,7 +52,10 @@ def added_to(task: str, task_metrics: tuple[Measure, ...]) -> dict[str, AddedMet
 
 
 class WithAdded(Metric):
-    """Metrics of a task and of plug-ins. `counters` are those of the task, then the sums of each added metric."""
+    """Metrics of a task and of plug-ins.
+
+    `counters` holds those of the task, followed by the sums of each added metric.
+    """
 
     def __init__(self, base: Metric, added: Mapping[str, AddedMetric]) -> None:
         self.base = base

@@ -1,8 +1,9 @@
 """Merging of the states of torchmetrics metrics over the ranks.
 
-torchmetrics merges them in `compute` only if every rank holds as many tensors, of as many dimensions
-(torchmetrics/metric.py, `_sync_dist`). Ranks with fewer batches and the first stages of a pipeline, which have none, do
-not. So its merging is disabled, and the states are reduced here by their declared reductions, over the ranks with data.
+torchmetrics merges them in `compute` only if every rank has the same number of tensors with the same number of
+dimensions (torchmetrics/metric.py, `_sync_dist`). That is not so for ranks with fewer batches, and for the first stages
+of a pipeline, which have no data. Therefore its merging is disabled, and the states are reduced here with their
+declared reductions over the ranks with data.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ State = tuple[int, dict[str, Any]]
 
 
 def metrics_in(metric: object) -> list[Any]:
-    """Return a torchmetrics metric and those inside it, as in a wrapper; empty for other objects."""
+    """Return a torchmetrics metric and all metrics inside it, as in a wrapper; [] for other objects."""
     modules = metric.modules() if isinstance(metric, nn.Module) else ()
     return [module for module in modules if hasattr(module, "_reductions")]
 
 
 def disable_sync(metric: nn.Module) -> None:
-    """Keep `compute` from merging states itself; it returns the value of this rank's batches until `load_merged`."""
+    """Prevent `compute` from merging states; until `load_merged`, it returns the value for this rank's batches."""
     for module in metrics_in(metric):
         module.distributed_available_fn = bool  # returns False without arguments
 

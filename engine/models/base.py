@@ -1,4 +1,4 @@
-"""Facts about a model for the catalogue, and the error for a model that cannot be built."""
+"""Facts about a model for the catalogue, and the error for a model that can't be built."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.contract.weights import Weights
 
 
 class TaskError(Exception):
-    """Error for a model that cannot be built as the job says, with the job's field and a remedy."""
+    """Error: a model can't be built as the job requests. It names the job's field and a remedy."""
 
     def __init__(self, field: str, message: str, remedy: str = "") -> None:
         super().__init__(f"{message} {remedy}".strip())
@@ -27,7 +27,7 @@ class TaskError(Exception):
 
 
 class ModelInfo(NamedTuple):
-    """Model of the catalogue, with the fields of `ModelEntry`, described for these numbers of `classes` and `channels`."""
+    """Model in the catalogue: the fields of `ModelEntry`, for particular numbers of `classes` and `channels`."""
 
     title: str
     family: str

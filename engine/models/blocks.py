@@ -11,8 +11,8 @@ _ROWS = (nn.Sequential, nn.ModuleList)
 def blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return the blocks of `model` by dotted path, in order: ResNet's BasicBlocks, ViT's encoder layers and so on.
 
-    A block is an item of a Sequential or ModuleList that contains several layers with weights, and is not itself a row of
-    such items; of nested blocks the outermost counts.
+    A block is an item of a Sequential or ModuleList that contains several layers with weights and is not itself a
+    sequence of such items. Of nested blocks, the outermost counts.
     """
     found: list[tuple[str, nn.Module]] = []
     _collect(model, "", found, set())

@@ -1,4 +1,4 @@
-"""The models of classification: torchvision's, timm's, the small MNIST network, and the user's own."""
+"""Models for classification: torchvision's, timm's, the small MNIST network, and user-defined ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engine.models.registry import MODELS, build_foreign, is_foreign
 
 MNIST_CNN = "mnist_cnn"
 FILE_IMAGE_SIZE = 224
-"""The default image size for a model file, as for most of torchvision's models."""
+"""Default image size for a model file, as for most of torchvision's models."""
 
 
 def names() -> tuple[str, ...]:
@@ -41,7 +41,7 @@ def default_image_size(model: str) -> int:
 
 
 def min_image_size(model: str) -> int:
-    """Return the smallest side of images that the model takes, in pixels."""
+    """Return the smallest side of images, in pixels, that the model accepts."""
     if timm_models.is_timm(model):
         return timm_models.min_image_size(model)
     return MIN_SIZE if model == MNIST_CNN else torchvision_models.min_image_size(model)
@@ -65,7 +65,7 @@ def statistics(model: str) -> Statistics | None:
 
 
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
-    """Build the job's model on the CPU, in training mode; fresh weights depend on the job's seed only.
+    """Build the job's model on the CPU, in training mode; fresh weights depend only on the job's seed.
 
     Raises TaskError.
     """
@@ -119,7 +119,7 @@ def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 _TITLES = {"dropout": "dropout", "stochastic_depth": "stochastic depth"}
 _TIMM_ARGUMENTS = {"dropout": "drop_rate", "stochastic_depth": "drop_path_rate"}
-"""Arguments of timm's builders by the job's fields of dropout rates."""
+"""Arguments of timm's builders for the job's dropout fields."""
 
 
 def _build_timm(job: Job, classes: int, channels: int, size: int, dropped: Mapping[str, float]) -> nn.Module:
@@ -138,7 +138,7 @@ def _build_timm(job: Job, classes: int, channels: int, size: int, dropped: Mappi
 
 
 def _drops(model: nn.Module, name: str, rate: float) -> bool:
-    """Return True if the job's field applies to a layer; the rate of stochastic depth rises up to the last block."""
+    """Return True if a dropout field of the job applies to a layer; stochastic depth increases up to the last block."""
     if name == "dropout":
         return any(
             vars(module).get("p" if isinstance(module, nn.Dropout) else "drop_rate") == rate
@@ -148,7 +148,7 @@ def _drops(model: nn.Module, name: str, rate: float) -> bool:
 
 
 def _build_torchvision(job: Job, classes: int, size: int, dropped: Mapping[str, float]) -> nn.Module:
-    """Build a model of torchvision; not all of its builders take the rate of stochastic depth."""
+    """Build a model of torchvision; only some of its builders accept the rate of stochastic depth."""
     arguments = torchvision_models.arguments(job.model.name, classes, size)
     if "dropout" in dropped:
         arguments["dropout"] = dropped["dropout"]
@@ -194,9 +194,9 @@ def _load_weights(job: Job, model: nn.Module, head: str | None, channels: int, s
 
 
 def _to_timm(job: Job, state: weights.State, size: int) -> weights.State:
-    """Return timm's weights by the names and for the size of its model.
+    """Convert timm's weights to the names and the image size of its current model.
 
-    Weights with another head, which only a file has, are returned unchanged.
+    Weights with another head, which can only come from a file, are returned unchanged.
     """
     name = job.model.name.removeprefix(TIMM)
     try:

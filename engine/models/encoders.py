@@ -27,7 +27,7 @@ def names() -> tuple[str, ...]:
 
 
 def imagenet_weights() -> dict[str, Weights]:
-    """Return the source of each encoder's ImageNet weights; segmentation_models_pytorch states no licences."""
+    """Return the source of the ImageNet weights for each encoder; segmentation_models_pytorch states no licenses."""
     from segmentation_models_pytorch.encoders import encoders as described
 
     found = {name: described[name]["pretrained_settings"].get("imagenet") for name in names()}
@@ -73,7 +73,7 @@ def validate_side(title: str, size: int) -> None:
 def load_initial(job: Job, model: nn.Module, head: str | None, channels: int, *, title: str, has_encoder: bool) -> None:
     """Load the weights that the job starts from, if any, into `model`; `title` names it to the user.
 
-    If it `has_encoder`, they may be those of its module "encoder" alone, as pretrained ones are. Raises TaskError.
+    If it `has_encoder`, they may be the weights of only its module "encoder", as pretrained ones are. Raises TaskError.
     """
     initial = weights.initial(job, f"the encoder {job.model.encoder}" if has_encoder else title)
     if initial is None:
@@ -85,7 +85,7 @@ def load_initial(job: Job, model: nn.Module, head: str | None, channels: int, *,
 
 
 def load_weights(encoder: nn.Module, name: str, initial: weights.Initial, channels: int) -> None:
-    """Load the weights of a classification model or of the encoder alone into `encoder`, called `name`.
+    """Load the weights of a classification model, or of an encoder alone, into `encoder`, which is called `name`.
 
     Raises TaskError.
     """
@@ -94,7 +94,7 @@ def load_weights(encoder: nn.Module, name: str, initial: weights.Initial, channe
 
 
 def _by_encoder_names(encoder: str, state: weights.State) -> weights.State:
-    """Rename a classification model's weights as the encoder has them; return weights that don't fit unchanged."""
+    """Rename a classification model's weights to the encoder's names; return weights that don't fit unchanged."""
     from segmentation_models_pytorch.encoders import get_encoder
 
     name = _timm_name(encoder)
@@ -111,5 +111,5 @@ def _by_encoder_names(encoder: str, state: weights.State) -> weights.State:
 
 
 def _timm_name(encoder: str) -> str:
-    """Return timm's name for the encoder, "" for one of segmentation_models_pytorch."""
+    """Return timm's name for the encoder, or "" for an encoder of segmentation_models_pytorch."""
     return encoder.removeprefix(TIMM_ENCODER) if encoder.startswith(TIMM_ENCODER) else ""

@@ -1,8 +1,8 @@
 """Download of a job's pretrained weights into the caches of the libraries that read them.
 
-``python -m engine.models.fetch`` is a process without torch. It takes the weights as JSON, and writes its progress and
-any failure as events, one a line; after a failure it exits with 1. Downloads, cached files and files that come with the
-installation are compared with their hashes before they are used.
+``python -m engine.models.fetch`` runs without torch. It accepts the weights as JSON, and writes its progress and any
+failure as events, one per line; after a failure its exit code is 1. Downloads, cached files and files that come with
+the installation are compared with their hashes before they are used.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from engine.system.files import open_file
 PROGRESS_INTERVAL_S = 0.5
 """Seconds between reports of progress."""
 ANSWER_S = 30.0
-"""Timeout in seconds of a server that sends nothing."""
+"""Timeout in seconds for a server that sends nothing."""
 _CHUNK = 1 << 18
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _HASH_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.")
-"""Pattern of torch.hub for the beginning of the hash in a file's name."""
+"""Pattern that torch.hub uses for the beginning of the hash in a file's name."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 OnProgress = Callable[[int, int | None], object]
-"""Callback with the downloaded bytes and the total; None if it is unknown."""
+"""Callback with the number of downloaded bytes and the total; the latter is None if unknown."""
 
 
 class CannotFetch(Exception):  # noqa: N818
-    """Weights can't be fetched; has one sentence on the cause, and a remedy."""
+    """Error: weights can't be fetched. It has a sentence about the cause, and a remedy."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(f"{message} {remedy}")
@@ -52,7 +52,7 @@ class CannotFetch(Exception):  # noqa: N818
 
 
 def fetch(weights: Weights, on_progress: OnProgress) -> Path:
-    """Return the file of `weights`, downloaded unless it is on this machine. Raises CannotFetch."""
+    """Return the file with `weights`, after downloading it if it is not on this machine. Raises CannotFetch."""
     cached = find(weights).path
     if cached:
         if _is_damaged(Path(cached), weights):
@@ -81,7 +81,7 @@ def fetch(weights: Weights, on_progress: OnProgress) -> Path:
 
 
 def _write_error(weights: Weights, error: OSError) -> CannotFetch:
-    """Return the error for a download that can't be stored, or that breaks off."""
+    """Return the error for a download that can't be stored or was interrupted."""
     title, variable = weights.title, _cache_variable(weights)
     if error.errno in _FULL:
         message = f"There is no room for the pretrained weights {title}: {cached_path(weights).parent} is full."
@@ -126,7 +126,7 @@ def _from_hub(weights: Weights, on_progress: OnProgress) -> Path:
 
 
 def _unreachable(weights: Weights, cause: BaseException) -> CannotFetch:
-    """Return the error for a server that does not answer for a file."""
+    """Return the error for a server that does not answer a request for a file."""
     from huggingface_hub import errors
 
     if isinstance(cause, errors.FileMetadataError):
@@ -191,7 +191,7 @@ def _from_url(weights: Weights, on_progress: OnProgress) -> Path:
 
 @contextmanager
 def _open_partial(path: Path) -> Iterator[Any]:
-    """Open a file next to `path` that replaces it when it is complete, and is deleted otherwise."""
+    """Open a file next to `path`, which replaces `path` when it is complete and is deleted otherwise."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as stream:
@@ -210,8 +210,8 @@ def _open_partial(path: Path) -> Iterator[Any]:
 def _is_damaged(path: Path, weights: Weights) -> bool:
     """Return True if the file's SHA-256 differs from the expected one.
 
-    That is the one of `weights`, or else the one in the file's name: torch's names contain its beginning, the hub's
-    blobs are named by it. Without either, as for files that users put there, nothing is compared.
+    The expected hash is that of `weights`, or else the one in the file's name: torch's names contain its beginning, and
+    the hub's blobs are named after it. If there is neither, as for files that users put there, nothing is compared.
     """
     blob = path.resolve().name
     return _differs_from(path, weights.sha256 or (blob if _SHA256.fullmatch(blob) else _hash_in_name(path)))

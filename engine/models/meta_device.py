@@ -1,4 +1,4 @@
-"""Models on the meta device, which need no memory, and the image sizes that they normalize well."""
+"""Models on the meta device, which need no memory, and the image sizes at which their BatchNorm works."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from engine.torch_compat import BatchNorm
 
 _CREATORS = (torch.empty, torch.zeros, torch.ones)
 _TRIES = 8
-"""Sizes below the estimated one that are tried."""
+"""Number of sizes below the estimated one that are tried."""
 
 
 class _NoMemory(TorchFunctionMode):
     """Mode that moves tensors of `torch.empty`, `torch.zeros` and `torch.ones` to the meta device.
 
-    They are all parameters and the statistics of BatchNorm. SSDlite runs an image through its layers while it is built, so
-    the move can't happen afterwards; `torch.device("meta")` would move too much, since RegNet computes its widths with tensors.
+    These are all parameters and BatchNorm's statistics. They can't be moved afterwards, since SSDlite runs an image
+    through its layers while it is built. `torch.device("meta")` would move too much, since RegNet computes its widths
+    with tensors.
     """
 
     def __torch_function__(
@@ -37,17 +38,17 @@ class _NoMemory(TorchFunctionMode):
 
 
 def on_meta(build: Callable[[], nn.Module]) -> nn.Module:
-    """Return the model of `build` with all parameters and buffers on the meta device."""
+    """Return the model that `build` creates, with all parameters and buffers on the meta device."""
     with _NoMemory():
         model = build()
     return model.to("meta")
 
 
 def lone_size(model: nn.Module, channels: int, *, smallest: int, usual: int) -> int:
-    """Return the largest side of square images that give some BatchNorm a single value per channel.
+    """Return the largest side of square images for which some BatchNorm gets only a single value per channel.
 
-    Returns ANY_SIZE if larger images do, too, as behind global pooling, and 0 if no size from `smallest` up does. The model
-    is on the meta device, and takes images of the `usual` size.
+    Returns ANY_SIZE if this is also the case for larger images, as after global pooling, and 0 if it is not the case
+    for any size from `smallest` up. The model is on the meta device, and accepts images with the `usual` size.
     """
     if not any(isinstance(layer, BatchNorm) for layer in model.modules()):
         return 0
@@ -67,7 +68,7 @@ def lone_size(model: nn.Module, channels: int, *, smallest: int, usual: int) -> 
 
 
 def _map_sides(model: nn.Module, channels: int, image_size: int) -> dict[int, int]:
-    """Return the longer side of the smallest map that each BatchNorm normalizes, by the layer's number."""
+    """Return the longer side of the smallest map that each BatchNorm normalizes, by the number of the layer."""
     found: dict[int, int] = {}
 
     def record(layer: int, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -85,7 +86,10 @@ def _map_sides(model: nn.Module, channels: int, image_size: int) -> dict[int, in
 
 
 def _runs(model: nn.Module, images: Tensor) -> bool:
-    """Run the model as far as it goes: some need targets, or numbers that the meta device lacks."""
+    """Run the model and return True if it completes.
+
+    Some models need targets, or numbers that the meta device lacks.
+    """
     try:
         with torch.no_grad():
             model(images)

@@ -1,4 +1,4 @@
-"""The two-convolution network of PyTorch's MNIST example."""
+"""Network with two convolutions from PyTorch's MNIST example."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 MIN_SIZE = 12
-"""The minimum image size in pixels."""
+"""Minimum image size in pixels."""
 
 
 class MnistCnn(nn.Module):
-    """As in github.com/pytorch/examples (mnist/main.py), for images [n, channels, s, s] with s from 12 up.
+    """Network of github.com/pytorch/examples (mnist/main.py), for images [n, channels, s, s] with s of at least 12.
 
-    Two things differ. There is no dropout: its random numbers are drawn per process, so training would depend on
-    how a batch is divided among devices. And the pooling adapts to the image, so that every size gives the 12 x 12
-    that the example has at 28 px.
+    There are two differences. It has no dropout, whose random numbers are drawn per process, so that training would
+    depend on how a batch is divided among devices. Its pooling adapts to the image, so that every size results in the
+    12 x 12 that the example has with 28 px.
     """
 
     def __init__(self, num_classes: int = 10, channels: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""Changes to models of any family: heads, the first layer, frozen parts."""
+"""Changes to models of any family: heads, the first layer, and frozen parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 LARGE = 1.5
-"""Ratio of the deviation of a head's weights to torch's default, above which the head is reinitialized."""
+"""Ratio of the deviation of a head's weights to torch's default above which the head is reinitialized."""
 
 
 def find_head(model: nn.Module, classes: int) -> str | None:
@@ -26,10 +26,11 @@ def find_head(model: nn.Module, classes: int) -> str | None:
 
 
 def reset_large_head(model: nn.Module, head: str) -> None:
-    """Draw the weights of the layer `head` with torch's defaults if they were drawn much larger.
+    """Draw the weights of the layer `head` again with torch's defaults if they were drawn much larger.
 
-    EfficientNets and related models draw them by the number of classes (torchvision: uniform within 1 / sqrt(classes)).
-    With few classes the first loss is then far above chance: up to 7 for two classes, where chance has ln 2.
+    EfficientNets and related models draw them according to the number of classes (torchvision: uniform within 1 /
+    sqrt(classes)). With few classes, the first loss is then far above chance: up to 7 for two classes, where chance has
+    ln 2.
     """
     layer: Any = model.get_submodule(head)
     usual = 1 / math.sqrt(3 * layer.weight[0].numel())  # the deviation of torch.nn.Linear's uniform draw
@@ -38,14 +39,14 @@ def reset_large_head(model: nn.Module, head: str) -> None:
 
 
 def find_first_conv(model: nn.Module) -> str | None:
-    """Return the name of the first convolution, which takes the image."""
+    """Return the name of the first convolution, which receives the image; None if there is none."""
     return next((name for name, module in model.named_modules() if isinstance(module, nn.Conv2d)), None)
 
 
 def match_channels(weight: Tensor, channels: int) -> Tensor:
-    """Convert first-layer weights [out, 1 or 3, h, w] to images of `channels`, with the same result for gray images.
+    """Convert first-layer weights [out, 1 or 3, h, w] to `channels` channels, with the same result for gray images.
 
-    Channels beyond the third repeat red, green and blue; channels of one color share its weights.
+    Channels after the third repeat red, green and blue; channels of the same color share its weights.
     """
     trained = weight.shape[1]
     if trained == channels:
@@ -57,7 +58,7 @@ def match_channels(weight: Tensor, channels: int) -> Tensor:
 
 
 def adapt_first_conv(model: nn.Module, channels: int) -> bool:
-    """Make the first convolution take `channels`; return False if it doesn't take 1 or 3 channels.
+    """Make the first convolution accept `channels` channels; return False unless it accepts 1 or 3 channels now.
 
     Fresh weights repeat those of the model's channels in turn, which preserves the spread of their initialization.
     """

@@ -16,24 +16,26 @@ from torchvision.ops.feature_pyramid_network import ExtraFPNBlock, LastLevelMaxP
 from engine.models import encoders
 
 CHANNELS = 128
-"""Channels of the pyramid and the heads: half of torchvision's, for encoders that run on a CPU."""
+"""Number of channels of the pyramid and the heads: half of torchvision's, for encoders that run on a CPU."""
 BOX_FEATURES = 256
 PROPOSALS = 300
-"""Proposals per image in evaluation, as in Ren et al. 2015 (Faster R-CNN, section 4)."""
+"""Number of proposals per image in evaluation, as in Ren et al. 2015 (Faster R-CNN, section 4)."""
 TRAINING_PROPOSALS = 1000
-"""Proposals per image in training, before and after suppression: half of torchvision's, since fewer are sampled."""
+"""Number of proposals per image in training, before and after suppression: half of torchvision's, since fewer are
+sampled.
+"""
 ASPECT_RATIOS = (0.5, 1.0, 2.0)
 OCTAVE = (1.0, 2 ** (1 / 3), 2 ** (2 / 3))
 """Anchor sizes of RetinaNet per level, as multiples of the first (Lin et al. 2017, section 4)."""
 HALF_OCTAVE = (1.0, 2**0.5)
 MIN_ANCHOR_SIZE = 2.0
-"""Smallest square root of an anchor's area in pixels: torchvision rounds half its sides, which must not become 0."""
+"""Smallest square root of an anchor's area in pixels; torchvision rounds half its sides, which must not become 0."""
 
 
 class EncoderWithFPN(nn.Module):
     """Encoder `body` whose features from `finest_stride` on feed a feature pyramid `fpn`, extended by `extra_blocks`.
 
-    Maps images [n, c, h, w] to a dict of features [n, CHANNELS, h / stride, w / stride], the finest first.
+    It maps images [n, c, h, w] to a dict of features [n, CHANNELS, h / stride, w / stride], the finest first.
     """
 
     def __init__(self, encoder: str, channels: int, finest_stride: int, extra_blocks: ExtraFPNBlock) -> None:
@@ -53,14 +55,14 @@ class EncoderWithFPN(nn.Module):
 
 
 def construct(kind: str, encoder: str, classes: int, channels: int, size: int) -> nn.Module:
-    """Return one of `KINDS` with random weights, as torchvision's detectors are.
+    """Build one of `KINDS` with random weights, like torchvision's detectors.
 
     Args:
         kind: A key of `KINDS`.
         encoder: Name in segmentation_models_pytorch or, with the prefix tu-, in timm.
-        classes: Number of classes with the background.
-        channels: Channels of the images.
-        size: Side of the images in pixels, which the anchors scale with.
+        classes: Number of classes including the background.
+        channels: Number of channels of the images.
+        size: Side of the images in pixels, in proportion to which the anchors are scaled.
 
     Raises:
         ValueError, KeyError or RuntimeError: The encoder lacks features at some of the strides.
@@ -73,9 +75,9 @@ def construct(kind: str, encoder: str, classes: int, channels: int, size: int) -
 
 
 def region_samples(size: int) -> int:
-    """Return the number of proposals per image that an R-CNN is trained on.
+    """Return the number of proposals per image for the training of an R-CNN.
 
-    It shrinks with the image's area from 512, torchvision's number for 800 px, to 128.
+    It decreases with the image's area from 512, torchvision's number for 800 px, to 128.
     """
     return min(512, max(128, 512 * size**2 // 800**2))
 
@@ -122,7 +124,7 @@ def _fcos(encoder: str, classes: int, channels: int, size: int, **transform: Any
 
 
 def _anchors(finest_stride: int, levels: int, size: int, scales: tuple[float, ...]) -> AnchorGenerator:
-    """Return anchors proportional to the image: of 4 times the level's stride at 800 px, 1.6 times at 320 px."""
+    """Return anchors proportional to the image: 4 times the level's stride at 800 px, 1.6 times at 320 px."""
     sides = [max(MIN_ANCHOR_SIZE, finest_stride * 2**level * size / 200) for level in range(levels)]
     sizes = tuple(tuple(side * scale for scale in scales) for side in sides)
     return AnchorGenerator(sizes, (ASPECT_RATIOS,) * levels)

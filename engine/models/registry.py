@@ -1,4 +1,4 @@
-"""Models from outside Footplate: those of plug-ins, by id, and the model in a user's Python file."""
+"""Models from outside Footplate: those of plug-ins by id, and the model in a user's Python file."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Model(NamedTuple):
     """Model that a plug-in adds for one of the tasks.
 
     `build(classes, channels)` returns the plain model with fresh weights. With `options`, a Struct of options
-    (`engine.contract.options`), it is `build(classes, channels, options)`. The meaning of `classes` and of the outputs depends
-    on the task, as for a Python file (resources/docs/extending.md).
+    (`engine.contract.options`), it is `build(classes, channels, options)`. The meaning of `classes` and of the outputs
+    depends on the task, as for a Python file (resources/docs/extending.md).
 
     Attributes:
         family: Heading in lists of models.
         image_size: Default side of images in pixels.
         min_image_size: Minimum side of images in pixels.
-        statistics: Mean and standard deviation per channel of the images that `weights` were trained with; the task's
-            defaults if None.
+        statistics: Mean and standard deviation of each channel of the images that `weights` were trained with; None for
+            the task's defaults.
         weights: Pretrained weights.
     """
 
@@ -67,12 +67,12 @@ MODELS: Registry[Model] = Registry("footplate.models", {}, _accept, _taken)
 
 
 def is_foreign(job: Job) -> bool:
-    """Return True if the job's model is from a plug-in or a user's file, and may contain anything."""
+    """Return True if the job's model comes from a plug-in or a user's file, so that it may contain anything."""
     return job.model_is_file or job.model.name in MODELS
 
 
 def build_seeded(job: Job, names: Iterable[str], constructor: Callable[[], nn.Module]) -> nn.Module:
-    """Return what `constructor` builds, with fresh weights that depend on the job's seed only.
+    """Return the model that `constructor` builds, with fresh weights that depend only on the job's seed.
 
     Raises TaskError if the job's model is neither one of `names` nor from outside Footplate.
     """
@@ -85,9 +85,9 @@ def build_seeded(job: Job, names: Iterable[str], constructor: Callable[[], nn.Mo
 
 
 def build_foreign(job: Job, classes: int, channels: int, *, images: bool = True) -> nn.Module:
-    """Build a model of a plug-in or a user's file on the CPU for samples with `channels`. Raises TaskError.
+    """Build a model from a plug-in or a user's file on the CPU for samples with `channels` channels.
 
-    Without `images`, the first convolution of a file's model is not adapted to the channels.
+    Raises TaskError.
     """
     if not job.model_is_file:
         return _build_plugin(job, classes, channels).cpu().train()

@@ -1,4 +1,4 @@
-"""Models of semantic segmentation: torchvision's, and decoders of segmentation_models_pytorch on any encoder."""
+"""Models for semantic segmentation: torchvision's, and decoders of segmentation_models_pytorch on any encoder."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from engine.models.model_surgery import adapt_first_conv, find_head, set_heads
 from engine.models.registry import build_foreign, build_seeded, is_foreign
 
 CLASSES = 21
-"""torchvision's are described as they ship: for the classes of PASCAL VOC."""
+"""Number of classes with which torchvision's models are described: those of PASCAL VOC, as published."""
 IMAGE_SIZE = 512
-"""The default image size in pixels: torchvision's weights were trained at 520, but few decoders can take that from
-encoders that halve five times."""
+"""Default image size in pixels.
+
+torchvision's weights were trained at 520, but few decoders accept that size with encoders that halve it five times.
+"""
 _TORCHVISION = {
     "deeplabv3_mobilenet_v3_large": ("DeepLabV3, MobileNetV3 Large", "DeepLab"),
     "deeplabv3_resnet50": ("DeepLabV3, ResNet-50", "DeepLab"),
@@ -36,8 +38,10 @@ _DECODERS = {
     "deeplabv3plus": ("DeepLabV3+", "DeepLab"),
     "segformer": ("SegFormer", "Transformers"),
 }
-"""Names as in segmentation_models_pytorch, without its DeepLabV3, which torchvision has too, and DPT, which needs its
-own encoders."""
+"""Decoders with their names in segmentation_models_pytorch.
+
+Its DeepLabV3, which torchvision has, too, and DPT, which needs particular encoders, are left out.
+"""
 
 
 ON_ENCODER = frozenset(_DECODERS)
@@ -59,7 +63,7 @@ def model_info(name: str) -> ModelInfo:
 def build(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     """Build the job's model on the CPU, in training mode: [n, channels, s, s] to [n, classes, s, s].
 
-    Fresh weights depend on the job's seed only. Raises TaskError.
+    Fresh weights depend only on the job's seed. Raises TaskError.
     """
     model = build_seeded(job, names(), lambda: _construct(job, classes, channels, size))
     of_decoder = job.model.name in _DECODERS
@@ -94,7 +98,10 @@ def _decoder(job: Job, classes: int, channels: int, size: int) -> nn.Module:
 
 
 def _of_torchvision(job: Job, classes: int, channels: int) -> nn.Module:
-    """Without its auxiliary head, so that it gives one tensor in training, too; under torchvision's own names."""
+    """Build a model of torchvision under its names, without its auxiliary head.
+
+    In this way it returns one tensor in training, too.
+    """
     plain = models.get_model(job.model.name, weights=None, weights_backbone=None, num_classes=classes)
     kind = type(plain)
 

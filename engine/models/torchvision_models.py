@@ -1,4 +1,4 @@
-"""torchvision's classification models: their names, sizes and how each is constructed."""
+"""torchvision's classification models: their names, sizes and construction."""
 
 from __future__ import annotations
 
@@ -39,10 +39,13 @@ _TITLES = (
 )
 
 PATCH_SIZES = {"vit_b_16": 16, "vit_b_32": 32, "vit_h_14": 14, "vit_l_16": 16, "vit_l_32": 32}
-"""Vision transformers accept only image sizes that are a multiple of their patch size, and are built for one size."""
+"""Patch sizes of vision transformers.
+
+These models accept only image sizes that are a multiple of their patch size, and are built for one size.
+"""
 
 INCEPTION_FAMILY = frozenset({"googlenet", "inception_v3"})
-"""Built without their auxiliary heads, so that they return plain logits in training, too."""
+"""Models that are built without their auxiliary heads, so that they return plain logits in training as well."""
 
 _FEATURES_ONLY = frozenset({"IMAGENET1K_FEATURES"})
 """Weights without a classifier, for other tasks."""
@@ -55,7 +58,7 @@ def names() -> tuple[str, ...]:
 
 
 def title_and_family(name: str) -> tuple[str, str]:
-    """Return the model's title and family; the id itself for a model that is newer than this list."""
+    """Return the model's title and family, or its id for both if the model is newer than this list."""
     for pattern, title, family in _TITLES:
         match = re.fullmatch(pattern, name)
         if match:
@@ -87,7 +90,7 @@ def image_size(name: str) -> int:
 def min_image_size(name: str) -> int:
     """Return the smallest side in pixels: one patch for a vision transformer, else as torchvision's weights state.
 
-    Those of Swin state their training size, but the model pads smaller images.
+    The weights of Swin state their training size, but the model pads smaller images.
     """
     if name in PATCH_SIZES:
         return PATCH_SIZES[name]
@@ -98,7 +101,10 @@ def min_image_size(name: str) -> int:
 
 
 def statistics(name: str) -> Statistics | None:
-    """Mean and standard deviation of the colours with which the default weights were trained; None without weights."""
+    """Return the mean and standard deviation of the colors with which the default weights were trained.
+
+    Returns None without weights.
+    """
     if name in INCEPTION_FAMILY:
         # torchvision feeds these ImageNet's statistics and turns them into this in the model (`transform_input`),
         # which a model that is built without pretrained weights does not do.

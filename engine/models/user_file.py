@@ -1,4 +1,4 @@
-"""A model from the user's own Python file, run only with consent that is bound to its content."""
+"""Model from a user's Python file, which is run only with consent that is bound to its content."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from engine.system.format import counted
 from engine.system.regular_files import UnusableFile, read_regular
 
 MODULE = "footplate_model_file"
-"""The file's module name while it runs."""
+"""Name of the file's module while it runs."""
 
 
 def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:
-    """Return the result of `build_model(classes)` of the file. Raises TaskError."""
+    """Return the result of `build_model(classes)` in the file. Raises TaskError."""
     file, module = load_module(path, agreed_sha256)
     function = getattr(module, "build_model", None)
     if not callable(function):
@@ -41,8 +41,8 @@ def build(path: str, agreed_sha256: str, classes: int) -> nn.Module:
 def load_module(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
     """Run a file, and return it with its module.
 
-    The file is read once, so that the code that runs is the code that was hashed. Raises TaskError if its contents differ
-    from those that the job was made with, or the user has not allowed them.
+    The file is read once, so that the code that runs is the code that was hashed. Raises TaskError if its content
+    differs from that for which the job was created, or if the user has not allowed it.
     """
     file = Path(path).expanduser()
     try:
@@ -61,7 +61,7 @@ def load_module(path: str, agreed_sha256: str) -> tuple[Path, types.ModuleType]:
 
 
 def try_out(path: str, model: nn.Module, image: tuple[int, int, int], expected: tuple[int, ...], remedy: str) -> None:
-    """Run the file's model on two empty images [channels, height, width], to find a wrong shape before the training.
+    """Run the file's model on two empty images [channels, height, width] to detect a wrong shape before training.
 
     Each result must have the shape `expected`. Raises TaskError.
     """
@@ -93,7 +93,8 @@ def _run(file: Path, source: bytes) -> types.ModuleType:
 def call_guarded(file: Path, when: str, function: Any, *args: Any) -> Any:
     """Call `function` of a file, and return its result.
 
-    Raises TaskError with the line of the file that fails; errors that already explain a dataset or the file pass.
+    Raises TaskError with the failing line of the file; errors that already explain a dataset or the file are not
+    changed.
     """
     try:
         return function(*args)

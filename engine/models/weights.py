@@ -1,4 +1,4 @@
-"""Initial weights: pretrained ones in a library's cache, or those of a file."""
+"""Initial weights: pretrained ones from a library's cache, or those in a file."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ State = dict[str, Tensor]
 SCRATCH = "Train from scratch (pretrained weights off; in a terminal, --no-pretrained), or set a weights file."
 SOURCE = "The file of pretrained weights"
 _SWAG = "SWAG"
-"""Weights that torchvision's README and the licence it names put under CC-BY-NC 4.0."""
+"""Mark in names of weights that are under CC-BY-NC 4.0, by torchvision's README and the license that it names."""
 _MEASURES = {"mask_map": "mask AP", "box_map": "AP", "miou": "mIoU", "acc@1": "% top-1"}
 """torchvision's measures of weights that are shown, and their units."""
 _STATES = ("model", "state_dict_ema", "state_dict")
-"""Keys of the weights in files that contain more: our own checkpoints and those of timm's authors."""
+"""Keys of the weights in files with further content: Footplate's checkpoints and those of timm's authors."""
 
 
 class Initial(NamedTuple):
@@ -45,7 +45,7 @@ class Initial(NamedTuple):
 
 
 def initial(job: Job, title: str) -> Initial | None:
-    """Read the weights that the job starts from; None if it starts from random ones. Raises TaskError.
+    """Read the weights that the job starts from; return None if it starts from random ones. Raises TaskError.
 
     `title` names the model, or its encoder, to the user.
     """
@@ -55,7 +55,7 @@ def initial(job: Job, title: str) -> Initial | None:
 
 
 def of_torchvision(known: WeightsEnum) -> Weights:
-    """Return torchvision's description of weights; the licenses of their training data are left to the user."""
+    """Return the source of torchvision's weights; checking the license of their training data is left to the user."""
     licence = "cc-by-nc-4.0" if _SWAG in str(known.meta.get("license", "")) else ""
     measured = known.transforms()
     crop = {}
@@ -74,7 +74,7 @@ def published(known: WeightsEnum) -> str:
 
 
 def pretrained(job: Job, title: str) -> State:
-    """Return the pretrained weights of the job's model, or of its encoder, once `engine.models.fetch` has verified them.
+    """Return the pretrained weights for the job's model or its encoder, which `engine.models.fetch` has verified.
 
     Raises:
         TaskError: They are missing, damaged, or unreadable.
@@ -142,7 +142,7 @@ def from_file(path: str) -> State:
 
 
 class NoWeightsError(ValueError):
-    """A file can be read, but holds something other than tensors by name."""
+    """Error: a file can be read, but does not hold tensors by name."""
 
 
 def _read(file: Path) -> State:

@@ -15,8 +15,8 @@ from engine.torch_compat import lerp_all
 class Averages:
     """Averages of this rank's `weights`, including BatchNorm's statistics: `decay * average + (1 - decay) * weight`.
 
-    They start at the current weights, from which a short run would hardly get away: the decay rises as `decay * (1 -
-    exp(-step / ramp))`, after YOLOv5's ModelEMA; with a `ramp` of 0 it is constant.
+    They start with the current weights, which would dominate in a short run. Therefore the decay increases as `decay *
+    (1 - exp(-step / ramp))`, as in YOLOv5's ModelEMA; with a `ramp` of 0 it is constant.
     """
 
     def __init__(self, weights: Sequence[Tensor], decay: float, ramp: int = 0) -> None:

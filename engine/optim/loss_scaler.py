@@ -16,10 +16,10 @@ from engine.torch_compat import begin_scaling, note_unscaled, scale_of, unscale_
 class AgreedScaler(GradScaler):
     """GradScaler for gradients that several ranks hold together.
 
-    If any rank's gradients overflow, all skip the step and lower the scale; `sum_over_shards`
+    If any rank's gradients overflow, all ranks skip the step and lower the scale; `sum_over_shards`
     (`Strategy.sum_over_shards`) adds up the overflows. A rank takes part even if it has no gradients or never scales a
-    loss, as the first stages of a pipeline. torch.distributed.fsdp.sharded_grad_scaler does the same over one process
-    group.
+    loss, like the first stages of a pipeline. torch.distributed.fsdp.sharded_grad_scaler does the same for a single
+    process group.
     """
 
     def __init__(self, device: torch.device, sum_over_shards: Callable[[Tensor], Tensor], *, enabled: bool) -> None:

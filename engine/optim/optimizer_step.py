@@ -28,7 +28,7 @@ POWER = 0.9
 
 
 class Group(NamedTuple):
-    """Training options of a parameter: its factor of the learning rate, and whether its weights decay."""
+    """Training options of a parameter: factor of its learning rate, and True if its weights decay."""
 
     rate: float = 1.0
     decays: bool = True
@@ -39,23 +39,23 @@ Groups = Mapping[str, Group]
 
 
 class OptimizerStep:
-    """Turns losses into updates of the parameters that this rank holds.
+    """Optimizer step, which turns losses into updates of the parameters that this rank holds.
 
-    A step is `zero_grad`, then `backward` for each part of the batch (a pipeline's schedule calls `scale` and goes
-    backward itself), then `step`. The same job gives the same updates under every strategy: parameters are grouped by
-    name, gradients are clipped by the norm of all of them on all ranks, and the schedule counts only steps. fp16 scales
-    the loss and skips a step whose gradients overflow on any rank.
+    A step consists of `zero_grad`, `backward` for each part of the batch (a pipeline's schedule instead calls `scale`
+    and runs the backward passes itself), and `step`. The same job results in the same updates under every strategy:
+    parameters are grouped by name, gradients are clipped by the norm of all gradients on all ranks, and the schedule
+    counts only steps. With fp16, the loss is scaled, and a step whose gradients overflow on any rank is skipped.
 
-    If the job skips steps that are not finite, each is checked before it is made: the loss and, except under fp16,
-    whose scaler does that, the norm of the gradients must be finite on all ranks.
+    If the job skips steps that are not finite, each step is checked before it is executed: on all ranks the loss must
+    be finite, and so must the norm of the gradients, except with fp16, where the scaler checks them.
 
-    The optimizer gets the local shard of a DTensor, as FSDP makes them, as a plain tensor: that avoids DTensor's
-    dispatch, and its fused form serves all strategies.
+    The optimizer gets the local shard of a DTensor, as created by FSDP, as a plain tensor. This avoids DTensor's
+    dispatch, and allows the fused optimizer under all strategies.
 
     Args:
         parameters: Parameters by name.
         job: Job with all choices made.
-        steps_per_epoch: Steps per epoch.
+        steps_per_epoch: Number of steps per epoch.
         device: Device of this rank.
         sum_over_shards: `Strategy.sum_over_shards`.
         all_reduce_max: `Collectives.all_reduce_max`.
@@ -66,8 +66,8 @@ class OptimizerStep:
         buffers: Buffers to average with the parameters, by name.
 
     Attributes:
-        skipped: The last step was not finite and only moved the schedule.
-        updates: Number of steps that were made.
+        skipped: True if the last step was not finite and only advanced the schedule.
+        updates: Number of executed steps.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class OptimizerStep:
 
     @property
     def has_frozen(self) -> bool:
-        """True until `release`, if this rank or another has frozen parameters."""
+        """True until `release` if this or another rank has frozen parameters."""
         return self._has_frozen
 
     def release(self) -> None:
@@ -159,9 +159,9 @@ class OptimizerStep:
         self.scale(loss).backward()
 
     def step(self, loss: Tensor | None = None) -> None:
-        """Update the parameters from the gradients since `zero_grad`, and move the schedule.
+        """Update the parameters with the gradients computed since `zero_grad`, and advance the schedule.
 
-        `loss` is this rank's part of the step's, 0-dimensional; None if it does not see it.
+        `loss` is this rank's part of the step's loss, 0-dimensional; None if this rank does not know it.
         """
         self._follow_shards()
         for parameter, shard in self._shards:
@@ -188,7 +188,10 @@ class OptimizerStep:
 
     @torch.no_grad()
     def _is_finite(self, loss: Tensor | None) -> bool:
-        """Return True if loss and gradients are finite on all ranks, which call it together; waits for the device."""
+        """Return True if loss and gradients are finite on all ranks; waits for the device.
+
+        All ranks call it together.
+        """
         checked = [] if loss is None else [loss.to(self._device, torch.float64)]
         if not self._scaler.is_enabled():
             checked.append(self._norm().double())
@@ -196,19 +199,22 @@ class OptimizerStep:
         return not self._all_reduce_max([int(not is_finite)])[0]
 
     def _norm(self) -> Tensor:
-        """Return the norm of the gradients that only this rank counts."""
+        """Return the norm of the gradients that only this rank counts in sums over the ranks."""
         return get_total_norm([shard.grad for shard in self._counted if shard.grad is not None]).to(self._device)
 
     @torch.no_grad()
     def _clip(self, limit: float) -> None:
-        """Clip as torch.nn.utils.clip_grad_norm_ does for the plain model; bit-identical on a single rank."""
+        """Clip the gradients like torch.nn.utils.clip_grad_norm_ for the plain model.
+
+        Bit-identical on a single rank.
+        """
         norm = self._norm()
         # The square of an fp32 number is exact in fp64, and so is the root of that.
         squares = self._sum_over_shards(norm.double().square())
         clip_grads_with_norm_(self._updated, limit, squares.sqrt().to(norm.dtype))
 
     def _follow_shards(self) -> None:
-        """Refresh the local shards: FSDP may move them to padded or pinned memory before their first use."""
+        """Refresh the local shards, since FSDP may move them to padded or pinned memory before their first use."""
         for parameter, shard in self._shards:
             current = local_shard(parameter)
             if current.data_ptr() != shard.data_ptr():
@@ -216,7 +222,7 @@ class OptimizerStep:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Replace the parameters by their averages, if there are any, inside the context; no step may be made in it."""
+        """Replace the parameters by their averages, if there are any, inside the context, which may contain no step."""
         if self._averages is None:
             yield
             return
@@ -266,10 +272,10 @@ class OptimizerStep:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load a `state_dict` of any ranks; names that this rank does not hold are ignored.
+        """Load a `state_dict` from any ranks; names that this rank does not hold are ignored.
 
-        The hyperparameters are the job's. Averages that `state` lacks start at the current weights, so that the model's
-        state must be loaded before. Ranks with shards call it together.
+        The hyperparameters come from the job. Averages that are missing in `state` start with the current weights, so
+        the model's state must be loaded before. Ranks with shards call it together.
         """
         self._follow_shards()
         held = {
@@ -311,7 +317,7 @@ def match_strides(parameter: Tensor, value: Tensor) -> Tensor:
 
 
 def merge_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Merge the `OptimizerStep.state_dict` of ranks with parts of a model into the full model's."""
+    """Merge the `OptimizerStep.state_dict` of ranks with parts of a model into that of the full model."""
     return states[0] | {
         part: {name: value for state in states for name, value in state[part].items()} for part in ("state", "ema")
     }
@@ -359,10 +365,10 @@ def _lamb(groups: list[dict[str, Any]], rate: float, betas: tuple[float, float],
 
 
 def _schedule(job: Job, optimizer: Optimizer, steps_per_epoch: int) -> LRScheduler | None:
-    """Return the schedule, which moves with every step.
+    """Return the learning rate schedule, which advances with every step.
 
-    It computes the learning rate only from the number of its moves (torch's CosineAnnealingLR computes it from the
-    previous one), so that a run that resumes a checkpoint may have more epochs than the one that wrote it.
+    It computes the learning rate only from the number of steps (torch's CosineAnnealingLR computes it from the previous
+    rate), so that a resumed run may have more epochs than the one that wrote the checkpoint.
     """
     steps = job.training.epochs * steps_per_epoch
     if job.schedule.name == "onecycle":  # which warms up by itself

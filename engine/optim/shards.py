@@ -1,7 +1,7 @@
 """Conversion between sharded parameters and this rank's plain shard.
 
-Sharded parameters are DTensors, as FSDP and tensor parallelism make them; plain tensors pass through unchanged. DTensor
-is imported only if there is one: that takes over a second, which strategies without shards avoid.
+Sharded parameters are DTensors, created by FSDP and tensor parallelism; plain tensors are returned unchanged. DTensor
+is only imported if there is one, since the import takes over a second.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import torch.distributed as dist
 from torch import Tensor
 
 PACKED_FOR = "packed_for"
-"""Attribute of a parameter with `pack_qkv` rows: the number of ranks."""
+"""Attribute of a parameter whose rows `pack_qkv` has reordered: the number of ranks."""
 _QKV = 3
-"""Queries, keys and values, whose rows follow each other in the weight of the layer that makes them."""
+"""Number of parts in a weight for queries, keys and values, whose rows follow each other."""
 
 
 def pack_qkv(rows: Tensor, ranks: int) -> Tensor:
-    """Reorder rows [q, k, v] so that an even division gives each of `ranks` ranks the q, k and v of its heads."""
+    """Reorder rows [q, k, v] so that an even division gives each of `ranks` ranks the q, k and v rows of its heads."""
     return rows.unflatten(0, (_QKV, ranks, -1)).transpose(0, 1).flatten(0, 2).contiguous()
 
 
 def unpack_qkv(rows: Tensor, ranks: int) -> Tensor:
-    """Undo `pack_qkv`."""
+    """Undo the reordering by `pack_qkv`."""
     return rows.unflatten(0, (ranks, _QKV, -1)).transpose(0, 1).flatten(0, 2).contiguous()
 
 
@@ -41,10 +41,11 @@ def local_shard(tensor: Any) -> Tensor:
 
 @torch.no_grad()
 def gather_shards(shard: Tensor, like: Any) -> Tensor | None:
-    """Assemble shards laid out like the parameter `like` into a copy on rank 0's CPU; None elsewhere. All ranks call it.
+    """Assemble shards laid out like the parameter `like` into a copy on rank 0's CPU; None on other ranks.
 
-    The other ranks hold one complete tensor at a time, on their device. A number next to the parameter (an optimizer's
-    count of steps) is the same on all ranks and copied unchanged.
+    All ranks call it together. The other ranks hold one complete tensor at a time, on their device. A GPU may still be
+    copying until the caller synchronizes with it. A number stored with the parameter (an optimizer's count of steps) is
+    the same on all ranks and copied unchanged.
     """
     leads = dist.get_rank() == 0
     if not is_sharded(like) or shard.shape != local_shard(like).shape:
@@ -71,8 +72,8 @@ def gather_shards(shard: Tensor, like: Any) -> Tensor | None:
 def shard_of(tensor: Tensor, like: Any) -> Tensor:
     """Return a copy of this rank's shard of `tensor`, which is complete on all ranks, laid out like `like`.
 
-    It is on the device of the parameter `like`, except for numbers next to it. Of a memory-mapped `tensor`, FSDP on CPUs
-    reads only the shard, and other strategies one complete tensor at a time.
+    It is on the device of the parameter `like`, except for numbers stored with it. If `tensor` is memory-mapped, FSDP
+    on CPUs reads only the shard, and other strategies read one complete tensor at a time.
     """
     if tensor.shape != like.shape:
         return tensor.clone()

@@ -1,1 +1,1 @@
-"""How a job's ranks are laid out and its model is cut: pure arithmetic. Neither torch nor Qt."""
+"""Layout of a job's ranks and cut of its model: pure arithmetic, without torch and Qt."""

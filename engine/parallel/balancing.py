@@ -1,7 +1,7 @@
 """Division of a model's segments among the ranks of a pipeline, so that the slowest rank is as fast as possible.
 
-Segments are counted from 0; a stage holds those from `start` up to, not including, `end`. The ends of all stages but
-the last define a division. Pure arithmetic over functions that return a stage's cost.
+Segments are counted from 0; a stage holds the segments from `start` up to, but not including, `end`. The ends of all
+stages except the last define a division. This is pure arithmetic with functions that return a stage's cost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Ends = tuple[int, ...]
 ALL_TRIED = 2_000
 """Maximum number of divisions for an exhaustive search, if devices hold several stages."""
 IMPROVED = 4
-"""Number of the best divisions on the grid that are improved further."""
+"""Number of best divisions on the grid that are improved further."""
 
 
 class Question(NamedTuple):
@@ -30,7 +30,8 @@ class Question(NamedTuple):
         seconds: Time of a stage.
         min_seconds: Lower bound of `seconds`, which grows with every segment that the stage holds.
         limits: Memory limit of each rank; infinity for none.
-        phases: Costs in each phase, `seconds` in total, if all ranks go through the phases of a step one after another.
+        phases: Costs in each phase, with the sum `seconds`, if all ranks execute the phases of a step one after
+            another.
     """
 
     segments: int
@@ -43,10 +44,10 @@ class Question(NamedTuple):
 
 
 class Division(NamedTuple):
-    """Division of segments; a smaller one is better.
+    """Division of segments; divisions are compared, and a smaller one is better.
 
-    `excess` is the fraction by which the fullest rank exceeds its limit, 0 if all fit; `seconds` are the slowest
-    rank's, of every phase.
+    `excess` is the fraction by which the fullest rank exceeds its limit, or 0 if all fit; `seconds` is the time of the
+    slowest rank, summed over the phases.
     """
 
     excess: float
@@ -59,10 +60,11 @@ class Division(NamedTuple):
 def divide(asked: Question) -> Division:
     """Return the best division; its `excess` is positive if none was found that fits.
 
-    With one stage per rank and one phase it is the fastest of all that fit, by dynamic programming over the stages.
-    With several it is the best of all if there are at most `ALL_TRIED`; else a local optimum under moves of a cut or a
-    stage, starting from the divisions with the fastest slowest stage and the smallest fullest stage, and from the best
-    few on a coarse grid. It needs at least as many segments as stages.
+    With one stage per rank and one phase, it is the fastest division that fits, found by dynamic programming over the
+    stages. Otherwise it is the best of all divisions if there are at most `ALL_TRIED` of them. If there are more, it is
+    a local optimum under moves of a cut or a stage. The search starts from the divisions with the fastest slowest stage
+    and with the smallest fullest stage, and from the best few on a coarse grid. There must be at least as many segments
+    as stages.
     """
     stages = len(asked.stage_ranks)
     if len(set(asked.stage_ranks)) == stages and not asked.phases:
@@ -77,7 +79,7 @@ def divide(asked: Question) -> Division:
 
 
 def _grid(segments: int, stages: int) -> list[int]:
-    """Return evenly spaced positions for ends of stages: as many as make at most `ALL_TRIED` divisions."""
+    """Return evenly spaced positions for the ends of stages, as many as result in at most `ALL_TRIED` divisions."""
     count = stages - 1
     while count < segments - 1 and math.comb(count + 1, stages - 1) <= ALL_TRIED:
         count += 1
@@ -102,7 +104,7 @@ def _division(asked: Question, ends: Ends) -> Division:
 
 
 def _slowest_fastest(asked: Question) -> Ends | None:
-    """Return the division whose slowest stage is fastest, if each stage must fit into memory; None without one."""
+    """Return the division whose slowest stage is fastest among those that fit into memory; None if none fits."""
 
     def cost(stage: int, start: int, end: int) -> float:
         fits = asked.memory(stage, start, end) <= asked.limits[asked.stage_ranks[stage]]
@@ -112,7 +114,7 @@ def _slowest_fastest(asked: Question) -> Ends | None:
 
 
 def _fullest_least(asked: Question) -> Ends:
-    """Return the division with the smallest maximum of memory relative to the limits, or of memory without limits."""
+    """Return the division whose fullest stage uses least memory, relative to the limits if there are any."""
     finite = [limit for limit in asked.limits if math.isfinite(limit)]
 
     def cost(stage: int, start: int, end: int) -> float:
@@ -125,10 +127,11 @@ def _fullest_least(asked: Question) -> Ends:
 
 
 def _minimize_worst(segments: int, stages: int, cost: Cost, minimum: Cost) -> Ends | None:
-    """Return the division whose most expensive stage costs least; None if all are infinite.
+    """Return the division whose most expensive stage costs least; None if all costs are infinite.
 
-    Among ties, its total cost is low. `minimum` is a lower bound of `cost` that grows with the segments. Divisions
-    whose stages cost little more than an even part are searched first, since few come near to that.
+    Among equal divisions, it has a low total cost. `minimum` is a lower bound of `cost` that grows with the segments.
+    Divisions whose stages cost little more than an equal part are searched first, since only few divisions are close to
+    that.
     """
     even = sum(minimum(stage, 0, segments) for stage in range(stages)) / stages**2
     tries = (
@@ -177,7 +180,7 @@ def _minimize_worst_within(bound: float, segments: int, stages: int, cost: Cost,
 
 
 def _improved(asked: Question, division: Division) -> Division:
-    """Return `division` after all moves of a cut, or of a stage, that improve it."""
+    """Return `division` after all moves of a cut or of a stage that improve it."""
     while True:
         best = min((_division(asked, ends) for ends in _moves(division.ends, asked.segments)), default=division)
         if best[:-1] >= division[:-1]:

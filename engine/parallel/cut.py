@@ -18,9 +18,9 @@ from engine.parallel.balancing import Question, divide
 
 
 class CannotCut(ValueError):  # noqa: N818 - it is an answer about a model, not a fault
-    """The model can't be cut into stages; the text is the reason, as a clause.
+    """Error: the model can't be cut into stages. The text is the reason, as a clause.
 
-    `field` is the job's field that causes it, and `remedy` a sentence on what to do.
+    `field` is the job's field that causes it, and `remedy` is a sentence with advice.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class CannotCut(ValueError):  # noqa: N818 - it is an answer about a model, not 
 
 
 class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Content and costs of one stage; seconds are of one microbatch, forward and backward together."""
+    """Content and costs of one stage; seconds are given for one microbatch, forward and backward together."""
 
     group_rank: int
     device: str
@@ -42,16 +42,16 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     parameters: int
     seconds: float
     share: float
-    """Fraction of the time of all stages."""
+    """Time of the stage as a fraction of the time of all stages."""
     memory_bytes: int
-    """State of the parameters and activations of all microbatches in flight."""
+    """Bytes for the state of the parameters and the activations of all microbatches in flight."""
     over_memory: bool
     sent_bytes: int
-    """Bytes sent to the next stage per microbatch, and received as gradient. 0 for the last stage."""
+    """Bytes sent to the next stage per microbatch, and received from it as gradient; 0 for the last stage."""
 
 
 class _Ledger:
-    """Costs of any stages of a cut, as differences of running sums over its segments."""
+    """Costs of arbitrary stages, computed as differences of running sums over the segments."""
 
     def __init__(self, cut: Cut) -> None:
         self.cut = cut
@@ -71,12 +71,12 @@ class _Ledger:
         return sum(running[rank][end] - running[rank][start] for running in (self._forward, self._backward))
 
     def forward_s(self, stage: int, start: int, end: int) -> float:
-        """Return the seconds of computing, and of waiting for activations of the stage before."""
+        """Return the seconds for computing, and for waiting for activations of the previous stage."""
         forward = self._forward[self.cut.stage_ranks[stage]]
         return forward[end] - forward[start] + self._received(stage, start) * self.cut.seconds_per_byte
 
     def backward_s(self, stage: int, start: int, end: int) -> float:
-        """Return the seconds of computing, and of waiting for gradients of the stage after."""
+        """Return the seconds for computing, and for waiting for gradients of the next stage."""
         backward = self._backward[self.cut.stage_ranks[stage]]
         arriving = self._received(stage + 1, end) if end < self.segments else 0
         return backward[end] - backward[start] + arriving * self.cut.seconds_per_byte
@@ -85,7 +85,7 @@ class _Ledger:
         return self.forward_s(stage, start, end) + self.backward_s(stage, start, end)
 
     def memory_bytes(self, stage: int, start: int, end: int) -> int:
-        """Return the bytes of the parameters' state and of the microbatches in flight."""
+        """Return the bytes for the parameters' state and for the microbatches in flight."""
         state = self.parameters(start, end) * self.cut.state_bytes
         retained = self._activations[end] - self._activations[start]
         arrived = self.cut.segments[start - 1].output_bytes if start else 0
@@ -104,7 +104,7 @@ class _Ledger:
         return len(self.cut.segments)
 
     def _received(self, stage: int, start: int) -> int:
-        """Return the bytes sent to `stage` if it starts at `start`: none between two stages of one rank."""
+        """Return the bytes sent to `stage` if it starts at `start`; 0 between two stages on the same rank."""
         ranks = self.cut.stage_ranks
         stays = start == 0 or stage == 0 or stage >= len(ranks) or ranks[stage - 1] == ranks[stage]
         return 0 if stays else self.cut.segments[start - 1].output_bytes
@@ -148,11 +148,11 @@ def stages(cut: Cut) -> tuple[Stage, ...]:
 
 
 def best_cuts(cut: Cut) -> tuple[str, ...]:
-    """Return the split points that make the slowest rank of the group fastest, within every device's memory.
+    """Return the split points with which the slowest rank of the group is fastest, within the memory of every device.
 
     If the cut is `phased`, the slowest forward and the slowest backward passes count together. The current cuts of
-    `cut` do not matter. See `balancing.divide` on when it is the optimum. Raises CannotCut if there are too few split
-    points, or if nothing fits into memory; the text then has the numbers.
+    `cut` do not matter. `balancing.divide` explains when the result is the optimum. Raises CannotCut if there are too
+    few split points, or if nothing fits into memory; the text then contains the numbers.
     """
     needed, points = len(cut.stage_ranks) - 1, len(cut.segments) - 1
     if points < needed:
@@ -181,14 +181,14 @@ def best_cuts(cut: Cut) -> tuple[str, ...]:
 
 
 def automatic(cut: Cut) -> Cut:
-    """Return `cut` with its best cuts, as `chosen`. Raises CannotCut."""
+    """Return `cut` with the best cuts, marked as `chosen`. Raises CannotCut."""
     return msgspec.structs.replace(cut, cuts=best_cuts(cut), chosen=True)
 
 
 def moved(cut: Cut, number: int, split_point: str) -> Cut:
-    """Return `cut` with its cut `number` (from 0) at `split_point`, no longer `chosen`.
+    """Return `cut` with cut `number` (from 0) moved to `split_point`, and no longer marked as `chosen`.
 
-    Raises ValueError if that is not `reachable`.
+    Raises ValueError if the split point is not `reachable`.
     """
     if split_point not in reachable(cut, number):
         raise ValueError(f"cut {number} can't be at {split_point}")
@@ -197,7 +197,7 @@ def moved(cut: Cut, number: int, split_point: str) -> Cut:
 
 
 def reachable(cut: Cut, number: int) -> tuple[str, ...]:
-    """Return the split points between the neighbours of cut `number` (from 0), in order, including its current one."""
+    """Return the split points between the neighbors of cut `number` (from 0), in order, including its current one."""
     fences = (0, *_ends(cut), len(cut.segments))
     return tuple(segment.split_point for segment in cut.segments[fences[number] : fences[number + 2] - 1])
 
@@ -221,7 +221,7 @@ def _limits(cut: Cut) -> tuple[float, ...]:
 
 
 def _too_large(cut: Cut) -> CannotCut:
-    """Return the reason why even `cut`, the closest one, does not fit."""
+    """Return the error that explains why even `cut`, the closest one, does not fit."""
     needed = [0] * len(cut.devices)
     for stage in stages(cut):
         needed[stage.group_rank] += stage.memory_bytes

@@ -1,4 +1,4 @@
-"""Arrangement of a job's ranks: replicas, stages of a pipeline and microbatches. Pure arithmetic."""
+"""Layout of a job's ranks: replicas, stages of a pipeline and microbatches. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ INTERLEAVED_STAGES = 2
 PER_ROUND = frozenset({"interleaved_1f1b", "zb1p"})
 """Schedules that proceed in rounds of one microbatch per device."""
 ZERO_BUBBLE = frozenset({"zb1p", "zbv"})
-"""Schedules that split the backward pass into the gradients of the inputs and those of the weights."""
+"""Schedules that split the backward pass into gradients of the inputs and gradients of the weights."""
 
 
 class Layout(NamedTuple):
-    """Ranks of one job.
+    """Layout of a job's ranks.
 
-    Rank `replica * group + group_rank` is `group_rank` in its replica. `stage_ranks[s]` is the group rank of stage s,
-    empty without stages. `microbatches` is None if the batch can't be divided into them.
+    Rank `replica * group + group_rank` has position `group_rank` in its replica. `stage_ranks[s]` is the group rank of
+    stage s; it is empty without stages. `microbatches` is None if the batch can't be divided into them.
     """
 
     replicas: int
@@ -58,8 +58,8 @@ def layout(job: Job, strategy: StrategyEntry) -> Layout:
 class ParallelDims(NamedTuple):
     """Number of ranks along each dimension of the mesh, or the coordinate of one rank.
 
-    Ranks along `replicate` and `shard` take different parts of every batch; those along `pipeline` and `tensor` work on
-    the same one.
+    Ranks along `replicate` and `shard` process different parts of every batch; those along `pipeline` and `tensor`
+    process the same part.
     """
 
     replicate: int = 1
@@ -83,7 +83,7 @@ class ParallelDims(NamedTuple):
 
 
 def stage_ranks(schedule: str, devices: int, per_device: int | None) -> tuple[int, ...]:
-    """Return the device of each stage: in a loop for interleaved 1F1B, back and forth for ZBV."""
+    """Return the device of each stage: round-robin for interleaved 1F1B, back and forth for ZBV."""
     if schedule == "zbv":
         return (*range(devices), *reversed(range(devices)))
     rounds = (per_device or INTERLEAVED_STAGES) if schedule == "interleaved_1f1b" else 1
@@ -91,9 +91,10 @@ def stage_ranks(schedule: str, devices: int, per_device: int | None) -> tuple[in
 
 
 def fits(schedule: str, microbatches: int, devices: int) -> bool:
-    """Return True if `schedule` can run with this number of microbatches, by the rules of torch.distributed.pipelining.
+    """Return True if `schedule` supports this number of microbatches, by the rules of torch.distributed.pipelining.
 
-    1F1B needs one per stage; the schedules of `PER_ROUND` run in equal rounds of at least one microbatch per device.
+    1F1B needs at least one microbatch per stage. The schedules in `PER_ROUND` run in equal rounds of at least one
+    microbatch per device.
     """
     if schedule == "1f1b":
         return microbatches >= devices
@@ -103,10 +104,10 @@ def fits(schedule: str, microbatches: int, devices: int) -> bool:
 
 
 def choose_microbatches(batch_size: int, devices: int, schedule: str) -> int | None:
-    """Return the number of microbatches of a pipeline if the job leaves it open.
+    """Return the number of microbatches of a pipeline if the job does not specify it; None if no number fits.
 
-    It is the divisor of the batch nearest to four per device (the bubble's fraction is (devices - 1) / (microbatches +
-    devices - 1) for GPipe and 1F1B, after Huang et al. 2019) that fits the schedule; None if there is none.
+    It is the divisor of the batch size that fits the schedule and is nearest to four per device. (The bubble's fraction
+    is (devices - 1) / (microbatches + devices - 1) for GPipe and 1F1B, after Huang et al. 2019.)
     """
     small = [n for n in range(1, math.isqrt(batch_size) + 1) if batch_size % n == 0]
     divisors = {divisor for n in small for divisor in (n, batch_size // n) if fits(schedule, divisor, devices)}
@@ -116,8 +117,9 @@ def choose_microbatches(batch_size: int, devices: int, schedule: str) -> int | N
 def bubble(job: Job, strategy: StrategyEntry) -> float:
     """Return the idle time of a pipeline's devices relative to their computing time, in theory.
 
-    It is (p - 1) / m for GPipe and 1F1B (Huang et al. 2019), divided by the stages per device if they are interleaved
-    (Narayanan et al. 2021), and 0 for the zero-bubble schedules at best (Qi et al. 2023).
+    With p devices and m microbatches, it is (p - 1) / m for GPipe and 1F1B (Huang et al. 2019), divided by the stages
+    per device if they are interleaved (Narayanan et al. 2021). For the zero-bubble schedules, it is 0 at best (Qi et
+    al. 2023).
     """
     arrangement = layout(job, strategy)
     if not strategy.schedules or not arrangement.microbatches or job.parallel.pipeline_schedule in ZERO_BUBBLE:

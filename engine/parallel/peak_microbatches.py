@@ -1,8 +1,8 @@
-"""Peak number of microbatches whose activations each stage of a pipeline keeps. Pure arithmetic.
+"""Peak number of microbatches whose activations each stage of a pipeline stores. Pure arithmetic.
 
-It grows by one with a stage's forward pass and shrinks with its backward pass: under the zero-bubble schedules with
-that of the weights. The orders are those of torch.distributed.pipelining, after Huang et al. 2019 (GPipe), Narayanan et
-al. 2021 (1F1B, interleaved) and Qi et al. 2023 (ZB1P, ZBV).
+The number grows by one with a stage's forward pass and shrinks by one with its backward pass; under the zero-bubble
+schedules, with the backward pass for the weights. The orders are those of torch.distributed.pipelining, after Huang et
+al. 2019 (GPipe), Narayanan et al. 2021 (1F1B, interleaved) and Qi et al. 2023 (ZB1P, ZBV).
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ def in_flight(schedule: str, microbatches: int, stage_ranks: tuple[int, ...]) ->
 def _interleaved(microbatches: int, devices: int, rounds: int, stage: int) -> int:
     """Return the peak of one stage of interleaved 1F1B, whose devices hold `rounds` stages each.
 
-    A device makes `warmup` forward passes, then one forward and one backward pass in turn. It visits its stages with
-    `together` microbatches at a time, from the first one forward and from the last one backward.
+    A device executes `warmup` forward passes, then one forward and one backward pass in turn. It processes `together`
+    microbatches at a time on each of its stages, starting with the first stage in forward passes and with the last
+    stage in backward passes.
     """
     rank, chunk = stage % devices, stage // devices
     together = microbatches // max(1, microbatches // devices)

@@ -1,1 +1,1 @@
-"""Child processes: the workers of a run or another task, how they start, are watched and end, and helpers around them."""
+"""Child processes: the workers of a run or another task, their start, watchdog and shutdown, and helpers for them."""

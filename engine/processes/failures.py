@@ -1,4 +1,4 @@
-"""Failures of workers: their description, and which of several is the cause of the others."""
+"""Failures of workers: their description, and the choice of the one that caused the others."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _PEER_LOST = re.compile(
 )
 
 CERTAIN, LIKELY, FOLLOWING = 0, 1, 2
-"""Weights of failures: certainly the cause, likely the cause, and possibly a consequence of another's."""
+"""Weights of failures: certainly the cause, probably the cause, or possibly a consequence of another failure."""
 
 
 class Failure(NamedTuple):
-    """A rank's failure and its weight; the lowest is the cause."""
+    """Failure of a rank with its weight; the failure with the lowest weight is the cause."""
 
     event: Failed
     weight: int
@@ -56,14 +56,17 @@ def log_tail(log: Path) -> str:
 
 
 def weight(event: Failed) -> int:
-    """Return the weight of a failure that a rank reports: a lost connection mostly follows another's death."""
+    """Return the weight of a failure that a rank reports.
+
+    A lost connection is mostly a consequence of another's death.
+    """
     return FOLLOWING if event.kind == "fault" and _PEER_LOST.search(event.cause) else LIKELY
 
 
 def weight_of_death(event: Failed, exit_code: int) -> int:
-    """Return the weight of a death without report.
+    """Return the weight of a worker's death that it did not report.
 
-    A signal is the cause, except for SIGABRT, by which NCCL's watchdog ends a process when another rank is gone.
+    A signal is the cause, except for SIGABRT, with which NCCL's watchdog ends a process when another rank is gone.
     """
     if exit_code < 0 and -exit_code != signal.SIGABRT:
         return CERTAIN
@@ -71,5 +74,5 @@ def weight_of_death(event: Failed, exit_code: int) -> int:
 
 
 def root_cause(failures: Sequence[Failure]) -> Failure:
-    """Return the failure that caused the others, the earliest of equal weight."""
+    """Return the failure that caused the others: the one with the lowest weight, or the earliest of these."""
     return min(failures, key=lambda failure: failure.weight)

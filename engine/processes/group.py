@@ -1,4 +1,4 @@
-"""Group of workers that belong together: started, watched, and ended together."""
+"""Group of workers that are started, watched, and stopped together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from engine.system import plugins
 from engine.system.private_network import PrivateNetwork
 
 SETTLE_S = 0.5
-"""Seconds to wait for the cause of a failure that may be the consequence of another."""
+"""Seconds to wait for the cause of a failure that may be a consequence of another."""
 LINGER_S = 10.0
 """Seconds for workers to exit after their last message."""
 PRIVATE = "The ranks are connected by a private network, which other users of this machine can't reach."
@@ -34,15 +34,15 @@ SHARED = "The ranks are connected by the machine's own loopback interface, since
 UVM_DEVICE = "/dev/nvidia-uvm"
 _TICK_S = 0.05
 _NOTHING_TO_SAVE = ("fault", "out_of_memory", "lost_machine", "lost_gpu")
-"""Kinds of failure after which the other ranks can't continue: they wait for the failed one."""
+"""Kinds of failure after which the other ranks can't continue, since they wait for the failed one."""
 
 
 class Group:
-    """Workers of one attempt. Passes their events to `on_event`, and ends all of them when one fails.
+    """Workers of one attempt. The group passes their events to `on_event`, and stops all of them when one fails.
 
     Args:
-        following_s: Seconds to wait for the cause if all failures may be consequences of another.
-        in_doubt: Returns True while the cause is still awaited after that.
+        following_s: Seconds to wait for the cause if all failures may be consequences of another one.
+        in_doubt: Returns True while the cause may still follow after that.
     """
 
     def __init__(
@@ -107,13 +107,13 @@ class Group:
 
     @property
     def is_ending(self) -> bool:
-        """True if the group needs frequent polling: exits don't wake the selector."""
+        """True if the group needs frequent polling, since exits don't wake the selector."""
         is_any_done = any(worker.done is not None or worker.channel is None for worker in self.workers)
         return is_any_done or self._shutdown is not None or bool(self._failures)
 
     @property
     def is_gone(self) -> bool:
-        """True if no worker is left and every message has been passed on."""
+        """True if no worker is left and all messages have been passed on."""
         if self._failures and self.failure is None:
             return False
         if not self.workers:
@@ -129,24 +129,24 @@ class Group:
 
     @property
     def unsaved(self) -> str:
-        """Reason why the last state isn't on disk, "" if it is."""
+        """Reason why the last state isn't on the disk, or ""."""
         return next(
             (worker.done.unsaved for worker in self.workers if worker.done is not None and worker.done.unsaved), ""
         )
 
     @property
     def best(self) -> WorkerDone | None:
-        """Last message of the worker that knows the best metrics."""
+        """Last message of the worker that knows the best metrics, or None."""
         return next((worker.done for worker in self.workers if worker.done is not None and worker.done.best), None)
 
     @property
     def forced(self) -> set[int]:
-        """Ranks that needed a signal to end."""
+        """Ranks that were stopped by a signal."""
         return self._shutdown.forced if self._shutdown is not None else set()
 
     @property
     def stuck(self) -> set[int]:
-        """Ranks that survived SIGKILL, as in a call of the GPU's driver, without having finished."""
+        """Ranks that survived SIGKILL without having finished, for example in a call of the GPU driver."""
         stuck = self._shutdown.stuck if self._shutdown is not None else set()
         return {worker.rank for worker in self.workers if worker.rank in stuck and worker.done is None}
 
@@ -161,32 +161,32 @@ class Group:
             worker.send(command)
 
     def stop(self, message: Stop | Pause) -> None:
-        """End in an orderly way: finish the current step and save the state."""
+        """Stop in an orderly way: finish the current step and save the state."""
         if self._shutdown is None:
             self._shutdown = Shutdown(self.workers, STOP_S, message)
 
     def save_elsewhere(self, command: SaveElsewhere) -> None:
-        """Send the command, and give a group that is ending time for it."""
+        """Send the command, and give a group that is stopping time for it."""
         self.send(command)
         self.extend()
 
     def extend(self) -> None:
-        """Give a group that is ending more time, unless `escalate` was called."""
+        """Give a group that is stopping more time, unless `escalate` was called."""
         if self._shutdown is not None:
             self._shutdown.extend(STOP_S)
 
     def escalate(self) -> None:
-        """Don't wait for an orderly end any longer."""
+        """Stop waiting for an orderly end."""
         if self._shutdown is not None:
             self._shutdown.escalate()
             self._shutdown.step()
 
     def kill(self) -> None:
-        """Kill all workers and wait for their end."""
+        """Kill all workers and wait for their exit."""
         kill_all(self.workers)
 
     def fail(self, event: Failed, weight: int) -> None:
-        """Add a failure with its weight (see `failures`); after the cause is known it is only logged."""
+        """Add a failure with its weight (see `failures`); once the cause is known, the failure is only logged."""
         if self.failure is None:
             self._failures.append((time.monotonic(), failures.Failure(event, weight)))
         else:
@@ -227,7 +227,7 @@ class Group:
             self._on_event(event)
 
     def _stopped_pid(self, rank: int) -> int | None:
-        """Return the pid of a worker that a signal has stopped; a debugger's stop doesn't count."""
+        """Return the pid of a worker that a signal has stopped, or None; a stop by a debugger doesn't count."""
         pid = self.workers[rank].pid
         if not pid:
             return None
@@ -244,7 +244,7 @@ class Group:
             self.fail(event, failures.weight_of_death(event, worker.exit_code))
 
     def _report_cause(self) -> None:
-        """Report the cause, log its consequences, and end the other workers."""
+        """Report the cause, log its consequences, and stop the other workers."""
         root = failures.root_cause([failure for _, failure in self._failures])
         self.failure = root.event
         self._on_event(root.event)
@@ -259,7 +259,7 @@ class Group:
             self._shutdown = Shutdown(self.workers, FAILED_S, Stop())
 
     def _kill_lingering(self) -> None:
-        """End workers that have finished but don't exit, as because of a library's thread."""
+        """Stop workers that have finished but don't exit, for example because of a library's thread."""
         if self._shutdown is not None or not self.workers or any(w.channel is not None for w in self.workers):
             return
         now = time.monotonic()

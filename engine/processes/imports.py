@@ -1,4 +1,4 @@
-"""Slow imports, made once in a parent so that the workers forked from it have them at once."""
+"""Slow imports, done once in a parent process so that workers forked from it have the modules immediately."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from engine.system import compile_cache
 LIGHT = ("torch", "torchvision", "engine.training.worker")
 """Modules that every worker needs."""
 DISTRIBUTED = ("torch.distributed", "torch.nn.parallel", "torch._dynamo", "torch.distributed.pipelining")
-"""More modules for several workers; DistributedDataParallel alone imports torch._dynamo, which takes over a second."""
+"""Additional modules for several workers; DistributedDataParallel imports torch._dynamo, which takes over a second."""
 SOME = ("timm", "segmentation_models_pytorch")
-"""Modules for the models of some jobs, over half a second together; a parent that waits for jobs has time for them."""
+"""Modules for the models of some jobs; they take over half a second, for which a waiting parent has time."""
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
@@ -46,7 +46,7 @@ def import_all(names: Sequence[str]) -> None:
 
 
 class ImportThread:
-    """Thread that imports modules. `done` becomes readable at its end, with the problem in `fault`."""
+    """Thread that imports modules. When it ends, `done` becomes readable and `fault` holds the problem."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.done, self._end = socket.socketpair()

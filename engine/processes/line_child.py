@@ -16,7 +16,7 @@ from engine.contract.protocol import FrameError, Frames
 from engine.system import paths
 
 STOP_S = 2.0
-"""Seconds to exit after SIGTERM."""
+"""Seconds within which the child must exit after SIGTERM."""
 KILL_S = 2.0
 """Seconds to wait after SIGKILL, which a process stuck in a driver call survives."""
 _CHUNK_BYTES = 1 << 16
@@ -62,12 +62,12 @@ class LineChild:
         selector.register(reader, selectors.EVENT_READ, self._receive)
 
     def stop(self) -> None:
-        """Ask the child to end, and stop reading."""
+        """Ask the child to exit, and stop reading."""
         self._close_output()
         self.process.terminate()
 
     def close(self) -> None:
-        """End the child, by SIGKILL if needed."""
+        """Stop the child, with SIGKILL if needed."""
         self.stop()
         try:
             self.process.wait(STOP_S)
@@ -101,7 +101,7 @@ class LineChild:
 
 
 def _forward(pipe: IO[bytes], target: socket.socket) -> None:
-    """Copy lines from a pipe to a socket in a thread: selectors on Windows accept only sockets."""
+    """Copy lines from a pipe to a socket in a thread, since selectors on Windows accept only sockets."""
 
     def forward() -> None:
         with target, pipe:

@@ -22,7 +22,7 @@ _CarryOut = Callable[[Any, Callable[[Any], None]], object]
 
 
 class OrderError(Exception):
-    """An order that can't be carried out; `problems` state reasons and remedies."""
+    """Error: an order can't be carried out. `problems` state reasons and remedies."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__(" ".join(map(str, problems)))
@@ -30,10 +30,10 @@ class OrderError(Exception):
 
 
 def serve_order(name: str, order: Any, carry_out: _CarryOut) -> NoReturn:
-    """Read the order, print what `carry_out(order, send)` sends and returns as JSON lines, and exit.
+    """Read the order, print the messages and the result of `carry_out(order, send)` as JSON lines, and exit.
 
-    Ctrl+C, SIGTERM and the end of the parent raise KeyboardInterrupt in `carry_out`, only once, so that the cleanup is
-    not interrupted. After that, and when nobody reads any more, the process exits immediately.
+    Ctrl+C, SIGTERM and the exit of the parent raise KeyboardInterrupt in `carry_out`, but only once, so that its
+    cleanup is not interrupted. After that, or when nobody reads the output any more, the process exits immediately.
 
     Args:
         name: Name of the process in ps.

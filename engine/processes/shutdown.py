@@ -11,17 +11,17 @@ from engine.contract.protocol import Pause, Stop
 from engine.processes.worker_process import Worker
 
 STOP_S = 120.0
-"""Seconds to finish the current step and save the last state after the user's stop."""
+"""Seconds to finish the current step and save the last state after the user stops the run."""
 FAILED_S = 2.0
-"""Seconds for an orderly end after another rank's failure; a rank waiting in a collective can't react."""
+"""Seconds for an orderly end after another rank's failure; a rank that waits in a collective can't react."""
 TERM_S = 5.0
 """Seconds from SIGTERM to SIGKILL."""
 KILL_S = 30.0
-"""Seconds after SIGKILL until a worker is given up: a process stuck in a driver call survives it."""
+"""Seconds after SIGKILL until a worker is given up, since a process stuck in a driver call survives it."""
 
 
 class Stage(IntEnum):
-    """Measures of a shutdown, in order."""
+    """Stages of a shutdown, in order."""
 
     MESSAGE = 0
     TERMINATE = 1
@@ -32,8 +32,9 @@ class Stage(IntEnum):
 class Shutdown:
     """Shutdown of `workers`; call `step` often until all have ended.
 
-    Without a `message` the workers have nothing left to do, and SIGKILL comes first. It may cut a checkpoint short, and
-    the one before remains. `forced` are the ranks that got a signal, `stuck` those that survived SIGKILL.
+    Without a `message`, the workers have nothing left to do and are killed immediately. SIGKILL may interrupt the
+    writing of a checkpoint, in which case the previous one remains. `forced` are the ranks that got a signal, `stuck`
+    those that survived SIGKILL.
     """
 
     def __init__(self, workers: Sequence[Worker], orderly_s: float, message: Stop | Pause | None) -> None:
@@ -58,7 +59,7 @@ class Shutdown:
             self._deadline = max(self._deadline, time.monotonic() + by_s)
 
     def step(self) -> None:
-        """Take the next measure if its time has come."""
+        """Start the next stage if its time has come."""
         alive = [worker for worker in self._workers if worker.poll() is None]
         now = time.monotonic()
         if not alive or now < self._deadline:
@@ -75,7 +76,7 @@ class Shutdown:
 
 
 def kill_all(workers: Sequence[Worker]) -> None:
-    """Kill all workers and wait until they have ended, at most `KILL_S`."""
+    """Kill all workers and wait for their exit, at most `KILL_S`."""
     for worker in workers:
         worker.kill(hard=True)
     deadline = time.monotonic() + KILL_S
@@ -87,7 +88,7 @@ def kill_all(workers: Sequence[Worker]) -> None:
 
 
 def give_up(worker: Worker) -> None:
-    """Treat a worker that survives SIGKILL as ended."""
+    """Treat a worker that survives SIGKILL as exited."""
     if worker.exit_code is None:
         print(f"Rank {worker.rank} (pid {worker.pid}) survived SIGKILL and is left behind.", flush=True)
         worker.exit_code = -getattr(signal, "SIGKILL", 9)

@@ -13,7 +13,7 @@ PAUSING = "SIGUSR1"
 
 
 class Signals:
-    """Handlers of SIGTERM, SIGINT and `PAUSING`, which call `on_signal` with the name within the selector's loop."""
+    """Handlers for SIGTERM, SIGINT and `PAUSING`, which call `on_signal` with the signal's name in the loop."""
 
     def __init__(self, selector: selectors.BaseSelector, on_signal: Callable[[str], None]) -> None:
         self._on_signal = on_signal
@@ -28,7 +28,7 @@ class Signals:
         selector.register(self._reader, selectors.EVENT_READ, self._deliver)
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
-        """Only note the signal, which may arrive between any two instructions; the wakeup fd wakes the loop."""
+        """Record the signal, which may arrive between any two instructions; the wakeup fd wakes the loop."""
         self._received.append(number)
 
     def _deliver(self, _mask: int) -> None:

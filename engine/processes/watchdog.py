@@ -9,22 +9,26 @@ from engine.contract.events import Failed, Warned
 from engine.contract.worker import Heartbeat, ThreadState
 
 GAP_S = 2.0
-"""Seconds between two checks after which the supervisor itself was delayed, which isn't the ranks' fault."""
+"""Seconds between two checks above which the supervisor itself was delayed, which isn't the ranks' fault."""
 STEADY_S = 3.0
 """Longest interval between two messages of a rank that is alive."""
 PATIENCE = 10.0
-"""Factor on the limits of a rank that reads images, prepares or saves, since a slow disk isn't a failure, or that nobody
-waits for."""
+"""Factor on the limits for a rank that reads images, prepares or saves, since a slow disk isn't a failure.
+
+It also applies to a rank that nobody waits for.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Seconds after which a rank counts as hanging.
 
-    `silent`: no message while other ranks send some; `silent_preparing`: the same before training, when imports and user
-    code may hold the interpreter; `silent_warning`: no message of any rank; `stopped`: stopped by a signal. `stuck`: no
-    progress although all ranks are alive, or `stuck_steps` times the longest step if that is longer; `first_step`: the
-    same before a step was timed, and before a worker's first message.
+    - `silent`: no message while other ranks send some.
+    - `silent_preparing`: the same before training, when imports and user code may hold the interpreter.
+    - `silent_warning`: no message from any rank.
+    - `stopped`: stopped by a signal.
+    - `stuck`: no progress although all ranks are alive, or `stuck_steps` times the longest step if that is longer.
+    - `first_step`: the same before a step was timed, and before a worker's first message.
     """
 
     silent: float = 10.0
@@ -41,7 +45,7 @@ LIMITS = Limits()
 
 @dataclass(slots=True)
 class _Rank:
-    """Times of the last message, of the first one after the last silence, and since when a signal has stopped it."""
+    """Times of a rank's last message and of the first one after the last silence, and since when it was stopped."""
 
     last_message_at: float
     steady_since: float
@@ -51,12 +55,12 @@ class _Rank:
     stopped_at: float | None = None
 
     def seconds(self, now: float) -> float:
-        """Return for how long it has been at its activity."""
+        """Return the seconds since its current activity began."""
         return self.heartbeat.seconds + now - self.heartbeat_at if self.heartbeat is not None else 0.0
 
     @property
     def standing(self) -> ThreadState:
-        """Standing from its stack, or derived from its activity if no stack was sampled."""
+        """State determined from its stack, or derived from its activity if no stack was inspected."""
         assert self.heartbeat is not None
         by_activity: dict[str, ThreadState] = {"data": "reading", "agree": "waiting"}
         return self.heartbeat.thread_state or by_activity.get(self.heartbeat.activity, "")
@@ -72,8 +76,8 @@ class _Rank:
 class HangWatch:
     """Watchdog over the ranks of one run.
 
-    Times are of a monotonic clock that pauses while the machine sleeps. `stopped_pid` returns the pid of a rank's process
-    if a signal has stopped it.
+    Times are measured by a monotonic clock that pauses while the machine sleeps. `stopped_pid` returns the pid of a
+    rank's process if a signal has stopped it.
     """
 
     def __init__(
@@ -87,7 +91,7 @@ class HangWatch:
         self._stuck_reported: tuple[int, ...] | None = None
 
     def on_message(self, rank: int, now: float, heartbeat: Heartbeat | None = None) -> None:
-        """Note a message of a rank, which may be a heartbeat."""
+        """Record a message from a rank, which may be a heartbeat."""
         state = self._ranks.get(rank)
         if state is None:
             return
@@ -142,7 +146,7 @@ class HangWatch:
         return None
 
     def _check_stopped(self, rank: int, pid: int, now: float) -> Failed | Warned | None:
-        """Check a rank that a signal has stopped: warn at once, fail after the limit."""
+        """Check a rank that a signal has stopped: warn immediately, fail after the limit."""
         state = self._ranks[rank]
         if state.stopped_at is None:
             state.stopped_at = now
@@ -186,7 +190,7 @@ class HangWatch:
         return f"When last heard from, {' and '.join(texts)}."
 
     def _check_progress(self, now: float) -> Failed | Warned | None:
-        """Check for ranks that are alive without progress; the culprit is the one that doesn't wait for others."""
+        """Check for ranks that are alive without progress; the one that doesn't wait for others is the cause."""
         heartbeats = [
             state.heartbeat
             for state in self._ranks.values()

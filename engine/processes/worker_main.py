@@ -16,7 +16,7 @@ from engine.system import linux, stdio
 
 
 def main() -> int:
-    """Read `SpawnOrders` from stdin and run the worker, which ends with its parent."""
+    """Read `SpawnOrders` from stdin and run the worker, which exits with its parent."""
     stdio.make_forgiving()
     orders = msgspec.json.decode(sys.stdin.buffer.readline(), type=SpawnOrders)
     linux.die_with_parent(orders.parent)

@@ -30,13 +30,13 @@ from engine.system import compile_cache, linux, paths, stdio
 from engine.system.private_network import PrivateNetwork
 
 WORKER = "engine.training.worker:run"
-"""Function that a worker runs, as MODULE:NAME; it takes (WorkerSpec, socket) and returns an exit code."""
+"""Function that a worker runs, as MODULE:NAME; its arguments are (WorkerSpec, socket), and it returns an exit code."""
 
 FRAME_LIMIT = MAX_FRAME_BYTES - 256
-"""Longest message of a worker in bytes; its number and time are added before it becomes a frame."""
+"""Longest message from a worker in bytes; its number and time are added before it becomes a frame."""
 
 THREADS_S = 1.0
-"""Seconds for native threads to end; if some remain, the process doesn't fork."""
+"""Seconds to wait for native threads to end; if some remain, the process doesn't fork."""
 
 _CHUNK = 1 << 18
 
@@ -44,10 +44,10 @@ FromWorker = AnyEvent | Heartbeat | WorkerDone
 
 
 class Worker(Protocol):
-    """Worker on any machine, as its group uses it.
+    """Interface of a worker on any machine, as its group uses it.
 
-    `pid` is 0 on other machines. `channel` is None after the last message. A worker that ended `because_of_another` is
-    not the cause of a failure.
+    `pid` is 0 for other machines. `channel` is None after the last message. If a worker exited `because_of_another`, it
+    is not the cause of a failure.
     """
 
     rank: int
@@ -60,7 +60,7 @@ class Worker(Protocol):
     @property
     def channel(self) -> object | None: ...
     def listen(self, selector: selectors.BaseSelector, on_readable: Callable[[], None]) -> None:
-        """Call `hear` whenever there is something to `receive`."""
+        """Call `on_readable` whenever there is something to `receive`."""
 
     def poll(self) -> int | None: ...
     def receive(self) -> list[FromWorker]: ...
@@ -70,10 +70,7 @@ class Worker(Protocol):
 
 
 class WorkerProcess:
-    """Worker on this machine. `channel` is this end of the socket pair, non-blocking, None once closed.
-
-    A forked worker enters `network`.
-    """
+    """Worker on this machine. `channel` is this end of the socket pair: non-blocking, and None once closed."""
 
     because_of_another = False
 
@@ -102,7 +99,7 @@ class WorkerProcess:
         selector.register(self.channel, selectors.EVENT_READ, lambda _mask: on_readable())
 
     def poll(self) -> int | None:
-        """Return the exit code, minus the number of the signal if one ended the process; None while it is alive."""
+        """Return the exit code, or the negative number of the signal that ended the process; None while it is alive."""
         if self.exit_code is None and _has_exited(self.pid):
             if self._popen is not None:
                 self.exit_code = self._popen.poll()
@@ -113,7 +110,7 @@ class WorkerProcess:
         return self.exit_code
 
     def receive(self) -> list[FromWorker]:
-        """Return the messages that have arrived; close the channel at its end.
+        """Return the messages that have arrived; close the channel when it ends.
 
         Raises:
             FrameError, msgspec.DecodeError: A message is invalid.
@@ -133,9 +130,9 @@ class WorkerProcess:
         return [FROM_WORKER.decode(line) for line in self._frames.feed(data)]
 
     def send(self, message: Command) -> None:
-        """Send without blocking; the rest of a message that the socket doesn't take is sent later.
+        """Send without blocking; the part of a message that the socket doesn't accept is sent later.
 
-        A worker that reads nothing loses messages. It gets a signal later.
+        Messages to a worker that reads nothing are lost; it gets a signal later.
         """
         if len(self._unsent) > MAX_FRAME_BYTES:
             print(f"Rank {self.rank} reads no messages; dropped {message}.", flush=True)
@@ -178,7 +175,7 @@ class WorkerProcess:
 def _has_exited(pid: int) -> bool:
     """Return True if a worker has exited, and kill the rest of its process group.
 
-    The worker isn't reaped yet, so that no other process can have got its number.
+    The worker isn't reaped yet, so that no other process can have its pid.
     """
     if not hasattr(os, "waitid"):  # Windows, and macOS before Python 3.13
         return True
@@ -192,7 +189,7 @@ def _has_exited(pid: int) -> bool:
 
 
 def can_fork() -> bool:
-    """Return True on Linux in a process of one thread; macOS's frameworks don't survive a fork.
+    """Return True on Linux in a process with one thread; macOS's frameworks don't survive a fork.
 
     Waits for threads that Python has joined but that may still hold locks.
     """
@@ -218,7 +215,7 @@ def worker_environment(spec: WorkerSpec) -> dict[str, str]:
 
 
 def run_worker(spec: WorkerSpec, worker: str, channel: socket.socket) -> int:
-    """Run the worker's function in this process. Log an exception that it didn't report."""
+    """Run the worker's function in this process, and log an exception that it didn't report."""
     linux.name_process(f"footplate-w{spec.rank}")
     try:
         module, _, name = worker.partition(":")
@@ -282,7 +279,10 @@ def _enter(network: PrivateNetwork) -> None:
 
 
 def _spawn(spec: WorkerSpec, worker: str, channel: socket.socket, log: Path) -> subprocess.Popen[bytes]:
-    """Start a new interpreter. It inherits the channel, or on Windows gets it through stdin from `socket.share`."""
+    """Start a new interpreter.
+
+    It inherits the channel, or on Windows receives it through stdin, as created by `socket.share`.
+    """
     windows = sys.platform == "win32"
     with open(log, "ab", opener=paths.open_private) as output:
         popen = subprocess.Popen(

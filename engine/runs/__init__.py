@@ -1,1 +1,1 @@
-"""Run folders and the life of runs, for the window, the terminal and the supervisor."""
+"""Run folders, and starting, finding, resuming and stopping runs, for the window, the terminal and the supervisor."""

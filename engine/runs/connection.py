@@ -1,4 +1,4 @@
-"""Client connection to a run's supervisor: events from any number on, and commands."""
+"""Client connection to a run's supervisor, which receives events from any number on and sends commands."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from engine.system.decode_errors import NOT_DECODED
 
 CONNECT_S = 2.0
 ANSWER_S = 5.0
-"""Timeout of an answer; supervisors answer immediately, whatever their workers do."""
+"""Timeout for an answer in seconds; supervisors answer immediately, whatever their workers do."""
 _MIN_CONNECT_S = 0.05
-"""Minimum timeout to connect two sockets."""
+"""Minimum timeout in seconds for connecting two sockets."""
 _CHUNK = 1 << 18
 _RETRY_S = 0.01
 _GOODBYE = b'{"type":"goodbye"'
@@ -35,19 +35,19 @@ ServerMessage = Welcome | Goodbye | AnyEvent
 
 
 class NotRunning(ConnectionError):  # noqa: N818  (it is a state of things more than an error)
-    """No supervisor is running; the text tells the user why."""
+    """Error: no supervisor is running. The text explains the reason to the user."""
 
 
 class NotAnswering(ConnectionError):  # noqa: N818
-    """The supervisor is alive but stopped, or refuses this client; the text tells the user why."""
+    """Error: the supervisor is alive but stopped, or refuses this client. The text explains the reason to the user."""
 
 
 class RunConnection:
     """Non-blocking connection to the supervisor of `run`, which sends the events from number `from_n` on.
 
-    `fileno` is readable when `receive` has messages. `closed` is True once the other end has closed, and `reason` is
-    from its `Goodbye`. A gap in the numbers means that step metrics or device samples were dropped for a slow reader;
-    they are in the run's file. Connecting takes at most `timeout_s`. Raises NotRunning, NotAnswering.
+    `fileno` is readable when `receive` has messages. `closed` is True once the other end has closed the connection, and
+    `reason` comes from its `Goodbye`. A gap in the numbers means that step metrics or device samples were dropped for a
+    slow reader; they are in the run's file. Connecting takes at most `timeout_s`. Raises NotRunning and NotAnswering.
     """
 
     def __init__(self, run: RunFolder, from_n: int = 1, *, timeout_s: float = CONNECT_S) -> None:
@@ -76,7 +76,7 @@ class RunConnection:
         return self._socket.fileno()
 
     def receive_lines(self) -> list[bytes]:
-        """Return the lines that have arrived, as in the run's file."""
+        """Return the lines that have arrived, in the same form as in the run's file."""
         if self.closed:
             return []
         try:
@@ -99,7 +99,7 @@ class RunConnection:
         return lines
 
     def receive(self) -> list[ServerMessage]:
-        """Return the messages that have arrived, without those that can't be decoded."""
+        """Return the messages that have arrived; those that can't be decoded are left out."""
         messages: list[ServerMessage] = []
         for line in self.receive_lines():
             try:
@@ -127,9 +127,9 @@ class RunConnection:
 
 
 def send(run: RunFolder, *commands: Command) -> Welcome | None:
-    """Send commands to the supervisor of `run` and return its answer, None if there is none for `ANSWER_S`.
+    """Send commands to the supervisor of `run` and return its answer; None if it does not answer within `ANSWER_S`.
 
-    The connection counts separately from readers. Raises NotRunning, NotAnswering.
+    The connection is not counted among the readers. Raises NotRunning and NotAnswering.
     """
     with RunConnection(run, COMMANDS_ONLY) as connection:
         try:

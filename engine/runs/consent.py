@@ -1,4 +1,7 @@
-"""The user's consent to run model files, by path and content; not in run folders, which may come from others."""
+"""The user's consent to run model files, by path and content.
+
+It is not stored in run folders, which others may write.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def agree(path: str, sha256: str) -> None:
 
 
 def is_agreed(path: str, sha256: str) -> bool:
-    """Return True if the user has agreed; a note that somebody else may have written is ignored."""
+    """Return True if the user has agreed; a note that another user may have written is ignored."""
     note, line = _note(path, sha256)
     try:
         return paths.is_only_writable_by_user(note) and read_file(note) == line
@@ -28,6 +31,6 @@ def is_agreed(path: str, sha256: str) -> bool:
 
 
 def _note(path: str, sha256: str) -> tuple[Path, bytes]:
-    """Return the file of a note and its text, in `sha256sum`'s format."""
+    """Return the path of a consent note and its text, in the format of `sha256sum`."""
     line = b"%s  %s\n" % (sha256.encode(), os.fsencode(os.path.realpath(os.path.expanduser(path))))
     return paths.home() / "consent" / hashlib.sha256(line).hexdigest(), line

@@ -1,4 +1,4 @@
-"""Evaluations stored with a run, in its folder `evaluations`, and their comparison with another run's."""
+"""Evaluations stored in the folder `evaluations` of a run, and their comparison with those of another run."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 class DamagedEvaluation(ValueError):  # noqa: N818 - it is the file's fault
-    """A file of an evaluation is missing or invalid, as the text says."""
+    """Error: a file of an evaluation is missing or invalid, as the text explains."""
 
 
 class KeptEvaluation(NamedTuple):
-    """An evaluation and its `folder`."""
+    """Evaluation with its `folder`."""
 
     folder: Path
     evaluation: Evaluation
@@ -55,12 +55,12 @@ class KeptEvaluation(NamedTuple):
         return _decoded(self.folder / SAMPLES_FILE, Samples)
 
     def curves(self) -> Curves:
-        """Read the curves; empty for a task without any. Raises DamagedEvaluation."""
+        """Read the curves, which are empty for a task without curves. Raises DamagedEvaluation."""
         file = self.folder / CURVES_FILE
         return _decoded(file, Curves) if file.exists() else Curves()
 
     def resamples(self) -> Resamples:
-        """Read the metrics of the bootstrap's resamples. Raises DamagedEvaluation."""
+        """Read the metrics of the bootstrap resamples. Raises DamagedEvaluation."""
         return _decoded(self.folder / RESAMPLES_FILE, Resamples)
 
 
@@ -74,7 +74,7 @@ def read_evaluation(folder: Path) -> KeptEvaluation:
 
 
 def evaluations_of(run_folder: Path) -> list[KeptEvaluation]:
-    """Read the evaluations of a run, the newest first, without damaged ones."""
+    """Read the evaluations of a run, newest first; damaged ones are left out."""
     found = []
     for file in (run_folder / FOLDER).glob(f"[!.]*/{EVALUATION_FILE}"):  # one in the making begins with a dot
         try:
@@ -101,7 +101,7 @@ _MIN_DRAWS = 25
 
 
 class NotComparable(ValueError):  # noqa: N818 - it says why
-    """Two evaluations can't be compared; the text tells why, and what to do."""
+    """Error: two evaluations can't be compared. The text gives the reason and the remedy."""
 
 
 def compare(first: KeptEvaluation, second: KeptEvaluation) -> Comparison:
@@ -137,19 +137,19 @@ def compare(first: KeptEvaluation, second: KeptEvaluation) -> Comparison:
 
 
 def mcnemar_test(only_first: int, only_second: int) -> McNemar:
-    """Compute McNemar's exact test from the numbers of samples that only one of the models has right."""
+    """Compute McNemar's exact test, given the numbers of samples that only one of the models predicts correctly."""
     count, fewer = only_first + only_second, min(only_first, only_second)
     logs = (_log_probability(count, number) for number in range(fewer + 1))
     return McNemar(only_first=only_first, only_second=only_second, p=min(1.0, 2 * sum(map(math.exp, logs))))
 
 
 def _log_probability(count: int, number: int) -> float:
-    """Return the logarithm of the probability that `number` of `count` fair coins show heads."""
+    """Return the logarithm of the probability that `number` of `count` fair coin tosses show heads."""
     return math.lgamma(count + 1) - math.lgamma(number + 1) - math.lgamma(count - number + 1) - count * math.log(2.0)
 
 
 def _interval(value: float, first: Sequence[float | None], second: Sequence[float | None]) -> Interval:
-    """Return `value` with the 95 % percentile interval of the differences of paired resamples."""
+    """Return `value` with the 95 % percentile interval of the differences between paired resamples."""
     draws = [
         after - before for before, after in zip(first, second, strict=False) if before is not None and after is not None
     ]
@@ -160,7 +160,7 @@ def _interval(value: float, first: Sequence[float | None], second: Sequence[floa
 
 
 def _keys(samples: Samples) -> list[tuple[str, int]]:
-    """Return a unique key per sample: its path, and its number among the samples of that path."""
+    """Return a unique key for each sample: its path, and its number among the samples with that path."""
     counts: Counter[str] = Counter()
     keys = []
     for path in samples.paths:
@@ -170,7 +170,7 @@ def _keys(samples: Samples) -> list[tuple[str, int]]:
 
 
 def _only(samples: Samples, others: Samples) -> tuple[str, ...]:
-    """Return the paths of samples that only `samples`, not `others`, have fully right."""
+    """Return the paths of samples that are completely correct in `samples` but not in `others`."""
     right, of_others = _right(samples), _right(others)
     return tuple(key[0] for key, is_right in right.items() if is_right and of_others.get(key) is False)
 

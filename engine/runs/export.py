@@ -1,7 +1,8 @@
-"""Export of a run, or of a problem, without private data: job, log, notes, evaluations, and the output of processes.
+"""Export of a run, or of a problem report, without private data: job, log, notes, evaluations, and process output.
 
-Paths in the user's home are written as ~. Images, converted models, and reviews (which name the dataset's files) are
-left out, checkpoints unless requested, and supervisor.json, which may hold a key to the supervisor.
+Paths in the user's home begin with ~. Images, converted models, and reviews (which contain names of the dataset's
+files) are left out, and so are checkpoints unless requested, and supervisor.json, which may contain a key to the
+supervisor.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ _BLOCK_BYTES = 1 << 20
 
 
 class ExportRefused(Exception):  # noqa: N818  (it says why)
-    """Nothing was written; the text tells why and what to do."""
+    """Error: nothing was written. The text gives the reason and the remedy."""
 
 
 def check_target(target: Path, *, replace: bool = False) -> None:
-    """Check that `target` can be written, as far as known beforehand. Raises ExportRefused.
+    """Check that `target` can be written, as far as this can be known before. Raises ExportRefused.
 
-    An existing file is refused unless `replace` is set.
+    An existing file is refused unless `replace` is True.
     """
     if target.exists() and not (replace and target.is_file()):
         raise ExportRefused(f"{target} already exists. Choose another name, or move it away.")
@@ -50,7 +51,7 @@ def check_target(target: Path, *, replace: bool = False) -> None:
 def export_folder(run: RunFolder, target: Path, texts: Mapping[str, str], *, checkpoints: bool = False) -> list[str]:
     """Export the run to the new folder `target`, with `texts` as additional files by name.
 
-    Returns the names of all files. The folder appears complete or not at all. Raises ExportRefused.
+    Returns the names of all files. The folder is created completely or not at all. Raises ExportRefused.
     """
     check_target(target)
     temporary = _temporary(target)
@@ -103,7 +104,7 @@ def export_zip(
 
 
 def without_home(text: bytes) -> bytes:
-    """Replace the user's home with ~ where a path begins with it."""
+    """Replace the user's home by ~ at the beginning of paths."""
     homes = {str(Path.home()), os.path.realpath(Path.home())} - {os.sep}
     if not homes:
         return text
@@ -144,7 +145,7 @@ def _refusal(target: Path, error: OSError) -> ExportRefused:
 
 MAX_RUNS = 3
 MAX_LOG_BYTES = 256 << 10
-"""Bytes from the end of each log."""
+"""Number of bytes that are exported from the end of each log."""
 _REPORTED = (Warned, Failed, RunFinished)
 
 
@@ -181,7 +182,7 @@ def _newest() -> list[str]:
 
 
 def _secrets(runs: dict[str, RunFolder]) -> Iterator[tuple[str, str]]:
-    """Yield names of all runs, datasets, models and classes, with their replacements."""
+    """Yield the names of all runs, datasets, models and classes, each with its replacement."""
     aliases = {run.run_id: alias for alias, run in runs.items()}
     with suppress(OSError):
         for run_id in run_names():

@@ -54,28 +54,28 @@ from engine.system.plain_text import shortened
 State = Literal["starting", "waiting", "running", "completed", "paused", "stopped", "failed", "unsaved", "interrupted"]
 
 ENDED: tuple[State, ...] = ("completed", "paused", "stopped", "failed", "unsaved", "interrupted")
-"""States of a run without a supervisor; all but a completed one can be resumed."""
+"""States of a run without a supervisor; all of them except "completed" can be resumed."""
 
 OLDER_CHECKPOINT = re.compile(r"epoch-(?P<epoch>\d+)-step-(?P<step>\d+)\.pt")
-"""Names of checkpoints before last.pt."""
+"""Pattern for names of checkpoints older than last.pt."""
 
 START_GRACE_S = 30.0
 """Seconds for which a new run without a supervisor counts as starting rather than interrupted."""
 
 
 class UnreadableJob(ValueError):  # noqa: N818 - it is the file's fault
-    """The run's job can't be read, for the reason in the text."""
+    """Error: the run's job can't be read, for the reason in the text."""
 
 
 _END_BYTES, _TAIL_BYTES = 1 << 16, 1 << 22
-"""Bytes from the end of a log that are read for its last event, and for the progress of an unfinished run."""
+"""Numbers of bytes from the end of a log that are read for its last event, and for an unfinished run's progress."""
 
 
 class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Process of a run's supervisor.
 
-    `start_time` is from `process_start`, so that a reused pid is not taken for it. `endpoint` is "unix:PATH" or
-    "tcp:PORT:TOKEN" on loopback. `execution` is as in `RunStarted`.
+    `start_time` is the result of `process_start`, which distinguishes the process from a later one with the same pid.
+    `endpoint` is "unix:PATH" or "tcp:PORT:TOKEN" on loopback. `execution` is as in `RunStarted`.
     """
 
     pid: Annotated[int, msgspec.Meta(gt=0)]
@@ -88,10 +88,11 @@ class SupervisorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the run list.
+    """Row of the run list.
 
     `phase`, `epoch` and `step` are the progress of an unfinished run, as far as the end of its log shows it.
-    `set_aside` means that the user has dismissed its interruption. `slurm` is the state of its SLURM job in words, "" for none.
+    `set_aside` is True if the user has dismissed its interruption. `slurm` is the state of its SLURM job in words, ""
+    without a job.
     """
 
     run_id: str
@@ -119,11 +120,11 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def process_start(pid: int) -> float:
-    """Return a process's start time, usable only to distinguish processes of one pid.
+    """Return a process's start time, usable only to distinguish processes with the same pid.
 
     On Linux, the wall-clock start time changes whenever the clock is set (proc(5): `starttime`, and `btime` of
-    /proc/stat). This uses seconds since boot plus a much larger number for the boot. Raises psutil.Error if there is
-    no such process.
+    /proc/stat). This function returns the seconds since boot plus a much larger number for the boot. Raises
+    psutil.Error if there is no such process.
     """
     import psutil  # which takes a while to import
 
@@ -143,7 +144,10 @@ _LONGER_THAN_A_BOOT_S = float(1 << 31)
 
 @cache
 def _boot() -> int:
-    """Return one of 4,096 numbers, which differs for nearly every boot; few enough to keep hundredths of seconds."""
+    """Return one of 4,096 numbers, which differs for nearly every boot.
+
+    Few enough to preserve hundredths of seconds.
+    """
     try:
         return int(Path("/proc/sys/kernel/random/boot_id").read_text()[:3], 16)
     except (OSError, ValueError):
@@ -151,12 +155,12 @@ def _boot() -> int:
 
 
 def started_before_this_boot(start_time: float) -> bool:
-    """Return True if a process with that `process_start` ran before the last boot; False if unknown."""
+    """Return True if a process with this `process_start` ran before the last boot; False if unknown."""
     return sys.platform == "linux" and int(start_time // _LONGER_THAN_A_BOOT_S) != _boot()
 
 
 def process_alive(pid: int, start_time: float) -> bool:
-    """Return True if the process of that pid and start time is running and no zombie."""
+    """Return True if a process with this pid and start time is running and is no zombie."""
     import psutil
 
     try:
@@ -166,7 +170,7 @@ def process_alive(pid: int, start_time: float) -> bool:
 
 
 class RunFolder:
-    """A run's folder. Nothing is cached: every property reads the disk."""
+    """Folder of a run. Nothing is cached: every property reads the disk."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -205,7 +209,7 @@ class RunFolder:
         return job
 
     def supervisor(self) -> SupervisorFile | None:
-        """Read the supervisor file; None if there is none, or it is invalid."""
+        """Read the supervisor file; return None if it is missing or invalid."""
         try:
             return msgspec.json.decode(read_file(self.supervisor_file), type=SupervisorFile)
         except (OSError, *NOT_DECODED):
@@ -219,12 +223,12 @@ class RunFolder:
         os.replace(temporary, self.supervisor_file)
 
     def events(self) -> Iterator[AnyEvent]:
-        """Yield the events on disk in order, without a torn last line and invalid ones."""
+        """Yield the events on disk in order; a torn last line and invalid events are left out."""
         with suppress(OSError), open_file(self.events_file) as stream:
             yield from filter(None, map(_decoded, complete_lines(stream)))
 
     def planned(self) -> Planned | None:
-        """Return the plan of the last execution that started to train, None if the log has none."""
+        """Return the plan of the last execution that started to train; None if the log has no plan."""
         mark, found = b'{"type":"planned"', None
         with suppress(OSError), open_file(self.events_file) as stream:
             for line in complete_lines(stream):
@@ -308,9 +312,10 @@ class RunFolder:
         )
 
     def worked_s(self, now: float | None = None) -> float:
-        """Sum the durations of all executions in seconds, without their time in the queue.
+        """Return the total duration of all executions in seconds, without their time in the queue.
 
-        Time between executions does not count. The current one lasts until `now`, by default its last event.
+        Time between executions does not count. The current execution lasts until `now`, or by default until its last
+        event.
         """
         return self._worked_s(self._beginning(), self.last_event(), now)
 
@@ -326,7 +331,10 @@ class RunFolder:
         return latest.worked_s + max(0.0, (last.time if now is None else now) - start)
 
     def _beginning(self) -> tuple[RunStarted, float] | None:
-        """Return the first event, and when the first execution left the queue (`_left_queue`); None without events."""
+        """Return the first event, and the time when the first execution left the queue (`_left_queue`).
+
+        Returns None without events.
+        """
         try:
             with open_file(self.events_file) as stream:
                 lines = complete_lines(stream)
@@ -360,7 +368,7 @@ def _progress(tail: bytes) -> _Progress:
 
 
 def _tail(file: Path, count: int) -> bytes:
-    """Return at most the last `count` bytes of a file; none if it can't be read."""
+    """Return at most the last `count` bytes of a file, or b"" if it can't be read."""
     try:
         return read_end(file, count)
     except OSError:
@@ -368,7 +376,7 @@ def _tail(file: Path, count: int) -> bytes:
 
 
 def _backwards(tail: bytes) -> Iterator[AnyEvent]:
-    """Yield the events at the end of a log, the last first, without a torn last line and invalid ones."""
+    """Yield the events at the end of a log, the last first; a torn last line and invalid events are left out."""
     end = tail.rfind(b"\n")
     while end >= 0:
         start = tail.rfind(b"\n", 0, end)
@@ -382,7 +390,7 @@ _Kind = TypeVar("_Kind", bound=Event)
 
 
 def _last_of(tail: bytes, kind: type[_Kind]) -> _Kind | None:
-    """Return the last event of a kind in the end of a log, searched by its tag, which the encoder writes first."""
+    """Return the last event of one kind at the end of a log, searched by its tag, which the encoder writes first."""
     start = tail.rfind(_tag(kind))
     end = tail.find(b"\n", start)
     event = _decoded(tail[start:end]) if 0 <= start < end else None
@@ -390,12 +398,12 @@ def _last_of(tail: bytes, kind: type[_Kind]) -> _Kind | None:
 
 
 def _tag(kind: type[Event]) -> bytes:
-    """Return the beginning of each event of a kind in a log."""
+    """Return the bytes with which each event of one kind begins in a log."""
     return b'{"type":"%b"' % str(kind.__struct_config__.tag).encode()
 
 
 def _left_queue(started: RunStarted, lines: Iterable[bytes]) -> float:
-    """Return when an execution left the queue: its start if it didn't wait, infinity while it waits.
+    """Return the time when an execution left the queue: its start if it didn't wait, infinity while it waits.
 
     Args:
         started: First event of the execution.
@@ -423,7 +431,7 @@ def _decoded(line: bytes) -> AnyEvent | None:
 def create_run(job: Job, beside: Callable[[RunFolder], None] | None = None) -> RunFolder:
     """Create the private folder of a new run and write its job. Raises OSError.
 
-    `beside` writes files that must exist as soon as the folder counts as a run, which the job makes it.
+    `beside` writes additional files before the job, so that they exist as soon as the folder counts as a run.
     """
     stem = re.sub(r"[^a-z0-9]+", "-", Path(job.model.name).stem.lower()).strip("-") or "run"
     paths.make_home()
@@ -449,7 +457,7 @@ def list_runs(most: int | None = None) -> list[RunFolder]:
 
 
 def older_checkpoints(folder: Path) -> dict[int, Path]:
-    """Return the checkpoints before last.pt by step, in ascending order; none if `folder` can't be read."""
+    """Return the checkpoints older than last.pt by step, in ascending order; {} if `folder` can't be read."""
     try:
         found = [(match, path) for path in folder.iterdir() if (match := OLDER_CHECKPOINT.fullmatch(path.name))]
     except OSError:
@@ -458,7 +466,7 @@ def older_checkpoints(folder: Path) -> dict[int, Path]:
 
 
 def run_names() -> list[str]:
-    """Return all names in the runs' folder, the newest first, runs or not."""
+    """Return all names in the runs folder, newest first, including those that are no runs."""
     try:
         return sorted(os.listdir(paths.runs_folder()), reverse=True)
     except FileNotFoundError:

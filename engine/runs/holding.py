@@ -1,4 +1,4 @@
-"""Disk space of a run's folder, which deleting it would free."""
+"""Disk space of a run's folder, and how much of it deleting the run would free."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Holding:
 
 
 def holding(folder: Path) -> Holding:
-    """Measure a run's folder; files that can't be read, or a missing folder, count as nothing."""
+    """Measure a run's folder; unreadable files and a missing folder count as 0."""
     total = Holding()
     for where, _folders, names in os.walk(folder):
         for name in names:

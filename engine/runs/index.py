@@ -1,9 +1,9 @@
-"""Cached summaries of all runs: those whose files have not changed are not read again.
+"""Cached summaries of all runs; a run is only read again if its files have changed.
 
 The index is an optional file in Footplate's home. Each entry has stamps of its sources. The log grows and has its own
-stamp; all other files of a summary are replaced atomically (supervisor.json, notes.json, job.toml), which changes the
-folder's modification time: two stat calls per run instead of four. An index that is damaged or of another version or
-place is ignored.
+stamp. All other files of a summary are replaced atomically (supervisor.json, notes.json, job.toml), which changes the
+folder's modification time, so that two stat calls per run suffice instead of four. An index that is damaged, or belongs
+to another version or folder, is ignored.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import MAX_RESULT_BYTES, read_file
 
 _FORM = 1
-"""Increase it when the meaning of a summary's field changes."""
+"""Version of the index; increase it when the meaning of a summary's field changes."""
 
 _TICK_NS = 2_000_000_000
-"""Coarsest clock step of a file system (FAT). Summaries of runs that changed within it are not stored, because another
-change may leave no trace.
+"""Coarsest clock step of a file system (FAT), in nanoseconds.
+
+Summaries of runs that have changed within this time are not stored, because another change may not be detectable.
 """
 
 _Stamp = tuple[int, int, int]
@@ -110,7 +111,10 @@ class RunIndex:
 
 
 def find_run(name: str) -> RunFolder | None:
-    """Find a run by id, unique name or start of its id; "last" is the newest. Returns None without a match."""
+    """Find a run by its id, its unique name or the beginning of its id; "last" is the newest.
+
+    Returns None without a match.
+    """
     runs = list_runs()
     if name == "last":
         return runs[0] if runs else None
@@ -122,7 +126,7 @@ def find_run(name: str) -> RunFolder | None:
 
 
 def mirror_folder(host: str, run_id: str) -> RunFolder:
-    """Return the local copy of a run of another machine.
+    """Return the folder with the local copy of a run on another machine.
 
     Raises:
         ValueError: `run_id`, which that machine has sent, is not an id.
@@ -138,7 +142,7 @@ def mirrors_of(host: str) -> Path:
 
 
 def machine_of(run: RunFolder) -> str:
-    """Return the name of the host of a local copy, "" for a run of this machine."""
+    """Return the host of a run's local copy, or "" for a run of this machine."""
     host = run.path.parent
     return host.name if host == mirrors_of(host.name) else ""
 

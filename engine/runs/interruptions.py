@@ -1,7 +1,7 @@
-"""Causes of interrupted runs, from the files of their folders.
+"""Causes of interrupted runs, determined from the files in their folders.
 
-A supervisor that a signal ends can't write to the run's log. After a fault of its own (SIGSEGV, SIGABRT …) Python's
-faulthandler writes to supervisor.log; other signals are recorded there by its parent, if that is still alive.
+If a signal ends a supervisor, it can't write to the run's log. After a fault of its own (SIGSEGV, SIGABRT …), Python's
+faulthandler writes to supervisor.log. Other signals are recorded there by its parent, if that is still alive.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REPORTED_SIGNALS = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGILL
 _TAIL_LINES = 5
 _TAIL_BYTES = 1 << 16
 _FATAL, _DUMPS_END = "Fatal Python error: ", "Extension modules: "
-"""First words of faulthandler's first and last line."""
+"""Beginnings of the first and of the last line that faulthandler writes."""
 
 
 def why_interrupted(run: RunFolder) -> str:
@@ -49,7 +49,7 @@ def why_interrupted(run: RunFolder) -> str:
 
 
 def note_end(folder: Path, exit_code: int) -> None:
-    """Record in supervisor.log the signal that has ended a supervisor, unless faulthandler has reported it."""
+    """Record the signal that has ended a supervisor in supervisor.log, unless faulthandler has done so."""
     if exit_code < 0 and -exit_code not in REPORTED_SIGNALS:
         try:
             with (folder / "supervisor.log").open("a", encoding="utf-8") as log:
@@ -66,7 +66,10 @@ def _is_older(file: Path, other: Path) -> bool:
 
 
 def last_words(log: Path) -> str:
-    """Return the last lines of a process's output on one line; of faulthandler's dump, those up to the fatal error."""
+    """Return the last lines of a process's output on one line.
+
+    In faulthandler's dump, the lines up to the fatal error.
+    """
     try:
         text = read_end(log, _TAIL_BYTES).decode(errors="replace")
     except OSError:

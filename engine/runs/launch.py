@@ -1,4 +1,4 @@
-"""Start of supervisors and other processes that outlive their parent."""
+"""Starting supervisors and other processes that outlive their parent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def start_detached(
 ) -> int:
     """Start `python -m module FOLDER` in its own session and return its pid. Raises OSError.
 
-    Its output is appended to the log in `folder`. As long as this process lives, `ended` gets the exit code.
+    Its output is appended to the log in `folder`. As long as this process lives, `ended` is called with the exit code.
     """
     windows = sys.platform == "win32"
     flags = 0
@@ -89,7 +89,7 @@ class Preloader:
         return self._process is not None and self._process.poll() is None
 
     def fileno(self) -> int:
-        """Return the descriptor to wait on for `poll`, -1 without a child."""
+        """Return the descriptor that becomes readable for `poll`, or -1 without a child."""
         if self._process is None or self._process.stdout is None:
             return -1
         return self._process.stdout.fileno()
@@ -109,7 +109,7 @@ class Preloader:
         self.pids[folder] = start_supervisor(run)
 
     def poll(self) -> None:
-        """Read the child's messages; after its end, start the supervisors that it has not started."""
+        """Read the child's messages; after its exit, start the supervisors that it has not started."""
         if self._process is None or self._process.stdout is None:
             return
         while True:
@@ -125,7 +125,7 @@ class Preloader:
                 self._note(os.fsdecode(line))
 
     def close(self) -> None:
-        """End the child; its supervisors continue."""
+        """Stop the child; its supervisors continue."""
         if self._process is not None and self._pending and self._process.stdin is not None:
             self._process.stdin.close()  # it still answers pending requests
             self._wait()

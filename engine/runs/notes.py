@@ -1,6 +1,6 @@
 """The user's notes about a run: name, tags, text, favourite.
 
-They are in notes.json in the run's folder, so that neither the log nor the job is ever changed.
+They are stored in notes.json in the run's folder, so that neither the log nor the job ever changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _MAX_NAME = 120
 
 
 class RunNotes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`name` is None if the run has its job's name. `set_aside` means that the user has dismissed its interruption."""
+    """Notes about a run.
+
+    `name` is None if the run has the name in its job. `set_aside` is True if the user has dismissed its interruption.
+    """
 
     name: str | None = None
     tags: tuple[str, ...] = ()
@@ -35,7 +38,7 @@ def tags_of(text: str) -> tuple[str, ...]:
 
 
 def read_notes(folder: Path) -> RunNotes:
-    """Read the notes in a run's folder; empty if there are none, or they are invalid."""
+    """Read the notes in a run's folder; they are empty if the file is missing or invalid."""
     try:
         notes = msgspec.json.decode(read_file(folder / FILE), type=RunNotes)
     except (OSError, *NOT_DECODED):
@@ -45,7 +48,7 @@ def read_notes(folder: Path) -> RunNotes:
 
 
 def change_notes(folder: Path, **changes: Any) -> RunNotes:
-    """Change some notes atomically and return all. Raises OSError."""
+    """Change some notes atomically and return all notes. Raises OSError."""
     if "name" in changes:
         changes["name"] = " ".join(str(changes["name"]).split())[:_MAX_NAME]
     notes = msgspec.structs.replace(read_notes(folder), **changes)

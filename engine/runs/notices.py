@@ -39,7 +39,7 @@ FILE = "notices.toml"
 SENDER = "engine.supervisor.notices.sending"
 """Module of the process that sends one notification: it reads a `Notice` from stdin and writes a `NoticeSent`."""
 COMMAND_S = 60.0
-"""Timeout of the user's command in seconds."""
+"""Timeout for the user's command in seconds."""
 
 NoticeKind = Literal["ended", "failed", "stalled", "restarted"]
 
@@ -59,7 +59,7 @@ VARIABLES = {
 
 
 class NoticeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Requested notifications; the module describes the fields."""
+    """Settings that select notifications; the module's docstring describes the fields."""
 
     ended: bool = True
     failed: bool = True
@@ -70,7 +70,7 @@ class NoticeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     command: Annotated[str, Meta(max_length=4096)] = ""
 
     def wants(self, kind: NoticeKind, seconds: float) -> bool:
-        """Return True if a run that has taken `seconds` should send a notification of `kind`."""
+        """Return True if the user wants a notification of `kind` for a run that has taken `seconds`."""
         asked = {"ended": self.ended, "failed": self.failed, "stalled": self.stalled, "restarted": self.restarted}
         return asked[kind] and seconds >= 60 * self.least_minutes and (self.desktop or bool(self.command.strip()))
 
@@ -100,7 +100,7 @@ KINDS: dict[NoticeKind, KindWords] = {
 
 
 class Notice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A notification to send; the command runs in `folder` with `variables` in its environment."""
+    """Notification to send; the command runs in `folder` with `variables` in its environment."""
 
     title: str
     text: str
@@ -113,8 +113,8 @@ class Notice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class NoticeSent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Result of sending a notification.
 
-    `desktop_by` is the program that showed it, "" for none. `command_code` is the command's exit code, None
-    without a command or after a timeout; `said` is the end of its output. Both problems are "" without an error.
+    `desktop_by` is the program that showed it, or "". `command_code` is the command's exit code, None without a command
+    or after a timeout, and `said` is the end of its output. Both problems are "" if there was no error.
     """
 
     desktop_by: str = ""
@@ -138,9 +138,9 @@ def settings_file(folder: Path | None = None) -> Path:
 
 
 def load_notices(folder: Path | None = None) -> tuple[NoticeSettings, list[Problem]]:
-    """Read the settings; problems are warnings, because no run is blocked by them.
+    """Read the settings; problems are warnings, because they do not block any run.
 
-    Invalid settings have their defaults.
+    Invalid settings are replaced by their defaults.
     """
     path = settings_file(folder)
     try:
@@ -189,7 +189,7 @@ def save_notices(settings: NoticeSettings, folder: Path | None = None) -> None:
 
 
 def has_session_bus() -> bool:
-    """Return True if the desktop's D-Bus can be reached; otherwise a library might try to start one."""
+    """Return True if the desktop's D-Bus is available; otherwise a library might try to start one."""
     if not sys.platform.startswith("linux"):
         return False
     runtime = os.environ.get("XDG_RUNTIME_DIR")

@@ -1,11 +1,12 @@
-"""Workers without a supervisor, which occupy their devices for nothing.
+"""Workers without a supervisor, which occupy their devices needlessly.
 
-On Linux the kernel ends a worker with the process that forked it, so that there should be none. If one exists anyway
-(it was reparented, or the system has no such signal), it is recognized by its name `footplate-w<rank>` on Linux, by its
-command line elsewhere, and by its standard output, which is a rank's log. Workers with a living supervisor among their
-ancestors are not orphans.
+On Linux the kernel ends a worker with the process that forked it, so that orphans should not exist. If one exists
+anyway (it was reparented, or the system has no such signal), it is recognized by its name `footplate-w<rank>` on Linux,
+by its command line on other systems, and by its standard output, which is a rank's log. Workers with a living
+supervisor among their ancestors are not orphans.
 
-Only this user's processes, of runs of this home, are examined. Systems other than Linux have not been tested.
+Only processes of this user that belong to runs in this home are examined. Systems other than Linux have not been
+tested.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ import psutil
 from engine.runs.folder import RunFolder, process_alive, process_start
 
 PATIENCE_S = 5.0
-"""Seconds in which a terminated worker has to end, and then a killed one."""
+"""Seconds within which a terminated worker must exit, and then a killed one."""
 SETTLE_S = 0.3
-"""Seconds after which a worker has to be found again: one whose supervisor was just killed is about to end."""
+"""Seconds after which a worker must be found a second time, since one whose supervisor was just killed exits soon."""
 
 _POLL_S = 0.02
 _NAME, _SUPERVISOR = "footplate-w", "footplate-run"
@@ -35,11 +36,14 @@ _DELETED = " (deleted)"
 
 
 class CannotEnd(Exception):  # noqa: N818  (a state of things more than an error)
-    """The process continues; the text tells the user why."""
+    """Error: the process could not be ended. The text explains the reason to the user."""
 
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker without a supervisor. `folder` is the current folder of its run; `start_time` is the process's own."""
+    """Worker without a supervisor.
+
+    `folder` is the current folder of its run; `start_time` is the start time of the process.
+    """
 
     pid: int
     start_time: float
@@ -49,9 +53,10 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_orphans(settle_s: float = SETTLE_S, *, by_name: bool = sys.platform == "linux") -> list[Orphan]:
-    """Find orphaned workers, sorted by pid; their children are counted with them.
+    """Find orphaned workers, sorted by pid; their children belong to them.
 
-    Takes about 20 ms, plus `settle_s` if there are any. `by_name` recognizes workers by name, else by command line.
+    It takes about 20 ms, plus `settle_s` if there are any. With `by_name`, workers are recognized by name, else by
+    command line.
     """
     found = list(_find(by_name))
     if found:
@@ -149,7 +154,7 @@ def _user() -> str:
 
 
 def _log_of(process: psutil.Process) -> Path | None:
-    """Return the rank's log to which a process writes, None if there is none."""
+    """Return the rank's log that a process writes to; None if there is none."""
     if sys.platform == "linux":
         outputs = [os.readlink(f"/proc/{process.pid}/fd/1").removesuffix(_DELETED)]
     else:
@@ -158,7 +163,7 @@ def _log_of(process: psutil.Process) -> Path | None:
 
 
 def _supervised(above: list[psutil.Process], run: RunFolder, by_name: bool) -> bool:
-    """Return True if an ancestor of a worker is its run's supervisor, or any supervisor."""
+    """Return True if an ancestor of a worker is the supervisor of its run, or another supervisor."""
     supervisor = run.supervisor()
     if supervisor is not None and supervisor.alive() and any(parent.pid == supervisor.pid for parent in above):
         return True

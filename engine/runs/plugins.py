@@ -12,13 +12,13 @@ from engine.system import paths
 from engine.system.children import run_child
 
 ARGUMENTS = ("-m", "engine.catalogue", "--plugins")
-"""Python's arguments to write the catalogue's supplement."""
+"""Arguments for Python that write the catalogue's supplement."""
 
 
 def see_plugins(*, afresh: bool = False) -> None:
     """Write the catalogue's supplement in a child process if it is missing, or always with `afresh`.
 
-    Without plug-ins nothing happens. Raises OSError if the cache can't be written.
+    Without plug-ins, nothing happens. Raises OSError if the cache can't be written.
     """
     file = supplement_file()
     if file is None or (file.exists() and not afresh):

@@ -1,4 +1,4 @@
-"""Resuming a run in its folder: changeable fields, the next job, and the checkpoint."""
+"""Resuming a run in its folder: which fields may change, the next job, and the checkpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class ResumableRun:
-    """A run's job and state; `problems` explain a job that is None."""
+    """Job and state of a run; if the job is None, `problems` explain why."""
 
     run_id: str
     job: Job | None
@@ -62,7 +62,7 @@ def job_to_resume(run: RunFolder, changes: Mapping[str, Any] = _NO_CHANGES) -> t
 def changed_job(run: ResumableRun, changes: Mapping[str, Any]) -> tuple[Job | None, list[Problem]]:
     """Return the run's job with `changes`, plain values by field, and all problems that prevent a resume.
 
-    The job is None if there are any. Check afterwards with `job_checks.problems` whether it can run here, with
+    The job is None if there are any. Afterwards use `job_checks.problems` to check if it can run here, with
     `checkpoint_of` as its `resume_from`.
     """
     before, problems, state = run.job, list(run.problems), run.state
@@ -98,7 +98,10 @@ def save_next_job(run: RunFolder, job: Job) -> None:
 
 
 def checkpoint_of(run: RunFolder) -> Path | None:
-    """Return the checkpoint to resume from: last.pt, else the job's `resume_from`; None to start from the beginning."""
+    """Return the checkpoint to resume from: last.pt, or else the job's `resume_from`.
+
+    Returns None to start from the beginning.
+    """
     last = run.checkpoints / "last.pt"
     if last.exists():  # even if it is no file, which its reader reports
         return last

@@ -1,4 +1,4 @@
-"""Searches over settings: their folders, states and drivers."""
+"""Hyperparameter searches: their folders, states and drivers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from engine.system.files import MAX_RESULT_BYTES, read_file
 from engine.system.format import counted
 
 _START_S = 30.0
-"""Seconds in which a driver has to write its file after its start."""
+"""Seconds within which a driver must write its file after its start."""
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
@@ -58,24 +58,24 @@ class SearchFolder:
 
     @property
     def state_file(self) -> Path:
-        """File of the state; its modification time shows changes."""
+        """File with the state; its modification time shows when the state has changed."""
         return self.path / STATE_FILE
 
     def search(self) -> Search | None:
-        """Read the request; None if it can't be read."""
+        """Read the request; return None if it can't be read."""
         return _read(self.path / SEARCH_FILE, Search)
 
     def state(self) -> SearchState:
-        """Read the state as its driver wrote it last; empty without one."""
+        """Read the state that the driver wrote last; it is empty if there is none."""
         return _read(self.state_file, SearchState) or SearchState(time=0.0)
 
     def driver(self) -> DriverFile | None:
-        """Return the driver's process, None if none is running."""
+        """Return the driver's process; None if none is running."""
         found = _read(self.path / DRIVER_FILE, DriverFile)
         return found if found is not None and process_alive(found.pid, found.start_time) else None
 
     def status(self) -> Status:
-        """Return the current status, from the process table and then from the driver's last state."""
+        """Return the current status, given by the process table and the driver's last state."""
         if self.driver() is not None:
             return "running"
         with suppress(OSError):
@@ -109,7 +109,7 @@ def list_searches() -> list[SearchFolder]:
 
 
 def create_search(search: Search) -> SearchFolder:
-    """Create the folder of a search, or reuse the one of its name, and write the request. Raises OSError."""
+    """Create the folder of a search, or reuse an existing one with its name, and write the request. Raises OSError."""
     paths.make_home()
     folder = SearchFolder(paths.private_folder(searches_folder() / search.name))
     folder.save(search)
@@ -119,7 +119,7 @@ def create_search(search: Search) -> SearchFolder:
 def start_driver(folder: SearchFolder) -> int:
     """Start the driver of a search in its own session and return its pid. Raises OSError.
 
-    If another one is running, the new one ends immediately.
+    If another driver is running, the new one exits immediately.
     """
     log = folder.path / DRIVER_LOG
     with open(log, "ab", opener=paths.open_private):
@@ -130,9 +130,9 @@ def start_driver(folder: SearchFolder) -> int:
 
 
 def stop_driver(folder: SearchFolder) -> bool:
-    """Ask the driver of a search to pause its trials and end, and return False if there is no driver.
+    """Ask the driver of a search to pause its trials and exit; return False if there is no driver.
 
-    That takes as long as the current steps and last checkpoints; poll `status`.
+    This takes as long as the current steps and last checkpoints; poll `status`.
     """
     driver = folder.driver()
     if driver is None:
@@ -155,7 +155,7 @@ def job_with(job: Job, params: Mapping[str, Any]) -> tuple[Job | None, list[Prob
 
 
 def best_job(search: Search, row: TrialRow) -> Job:
-    """Return the job that trains a trial's settings to the end."""
+    """Return the job for the complete training with a trial's settings."""
     full: dict[str, Any] = {"name": f"{search.name} best", "devices": search.devices[: search.devices_per_trial]}
     if search.best_epochs is not None:
         full["epochs"] = search.best_epochs
@@ -184,7 +184,7 @@ def confirming_words(state: SearchState) -> str:
 
 
 def confirmed_words(state: SearchState, written: Callable[[float], str]) -> str:
-    """Describe the confirmed result ("0.853 over 1 other seed, 0.802 with the job's own settings"); "" without one."""
+    """Describe the confirmed result ("0.853 over 1 other seed, 0.802 with the job's own settings"), or return ""."""
     best, baseline = state.row(state.best), state.row(state.baseline)
     if best is None or best.mean is None:
         return ""
@@ -208,7 +208,7 @@ def _write(file: Path, content: msgspec.Struct) -> None:
 
 
 def trial_of(run: RunFolder) -> Trial | None:
-    """Read the trial of a run, None if it is none."""
+    """Read the trial that a run belongs to; return None if there is none."""
     try:
         return msgspec.json.decode(read_file(run.path / TRIAL_FILE), type=Trial)
     except (OSError, *NOT_DECODED):
@@ -216,12 +216,12 @@ def trial_of(run: RunFolder) -> Trial | None:
 
 
 def save_trial(run: RunFolder, trial: Trial) -> None:
-    """Write the trial of a run. Raises OSError."""
+    """Write the trial that a run belongs to. Raises OSError."""
     paths.write_atomically(run.path / TRIAL_FILE, msgspec.json.encode(trial), sync=True)
 
 
 def trials_of(search: str) -> list[tuple[RunFolder, Trial]]:
-    """Return the trials of a search, sorted by number; the oldest of each number."""
+    """Return the trials of a search, sorted by number; if a number occurs several times, the oldest is used."""
     found: dict[int, tuple[RunFolder, Trial]] = {}
     for run in list_runs():
         trial = trial_of(run)
@@ -231,5 +231,5 @@ def trials_of(search: str) -> list[tuple[RunFolder, Trial]]:
 
 
 def tag_of(search: str) -> str:
-    """Return the tag of the runs of a search."""
+    """Return the tag that marks the runs of a search."""
     return f"search {search}"

@@ -1,6 +1,6 @@
 """Submission, polling and stopping of runs in SLURM, from here or through ssh.
 
-The run's folder has to be on a file system that the SLURM nodes and the submitting machine see at the same path.
+The run's folder must be on a file system with the same path on the SLURM nodes and on the submitting machine.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from engine.system.files import read_file
 from engine.system.slurm import SlurmFailed, run_slurm
 
 POLL_S = 15.0
-"""Minimum seconds between queries: sites ask their users to spare SLURM's controller."""
+"""Minimum seconds between queries; sites ask their users not to burden SLURM's controller."""
 _HOSTS = "slurm-hosts"
-"""File in Footplate's home with the hosts that the user has submitted runs through, one a line."""
+"""Name of the file in Footplate's home that lists, one per line, the hosts for the submission of runs."""
 _SEPARATOR = "|"
 _SQUEUE = ("squeue", "--noheader", "--states=all", "--format=%i|%T|%r|%S|%P|%Q")
 _SACCT = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=JobIDRaw,State")
@@ -92,7 +92,10 @@ def _not_visible(run: RunFolder, host: str) -> str:
 
 
 def refresh(runs: Iterable[RunFolder]) -> bool:
-    """Query SLURM for the active jobs of `runs` and record their states; True if any has changed. Raises OSError."""
+    """Query SLURM for the active jobs of `runs` and record their states; return True if any has changed.
+
+    Raises OSError.
+    """
     known: dict[str, dict[int, tuple[RunFolder, SlurmJob]]] = defaultdict(dict)
     for run in runs:
         job = read_slurm(run.path)
@@ -125,7 +128,7 @@ def _query(host: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
 
 
 def in_queue(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
-    """Parse squeue's output for `jobs`. The place counts pending jobs of the partition with a higher priority."""
+    """Parse squeue's output for `jobs`. The place counts the partition's pending jobs with a higher priority."""
     rows = [row for line in output.splitlines() if len(row := line.split(_SEPARATOR)) == 6]
     found = {}
     for row in rows:
@@ -147,13 +150,16 @@ def in_queue(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
 
 
 def _rank(row: list[str]) -> tuple[int, int]:
-    """Return the queue's sort key: highest priority first, then the oldest job. An array's id is "12_[1-9]"."""
+    """Return the sort key of a job in the queue: highest priority first, then the oldest job.
+
+    The id of an array has a form such as "12_[1-9]".
+    """
     number, priority = row[0].partition("_")[0], row[-1]
     return -int(priority) if priority.isdecimal() else 0, int(number) if number.isdecimal() else 0
 
 
 def in_accounts(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
-    """Parse sacct's output ("12|CANCELLED by 1000") for `jobs`; the state is "" for those that it doesn't list."""
+    """Parse sacct's output ("12|CANCELLED by 1000") for `jobs`; the state is "" for jobs that it doesn't list."""
     rows = dict(line.split(_SEPARATOR, 1) for line in output.splitlines() if _SEPARATOR in line)
     return {
         number: SlurmJob(job_id=number, host=job.host, state=rows.get(str(number), "").partition(" ")[0])
@@ -162,22 +168,22 @@ def in_accounts(output: str, jobs: dict[int, SlurmJob]) -> dict[int, SlurmJob]:
 
 
 def supervised_elsewhere(run: RunFolder) -> SlurmJob | None:
-    """Return the job of a run in SLURM whose supervisor is on another machine or has not started."""
+    """Return the SLURM job of a run whose supervisor is on another machine or has not started, else None."""
     job, supervisor = read_slurm(run.path), run.supervisor()
     is_local = supervisor is not None and supervisor.alive()
     return job if job is not None and job.is_active and not is_local else None
 
 
 def no_pause(run: RunFolder) -> str:
-    """Explain that a run in SLURM can only be stopped."""
+    """Return the explanation that a run in SLURM can only be stopped."""
     return f"SLURM has {run.run_id}, which can only be stopped from here; that saves a checkpoint."
 
 
 def send(run: RunFolder, *commands: Command) -> bool:
-    """Send commands to a run wherever its supervisor is, and return False if it has not answered.
+    """Send commands to a run, wherever its supervisor is, and return False if it has not answered.
 
-    A run in SLURM accepts only Stop: a pending job is cancelled, a running one gets a signal. Raises NotRunning,
-    NotAnswering.
+    A run in SLURM accepts only Stop: a pending job is cancelled, and a running job receives a signal. Raises NotRunning
+    and NotAnswering.
     """
     job = supervised_elsewhere(run)
     if job is None:

@@ -16,11 +16,11 @@ _RUNNING = ("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "SIG
 
 
 class SlurmJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """A SLURM job.
+    """SLURM job of a run.
 
-    `state` is SLURM's (squeue(1), JOB STATE CODES), "" if it no longer knows the job. For a pending job, `reason` is
-    why, `place` counts from 1 through its partition's queue, and `start` is the expected start in the cluster's time.
-    `query_error` is why SLURM could not be queried. `host` is as in `SlurmOptions`.
+    `state` is SLURM's (squeue(1), JOB STATE CODES), or "" if it no longer knows the job. For a pending job, `reason`
+    says why it waits, `place` counts from 1 in its partition's queue, and `start` is the expected start in the
+    cluster's time. `query_error` is the reason why SLURM could not be queried. `host` is as in `SlurmOptions`.
     """
 
     job_id: int
@@ -51,7 +51,7 @@ class SlurmJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 def read_slurm(folder: Path) -> SlurmJob | None:
-    """Read a run's SLURM job; None if it has none, or the file is invalid."""
+    """Read a run's SLURM job; return None if it has none, or if the file is invalid."""
     try:
         return msgspec.json.decode(read_file(folder / FILE), type=SlurmJob)
     except (OSError, *NOT_DECODED):

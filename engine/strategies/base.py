@@ -194,7 +194,10 @@ class Strategy(ABC):
         return [(name, buffer) for name, buffer in named if buffer.is_floating_point()]
 
     def state_dict(self) -> dict[str, Tensor] | None:
-        """Return the model's state on the CPU, with the names of the plain model, on rank 0; None on other ranks."""
+        """Return the model's state on the CPU, with the names of the plain model, on rank 0; None on other ranks.
+
+        All ranks call it together. A GPU may still be copying the state until the caller synchronizes with it.
+        """
         return copy_to_host(self.model.state_dict()) if self.spec.rank == 0 else None
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

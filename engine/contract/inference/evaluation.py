@@ -270,7 +270,10 @@ class Difference(_Saved, frozen=True):
 
 
 class McNemar(_Saved, frozen=True):
-    """McNemar's exact test (1947) for equal error rates of two classifiers."""
+    """McNemar's exact test (1947) for equal error rates of two classifiers.
+
+    `only_first` and `only_second` count samples that only one of them predicts correctly; `p` is two-sided.
+    """
 
     only_first: int
     only_second: int

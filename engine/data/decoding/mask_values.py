@@ -181,7 +181,10 @@ def are_gray(colors: Values, spread: int = 0) -> bool:
 
 
 def aligned(mask: MaskValues, code: MaskCode) -> Values:
-    """Convert a mask's values to the kind that `code` uses: gray levels, palette indices, or colors."""
+    """Convert a mask's values to the kind that `code` uses: gray levels, palette indices, or colors.
+
+    Raises Unfit if the mask has colors and `code` has none, or if its palette has other colors.
+    """
     if code.colors:
         if mask.mode == "palette":
             return _through_palette(mask)

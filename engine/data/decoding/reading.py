@@ -42,7 +42,10 @@ GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B"
 
 
 def silence_pillow() -> None:
-    """Turn off Pillow's warnings about metadata and large images for this process."""
+    """Turn off Pillow's warnings about metadata and large images for this process.
+
+    `warnings.catch_warnings` is not safe with threads.
+    """
     warnings.filterwarnings("ignore", module=r"PIL\.")
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
     logging.getLogger("PIL").setLevel(logging.CRITICAL)

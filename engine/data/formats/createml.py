@@ -1,4 +1,7 @@
-"""Boxes in Create ML's JSON: a list of images with labels, and boxes given by their centers. Torch-free."""
+"""Boxes in Create ML's JSON: a list of images with labels, and boxes given by their centers. Torch-free.
+
+See https://developer.apple.com/documentation/createml/building-an-object-detector-data-source.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Shapes and tags in CVAT's XML files ("CVAT for images 1.1"), one for each task or project. Torch-free."""
+"""Shapes and tags in CVAT's XML files ("CVAT for images 1.1"), one for each task or project. Torch-free.
+
+Source: CVAT's documentation, "CVAT for image" and "XML annotation format".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Shapes and flags in JSON files from labelme and X-AnyLabeling, one for each image. Torch-free."""
+"""Shapes and flags in JSON files from labelme and X-AnyLabeling, one for each image. Torch-free.
+
+Sources: labelme's `label_file.py` and `shape.py`; X-AnyLabeling's user guide, "Label file format".
+"""
 
 from __future__ import annotations
 

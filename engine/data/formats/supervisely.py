@@ -1,4 +1,7 @@
-"""Objects and tags of Supervisely's projects: meta.json, and one JSON file for each image in a dataset. Torch-free."""
+"""Objects and tags of Supervisely's projects: meta.json, and one JSON file for each image in a dataset. Torch-free.
+
+Source: Supervisely's documentation, "Supervisely format", "Objects" and "Tags". Coordinates are used unchanged.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Regions from the VGG Image Annotator (VIA 1 and 2), in its JSON files, projects and CSV files. Torch-free."""
+"""Regions from the VGG Image Annotator (VIA 1 and 2), in its JSON files, projects and CSV files. Torch-free.
+
+See https://www.robots.ox.ac.uk/~vgg/software/via/. Each region has a shape and attributes, one of which is its class.
+"""
 
 from __future__ import annotations
 

@@ -252,7 +252,10 @@ A model that never predicts the smaller of two such classes is right in 10 of 11
 
 
 def check_imbalance(train: SplitReport) -> list[Problem]:
-    """Return a warning about classes that are rare compared with the largest class."""
+    """Return a warning about classes that are rare compared with the largest class.
+
+    Empty classes are reported elsewhere. Pixel classes are not checked, since the background always dominates.
+    """
     counts = {name: count for name, count in train.counts.items() if count}
     if len(counts) < 2 or train.shares:
         return []

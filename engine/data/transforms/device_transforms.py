@@ -175,7 +175,10 @@ class Transforms:
         normalize: Normalization,
         memory_format: torch.memory_format,
     ) -> Tensor:
-        """Change colors, normalize, blur and erase."""
+        """Change colors, normalize, blur and erase.
+
+        `pixels` are float32 [n, C, size, size] of 0..255 from `move`, and may be overwritten.
+        """
         numbers = numbers[:: drawn.tiles]
         if drawn.rounds or drawn.chains:
             pixels = _apply_policies(pixels, numbers, drawn)

@@ -1,10 +1,10 @@
-"""Queue in which runs wait for their devices, so that two never share one unless the user says so.
+"""Queue in which runs wait for their devices, so that two runs share a device only if the user says so.
 
-There is no queue process: each run that waits or runs has a file in the folder `queue` of the user's runtime folder
-(see `tickets`), which its supervisor keeps locked. When a process ends in whatever way, the kernel releases the lock,
-and with it the run's position and devices.
+There is no queue process. Each run that waits or uses devices has a file in the folder `queue` of the user's runtime
+folder (see `tickets`), which its supervisor keeps locked. However a process ends, the kernel releases the lock, and
+with it the run's position and devices.
 
-A supervisor holds a `QueueSlot`; everybody else reads and changes the queue with the functions.
+A supervisor holds a `QueueSlot`; all other processes read and change the queue with functions.
 """
 
 from __future__ import annotations

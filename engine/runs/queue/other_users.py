@@ -1,4 +1,4 @@
-"""Processes of other people on a run's GPUs, according to a snapshot."""
+"""Processes of other users on a run's GPUs, according to a snapshot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True)
 class OtherUsers:
-    """A phrase in `users` and a pid for each process that holds GPU memory; a sentence for each `unknown` fact."""
+    """Processes of other users: a phrase in `users` and a pid for each, and a sentence for each `unknown` fact."""
 
     users: tuple[str, ...] = ()
     pids: tuple[int, ...] = ()
@@ -23,9 +23,9 @@ class OtherUsers:
 
 
 def other_users(devices: Iterable[str], snapshot: Snapshot | None) -> OtherUsers:
-    """Find other people's processes that compute on `devices`; displays don't count, because a desktop never ends.
+    """Find other users' processes that compute on `devices`; displays don't count, because a desktop never ends.
 
-    In a container, where NVML reports processes of the host and nobody knows their users, all of them count.
+    In a container, where NVML reports processes of the host with unknown users, all processes count.
     """
     users: list[str] = []
     pids: list[int] = []
@@ -50,7 +50,7 @@ def other_users(devices: Iterable[str], snapshot: Snapshot | None) -> OtherUsers
 
 
 def _user_of(process: GpuProcess, *, is_foreign: bool) -> str | None:
-    """Describe a process ("root: python (pid 123)"); None if it is the user's, only draws, or has ended."""
+    """Describe a process ("root: python (pid 123)"); return None if it is this user's, only draws, or has ended."""
     if process.kind == "graphics":
         return None
     if is_foreign:

@@ -1,4 +1,4 @@
-"""A run's position in the queue, as its supervisor holds it."""
+"""Position of a run in the queue, held by its supervisor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from engine.runs.searches import trial_of
 from engine.system.file_locks import is_same_file, unlock
 
 UNKNOWN_USERS_TIMEOUT_S = 10.0
-"""Seconds after which a run starts although it can't determine who else uses its GPUs."""
+"""Seconds after which a run starts even if it can't determine who else uses its GPUs."""
 _MAX_SNAPSHOT_AGE_S = 10.0
 _LOCK_TIMEOUT_S = 0.1
 
@@ -34,11 +34,12 @@ _LOCK_TIMEOUT_S = 0.1
 class QueueSlot:
     """Position in the queue of one execution of `run`, and then its hold on its job's devices.
 
-    Call `poll` about twice a second, also after `has_devices`: the queue's folder is cleared when the user logs out,
-    and the hold is then recreated. A run that starts at once has its devices at the first call. `warning` tells the
-    user about a start without the usual guarantees. `run_id` is that of the run if `run` is a folder of another name.
+    Call `poll` about twice a second, even after `has_devices`, since the queue's folder is cleared when the user logs
+    out, and the hold must then be recreated. A run that need not wait has its devices after the first call. `warning`
+    informs the user of a start without the usual guarantees. `run_id` is the id of the run if `run` is a folder with
+    another name.
 
-    The lock belongs to this process: a forked child has to close all files of its parent.
+    The lock belongs to this process, so a forked child must close all files of its parent.
     """
 
     def __init__(self, run: RunFolder, job: Job, run_id: str = "") -> None:
@@ -65,12 +66,12 @@ class QueueSlot:
         self._unknown_since: float | None = None
 
     def poll(self, snapshot: Snapshot | None = None) -> Waiting | None:
-        """Take the devices if it is this run's turn; else return what it waits for, if that has changed.
+        """Reserve the devices if it is this run's turn; otherwise return what the run waits for, if that has changed.
 
-        Only a job with `wait_for_others` needs `snapshot`.
+        `snapshot` is only needed for a job with `wait_for_others`.
 
         Raises:
-            CannotQueue: The queue can't be used; not raised for a run that starts at once or has its devices.
+            CannotQueue: The queue can't be used; not raised for a run that need not wait or has its devices.
         """
         if self._is_closed or (self.has_devices and self._is_visible()):
             return None
@@ -98,14 +99,14 @@ class QueueSlot:
                 self.ticket_file.unlink()
 
     def _is_visible(self) -> bool:
-        """Return True if the ticket is where other processes look for it."""
+        """Return True if the ticket is in the folder where other processes search for it."""
         try:
             return self._descriptor is not None and is_same_file(self._descriptor, queue_folder() / self._name)
         except OSError:
             return False
 
     def _enter(self, queue: LockedQueue) -> None:
-        """Make sure that the run is in the queue: at its end if it has to wait, else with its devices."""
+        """Ensure that the run is in the queue: at its end if it must wait, else with its devices."""
         path = queue.folder / self._name
         if not self._starts_at_once and not self.has_devices and self._name not in queue.order:
             queue.order.append(self._name)
@@ -137,7 +138,7 @@ class QueueSlot:
         return Waiting(position=ticket.position, behind=ticket.behind, others=users, held=ticket.held)
 
     def _is_alone(self, others: OtherUsers) -> bool:
-        """Return True if nobody else uses the devices, or nothing is known after `UNKNOWN_USERS_TIMEOUT_S`."""
+        """Return True if no other user uses the devices, or if this is unknown after `UNKNOWN_USERS_TIMEOUT_S`."""
         if others.users or not others.unknown:
             self._unknown_since = None
             return not others.users

@@ -28,28 +28,28 @@ from engine.system.file_locks import LOCKS_UNSUPPORTED, locked, open_file, try_l
 from engine.system.files import read_file
 
 LOCK_TIMEOUT_S = 5.0
-"""Seconds to wait for others that read the queue, each of which takes about a millisecond."""
+"""Seconds to wait for other processes that access the queue, each of which takes about a millisecond."""
 _SUFFIX = ".ticket"
 _MAX_BYTES = 1 << 16
 _NO_TICKET = (errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENXIO)
-"""Errors of opening a ticket that has just gone, is not a file, or is not the user's."""
+"""Errors when opening a ticket that was just removed, is not a file, or belongs to another user."""
 
 
 class CannotQueue(Exception):  # noqa: N818  (a state of things more than an error)
-    """The queue can't be used; the text tells the user why, and what to do."""
+    """Error: the queue can't be used. The text gives the reason and the remedy."""
 
 
 class QueueBusy(CannotQueue):
-    """The queue has been locked by another process for the full timeout."""
+    """Error: another process has locked the queue for the full timeout."""
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run in the queue.
+    """Run in the queue.
 
-    `pid` and `start_time` are its supervisor's, as in `SupervisorFile`; it has been there `since` (seconds since the
-    epoch). `position` counts from 1, and is None for a run that has its devices; `behind` are the ids of the runs
-    that it waits for. While it is `held`, others pass it, and it keeps its position. Runs of one `search` share the
-    CPU.
+    `pid` and `start_time` are its supervisor's, as in `SupervisorFile`; it has been in the queue `since` (seconds since
+    the epoch). `position` counts from 1, and is None for a run that has its devices; `behind` lists the ids of the runs
+    that it waits for. While it is `held`, other runs overtake it, and it keeps its position. Runs of the same `search`
+    share the CPU.
     """
 
     run_id: str
@@ -70,7 +70,7 @@ class _Order(msgspec.Struct):
 
 
 class LockedQueue:
-    """Content of the queue while it is locked: `tickets` by name, and the names that wait (`order`) or are `held`."""
+    """Content of the locked queue: `tickets` by name, and the names of those that wait (`order`) or are `held`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -87,13 +87,13 @@ class LockedQueue:
         os.replace(temporary, self.folder / "order.json")
 
     def leave(self, name: str) -> None:
-        """Let a run wait no longer, which gives it its devices. Raises OSError."""
+        """Remove a run from the waiting ones, which gives it its devices. Raises OSError."""
         self.order.remove(name)
         self.held.discard(name)
         self.save()
 
     def running(self) -> list[Ticket]:
-        """Return the tickets of the runs that have their devices, the oldest first."""
+        """Return the tickets of the runs that have their devices, oldest first."""
         waiting = set(self.order)
         running = (ticket for name, ticket in self.tickets.items() if name not in waiting)
         return sorted(running, key=lambda ticket: ticket.since)
@@ -101,7 +101,7 @@ class LockedQueue:
     def waiting_ticket(self, name: str) -> Ticket:
         """Return the ticket of a waiting run with its position, and the runs that it waits for.
 
-        These have one of its devices, or need one and are in front of it.
+        These use one of its devices, or need one and precede it in the queue.
         """
         ticket, position = self.tickets[name], self.order.index(name)
         in_front = (self.tickets[other] for other in self.order[:position] if other not in self.held)
@@ -128,7 +128,7 @@ def locked_queue(timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[LockedQueue]:
 
 
 def queue_folder() -> Path:
-    """Return the folder of the tickets, created if missing; it changes when the user logs out. Raises OSError."""
+    """Return the folder with the tickets, created if missing; it is deleted when the user logs out. Raises OSError."""
     folder = paths.runtime_folder() / "queue"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
@@ -140,7 +140,7 @@ def new_name() -> str:
 
 
 def write_ticket(path: Path, ticket: Ticket) -> int:
-    """Create a locked ticket, while the queue is locked, and return its descriptor. Raises OSError."""
+    """Create a locked ticket and return its descriptor; the caller has locked the queue. Raises OSError."""
     descriptor = open_file(path, os.O_CREAT | os.O_EXCL)
     try:
         if not try_lock(descriptor):
@@ -162,7 +162,10 @@ def waiting() -> list[Ticket]:
 
 
 def holders() -> dict[str, tuple[str, ...]]:
-    """Return the ids of the runs that have each occupied device (a GPU's UUID, or "cpu"). Raises CannotQueue."""
+    """Return, for each occupied device (a GPU's UUID, or "cpu"), the ids of the runs that use it.
+
+    Raises CannotQueue.
+    """
     found: dict[str, tuple[str, ...]] = {}
     with locked_queue() as queue:
         for ticket in queue.running():
@@ -172,9 +175,9 @@ def holders() -> dict[str, tuple[str, ...]]:
 
 
 def move(run_id: str, positions: int) -> bool:
-    """Move a waiting run back by `positions`, forward if negative, at most to an end of the queue.
+    """Move a waiting run back by `positions`, or forward if negative, at most to an end of the queue.
 
-    Returns False if the run does not wait. Raises CannotQueue.
+    Returns False if the run is not waiting. Raises CannotQueue.
     """
     with locked_queue() as queue:
         name = queue.waiting_name(run_id)
@@ -188,12 +191,15 @@ def move(run_id: str, positions: int) -> bool:
 
 
 def hold(run_id: str) -> bool:
-    """Let other runs pass a waiting run until it is released; False if it does not wait. Raises CannotQueue."""
+    """Let other runs overtake a waiting run until it is released; return False if it is not waiting.
+
+    Raises CannotQueue.
+    """
     return _set_held(run_id, held=True)
 
 
 def release(run_id: str) -> bool:
-    """End the hold of a waiting run; False if it does not wait. Raises CannotQueue."""
+    """End the hold of a waiting run; return False if it is not waiting. Raises CannotQueue."""
     return _set_held(run_id, held=False)
 
 
@@ -214,7 +220,7 @@ def _collide(one: Ticket, other: Ticket) -> bool:
 
 
 def _read_ticket(path: Path) -> Ticket | None:
-    """Read a ticket; remove it and return None if its process has ended or its content is invalid."""
+    """Read a ticket; if its process has exited or its content is invalid, remove it and return None."""
     ticket = None
     try:
         descriptor = open_file(path)

@@ -1,4 +1,8 @@
-"""Desktop notifications through programs of the system, without a library or window."""
+"""Desktop notifications through programs of the system, without a library or window.
+
+Linux uses `notify-send` (libnotify), else `gdbus` (GLib); both follow the Desktop Notifications Specification. macOS
+uses `osascript`, and Windows PowerShell. The last two are untested.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Agreement between predicted and annotated edges, measured like the Berkeley benchmark."""
+"""Agreement between predicted and annotated edges, measured like the Berkeley benchmark.
+
+Sources: Martin et al., PAMI 2004; Arbelaez et al., PAMI 2011, section 2.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reader of the Point Cloud Library's PCD files: text, binary and compressed. Torch-free."""
+"""Reader of the Point Cloud Library's PCD files: text, binary and compressed. Torch-free.
+
+Source: The PCD file format, pointclouds.org; Lehmann, LibLZF (the compression).
+"""
 
 from __future__ import annotations
 
