@@ -1,6 +1,6 @@
-"""Generator of the catalogue: ``python -m engine.catalogue --write`` or ``--check``, or its supplement: ``--plugins``.
+"""Generator of the catalogue: ``python -m engine.catalogue --write`` or ``--check``, or ``--plugins`` for a supplement.
 
-The catalogue is data (`resources/catalogue.json`), so that windows and commands list models, tasks and strategies
+The catalogue is data (`resources/catalogue.json`), so that windows and commands can list models, tasks and strategies
 without importing torch. The supplement describes installed plug-ins, and is stored in the user's cache.
 """
 
@@ -49,7 +49,7 @@ from engine.tasks.base import Task
 from engine.tasks.registry import TASKS
 
 DESCRIBED_CLASSES = 10
-"""Number of classes of a plug-in's model if its task doesn't set one."""
+"""Number of classes with which a plug-in's model is described if its task doesn't set one."""
 CATALOGUE_FILE = Path(resources.__path__[0]) / "catalogue.json"
 
 
@@ -68,7 +68,7 @@ def generate() -> Catalogue:
 
 
 def supplement() -> Supplement:
-    """Return the additions of the installed plug-ins; leave out plug-ins that can't be described."""
+    """Return the additions of the installed plug-ins; plug-ins that can't be described are left out."""
     own = [
         model for name, task in TASKS.added().items() for model in _described(TASKS, name, partial(_models_of, task))
     ]
@@ -115,7 +115,7 @@ def _models_of(task: Task) -> Sequence[ModelEntry]:
 
 
 def _added_model(name: str) -> Sequence[ModelEntry]:
-    """Return a plug-in's model, built as for a job, since not every model can be built without memory."""
+    """Describe a plug-in's model after building it as for a job, since not every model can be built without memory."""
     known = MODELS[name]
     if known.task not in TASKS:
         raise ValueError(f"there is no task “{known.task}”")
@@ -127,7 +127,7 @@ def _added_model(name: str) -> Sequence[ModelEntry]:
 
 
 def describe(task: Task, name: str) -> ModelEntry:
-    """Return the entry of a model, built without memory."""
+    """Return the catalogue entry of a model, which is built without memory."""
     model_info = task.model_info(name)
     job = Job.from_fields(task=task.entry.id, model=name)
     model = on_meta(lambda: task.build_model(job, model_info.classes, model_info.channels))
@@ -136,7 +136,7 @@ def describe(task: Task, name: str) -> ModelEntry:
 
 
 def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, has: Sequence[str]) -> ModelEntry:
-    """Return the entry of a `model`; `has` are the fields of `DROPOUT_FIELDS` that it supports."""
+    """Return the catalogue entry of a `model`; `has` lists the fields of `DROPOUT_FIELDS` that it supports."""
     points, uncuttable = _cuts(model)
     has = [*has, "head_rate"] if heads_of(model) else has
     return ModelEntry(
@@ -166,7 +166,7 @@ def _entry(task: Task, name: str, model_info: ModelInfo, model: nn.Module, *, ha
 
 
 def _takes(task: Task, job: Job, model_info: ModelInfo, field: str) -> bool:
-    """Return True if the job's model can be built with a fraction in `field`."""
+    """Return True if the job's model can be built with a value in the dropout field `field`."""
     changed = job.with_fields(**{field: 0.5})
     try:
         on_meta(lambda: task.build_model(changed, model_info.classes, model_info.channels))
@@ -185,7 +185,10 @@ def _cuts(model: nn.Module) -> tuple[tuple[str, ...], str]:
 
 
 def encode(catalogue: Catalogue) -> bytes:
-    """Return the content of the file, in lines that a diff can show; large tables have a line per model."""
+    """Return the catalogue as the content of its file, in lines that a diff can show.
+
+    Large tables have a line per model.
+    """
     tables = ("encoder_weights", "timm_tags", "timm_weights")
     rest = msgspec.to_builtins(msgspec.structs.replace(catalogue, encoder_weights={}, timm_tags={}, timm_weights={}))
     text = msgspec.json.format(msgspec.json.encode({name: rest[name] for name in rest if name not in tables}), indent=1)

@@ -1,7 +1,7 @@
 """Access to private parts of torch, and differences between its versions 2.11 to 2.15.
 
-No other module uses either. Functions for certain versions name them and their source, so that they can be removed
-with these versions.
+No other module uses private parts or checks for versions. Functions for particular versions name these and their
+source, so that they can be removed later.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
 
 __all__ = ["BatchNorm", "FakeTensorMode", "RunningNorm"]
-"""Base class of torch's BatchNorm layers, base class of all layers with running statistics (also InstanceNorm), and the
-mode of tensors without memory.
+"""Names from torch: base class of BatchNorm layers, base class of all layers with running statistics (also
+InstanceNorm), and the mode for tensors without memory.
 """
 
 _RELEASE = tuple(map(int, torch.__version__.split(".")[:2]))
 
 
 def buffers_of(module: nn.Module) -> dict[str, Tensor | None]:
-    """Return the mutable dict of the buffers of `module` itself."""
+    """Return the mutable dict with the direct buffers of `module`."""
     return module._buffers
 
 
 def storage_of(tensor: Tensor) -> int:
-    """Return an identifier of the memory of `tensor`, also on the meta device."""
+    """Return an identifier for the memory of `tensor`, also on the meta device."""
     return tensor.untyped_storage()._cdata
 
 
 def copy_all(targets: list[Tensor], sources: list[Tensor]) -> None:
-    """Copy `sources` into `targets`, all of one type and device, in one operation."""
+    """Copy `sources` into `targets`, which all have the same type and device, in one operation."""
     torch._foreach_copy_(targets, sources)
 
 
@@ -52,12 +52,15 @@ def lerp_all(targets: list[Tensor], towards: list[Tensor], weight: float) -> Non
 
 
 def unscale_all(gradients: list[Tensor], overflows: Tensor, inverse: Tensor) -> None:
-    """Multiply `gradients`, all of one type and device, by `inverse`; set `overflows` to 1 if one is not finite."""
+    """Multiply `gradients`, which all have the same type and device, by `inverse`.
+
+    Set `overflows` to 1 if one is not finite.
+    """
     torch._amp_foreach_non_finite_check_and_unscale_(gradients, overflows, inverse)
 
 
 def begin_scaling(scaler: GradScaler, device: torch.device) -> None:
-    """Create the scale of `scaler`, which torch creates at the first loss."""
+    """Create the scale of `scaler`, which torch otherwise creates with the first loss."""
     scaler._lazy_init_scale_growth_tracker(device)
 
 
@@ -68,14 +71,14 @@ def scale_of(scaler: GradScaler) -> Tensor:
 
 
 def note_unscaled(scaler: GradScaler, optimizer: Optimizer, overflows: Tensor) -> None:
-    """Tell `scaler` that the gradients are unscaled, and whether any overflowed (1 or 0)."""
+    """Record in `scaler` that the gradients are unscaled, and if any overflowed (1 or 0)."""
     state = scaler._per_optimizer_states[id(optimizer)]
     state["found_inf_per_device"] = {overflows.device: overflows}
     state["stage"] = OptState.UNSCALED
 
 
 def let_schedule_begin(optimizer: Optimizer) -> None:
-    """Suppress the warning of a schedule that moves before the first step of `optimizer`."""
+    """Suppress the warning about a schedule that advances before the first step of `optimizer`."""
     optimizer._opt_called = True  # type: ignore[attr-defined]
 
 
@@ -91,16 +94,17 @@ def undo_compiling(model: nn.Module) -> None:
 
 
 def compile_in_this_process() -> None:
-    """Keep torch.compile from starting processes, which would be left behind."""
+    """Prevent torch.compile from starting processes, which would be left behind."""
     import torch._inductor.config
 
     torch._inductor.config.compile_threads = 1
 
 
 def keep_compiled_in(folder: str) -> None:
-    """Store in `folder` what torch.compile puts into a shared temporary folder despite TORCHINDUCTOR_CACHE_DIR.
+    """Make torch.compile use `folder` for files that it puts into a shared temporary folder despite its variable.
 
-    An example are the precompiled headers of its C++ code. Call it before the first compilation.
+    Examples are the precompiled headers of its C++ code, which ignore TORCHINDUCTOR_CACHE_DIR. Call this before the
+    first compilation.
     """
     from torch._inductor.runtime import cache_dir_utils, runtime_utils
 
@@ -135,10 +139,11 @@ def prepare_pipelines() -> None:
 
 
 def _backward_of_weights(_: Iterator[nn.Parameter], groups: list[dict[str, Any]], retain_graph: bool = False) -> None:
-    """Add the gradients of weights, from what torch has stored of the inputs' backward pass.
+    """Add the gradients of weights, computed from the data that torch has stored in the backward pass for the inputs.
 
-    Weights of one of the `groups` are reached through the same `intermediates`, graph nodes with the gradients of
-    their outputs in `grads`. If a node is behind another, its gradient already includes the other's contribution.
+    The weights in one of the `groups` are reached through the same `intermediates`, graph nodes with the gradients of
+    their outputs in `grads`. If a node precedes another in the graph, its gradient already includes the other's
+    contribution.
     """
     for group in groups:
         saved = list(zip(group.pop("intermediates"), group.pop("grads"), strict=True))
@@ -164,9 +169,9 @@ def _backward_of_weights(_: Iterator[nn.Parameter], groups: list[dict[str, Any]]
 
 
 def greet_no_own_rank(stage: Any) -> None:
-    """Keep a pipeline's `stage` from sending a first message to a neighbour on its own rank, as with ZBV.
+    """Prevent a pipeline's `stage` from sending a first message to a neighbor on its own rank, as with ZBV.
 
-    torch 2.11 opens connections this way, which gloo can't do within a rank; torch 2.12 skips such neighbours
+    torch 2.11 opens connections with such messages, which gloo can't do within a rank; torch 2.12 skips such neighbors
     (`_PipelineSchedule._warmup_p2p`).
     """
     greetings = getattr(stage, "_get_init_p2p_neighbors_ops", None)
@@ -175,7 +180,7 @@ def greet_no_own_rank(stage: Any) -> None:
 
 
 def send_no_missing_gradient(stage: Any) -> None:
-    """Keep a pipeline's `stage` from sending the gradient of an input that has none; no stage waits for it.
+    """Prevent a pipeline's `stage` from sending the gradient of an input that has none; no stage waits for it.
 
     Only torch 2.12 needs this, because it expects one for each input from another stage
     (`_PipelineStageBase.get_bwd_send_ops`).

@@ -1,1 +1,1 @@
-"""Checks that return problems of a job, with field and remedy, without importing torch or Qt."""
+"""Checks that return problems with a job, with field and remedy, without importing torch or Qt."""

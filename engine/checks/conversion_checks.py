@@ -15,11 +15,14 @@ from engine.contract.problems import Problem
 INSTALL = 'pip install "footplate[convert]"'
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _ONE_SIZE = ("Hourglass",)
-"""Families of dense models that take a single image size."""
+"""Families of dense models that accept only a single image size."""
 
 
 def convertible(job: Job, catalogue: Catalogue) -> dict[Target, list[Problem]]:
-    """Return the problems of each format with default options; without errors, a conversion is worth trying."""
+    """Return the problems of converting to each format with default options.
+
+    Without errors, a conversion can be tried.
+    """
     return {target: conversion_problems(job, target, OnnxOptions(), catalogue) for target in get_args(Target)}
 
 
@@ -50,9 +53,9 @@ def conversion_problems(job: Job, target: Target, options: OnnxOptions, catalogu
 
 
 def takes_any_size(job: Job, catalogue: Catalogue) -> bool:
-    """Return True if the model may take images of any size, as convolutional models with dense outputs do.
+    """Return True if the model may accept images of any size, as convolutional models with dense outputs do.
 
-    Unknown models return True and are tried.
+    For unknown models this is True, so that they are tried.
     """
     known = catalogue.model(job.model.name)
     return predictions_of(job.task) in ("pixels", "lines") and not (known is not None and known.family in _ONE_SIZE)

@@ -1,4 +1,4 @@
-"""Facts about the disk, the network and custom tasks that checks need; a window answers from its cache."""
+"""Facts about the disk, the network and custom tasks for checks; a window answers from its cache."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_BYTES = 1 << 20
 
 
 def metrics_in(content: bytes) -> tuple[Measure, ...]:
-    """Return the metrics of the class in a file of this content; empty if they aren't literals."""
+    """Return the metrics of the task class in a Python file with this content; empty if they aren't literals."""
     if len(content) > MAX_BYTES:
         return ()
     try:
@@ -63,10 +63,10 @@ def _measure(call: ast.expr) -> Measure:
 ANSWER_S = 2.0
 """Seconds to wait for a server."""
 REMEMBERED_S = 30.0
-"""Seconds for which an answer is reused, since a job is checked several times in a row."""
+"""Seconds for which an answer is reused, since a job is checked several times within a short time."""
 
 MODEL_FILE_BYTES = 16 << 20
-"""Maximum size of a Python file that is read."""
+"""Maximum size, in bytes, of a Python file that is read."""
 
 Kind = Literal["", "file", "folder", "other"]
 """Kind of file at a path; "" if there is none, or it is inaccessible."""
@@ -77,7 +77,7 @@ class ModelFile:
     """Current state of a Python file.
 
     Attributes:
-        sha256: Hash that the user's consent to run it is bound to; None if it can't be read.
+        sha256: Hash to which the user's consent to run the file is bound; None if the file can't be read.
         measures: Metrics that its text defines.
         agreed: True if the user has allowed this content to run.
     """
@@ -88,7 +88,7 @@ class ModelFile:
 
 
 class Disk(WeightsDisk, Protocol):
-    """Source of answers for checks. None means unknown; checks then report nothing."""
+    """Interface that answers checks. None means unknown, and checks then report nothing."""
 
     def kind(self, path: str) -> Kind | None:
         """Return the kind of file at `path`."""
@@ -98,7 +98,7 @@ class Disk(WeightsDisk, Protocol):
 
 
 class RealDisk:
-    """Answers from the disk and the network, which may block."""
+    """Implementation that reads the disk and the network, which may block."""
 
     def kind(self, path: str) -> Kind:
         try:
@@ -123,7 +123,7 @@ class RealDisk:
 
 
 class ImpatientDisk(RealDisk):
-    """Disk that asks servers in the background; until they answer, the result is unknown."""
+    """Disk that contacts servers in the background; until they answer, the result is unknown."""
 
     def reaches(self, host: str) -> bool | None:
         return _probe(host).answer
@@ -132,7 +132,7 @@ class ImpatientDisk(RealDisk):
 class _Probe:
     """Request to a server, on a thread that is abandoned after `ANSWER_S`.
 
-    Name servers and proxies may block it for longer than the connection's timeout.
+    Name servers and proxies may block the thread for longer than the connection's timeout.
     """
 
     def __init__(self, host: str) -> None:
@@ -149,7 +149,7 @@ class _Probe:
         return self._answers[0] if self._answers else None
 
     def wait(self) -> bool:
-        """Wait for the answer; after `ANSWER_S` it is False."""
+        """Wait for the answer; return False after `ANSWER_S`."""
         self._thread.join(max(0.0, self.started_at + ANSWER_S - time.monotonic()))
         if not self._answers:
             self._answers.append(False)
@@ -186,5 +186,5 @@ def _answers(host: str) -> bool:
 
 
 def model_file_sha256(path: str) -> str | None:
-    """Return the hash that consent to run a model file is bound to; None if the file can't be read."""
+    """Return the hash to which consent to run a model file is bound; None if the file can't be read."""
     return RealDisk().model_file(path).sha256

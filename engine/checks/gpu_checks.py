@@ -17,8 +17,8 @@ def gpu_problems(
 ) -> list[Problem]:
     """Return why `job` can't use its GPUs.
 
-    `torch` is the installed build, and `environment` that of the run. Without `machine`, only the job is checked; facts that
-    NVML doesn't report count as fine.
+    `torch` is the installed build, and `environment` the environment of the run. Without `machine`, only the job is
+    checked. Facts that NVML doesn't report cause no problem.
     """
     found = mig_problems(job)
     if machine is not None:
@@ -65,13 +65,13 @@ def lost_gpus(devices: Iterable[str], machine: Snapshot | None) -> dict[str, str
 
 
 WORKER_PREFIX = "footplate-w"
-"""Prefix of the process names of Footplate's workers."""
+"""Prefix for the process names of Footplate's workers."""
 
 
 def access_obstacles(
     gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, str], job: Job
 ) -> Iterator[Obstacle]:
-    """Yield the obstacles that keep CUDA off `gpus` in a run of `job` that is started in `environment`."""
+    """Yield the obstacles that prevent CUDA from using `gpus` in a run of `job` that is started in `environment`."""
     yield from _denied(gpus, machine.nvml)
     yield from _hidden(gpus, machine, environment)
     yield from _divided(gpus)
@@ -111,7 +111,7 @@ def mig_problems(job: Job) -> list[Problem]:
 
 
 def _denied(gpus: tuple[Gpu, ...], nvml: Nvml) -> Iterator[Obstacle]:
-    """Check the device files that CUDA needs for any GPU; NVML omits a GPU whose own file is denied."""
+    """Yield obstacles in the device files that CUDA needs for any GPU; NVML omits a GPU whose own file is denied."""
     files = [file for file in nvml.denied_files if not file[-1].isdigit()]
     if files:
         message = f"CUDA needs {listed(dict.fromkeys(files))}, which this user has no permission to open."
@@ -136,10 +136,10 @@ def _hidden(gpus: tuple[Gpu, ...], machine: Snapshot, environment: Mapping[str, 
 
 
 def _visible(gpus: Sequence[Gpu], value: str, *, by_bus: bool) -> set[str]:
-    """Return the UUIDs of the GPUs, with their MIG instances, that CUDA_VISIBLE_DEVICES=`value` leaves visible.
+    """Return the UUIDs of the GPUs and MIG instances that remain visible with CUDA_VISIBLE_DEVICES=`value`.
 
-    Entries after the first invalid one are ignored. NVML numbers GPUs by bus; if CUDA's order is unknown, numeric entries
-    hide nothing. Source: CUDA C++ Programming Guide, "CUDA Environment Variables".
+    Entries after the first invalid one are ignored. NVML numbers GPUs by bus; if CUDA's order is unknown, numeric
+    entries hide nothing. Source: CUDA C++ Programming Guide, "CUDA Environment Variables".
     """
     cards = [gpu for gpu in gpus if gpu.mig is None]
     by_bus = by_bus or len(cards) == 1
@@ -156,7 +156,7 @@ def _visible(gpus: Sequence[Gpu], value: str, *, by_bus: bool) -> set[str]:
 
 
 def _answers_to(gpu: Gpu, entry: str) -> bool:
-    """Return True if `entry` is a prefix of the GPU's UUID, or a MIG name of drivers before R470."""
+    """Return True if `entry` is a prefix of the GPU's UUID, or a MIG name as in drivers before R470."""
     if gpu.mig is not None and entry == f"MIG-{gpu.mig.parent_uuid}/{gpu.mig.gpu_instance}/{gpu.mig.compute_instance}":
         return True
     return entry != "" and gpu.uuid.lower().startswith(entry.lower())
@@ -178,7 +178,7 @@ def _prohibited(gpus: tuple[Gpu, ...], machine: Snapshot) -> Iterator[Obstacle]:
 
 
 def _taken(gpus: tuple[Gpu, ...], machine: Snapshot, job: Job) -> Iterator[Obstacle]:
-    """Check GPUs in exclusive mode for processes that the run doesn't wait for."""
+    """Yield obstacles for GPUs in exclusive mode with processes that the run doesn't wait for."""
     for gpu in gpus:
         holders = [process for process in gpu.processes or () if process.kind != "graphics"]
         only_workers = all((process.name or "").startswith(WORKER_PREFIX) for process in holders)
@@ -209,7 +209,7 @@ def _indices(gpus: Sequence[Gpu]) -> str:
 
 
 def titles(gpus: Iterable[Gpu], conjunction: str = "and") -> str:
-    """Return "GPU 0, GPU 1 and GPU 2", with `conjunction` before the last."""
+    """Return names such as "GPU 0, GPU 1 and GPU 2", with `conjunction` before the last."""
     return listed(dict.fromkeys(map(gpu_title, gpus)), conjunction)
 
 

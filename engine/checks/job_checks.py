@@ -32,7 +32,7 @@ from engine.contract.problems import Choice, Problem, errors
 REAL_DISK = RealDisk()
 
 ENCODER_STRIDE = 32
-"""Factor by which encoders shrink an image, whose sides must be multiples of it."""
+"""Factor by which encoders shrink an image; the sides of images must be multiples of it."""
 
 
 def problems(
@@ -51,8 +51,8 @@ def problems(
         catalogue: Tasks, models and strategies.
         machine: Devices of this machine; without them, checks that depend on them are skipped.
         report: Report on the dataset; without it, checks that depend on the images are skipped.
-        disk: Source of answers about files and servers; unknown facts cause no problem.
-        chosen: Fields that the user has set; None if unknown, then no warning depends on them.
+        disk: Source of facts about files and servers; unknown facts cause no problem.
+        chosen: Fields that the user has set; None if unknown, in which case no warning depends on them.
     """
     found: list[Problem] = []
     found += dataset_problems(job, report, disk)
@@ -120,14 +120,14 @@ def problems(
 
 
 def _with_automatic(problem: Problem) -> Problem:
-    """Offer the automatic strategy if the chosen one can't train the job."""
+    """Add the automatic strategy as a remedy, for a problem that the chosen one can't train the job."""
     if problem.field != "strategy" or problem.severity != "error":
         return problem
     return msgspec.structs.replace(problem, choices=(Choice("Use Automatic", {"strategy": AUTO_STRATEGY}),))
 
 
 def _no_file(path: str, disk: Disk) -> str:
-    """Return why `path` can't be opened as a file; "" if it can, or if that is unknown."""
+    """Return why `path` can't be opened as a file, or "" if it can or this is unknown."""
     match disk.kind(path):
         case "file" | None:
             return ""
@@ -175,7 +175,7 @@ def _batch_size(job: Job, report: DatasetReport | None, chosen: Collection[str] 
 
 
 def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:
-    """Return the problem of a number of classes that the task can't learn."""
+    """Return a problem if the task can't learn this number of classes."""
     if task.classes in (None, classes):
         return []
     message = f"The masks have {classes} classes; the task {task.title} distinguishes only lines and background."

@@ -21,7 +21,7 @@ from engine.system import paths
 from engine.system.format import size
 
 DRIVER_ERRORS: tuple[NvmlStatus, ...] = ("version_mismatch", "no_permission")
-"""NVML errors on a machine that has GPUs."""
+"""NVML's states that indicate an error on a machine with GPUs."""
 LITTLE_DISK_BYTES = 2 << 30
 LITTLE_MEMORY_BYTES = 2 << 30
 LITTLE_SHARED_BYTES = 256 << 20
@@ -31,8 +31,8 @@ Grade = Literal["fine", "limited", "cpu_only", "broken"]
 class Finding(msgspec.Struct, frozen=True):
     """Finding about one aspect of a machine.
 
-    Training is impossible if it is "broken", and possible only on the CPU if it is "cpu_only"; "limited" affects anything
-    else. `remedy` is "" if `text` contains it.
+    If the level is "broken", training is impossible; if it is "cpu_only", it is possible only on the CPU; "limited"
+    affects anything else. `remedy` is "" if `text` contains it.
     """
 
     grade: Grade
@@ -51,7 +51,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def driver_findings(nvml: Nvml) -> Iterator[Finding]:
-    """Yield the state of the driver, and device files that this user may not open."""
+    """Yield findings about the state of the driver, and about device files that this user may not open."""
     if nvml.status == "ok":
         cuda = f", for CUDA up to {nvml.cuda_version}" if nvml.cuda_version else ""
         yield Finding("fine", "Driver", f"NVIDIA {nvml.driver_version or 'of unknown version'}{cuda}")
@@ -82,7 +82,7 @@ def gpu_findings(machine: Snapshot) -> Iterator[Finding]:
 
 
 def training_findings(machine: Snapshot, torch: TorchBuild | None, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the GPUs that training can use, and the obstacles for the others."""
+    """Yield a finding about the GPUs that training can use, and the obstacles for the others."""
     parents = {gpu.mig.parent_uuid for gpu in machine.gpus if gpu.mig is not None}
     gpus = [gpu for gpu in machine.gpus if not gpu.lost and gpu.uuid not in parents]
     found = list(obstacles(Job.from_fields(devices=tuple(gpu.uuid for gpu in gpus)), machine, torch, environment))
@@ -99,7 +99,7 @@ def cpu_warnings(
 ) -> list[Problem]:
     """Return warnings for a job that trains on the CPU of a machine with GPUs.
 
-    They say why the GPUs can't be used; or that they could be, unless the user has `chosen` the CPU.
+    They state why the GPUs can't be used, or that they could be used, unless the user has `chosen` the CPU.
     """
     if any(map(is_gpu, job.parallel.devices)):
         return []
@@ -128,7 +128,7 @@ def memory_findings(cpu: Cpu) -> Iterator[Finding]:
 
 
 def disk_findings() -> Iterator[Finding]:
-    """Yield a finding about the disk space for runs, and whether it is writable."""
+    """Yield findings about the disk space for runs and the permission to write there."""
     home = paths.home()
     try:
         paths.make_home()

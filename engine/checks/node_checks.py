@@ -22,7 +22,7 @@ from engine.system.format import counted
 _INPUTS = ("dataset", "model", "weights_file")
 """Fields of a job that may contain a path."""
 _EQUAL_PACKAGES = ("torchvision", "timm", "segmentation-models-pytorch", "numpy")
-"""Packages whose versions decide about models and samples, apart from PyTorch."""
+"""Packages, besides PyTorch, whose versions influence models and samples."""
 _TITLES = {
     "footplate": "Footplate",
     "python": "Python",
@@ -73,7 +73,7 @@ def _crossing(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
 
 
 def here_only(devices: Iterable[str]) -> list[Problem]:
-    """Return a problem for devices of other machines in work that runs only on this one."""
+    """Return a problem for devices on other machines, for work that runs only on this one."""
     if not has_remote_devices(devices):
         return []
     return [
@@ -156,9 +156,9 @@ def _files(root: Path) -> Iterator[tuple[str, int]]:
 def differences(
     facts: NodeFacts, title: str, local_inputs: Mapping[str, DatasetDigest], reference: NodeFacts, reference_title: str
 ) -> list[Problem]:
-    """Return the problems of training on a machine with `facts`.
+    """Return the problems of training on a machine with `facts`, which is called `title`.
 
-    `local_inputs` are the digests on this machine, `reference` the facts of another machine to compare with.
+    `local_inputs` are the digests on this machine, and `reference` holds the facts of another machine to compare with.
     """
     found = [Problem("hosts", f"{title}: {facts.problem}")] if facts.problem else []
     for name, here in reference.versions.items():

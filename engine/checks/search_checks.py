@@ -39,16 +39,16 @@ from engine.system.format import size
 
 INSTALL = 'pip install "footplate[search]"'
 USUAL_TRIALS = 20
-"""Default budget."""
+"""Default number of trials."""
 
 MIN_FREE_BYTES = 1 << 30
-"""Minimum free disk space to start a trial."""
+"""Minimum free disk space, in bytes, for starting a trial."""
 
 _BYTES_PER_PARAMETER = 4 * (1 + 2 * 3)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
 _OTHER_GOALS = {SECONDS: "Training time (s)", PARAMETERS: "Parameters"}
 _BUDGET = {"trials": "trials", "hours": "hours", "total_epochs": "epochs"}
-"""Fields of a `Budget` by their names in the request."""
+"""Fields of a `Budget`, by their names in the request."""
 _CHANGEABLE = ("budget", "pruner", "confirm", "devices", "devices_per_trial", "best_epochs", "keep_checkpoints")
 """Fields that may change when a search is continued."""
 _KEYS = (
@@ -178,7 +178,7 @@ def _pruning(pruner: str, goals: tuple[Goal, ...]) -> list[Problem]:
 def _confirm(
     values: Mapping[str, Any], goals: tuple[Goal, ...], space: Mapping[str, Dimension], found: list[Problem]
 ) -> Any:
-    """Return the number of repeats of the best trials: once by default, if they can be confirmed."""
+    """Return the number of repeats of the best trials: one by default, if they can be confirmed."""
     confirm = values.get("confirm", int(_by_metric(goals) and "seed" not in space))
     if not isinstance(confirm, int) or isinstance(confirm, bool) or not 0 <= confirm <= MAX_REPEATS:
         limits = f"from 0 to {MAX_REPEATS}"
@@ -264,7 +264,7 @@ def _one_of(name: str, values: Mapping[str, Any], kind: Any, usual: str, found: 
 
 
 def _with_best_metric(goal: Goal, job: Job) -> Job:
-    """Return the job, with the goal as metric of the best checkpoint unless the job names one."""
+    """Return the job with the goal as the metric for the best checkpoint, unless the job names one."""
     return job if job.checkpoints.best_by or goal.measure in _OTHER_GOALS else job.with_fields(best_by=goal.measure)
 
 
@@ -277,7 +277,7 @@ def _impossible(
     report: DatasetReport | None,
     disk: Disk,
 ) -> list[Problem]:
-    """Return the problems that a single value of a dimension causes in the job."""
+    """Return the problems that single values of a dimension cause in the job."""
     before = {problem.field for problem in errors(problems(base, catalogue, machine, report, disk))}
     found: dict[tuple[str, str], Problem] = {}
     for name, dimension in space.items():

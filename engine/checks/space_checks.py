@@ -15,7 +15,7 @@ from engine.contract.problems import Problem
 from engine.contract.search import FIXED, OPTION, SEARCHABLE, Choices, Dimension, Range
 
 MAX_COMBINATIONS = 100_000
-"""Maximum number of combinations of a grid."""
+"""Maximum number of combinations in a grid."""
 
 _RANGE_KEYS = ("low", "high", "log", "step")
 

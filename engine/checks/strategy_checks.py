@@ -165,11 +165,14 @@ def _options(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> Ite
 
 
 IMAGES_NEEDED = 2
-"""Images that a BatchNorm needs at once if it gets one value per channel of each."""
+"""Number of images that a BatchNorm layer needs together if it gets one value per channel from each."""
 
 
 def batch_norm_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> list[Problem]:
-    """Return why BatchNorm would refuse the job's batches; nothing for a model that the catalogue doesn't know."""
+    """Return the problems due to which BatchNorm would refuse the job's batches.
+
+    Returns [] for a model not in the catalogue.
+    """
     if model is None or not model.lone_batch_norm or job.model.freeze_batchnorm or not job.parallel.devices:
         return []
     size = min(job.data.image_size or model.image_size, job.data.progressive_from or model.image_size)
@@ -198,7 +201,7 @@ def batch_norm_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | N
 
 
 def _parts(job: Job, strategy: StrategyEntry) -> int:
-    """Return the number of parts of a batch that go through the model one after another or on other devices."""
+    """Return the number of parts of a batch that pass through the model one after another or on other devices."""
     arranged = layout(job, strategy)
     if strategy.cuts_model:
         shares = arranged.replicas * (arranged.microbatches or 1)
@@ -210,7 +213,7 @@ def _parts(job: Job, strategy: StrategyEntry) -> int:
 
 
 def _is_synchronized(job: Job, strategy: StrategyEntry) -> bool:
-    """Return True if the statistics are taken over all devices."""
+    """Return True if BatchNorm's statistics are computed over all devices."""
     synchronized = job.parallel.sync_batchnorm and "sync_batchnorm" in strategy.fields and not job.model.freeze_epochs
     return synchronized and len(job.parallel.devices) > 1 and any(map(is_gpu, job.parallel.devices))
 
@@ -236,7 +239,10 @@ _SCHEDULES = {
 
 
 def batch_problems(job: Job, strategy: StrategyEntry) -> list[Problem]:
-    """Return the problems of dividing the batch. Stages have static shapes, so all microbatches must have equal size."""
+    """Return the problems of dividing the batch.
+
+    Stages have static shapes, so all microbatches must have equal size.
+    """
     replicas = job.parallel.replicas if strategy.replicates else 1
     parts = replicas * job.training.accumulation
     if job.training.batch_size % parts == 0:
@@ -334,7 +340,7 @@ def stage_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None, 
 
 
 def cut_problems(job: Job, model: ModelEntry | None, arranged: Layout) -> Iterator[Problem]:
-    """Return the problems of the cuts in the job."""
+    """Yield the problems of the cuts in the job."""
     cuts = job.parallel.cuts
     if not cuts or (model is not None and model.uncuttable):
         return

@@ -56,10 +56,10 @@ def _text(file: Path) -> str:
 
 
 Numbers = tuple[int, ...]
-"""Version or compute capability, in comparable form."""
+"""Version or compute capability as numbers that can be compared."""
 
 OLDEST_DRIVERS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
-"""Oldest Linux driver for all minor versions of each major version of CUDA; Windows uses the same branches.
+"""Oldest Linux driver for all minor versions of each major CUDA version; the same branches are valid for Windows.
 
 Source: CUDA Toolkit Release Notes, "CUDA Toolkit and Minimum Required Driver Version for CUDA Minor Version
 Compatibility" (docs.nvidia.com/cuda/cuda-toolkit-release-notes).
@@ -80,7 +80,7 @@ class Obstacle(NamedTuple):
 
 
 class PublishedBuild(NamedTuple):
-    """Builds of torch for a version of CUDA: newest torch, and range of the GPUs' compute capabilities."""
+    """Builds of torch for one version of CUDA: newest torch, and range of the GPUs' compute capabilities."""
 
     cuda: Numbers
     newest_torch: Numbers
@@ -94,7 +94,7 @@ PUBLISHED = (
     PublishedBuild((13, 0), newest_torch=(2, 15), oldest_gpu=(7, 5), newest_gpu=(12, 9)),
     PublishedBuild((13, 2), newest_torch=(2, 15), oldest_gpu=(7, 5), newest_gpu=(12, 9)),
 )
-"""Builds on pytorch.org for torch 2.11 and newer.
+"""Builds of torch 2.11 and newer on pytorch.org.
 
 Sources: "PyTorch CUDA Support Matrix" in RELEASE.md of pytorch/pytorch; its issues #178665 (CUDA 12.8 ended with torch
 2.11), #190385 and #196249 (CUDA 12.6 ended with torch 2.14).
@@ -112,7 +112,10 @@ those of a plain "pip". Without `--reinstall-package`, any installed build of th
 
 
 def torch_obstacles(gpus: Sequence[tuple[Gpu, Numbers | None]], nvml: Nvml, torch: TorchBuild) -> Iterator[Obstacle]:
-    """Yield the obstacles of `torch` for `gpus`, each with its compute capability, None if NVML doesn't report it."""
+    """Yield the obstacles to using `gpus` with `torch`.
+
+    Each GPU comes with its compute capability, or None if unknown.
+    """
     every = tuple(gpu for gpu, _ in gpus)
     known = [capability for _, capability in gpus if capability is not None]
     if torch.cuda is None:
@@ -184,7 +187,7 @@ def _another_torch(nvml: Nvml, capabilities: Sequence[Numbers]) -> str:
 
 
 def _published(nvml: Nvml, capabilities: Sequence[Numbers]) -> PublishedBuild | None:
-    """Return the newest build that the driver runs on such GPUs, preferably for a CUDA that it fully supports."""
+    """Return the newest build that the driver can run on these GPUs, preferably for a CUDA that it fully supports."""
     known = _numbers(nvml.cuda_version or "")
     fitting = (
         build

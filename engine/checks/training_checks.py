@@ -16,7 +16,7 @@ from engine.contract.problems import Problem
 
 
 def augmentation_problems(job: Job) -> list[Problem]:
-    """Return the problems of the augmentation's fields."""
+    """Return the problems with the fields about augmentation."""
     kind = augmentation_kind(job.task)
     if kind is None and job.augmentation.name in ("medium", "strong"):
         message = "The only augmentation of this task is light, which is used instead."
@@ -34,7 +34,7 @@ def augmentation_problems(job: Job) -> list[Problem]:
 def image_size_problems(
     job: Job, task: TaskEntry | None, strategy: StrategyEntry | None, model: ModelEntry | None
 ) -> Iterator[Problem]:
-    """Return the problems of `progressive_from`."""
+    """Yield the problems with `progressive_from`."""
     start = job.data.progressive_from
     if start is None or task is None or "progressive_from" in task.without:
         return
@@ -60,7 +60,7 @@ def _size_problem(message: str, remedy: str) -> Problem:
 
 
 def optimizer_problems(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
-    """Return the problems of the job's optimizer and schedule."""
+    """Yield the problems with the job's optimizer and schedule."""
     if job.optimizer.nesterov and job.optimizer.name == "sgd" and not job.optimizer.momentum:
         message = "Nesterov momentum is a form of SGD's momentum."
         yield Problem("nesterov", message, "Set a momentum above 0, or turn it off.")
@@ -83,7 +83,7 @@ def cpp_compiler() -> str:
 
 
 def speed_problems(job: Job, strategy: StrategyEntry) -> Iterator[Problem]:
-    """Return the problems of the job's `compile`."""
+    """Yield the problems with the job's `compile`."""
     if job.precision.compile != "on" or not strategy.keeps_full_model:
         return
     if CPU in job.parallel.devices and shutil.which(cpp_compiler()) is None:

@@ -1,4 +1,4 @@
-"""Default models of tasks, and checks of pretrained weights: availability, licence, and alternatives."""
+"""Default models of tasks, and checks of pretrained weights: availability, license, and alternatives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from engine.system.format import size
 
 
 class ModelChoice(NamedTuple):
-    """Default model of a task; `reason` names it and why it was chosen: "ResNet-50, whose weights are on this machine"."""
+    """Default model of a task.
+
+    `reason` names it and explains the choice: "ResNet-50, whose weights are on this machine".
+    """
 
     model: str
     encoder: str
@@ -24,10 +27,10 @@ class ModelChoice(NamedTuple):
 
 
 def choose_model(task: TaskEntry, catalogue: Catalogue, disk: Disk, *, uses_gpu: bool) -> ModelChoice:
-    """Return the first default of `task` that suits the device and whose weights can be had, or else the last one.
+    """Return the first default of `task` that suits the device and whose weights are available, or else the last one.
 
-    A server that hasn't answered yet counts as unreachable. Servers of later defaults aren't asked. The model is "" if
-    the task has no defaults.
+    A server that hasn't answered yet counts as unreachable. Servers of later defaults aren't contacted. The model is ""
+    if the task has no defaults.
     """
     why = "the task's default"
     for default in task.defaults:
@@ -58,7 +61,7 @@ def included_alternative(job: Job, catalogue: Catalogue) -> DefaultModel | None:
 
 
 def default_title(default: DefaultModel, catalogue: Catalogue) -> str:
-    """Return "ResNet-50", or "U-Net on EfficientNet-Lite0"."""
+    """Return the title of a default model: "ResNet-50", or "U-Net on EfficientNet-Lite0"."""
     if not default.encoder:
         return _model_title(default.model, catalogue)
     of_timm = default.encoder.startswith(TIMM_ENCODER)
@@ -72,7 +75,7 @@ def _choice(default: DefaultModel, weights: Weights | None, why: str, catalogue:
 
 
 def _origin(weights: Weights | None, disk: Disk) -> str:
-    """Return where available weights come from, as a relative clause."""
+    """Return the origin of available weights as a relative clause."""
     if weights is None:
         return "which starts from random weights"
     here = disk.weights(weights)
@@ -91,13 +94,13 @@ def _model_title(model: str, catalogue: Catalogue) -> str:
 
 
 BYTES_PER_PARAMETER = 4
-"""Bytes per parameter of float32, the usual type of timm's weights."""
+"""Bytes per parameter in float32, the usual type of timm's weights."""
 
 
 def weights_problems(
     job: Job, catalogue: Catalogue, disk: Disk, *, chosen: Collection[str] | None = None
 ) -> list[Problem]:
-    """Check the pretrained weights that a job starts from, or would start from if they could be had.
+    """Return the problems with the pretrained weights that a job starts from, or would start from if available.
 
     `chosen` names the fields that the user has set; None if unknown. If the user turned `pretrained` off or chose a
     recipe that doesn't use pretrained weights, unavailable weights aren't reported.
@@ -124,7 +127,7 @@ def weights_problems(
 
 
 def weights_choices(job: Job, catalogue: Catalogue) -> tuple[Choice, ...]:
-    """Return the remedies for a job whose pretrained weights can't be had."""
+    """Return the remedies for a job whose pretrained weights are unavailable."""
     scratch = (Choice("Train from scratch", {"pretrained": False}),) if job.model.pretrained else ()
     alternative = included_alternative(job, catalogue)
     if alternative is None:
@@ -133,9 +136,9 @@ def weights_choices(job: Job, catalogue: Catalogue) -> tuple[Choice, ...]:
 
 
 def weights_line(job: Job, catalogue: Catalogue, disk: Disk, in_words: Callable[[int], str] = size) -> str:
-    """Return "Weights: timm/resnet50.a1_in1k, Apache-2.0, 97.8 MiB, on this machine"; "" for a model file.
+    """Describe the job's weights: "Weights: timm/resnet50.a1_in1k, Apache-2.0, 97.8 MiB, on this machine".
 
-    `in_words` formats a number of bytes.
+    Returns "" for a model file. `in_words` formats a number of bytes.
     """
     if job.model_is_file or not _model_exists(job, catalogue):
         return ""
@@ -159,7 +162,7 @@ def _expects_weights(job: Job, chosen: Collection[str]) -> bool:
 
 
 def _lost(job: Job, weights: Weights, catalogue: Catalogue, disk: Disk) -> list[Problem]:
-    """Warn of a job that starts from random weights because its pretrained ones can't be had."""
+    """Warn about a job that starts from random weights because its pretrained ones are unavailable."""
     if is_available(weights, disk) is not False:
         return []
     why = _why(weights, "its pretrained weights")
@@ -185,7 +188,10 @@ def _remedy(job: Job, weights: Weights, catalogue: Catalogue) -> str:
 
 
 def _elsewhere(job: Job, weights: Weights, disk: Disk) -> str:
-    """Return what becomes of weights that aren't on this machine. No server is asked for a job that doesn't use them."""
+    """Describe what happens to weights that aren't on this machine.
+
+    No server is contacted for a job without weights.
+    """
     if weights.is_included:
         return "missing"
     if not job.model.pretrained or job.model.weights_file:
@@ -203,7 +209,7 @@ def _size(job: Job, weights: Weights, here: OnDisk | None, catalogue: Catalogue,
 
 
 def _model_exists(job: Job, catalogue: Catalogue) -> bool:
-    """Return True unless the model is unknown, which other checks report."""
+    """Return True unless the model is unknown; other checks report that."""
     if job.model_is_file or job.model.name.startswith(TIMM):
         return True
     task = catalogue.task(job.task)

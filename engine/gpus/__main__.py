@@ -27,19 +27,19 @@ from engine.gpus.quantities import readings
 from engine.gpus.watch import NvmlWatch, Timeouts
 
 FIRST_SNAPSHOT_S = 0.12
-"""Seconds until the first snapshot: a processor's load needs two readings of its clocks."""
+"""Seconds until the first snapshot, since the processor's load needs two readings of its clocks."""
 POLL_INTERVAL_S = 0.5
-"""Seconds between checks of the parent and the reader, between two snapshots."""
+"""Seconds between checks of the parent and the reader while waiting for the next snapshot."""
 FIRST_READING_WITH_RATES = 2
-"""First reading that has rates."""
+"""Number of the first reading that has rates."""
 SINGLE_SNAPSHOT_TIMEOUT_S = 40.0
-"""Timeout of a single snapshot, in seconds."""
+"""Timeout for a single snapshot, in seconds."""
 
 
 class Sampler:
-    """Produces snapshots until the parent exits. `close` ends its child processes.
+    """Sampler that produces snapshots until the parent exits. `close` stops its child processes.
 
-    With `basics` only utilization, memory, power and temperature of the GPUs and their process ids are read.
+    With `basics`, only utilization, memory, power and temperature of the GPUs and their process ids are read.
     """
 
     def __init__(self, interval_s: float, timeouts: Timeouts | None = None, *, basics: bool = False) -> None:
@@ -59,10 +59,10 @@ class Sampler:
         self._changed.set()
 
     def snapshots(self, parent: Parent) -> Iterator[Snapshot]:
-        """Yield one snapshot now, one at each of NVML's first two answers, then one per interval while `parent` is alive.
+        """Yield one snapshot immediately, one for each of NVML's first two answers, then one per interval.
 
-        A new request is answered at once. If NVML answers, each reading is followed at once by its snapshot, so that values
-        are fresh.
+        The generator ends when `parent` exits. A new request is answered immediately. If NVML answers, its reading is
+        directly followed by a snapshot, so that values are fresh.
         """
         due = time.monotonic() + FIRST_SNAPSHOT_S
         early = float("inf")  # from when on a new reading brings the next snapshot
@@ -107,12 +107,12 @@ class Sampler:
         )
 
     def close(self) -> None:
-        """End the processes that call NVML and CUDA."""
+        """Stop the processes that call NVML and CUDA."""
         self._watch.close()
         self._order.close()
 
     def _poll_children(self, until: float) -> None:
-        """Poll the child processes when one reports a change, at the latest at `until`."""
+        """Poll the child processes as soon as one reports a change, or at the latest at `until`."""
         self._changed.wait(max(0.0, min(POLL_INTERVAL_S, until - time.monotonic())))
         self._changed.clear()
         self._watch.request(self._request)
@@ -121,7 +121,7 @@ class Sampler:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print snapshots until the parent exits or closes the pipe; return 0 then, 130 after Ctrl+C."""
+    """Print snapshots until the parent exits or closes the pipe; return 0, or 130 after Ctrl+C."""
     options = _parser().parse_args(arguments)
     parent = Parent()
     timeouts = Timeouts(

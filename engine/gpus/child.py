@@ -1,4 +1,4 @@
-"""Python module in a child process that exchanges lines and may hang forever."""
+"""Child process that runs a Python module, exchanges lines, and may hang forever."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class LineChild:
         return self._has_ended
 
     def exit_reason(self) -> str | None:
-        """Return the reason of the exit, such as "exit code 1" or "SIGABRT"; None for a normal exit."""
+        """Return the reason for the exit, such as "exit code 1" or "SIGABRT"; None for a normal exit."""
         code = self._process.returncode
         if not code:
             return None
@@ -69,7 +69,7 @@ class LineChild:
             return f"signal {-code}"
 
     def kill(self) -> None:
-        """Kill the child without waiting; `has_ended` turns True later."""
+        """Kill the child without waiting; `has_ended` becomes True later."""
         self._process.kill()
 
     def _collect_lines(self) -> None:

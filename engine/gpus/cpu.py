@@ -11,17 +11,17 @@ import psutil
 from engine.contract.devices import Cpu
 
 TEMPERATURE_INTERVAL_S = 5.0
-"""Seconds between temperature readings: one file per sensor, dozens on a large machine, and slow changes."""
+"""Seconds between temperature readings, which read dozens of files on a large machine and change slowly."""
 
 MIN_LOAD_INTERVAL_S = 0.1
-"""Shortest interval for a load: the kernel counts processor time in ticks of 10 ms."""
+"""Shortest interval, in seconds, for measuring a load, since the kernel counts processor time in ticks of 10 ms."""
 
 SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal", "soc_thermal")
 """Linux drivers of processor temperature sensors, most common first."""
 
 
 class CpuReader:
-    """Reads the processor's load since the previous reading; the first reading counts from construction."""
+    """Reader of the processor's load since the previous reading; the first reading measures since construction."""
 
     def __init__(self) -> None:
         self._name = cpu_name()

@@ -1,7 +1,7 @@
 """CUDA's order of the GPUs: `python -m engine.gpus.cuda_order` prints their UUIDs as a JSON list.
 
-CUDA's default order is "fastest first", which NVML doesn't report. So libcuda is asked, in a separate process that
-creates no context and exits at once. It prints null if libcuda is missing or fails.
+CUDA's default order is "fastest first", which NVML doesn't report. Therefore libcuda is called, in a separate process
+that creates no context and exits directly afterwards. It prints null if libcuda is missing or fails.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from engine.contract.devices import Gpu
 from engine.gpus.child import LineChild
 
 DEADLINE_S = 20.0
-"""Seconds for an answer: waking eight GPUs without persistence mode takes about ten."""
+"""Seconds to wait for an answer; waking eight GPUs without persistence mode takes about ten."""
 
 FILTERS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 """Environment variables that would hide or reorder devices."""
 
 
 class CudaOrder:
-    """Looks up each GPU's CUDA index by UUID, once per set of GPUs, without blocking."""
+    """Lookup of each GPU's CUDA index by UUID, once per set of GPUs, without blocking."""
 
     def __init__(self, changed: threading.Event, deadline_s: float = DEADLINE_S) -> None:
         self._changed = changed
@@ -43,7 +43,7 @@ class CudaOrder:
         return self._child is not None
 
     def poll(self, gpus: Iterable[Gpu]) -> None:
-        """Read the answer if it has arrived; ask CUDA if `gpus` holds a UUID that it hasn't been asked about."""
+        """Read the answer if it has arrived; query CUDA if `gpus` contains a UUID that was not in an earlier query."""
         uuids = frozenset(gpu.uuid for gpu in gpus if not gpu.lost)
         if self._child is not None:
             self._read(self._child)
@@ -53,7 +53,7 @@ class CudaOrder:
             self._child = LineChild("engine.gpus.cuda_order", changed=self._changed)
 
     def with_cuda_index(self, gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
-        """Return `gpus` with their CUDA index, None for those that CUDA didn't list."""
+        """Return `gpus` with their CUDA index, or None for those that CUDA didn't list."""
         return tuple(msgspec.structs.replace(gpu, cuda_index=self._index.get(gpu.uuid)) for gpu in gpus)
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ def ask_cuda() -> list[str] | None:
 
 
 def _uuid(cuda: ctypes.CDLL, get_uuid: Callable[..., int], ordinal: int) -> str:
-    """Return the UUID of one device; "" if CUDA fails for it, so that the others keep their index."""
+    """Return the UUID of one device, or "" if CUDA fails for it, so that the others keep their index."""
     device = ctypes.c_int()
     raw = (ctypes.c_ubyte * 16)()
     if cuda.cuDeviceGet(ctypes.byref(device), ordinal) or get_uuid(ctypes.byref(raw), device):

@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 PROC_PID_INIT_INO = 0xEFFFFFFC  # include/linux/proc_ns.h: the host's pid namespace
 MIN_LOAD_INTERVAL_S = 0.5
-"""Shortest interval for a load: the kernel counts processor time in ticks of 10 ms."""
+"""Shortest interval, in seconds, for measuring a load, since the kernel counts processor time in ticks of 10 ms."""
 FORGET_AFTER_S = 60.0
 MAX_COMMAND_LENGTH = 300
 
@@ -51,16 +51,16 @@ class _Reading:
 
 
 class HostProcesses:
-    """Reads facts about processes: constant ones once, usage at each reading."""
+    """Reader of facts about processes: constant facts are read once, usage at each reading."""
 
     def __init__(self) -> None:
         self._foreign = foreign_pids()
         self._readings: dict[int, _Reading] = {}
 
     def read(self, pid: int) -> HostProcess:
-        """Return the facts about `pid`, at most half a second old because one process may use eight GPUs.
+        """Return the facts about `pid`, at most half a second old.
 
-        In a container, host pids can't be resolved, and the result is `UNKNOWN`.
+        They are reused because one process may use eight GPUs.
         """
         if self._foreign:
             return UNKNOWN

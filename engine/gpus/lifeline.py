@@ -1,4 +1,4 @@
-"""Termination of the sampler's processes together with their parent."""
+"""Exit of the sampler's processes together with their parent."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from engine.system import linux
 
 
 class Parent:
-    """The process that started this one.
+    """Parent of this process.
 
     On Linux the kernel also signals this process when its parent exits, so that it exits even while blocked on a full
-    pipe. The kernel also sends the signal when only the parent *thread* that started us exits, so the handler checks
-    whether the process is gone. Create it once, on the main thread.
+    pipe. The kernel also sends the signal if only the parent *thread* that started this process exits, so the handler
+    checks that the parent process has exited. Create this object once, on the main thread.
     """
 
     def __init__(self) -> None:
@@ -41,10 +41,10 @@ class Parent:
 
 
 def end_with_parent(on_line: Callable[[bytes], None] | None = None) -> None:
-    """Exit this process as soon as the parent exits or closes our standard input.
+    """Exit this process as soon as the parent exits or closes the pipe to standard input.
 
-    For children of the watchdog, which are started from its main thread with a pipe as standard input. `on_line` is called
-    with each line of the pipe, on a separate thread.
+    This is for children of the watchdog, which are started from its main thread with a pipe as standard input.
+    `on_line` is called with each line from the pipe, on a separate thread.
     """
     if sys.platform == "linux":  # SIGKILL exists on POSIX only
         linux.signal_at_parents_death(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Quantities of a GPU over time and its errors: the lists behind graphs, tables, exports and alerts."""
+"""Quantities and errors of a GPU: the lists behind graphs, tables, exports and alerts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MIB = 1 << 20
 class Quantity:
     """One measurable quantity of a GPU.
 
-    Values are in the basic unit (bytes, watts, …). `scale` converts them to `unit`, which is written with `digits` decimals.
-    `meaning` explains the number to users. `source` is the path of an attribute of `Gpu`, by default the id, and `limit`
-    that of the upper end of its range, or a number.
+    Values are in the basic unit (bytes, watts, …). `scale` converts them to `unit`, which is written with `digits`
+    decimals. `meaning` explains the number to users. `source` is the path of an attribute of `Gpu`, by default the id.
+    `limit` is the path of the upper end of its range, or a number.
     """
 
     id: str
@@ -176,6 +176,6 @@ PROGRAM_XIDS = (13, 31, 43, 45)
 
 
 def xid_words(number: int) -> str:
-    """Return the explanation of an Xid, such as "Xid 79: the GPU has fallen off the bus"; just the number if it is rare."""
+    """Return the explanation of an Xid ("Xid 79: the GPU has fallen off the bus"), or only the number if it is rare."""
     words = XID_WORDS.get(number)
     return f"Xid {number}: {words}" if words else f"Xid {number}"

@@ -73,7 +73,7 @@ def not_answering(silent_s: float) -> Nvml:
 
 
 def crashed(cause: str) -> Nvml:
-    """Return the state after a crash of the reader; `cause` is such as "SIGABRT"."""
+    """Return the state after a crash of the reader; `cause` is a text such as "SIGABRT"."""
     return Nvml(
         "error",
         f"NVML crashed ({cause}): the values shown are the last known ones, and Footplate keeps trying; "

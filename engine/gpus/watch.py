@@ -22,17 +22,19 @@ class Timeouts:
     """Timeouts for NVML, in seconds."""
 
     silent_s: float = 5.0
-    """Silence after which the user is notified, and a reader that has answered before is replaced."""
+    """Time without an answer after which the user is notified, and a reader that has answered before is replaced."""
     first_s: float = 30.0
-    """Silence of a new reader until it is replaced: without persistence mode, each GPU takes a second or two."""
+    """Time without an answer after which a new reader is replaced; without persistence mode, each GPU takes a second or
+    two.
+    """
     retry_s: float = 30.0
     """Pause before the next attempt when NVML can't be used, for example without a loaded driver."""
     rediscover_s: float = 60.0
     """Time between searches for a lost GPU."""
     back_off_s: float = 1.0
-    """Pause after the first hang or crash; doubled by each further one."""
+    """Pause after the first hang or crash; each further one doubles it."""
     stable_s: float = 60.0
-    """Time of stable answers after which earlier failures are forgotten."""
+    """Time of regular answers after which earlier failures are forgotten."""
 
 
 class NvmlWatch:
@@ -196,7 +198,7 @@ def merge_lost(known: tuple[Gpu, ...], listed: tuple[Gpu, ...]) -> tuple[Gpu, ..
 
 
 def _with_earlier_rows(known: tuple[Gpu, ...], listed: tuple[Gpu, ...], now: float) -> tuple[Gpu, ...]:
-    """Return the rows `listed`, with the earlier row of each GPU that is lost and has no values."""
+    """Return the rows `listed`, in which a lost GPU without values gets its earlier row."""
     uuids = {gpu.uuid for gpu in listed}
     same = {gpu.uuid: gpu for gpu in known}
     missing = {gpu.nvml_index: gpu for gpu in known if gpu.uuid not in uuids and gpu.mig is None}

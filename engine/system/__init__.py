@@ -1,1 +1,1 @@
-"""Parts that are independent of training: paths, files, locks, text, and Linux features."""
+"""Modules that are independent of training: paths, files, locks, text, and Linux features."""

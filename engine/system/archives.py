@@ -1,4 +1,4 @@
-"""Check of torch's archives before they are unpacked: a few compressed megabytes may become any size in memory."""
+"""Check of torch's archives before they are unpacked: a few compressed megabytes may need any amount of memory."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ _ZIP_START = b"PK\x03\x04"
 
 
 class PackedArchiveError(ValueError):
-    """The members of an archive take more memory than the file has bytes, which torch.save never makes."""
+    """Error: the members of an archive need more memory than the file has bytes, which torch.save never causes."""
 
 
 def refuse_packed(stream: IO[bytes]) -> None:
-    """Check that the members of a zip archive are stored as they are, and rewind the stream.
+    """Check that the members of a zip archive are stored uncompressed, and rewind the stream.
 
-    A file that is no zip archive passes. Raises PackedArchiveError, RuntimeError for a damaged one, and OSError.
+    A file that is no zip archive is accepted. Raises PackedArchiveError, RuntimeError for a damaged archive, and
+    OSError.
     """
     length = stream.seek(0, os.SEEK_END)
     stream.seek(0)

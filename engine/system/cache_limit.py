@@ -12,11 +12,11 @@ from engine.system.files import read_file
 LIMIT_VARIABLE = "FOOTPLATE_CACHE_LIMIT_GIB"
 GIB = 1 << 30
 DEFAULT_LIMIT_BYTES = 64 * GIB
-"""Half of ImageNet at 256 px and three channels; a tenth of a small disk."""
+"""Default limit in bytes: half of ImageNet at 256 px and three channels, but at most a tenth of the disk."""
 
 
 def images_folder() -> Path:
-    """Return the folder of the decoded images."""
+    """Return the folder for decoded images."""
     return paths.cache_folder() / "pictures"
 
 
@@ -26,7 +26,7 @@ def limit_file() -> Path:
 
 
 def limit_bytes() -> int:
-    """Return the limit: LIMIT_VARIABLE, else the user's, else the default.
+    """Return the limit in bytes: LIMIT_VARIABLE, or else the user's limit, or else the default.
 
     Raises:
         ValueError: The variable is not a number.

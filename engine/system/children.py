@@ -1,6 +1,6 @@
 """Output of child processes and of other machines, limited in length and time.
 
-The only way to capture such output: a machine that was taken over may send without end, or nothing at all.
+All such output is captured here, since a compromised machine may send endless output or none at all.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if sys.platform != "win32":
     import resource
 
 MAX_OUTPUT_BYTES = 64 << 20
-"""Limit of what a command prints: the list of a hundred thousand runs has 50 MB."""
+"""Limit on the output of a command in bytes: the list of a hundred thousand runs has 50 MB."""
 
 _CHUNK_BYTES = 1 << 16
 _JOIN_S = 5.0
-"""Seconds to read what is left in the pipes; a process that a killed command has started may keep them open."""
+"""Seconds for reading the rest of the pipes, which a process started by a killed command may keep open."""
 
 
 class OutputTooLong(OSError):  # noqa: N818 - said of the output
-    """A command has printed more than its limit."""
+    """Error: a command has printed more than its limit."""
 
 
 def run_child(
@@ -41,7 +41,7 @@ def run_child(
     """Run a command and return its exit code and output; kill it if it exceeds a limit.
 
     Raises:
-        subprocess.TimeoutExpired: It has not ended within `timeout_s`.
+        subprocess.TimeoutExpired: The command has not exited within `timeout_s`.
         OutputTooLong: It has printed more than `at_most` bytes to one of its streams.
         OSError: It can't be started.
     """
@@ -70,7 +70,7 @@ def limit_written_files(at_most: int) -> None:
 
 @contextmanager
 def killed_after(process: subprocess.Popen[bytes], timeout_s: float | None) -> Iterator[None]:
-    """Kill a process that runs for longer than `timeout_s` within the block, and raise subprocess.TimeoutExpired."""
+    """Kill a process that runs for longer than `timeout_s` inside the block, and raise subprocess.TimeoutExpired."""
     if timeout_s is None:
         yield
         return
@@ -92,7 +92,7 @@ def killed_after(process: subprocess.Popen[bytes], timeout_s: float | None) -> I
 
 
 class _Collector(threading.Thread):
-    """Reader of a stream of a process, which is killed once there is more than `at_most` bytes."""
+    """Reader of a process's output stream, which kills the process if there are more than `at_most` bytes."""
 
     def __init__(self, process: subprocess.Popen[bytes], stream: IO[bytes], at_most: int) -> None:
         super().__init__(name="output", daemon=True)

@@ -1,7 +1,7 @@
-"""Caches of compiled code, in folders that nobody else can write to.
+"""Caches of compiled code, in folders that no other user can write to.
 
-torch.compile would use the temporary folder that all users share, under a name that anybody can take first, and run
-what it finds there.
+By default, torch.compile uses the temporary folder that all users share, under a name that anybody can create first,
+and runs the code that it finds there.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from pathlib import Path
 from engine.system import paths
 
 FOLDERS = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "QUACK_CACHE_DIR": "quack"}
-"""Folders by environment variable: of torch.compile, Triton, and the kernels that torch vendors from QuACK."""
+"""Folders by environment variable: those of torch.compile, Triton, and the QuACK kernels that torch includes."""
 
 
 def use_private_folders() -> str:
-    """Set the caches of this process and its children to folders in Footplate's cache, and return a warning or "".
+    """Set the caches of this process and its children to folders in Footplate's cache; return a warning or "".
 
-    Call it before importing torch, which chooses a folder then, and call `torch_compat.keep_compiled_in` after it. If
-    other users can write to the cache, a private folder next to the runs' sockets is used, and the warning says so.
-    A cache is checked only once, since a process in a `PrivateNetwork` can't recognize the folders of root.
+    Call it before importing torch, which chooses its folder then, and call `torch_compat.keep_compiled_in` afterwards.
+    If other users can write to the cache, a private folder next to the runs' sockets is used, and the warning says so.
 
     Raises:
         OSError: There is no private folder at all.

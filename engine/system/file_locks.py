@@ -1,7 +1,7 @@
-"""File locks, which the kernel releases when a process ends in whatever way.
+"""File locks, which the kernel releases however a process ends.
 
-Linux and macOS use flock(2): a forked child shares its parent's lock until it closes the file or ends. Windows uses
-`msvcrt.locking` on a byte far behind the content, which has not been tested there.
+Linux and macOS use flock(2): a forked child shares its parent's lock until it closes the file or exits. Windows uses
+`msvcrt.locking` on a byte far beyond the content, which has not been tested.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ else:
     import fcntl
 
 LOCKS_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
-"""Errors of locking on a file system without locks (NFS without its lock service, some FUSE file systems)."""
+"""Errors when locking on a file system without locks (NFS without its lock service, some FUSE file systems)."""
 
 _TAKEN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES)
 _FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -83,7 +83,10 @@ def locked(path: Path, timeout_s: float) -> Iterator[None]:
 
 
 def _taken(path: Path) -> int | None:
-    """Return the locked file at `path`; None if another process has it, or it was removed meanwhile."""
+    """Return the descriptor of the locked file at `path`.
+
+    Returns None if another process holds it, or it was removed meanwhile.
+    """
     descriptor = open_file(path, os.O_CREAT)
     try:
         if try_lock(descriptor) and is_same_file(descriptor, path):

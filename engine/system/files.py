@@ -1,6 +1,6 @@
-"""Bounded reading of settings, run folders and results, which may come from anybody.
+"""Reading of settings, run folders and results with limits, since they may come from anybody.
 
-The only way to read such files: what is no regular file, or is longer than expected, is an OSError. Files of datasets
+All such files are read here: a file that is not regular, or is longer than expected, raises OSError. Files of datasets
 are opened by `engine.system.regular_files`, whose errors name the remedy.
 """
 
@@ -16,13 +16,13 @@ from typing import IO
 from engine.system.regular_files import UnusableFile, open_descriptor
 
 MAX_BYTES = 16 << 20
-"""Limit of settings, jobs, notes and other records."""
+"""Limit on the size of settings, jobs, notes and other records, in bytes."""
 MAX_RESULT_BYTES = 1 << 30
-"""Limit of what models and trials have computed."""
+"""Limit on the size of results of models and trials, in bytes."""
 MAX_LINE_BYTES = 1 << 20
-"""Limit of a line of a log."""
+"""Limit on the length of a line in a log, in bytes."""
 MAX_DAMAGED_BYTES = 1 << 24
-"""Limit of a damaged line of a log, which is skipped."""
+"""Limit on the length of a damaged line in a log, which is skipped, in bytes."""
 
 
 def open_file(path: Path | str) -> BufferedReader:
@@ -31,7 +31,7 @@ def open_file(path: Path | str) -> BufferedReader:
 
 
 def read_file(path: Path | str, at_most: int = MAX_BYTES) -> bytes:
-    """Read a regular file. Raises OSError, also if it is longer than `at_most` bytes."""
+    """Read a regular file. Raises OSError, even if it is only longer than `at_most` bytes."""
     with open_file(path) as stream:
         length = os.fstat(stream.fileno()).st_size
         if length > at_most:
@@ -47,9 +47,9 @@ def read_end(path: Path | str, at_most: int) -> bytes:
 
 
 def complete_lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield lines with their ends, up to a torn last line or one longer than `MAX_DAMAGED_BYTES`.
+    """Yield lines with their line breaks, up to a torn last line or one longer than `MAX_DAMAGED_BYTES`.
 
-    A line longer than `MAX_LINE_BYTES`, which only damage can make, is yielded in parts.
+    A line longer than `MAX_LINE_BYTES`, which only damage can cause, is yielded in parts.
     """
     parts: list[bytes] = []
     while (part := stream.readline(MAX_LINE_BYTES)) and len(parts) * MAX_LINE_BYTES < MAX_DAMAGED_BYTES:

@@ -1,4 +1,4 @@
-"""Text for bytes, durations, counts and exit codes, the same in the window, the terminal and messages."""
+"""Texts for bytes, durations, counts and exit codes, the same in the window, the terminal and messages."""
 
 from __future__ import annotations
 

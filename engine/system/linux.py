@@ -1,4 +1,4 @@
-"""Linux features: process names, signals at the parent's death (prctl(2)), mallopt(3), and scheduling delays."""
+"""Linux features: process names, signals when the parent exits (prctl(2)), mallopt(3), and scheduling delays."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def name_process(name: str) -> None:
 
 
 def signal_at_parents_death(number: int) -> None:
-    """Let the kernel send a signal to this process when the thread that forked it ends. Only on Linux."""
+    """Ask the kernel to send a signal to this process when the thread that forked it exits. Only on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Let the kernel kill this process when the thread that forked it ends; exit now if it has ended already."""
+    """Ask the kernel to kill this process when the thread that forked it exits; exit now if it has exited already."""
     if sys.platform == "linux":
         signal_at_parents_death(signal.SIGKILL)
         if os.getppid() != parent_pid:
@@ -33,10 +33,10 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Let malloc retain freed memory for the next allocations. Does nothing without glibc.
+    """Make malloc keep freed memory for the next allocations. Does nothing without glibc.
 
-    By default, glibc returns the activations of every training step to the system, which hands them out again page by
-    page, zeroed.
+    By default, glibc returns the memory of the activations to the system after every training step, which then provides
+    it again page by page, zeroed.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
@@ -46,7 +46,7 @@ def keep_freed_memory() -> None:
 
 
 def waited_for_core_s() -> float:
-    """Return the seconds in which the calling thread was ready and had no core; 0 on other systems."""
+    """Return the seconds during which the calling thread was ready to run but had no core; 0 on other systems."""
     try:
         with open("/proc/thread-self/schedstat", "rb") as stream:
             return int(stream.read().split()[1]) / 1e9
@@ -62,8 +62,8 @@ def thread_count() -> int:
 def release_inherited_files(keep: set[int]) -> None:
     """Release all inherited files of a forked child except `keep` and the standard three.
 
-    Their numbers are redirected to /dev/null, because Python objects of the parent may still close them, and must not
-    close a file of the child.
+    Their descriptors are redirected to /dev/null, because Python objects of the parent may still close them, and must
+    not close a file of the child.
     """
     null = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/proc/self/fd"):

@@ -1,7 +1,8 @@
 """Protection of this process's loopback connections from other users of the machine (Linux only).
 
-gloo asks nobody who connects for a password: whoever is faster takes a rank's place, and its listeners accept until no
-descriptor is left. So each peer's user is looked up before data flows, and then the listeners accept nobody any more.
+gloo does not authenticate peers: any process that connects first takes a rank's place, and its listeners accept
+connections until no descriptor is left. Therefore each peer's user is determined before data is exchanged, and
+afterwards the listeners accept nobody.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ _ESTABLISHED, _LISTENING = "01", "0A"
 """States in /proc/net/tcp (proc(5))."""
 _SO_ATTACH_FILTER = 26
 _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
-"""Program of socket(7)'s SO_ATTACH_FILTER that returns 0: no packet passes, so that nobody can connect."""
+"""Program for socket(7)'s SO_ATTACH_FILTER that returns 0, so that no packet passes and nobody can connect."""
 
 
 class ForeignPeerError(PermissionError):
-    """Another user of the machine has connected to this process."""
+    """Error: another user of the machine has connected to this process."""
 
 
 class _Row(NamedTuple):
-    """A row of /proc/net/tcp; addresses are as in the file."""
+    """Row of /proc/net/tcp, with addresses as in the file."""
 
     local: str
     remote: str
@@ -39,7 +40,7 @@ class _Row(NamedTuple):
 
 @contextmanager
 def same_user_only() -> Iterator[None]:
-    """Check the peers of all connections that the block makes, and close its listeners to others afterwards.
+    """Check the peers of all connections made inside the block, and close its listeners to others afterwards.
 
     Raises:
         ForeignPeerError: A peer belongs to another user.
@@ -67,7 +68,7 @@ def same_user_only() -> Iterator[None]:
 
 
 def refuse_connections(listener: int) -> None:
-    """Let a listening socket accept nobody any more; its connections stay, and its owner notices nothing."""
+    """Make a listening socket refuse new connections; existing ones remain, and its owner notices nothing."""
     program = ctypes.create_string_buffer(_DROP_ALL)
     filter_ = struct.pack("HP", 1, ctypes.addressof(program))
     with socket.socket(fileno=os.dup(listener)) as duplicate:
@@ -75,7 +76,7 @@ def refuse_connections(listener: int) -> None:
 
 
 def _socket_descriptors() -> dict[int, int]:
-    """Return this process's sockets, descriptors by inode."""
+    """Return the descriptors of this process's sockets by inode."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Folders of Footplate, and writing files that stay private and complete."""
+"""Folders of Footplate, and writing of private files atomically."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 from engine.system.files import read_file
 
 PACKAGES = Path(__file__).resolve().parents[2]
-"""Folder of the package `engine`: working directory of child interpreters, which import it from there."""
+"""Folder that contains the package `engine`: working directory of child interpreters, which import it from there."""
 FOLDERS = "folders.toml"
 _OTHERS, _OTHERS_WRITE = 0o077, 0o022
-"""Mode bits that give other users access, and those that let them change a folder's contents."""
+"""Mode bits that give other users access, and those that allow them to change a folder's content."""
 
 
 def home() -> Path:
@@ -56,9 +56,10 @@ def choose_folder(purpose: str, path: str) -> None:
 
 
 def cache_folder() -> Path:
-    """Return the folder of files that can be recreated.
+    """Return the folder for files that can be recreated.
 
-    This is FOOTPLATE_CACHE, else the user's choice, else in FOOTPLATE_HOME if set, else the platform's cache folder.
+    This is FOOTPLATE_CACHE, or else the user's choice, or else a folder in FOOTPLATE_HOME if that is set, or else the
+    platform's cache folder.
     """
     chosen = os.environ.get("FOOTPLATE_CACHE") or chosen_folders().get("cache")
     if chosen:
@@ -73,15 +74,15 @@ def cache_folder() -> Path:
 
 
 def runs_folder() -> Path:
-    """Return the folder of the run folders: in the home, unless the user has set another."""
+    """Return the folder that contains the run folders: in the home, unless the user has set another one."""
     chosen = chosen_folders().get("runs")
     return Path(chosen).expanduser().absolute() if chosen else home() / "runs"
 
 
 def make_home() -> Path:
-    """Return the home, created if missing.
+    """Return Footplate's home folder, created if missing.
 
-    Others may read a folder that the user has created and set, but not change it.
+    Other users may read a folder that the user has created and set, but not change it.
 
     Raises:
         PermissionError: It belongs to another user.
@@ -95,7 +96,9 @@ def make_home() -> Path:
 
 
 def private_folder(folder: Path) -> Path:
-    """Return `folder`, created if missing with its parents, and accessible only to its user, whatever the umask is.
+    """Return `folder`, created if missing with its parents, and accessible only to its user.
+
+    The umask does not matter.
 
     Raises:
         PermissionError: It belongs to another user.
@@ -114,7 +117,7 @@ def make_folder(folder: Path) -> None:
 
 
 def trusted_folder(folder: Path) -> Path:
-    """Return `folder`, resolved and created if missing, if nobody else can change or replace it.
+    """Return `folder`, resolved and created if missing, after checking that no other user can change or replace it.
 
     Code and the user's consent are read from such folders. A group that may write to a parent folder is trusted.
 
@@ -150,7 +153,7 @@ def open_private(path: str, flags: int) -> int:
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
-    """Write a private file atomically: `path` has its old content or all of `data`. Raises OSError.
+    """Write a private file atomically: afterwards `path` has its old content or all of `data`. Raises OSError.
 
     With `sync`, the content is on the disk before the file is replaced.
     """
@@ -169,7 +172,7 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
 
 
 def is_only_writable_by_user(file: Path) -> bool:
-    """Return True if only the user or root can have written a file, as far as the system tells. Raises OSError."""
+    """Return True if only the user or root can have written a file, as far as the system shows. Raises OSError."""
     if not hasattr(os, "getuid"):
         return True
     info = file.stat()
@@ -205,7 +208,7 @@ def _runtime_folders() -> Iterator[Path]:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Return True for a folder, not a link, that belongs to the user, and close it to others."""
+    """Return True for a folder, not a link, that belongs to the user, after removing other users' access."""
     if not hasattr(os, "getuid"):
         return True
     info = folder.lstat()

@@ -1,4 +1,4 @@
-"""Text from outside, made safe for screens and spreadsheets: file names and files may contain anything."""
+"""Conversion of external text for screens and spreadsheets, since file names and files may contain anything."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import msgspec
 from msgspec import structs
 
 MOST_SHOWN = 1000
-"""Maximum of displayed characters: laying out a label of 10,000 takes 0.1 s, one of 1,000 0.01 s."""
+"""Maximum number of displayed characters; the layout of a label with 10,000 takes 0.1 s, with 1,000 it takes 0.01 s."""
 
 _OBEYED = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Characters that control a terminal: C0 and C1 controls (ECMA-48) except the tab, line and paragraph separators, and
-direction changes (UAX #9: embeddings, overrides, isolates); also lone surrogates.
+"""Pattern for characters that control a terminal.
+
+These are C0 and C1 controls (ECMA-48) except the tab, line and paragraph separators, direction changes (UAX #9:
+embeddings, overrides, isolates), and lone surrogates.
 """
 MOST_LINES = 10
-"""Maximum of displayed lines: a label of several hundred takes 0.1 s as well."""
+"""Maximum number of displayed lines; a label with several hundred takes 0.1 s as well."""
 
 
 def escaped(text: str) -> str:
@@ -46,7 +48,7 @@ def shortened(text: str, at_most: int = MOST_SHOWN) -> str:
 
 
 def shorten_texts(message: Any) -> Any:
-    """Return a message with all of its texts `shortened`, also nested ones."""
+    """Return a message with all of its texts, also nested ones, shortened by `shortened`."""
     match message:
         case str():
             return shortened(message)
@@ -62,7 +64,7 @@ def shorten_texts(message: Any) -> Any:
 
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""First characters of cells that spreadsheets take for formulas:
+"""First characters of cells that spreadsheets interpret as formulas:
 https://owasp.org/www-community/attacks/CSV_Injection.
 """
 
@@ -82,7 +84,10 @@ class CsvWriter:
 
 
 def _inert(cell: object) -> object:
-    """Return a text that looks like a formula with an apostrophe in front; keep numbers, also written ones."""
+    """Return a text that looks like a formula with an apostrophe before it.
+
+    Numbers, also as text, are returned unchanged.
+    """
     if not isinstance(cell, str) or not cell.startswith(_FORMULA):
         return cell
     try:

@@ -1,7 +1,7 @@
-"""Plug-ins: extensions of Footplate by entry points of installed packages.
+"""Plug-ins: extensions of Footplate, declared by entry points of installed packages.
 
-A package is trusted like Footplate itself. Its code is loaded when a registry is asked for an id that is not
-built in, and never by `fingerprint`, which windows and supervisors call.
+A package is trusted like Footplate itself. Its code is loaded when an id that is not built in is requested from a
+registry, and never by `fingerprint`, which windows and supervisors call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class LeftOut(NamedTuple):
-    """A plug-in that can't be used: the entry point `name` of a `package`, and the `reason`."""
+    """Plug-in that can't be used: the entry point `name` of a `package`, and the `reason`."""
 
     group: Group
     package: str
@@ -36,14 +36,14 @@ class LeftOut(NamedTuple):
 
 
 class Unusable(Exception):  # noqa: N818 - it describes the plug-in
-    """An entry point gives something that its group has no use for, for the reason in the text."""
+    """Error: the object of an entry point is unsuitable for its group, for the reason in the text."""
 
 
 @lru_cache(maxsize=1)
 def fingerprint() -> str:
-    """Hash the names, versions and entry points of packages with plug-ins; "" without any.
+    """Return a hash of the names, versions and entry points of packages with plug-ins, or "" without any.
 
-    Reads a few files and imports nothing.
+    It reads a few files and imports nothing.
     """
     found = []
     for folder in dict.fromkeys(sys.path):
@@ -64,7 +64,7 @@ def _entry_points_of(package: str) -> list[tuple[str, int, bytes]]:
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Built-in objects (`own`) and those of the entry points of `group`, by id.
+    """Registry of built-in objects (`own`) and those of the entry points in `group`, by id.
 
     A plug-in is loaded when it is first requested. `accept(name, loaded)` returns the object to register, or raises
     Unusable. Ids in `taken`, which is called only if there are plug-ins, are reserved.
@@ -102,7 +102,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return sum(1 for _ in self)
 
     def added(self) -> dict[str, T]:
-        """Return the objects of all plug-ins, loaded."""
+        """Load all plug-ins and return their objects."""
         return {name: self[name] for name in self if name in self.packages}
 
     @cached_property

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from engine.system import paths
 
 _SYSTEM = ("/dev", "/proc", "/sys")
-"""Paths below these say nothing about the user."""
+"""Folders whose paths reveal nothing about the user."""
 _MARK = r"<(?!python>|source>)[\w-]+>"
 """Pattern of a redacted secret; after the mark of a folder, the rest of its path follows."""
 _QUOTED = re.compile(rf"""(["'“‘])((?:~|[A-Za-z]:|{_MARK}|file:/?)?[\\/][^"'”’\n]*)(["'”’])""")
@@ -24,7 +24,7 @@ _PATH = re.compile(
     rf"(?<![\w/.<>-])(?:~|[A-Za-z]:|{_MARK})?[\\/](?!\s)(?:[^\s\"'<>|:,;()\[\]{{}}]|{_MARK})+"  # to the first space
     rf"(?:(?: [^\s\"'<>|:,;/()]+){{1,4}}/[^\s\"'<>|:,;()]*|(?: [^\s\"'<>|:,;/()]+){{0,3}} ?[^\s\"'<>|:,;/()]*\.\w{{2,5}}\b)*"
 )
-"""A path without quotes in a sentence, including spaces in its folders and in a file name with an extension."""
+"""Pattern for an unquoted path in a sentence, including spaces in its folders and in a file name with an extension."""
 _ENDINGS = (
     r"\.(?:png|jpe?g|gif|bmp|webp|tiff?|npy|npz|mat|csv|tsv|xml|las|laz|ply|pcd|mp4|mkv|avi|mov|pt|pth|safetensors|onnx|"
     r"toml|ya?ml|zip)\b"
@@ -47,13 +47,13 @@ _PATTERNS = (
 
 
 class Redactor:
-    """Removes names, paths and addresses from texts.
+    """Redactor that removes names, paths and addresses from texts.
 
-    Paths of Footplate's and Python's own files are kept, from their packages on, because tracebacks need them.
+    The parts of paths inside packages of Footplate and Python are kept, because tracebacks need them.
     """
 
     def __init__(self, secrets: Iterable[tuple[str, str]] = ()) -> None:
-        """Add `secrets`: texts with their replacements. The longest are searched for first."""
+        """Store `secrets`, texts with their replacements; the longest are replaced first."""
         pairs = [*_of_the_machine(), *secrets]
         spelt = {form: mark for text, mark in pairs if text.strip() for form in _forms(text)}
         self._marks = {form.lower(): mark for form, mark in spelt.items()}
@@ -65,7 +65,7 @@ class Redactor:
         self._code = [(re.compile(re.escape(folder) + r"(?=[/\\])"), mark) for folder, mark in _code_folders()]
 
     def text(self, text: str) -> str:
-        """`text`, fit to be shown to others."""
+        """Return `text` without anything private."""
         for pattern, mark in self._code:
             text = pattern.sub(mark, text)
         text = self._secret.sub(lambda found: self._marks[found[0].lower()], text)

@@ -1,4 +1,4 @@
-"""Opening of regular files only: opening a FIFO blocks forever, and a device may have no end."""
+"""Opening of regular files only, since opening a FIFO may block forever and a device may have no end."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 REPLACE = "Replace it with a regular file, or remove it."
 _MOST_PATH_BYTES = 1 << 13
-"""More than PATH_MAX of Linux."""
+"""Maximum length of a recorded path in bytes, more than PATH_MAX on Linux."""
 
 
 class LastOpened:
-    """Path of the file that this process or a forked one has opened last: if a decoder kills it, it can't report that.
+    """Record of the file that this process or a forked one opened last, for the case that a decoder kills the process.
 
-    Nothing is recorded before `share`.
+    Nothing is recorded before `share` is called.
     """
 
     def __init__(self) -> None:
         self._shared: mmap.mmap | None = None
 
     def share(self) -> None:
-        """Start recording in this process and those that it forks, without any file at first."""
+        """Start recording in this process and those that it forks."""
         self._shared = mmap.mmap(-1, _MOST_PATH_BYTES)
 
     def note(self, path: str | os.PathLike[str]) -> None:
@@ -35,7 +35,7 @@ class LastOpened:
             self._shared[: len(written)] = written
 
     def path(self) -> str:
-        """Return the path, "" if no file has been opened."""
+        """Return the path of the file, or "" if no file has been opened."""
         return os.fsdecode(self._shared[:].partition(b"\0")[0]) if self._shared is not None else ""
 
 
@@ -43,9 +43,10 @@ LAST_OPENED = LastOpened()
 
 
 class UnusableFile(ValueError):  # noqa: N818 - it describes the file
-    """The file at `path` must not be read.
+    """Error: the file at `path` must not be read.
 
-    `words` is the reason after its name ("is a FIFO, not a regular file"); the error text begins with "it".
+    `words` is the reason, which follows the file's name ("is a FIFO, not a regular file"); the error text begins with
+    "it".
     """
 
     def __init__(self, path: str | os.PathLike[str], words: str, remedy: str = REPLACE) -> None:
@@ -64,7 +65,10 @@ def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
 
 
 def read_regular(path: str | os.PathLike[str], at_most: int) -> bytes:
-    """Read a file up to the size that it reports. Raises UnusableFile, also above `at_most` bytes, and OSError."""
+    """Read a file up to the size that it reports.
+
+    Raises OSError, or UnusableFile, also for more than `at_most` bytes.
+    """
     with open(path, "rb", buffering=0, opener=open_descriptor) as stream:
         length = os.fstat(stream.fileno()).st_size
         if length > at_most:
@@ -73,7 +77,7 @@ def read_regular(path: str | os.PathLike[str], at_most: int) -> bytes:
 
 
 def kind_of(mode: int) -> str:
-    """Name the kind of a file that is not regular, from its mode."""
+    """Return a name for the kind of a file that is not regular, given its mode."""
     return _KINDS.get(stat.S_IFMT(mode), "a file of an unknown kind")
 
 

@@ -13,15 +13,15 @@ from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 ANSWER_S = 30.0
 _SSH_FAILED, _NOT_FOUND = 255, 127
 _SRUN = ("srun", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none")
-"""A step in parallel to others of its job, which has all resources of the job on its node."""
+"""Beginning of a command that starts a step in parallel to others of its job, with all its resources on a node."""
 
 
 class SlurmFailed(Exception):  # noqa: N818  (it says what happened)
-    """A SLURM command failed, for the reason in the text, in sentences."""
+    """Error: a SLURM command failed, for the reason in the text, in sentences."""
 
 
 def run_slurm(host: str, *command: str) -> str:
-    """Run a SLURM command on ssh's destination `host`, or here if that is "", and return its output.
+    """Run a SLURM command on `host` through ssh, or on this machine if that is "", and return its output.
 
     Raises:
         SlurmFailed: The command failed or did not answer.
@@ -49,7 +49,7 @@ def run_slurm(host: str, *command: str) -> str:
 
 
 def _in_sentences(errors: str) -> str:
-    """Join error lines ("sbatch: error: …") to sentences."""
+    """Convert error lines ("sbatch: error: …") to sentences."""
     lines = [line.rpartition("error: ")[2].strip().rstrip(".") for line in errors.splitlines() if line.strip()]
     return " ".join(f"{line}." for line in dict.fromkeys(lines))
 

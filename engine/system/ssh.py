@@ -1,4 +1,4 @@
-"""The user's ssh: valid host names, commands, and plain words for its errors."""
+"""The user's ssh: valid host names, commands, and explanations of its errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SSH = (
     "-o", "ServerAliveInterval=5",
     "-o", "ServerAliveCountMax=2",
 )  # fmt: skip
-"""Options: never ask for a password, and give up after ten seconds without a response."""
+"""Options for ssh: never ask for a password, and give up after ten seconds without a response."""
 
 _NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 _LONGEST_NAME = 253
@@ -22,7 +22,7 @@ _LONGEST_REASON = 500
 _NOT_FOUND = 127
 _USAGE = 2
 _SSH_FAILED = 255
-"""ssh's exit code for its own errors; any other is the remote command's (ssh(1))."""
+"""ssh's exit code for its own errors; all others are those of the remote command (ssh(1))."""
 
 _KNOWN: tuple[tuple[str, str], ...] = (
     ("Could not resolve hostname", "can't be resolved. Check the spelling, or set its HostName in ~/.ssh/config."),
@@ -39,7 +39,7 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     ("Connection reset", "reset the connection."),
     ("Broken pipe", "can no longer be reached: the connection was lost."),
 )  # fmt: skip
-"""Parts of ssh's last lines, and the continuation of the sentence that starts with the host's name."""
+"""Parts of ssh's last output lines, each with the end of a sentence that starts with the host's name."""
 
 
 def english_environment() -> dict[str, str]:
@@ -53,7 +53,7 @@ def ssh_command(destination: str, command: Sequence[str]) -> list[str]:
 
 
 def host_name_problem(name: str) -> str:
-    """Return why a host can't be added under this name, "" if it can.
+    """Return why a host can't be added under this name, or "" if it can.
 
     The name is passed to ssh unchanged: a host, an address, or an entry of ~/.ssh/config, optionally after "user@".
     """

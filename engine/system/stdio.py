@@ -1,4 +1,4 @@
-"""Standard streams that go to a log file, and that a full disk doesn't turn into exceptions."""
+"""Standard streams that are written to a log file and raise no exceptions on a full disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _ForgivingFile(io.FileIO):
-    """A file that drops what can't be written, because a print must never end a training."""
+    """File that drops output that can't be written, because a print must never end a training."""
 
     def write(self, data: Buffer) -> int:
         try:
@@ -36,7 +36,7 @@ def make_forgiving() -> None:
 
 
 def redirect(log: Path) -> None:
-    """Append the output of a forked child to `log`, and close its input."""
+    """Redirect the output of a forked child to the end of `log`, and close its input."""
     null = os.open(os.devnull, os.O_RDWR)
     try:
         output = paths.open_private(str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND)

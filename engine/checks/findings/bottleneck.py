@@ -1,4 +1,4 @@
-"""Rules that find what limits the speed of a run, from where the time of its steps goes."""
+"""Rules that find what limits the speed of a run, given how the time of its steps is spent."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from engine.parallel.layout import fits
 from engine.system.format import counted, percent
 
 MIN_LOSS = 0.05
-"""Fraction of the time that must be lost to something before it is reported."""
+"""Smallest fraction of the time lost to a bottleneck that is reported."""
 HEADROOM = 1.15
-"""Loader workers to advise relative to the number that just keeps up, since images differ in size."""
+"""Recommended number of loader workers relative to the number that just keeps up, since images differ in size."""
 BF16_SAVES = 0.5
-"""Fraction of both passes that bf16 saves on GPUs with tensor cores: NVIDIA's DeepLearningExamples train ResNet-50 on
-an A100 with 938 images/s in TF32 and 2,470 with AMP."""
+"""Fraction of the time of both passes that bf16 saves on GPUs with tensor cores.
+
+On an A100, NVIDIA's DeepLearningExamples train ResNet-50 with 938 images/s in TF32 and 2,470 with AMP.
+"""
 STARVED = 0.5
-"""Least fraction of steps ending with an empty GPU queue for a GPU to count as starved by its host."""
+"""Smallest fraction of steps ending with an empty GPU queue for which the host is said to starve the GPU."""
 BUSY_CPU = 0.1
-"""Least fraction of the time spent waiting for a core for other programs to count as the bottleneck of a CPU run."""
+"""Smallest fraction of the time waiting for a core used by other programs that is the bottleneck of a CPU run."""
 DECODING_LOAD = 0.2
 """Load of a core below which decoding is not the cause of busy cores."""
 WAITING: tuple[Part, ...] = ("data", "transfer", "communication")
@@ -35,10 +37,10 @@ class Situation:
 
     Attributes:
         parts: Seconds per step by part, `step_s` in total.
-        readers: Threads of this worker that read images; None if it reads none.
+        readers: Number of threads of this worker that read images; None if it reads none.
         decoding_s: Thread-seconds of decoding per step.
         spare_cores: Cores of this worker without a computing thread.
-        held_up: Fraction of the time spent by computing threads waiting for a core.
+        held_up: Fraction of the time that computing threads spend waiting for a core.
         epochs_before: Completed epochs of this execution, each with all images decoded.
         starved: Fraction of steps that ended with an empty GPU queue; see `Times`.
         ranks: Times of all ranks in the last traced step.
@@ -89,7 +91,7 @@ class Situation:
 
 
 def find_bottleneck(situation: Situation) -> Advice:
-    """Return advice on the costliest bottleneck, or the finding that there is none."""
+    """Return advice about the costliest bottleneck, or the finding that there is none."""
     costly = [each for each in _costs(situation) if each[0] >= MIN_LOSS]
     if costly:
         return max(costly, key=lambda each: each[0])[1]
@@ -163,7 +165,7 @@ def _check_decoding(situation: Situation, readers: int, waits: str) -> Advice:
 
 
 def _check_straggler(situation: Situation, ranks: RanksTimed, slow: int) -> tuple[float, Advice]:
-    """Return the mean fraction of a step for which the other ranks wait, and the advice."""
+    """Return the mean fraction of a step that the other ranks wait for the rank `slow`, and the advice."""
     others = [times for rank, times in enumerate(ranks.ranks) if rank != slow]
     waiting = [t.waiting_s / total for t in others if (total := t.compute_s + t.communication_s + t.waiting_s) > 0]
     fraction = sum(waiting) / len(waiting) if waiting else 0.0

@@ -55,7 +55,7 @@ class Epoch:
 
 
 class History:
-    """Epochs, classes, per-class metrics, best metrics and checkpoints of a run over all of its executions.
+    """History of a run over all of its executions: epochs, classes, metrics per class, best metrics and checkpoints.
 
     Steps that are repeated after resuming from a checkpoint count once.
     """
@@ -71,7 +71,7 @@ class History:
         self._step = 0
 
     def add(self, event: AnyEvent) -> None:
-        """Add the next event of the run; events about other things are ignored."""
+        """Add the next event of the run; irrelevant events are ignored."""
         match event:
             case Planned():
                 self.classes, self.val_samples, self._step = event.classes, event.val_images, event.from_step

@@ -1,4 +1,4 @@
-"""Sentences that explain why one strategy trains a job faster than the others, and what makes it fit into memory."""
+"""Sentences that explain why one strategy trains a job faster than others, and how to make the job fit into memory."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from engine.parallel.layout import bubble
 from engine.system.format import percent, size
 
 MAX_RIVALS = 3
-"""Most other strategies that the sentence compares with the fastest."""
+"""Largest number of other strategies that the sentence compares with the fastest."""
 LONG_WAIT = 0.1
-"""Least fraction of a step spent waiting for data that is worth mentioning."""
+"""Smallest fraction of a step spent waiting for data that is mentioned."""
 TIE = 0.04
 """Candidates whose speeds differ by less than this fraction count as equally fast."""
 NOTHING_FITS = (
@@ -48,7 +48,7 @@ def explain_ranking(job: Job, catalogue: Catalogue, table: Sequence[Candidate]) 
 
 
 def explain_failure(table: Sequence[Candidate], left_out: Sequence[LeftOut], *, is_stopped: bool) -> str:
-    """Say why no candidate of `table` could be measured."""
+    """Explain why no candidate in `table` could be measured."""
     if not table and is_stopped:
         return "It was stopped before anything was measured."
     if not table and not any(each.kind == "time" for each in left_out):
@@ -88,7 +88,7 @@ def _waiting(row: Candidate) -> float:
 
 
 def _explain_fewer_devices(job: Job, measured: Sequence[Candidate]) -> list[str]:
-    """Explain why more devices than the fastest candidate's are not faster."""
+    """Explain why more devices than those of the fastest candidate are not faster."""
     best = measured[0]
     used = len(best.devices)
     larger = next((row for row in measured if len(row.devices) > used), None)
@@ -106,7 +106,7 @@ def _explain_fewer_devices(job: Job, measured: Sequence[Candidate]) -> list[str]
 
 
 def _compare(job: Job, catalogue: Catalogue, best: Candidate, other: Candidate) -> str:
-    """Say how fast `other` is compared with `best`, and why it is slower."""
+    """Describe how fast `other` is compared with `best`, and why it is slower."""
     strategy = catalogue.strategy(other.strategy)
     assert strategy is not None
     ratio = _speed(other) / _speed(best)

@@ -1,4 +1,4 @@
-"""Rules that find what a finished run could do better, from its history of training and validation metrics."""
+"""Rules that find improvements for a finished run, given its history of training and validation metrics."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from engine.contract.job import FIELDS, Job
 from engine.system.format import counted, listed, percent
 
 MIN_EPOCHS = 3
-"""Fewest validated epochs for a verdict; with fewer, a trend can't be distinguished from noise."""
+"""Minimum number of validated epochs for a verdict; with fewer, a trend can't be distinguished from noise."""
 NOISE_WINDOW = 6
 """Number of last validations that determine the noise of a metric."""
 NOISE_DEVIATIONS = 3.0
-"""Standard deviations that a change must exceed; about one in a hundred flat, noisy curves is then misjudged."""
+"""Number of standard deviations that a change must exceed; about one in a hundred flat, noisy curves is misjudged."""
 STEADY_EPOCHS = 5
-"""A loss that fell at this many validations in a row counts as falling; the odds of that by chance are 1 in 120."""
+"""Number of consecutive validations with a decreasing loss that count as a decrease; by chance, the odds are 1:120."""
 WORTHWHILE_GAIN = 0.01
 """Relative decrease of the validation loss per epoch that makes another epoch worthwhile."""
 DEFAULT_GAIN_RATIO = 0.8
 """Ratio of an epoch's gain to the previous one's if there are too few epochs to fit it: a time constant of 4.5 epochs."""
 OVERFIT_CHANGE = 0.05
-"""Least relative rise of the validation loss, and fall of the training loss, of an overfitted run."""
+"""Smallest relative increase of the validation loss, and decrease of the training loss, in an overfitted run."""
 LEARNING_DECREASE = 0.05
-"""Least relative decrease of a training loss that counts as learning."""
+"""Smallest relative decrease of a training loss that counts as learning."""
 NOTHING_LEARNED = 0.05
-"""A metric from 0 to 1 without a chance level that stays below this shows that nothing was learned."""
+"""Value below which a metric from 0 to 1 without a chance level shows that nothing was learned."""
 SUSPECT_RATE_FACTOR = 10.0
-"""A learning rate this many times above or below the usual one is the first suspect if nothing was learned."""
+"""Factor above or below the usual learning rate from which on the rate is the first suspect if nothing was learned."""
 LEARNED_ABOVE_CHANCE = 0.25
-"""Least training accuracy above chance of a model that has learned its training images."""
+"""Smallest training accuracy above chance of a model that has learned its training images."""
 MAX_CHANCE_MARGIN = 0.15
 """Largest margin of two standard errors at which there are enough validation images to compare with chance."""
 WEAK_FRACTION = 0.5
-"""A class is weak if its recall, and rare if its count, is below this fraction of the median class's."""
+"""Fraction of the median class's recall below which a class is weak, and of its count below which a class is rare."""
 MIN_MEDIAN_RECALL = 0.3
-"""Least median recall of a model that works in general, so that single classes can be called weak."""
+"""Smallest median recall of a model that works in general, so that single classes can be called weak."""
 USUAL_RATES = {"sgd": 0.01, "lamb": 0.005, "adagrad": 0.01}
 USUAL_RATE = 0.001
-"""Learning rates at which most models learn something: the defaults of torch and timm; 0.001 for Adam and variants."""
+"""Learning rates with which most models learn something: defaults of torch and timm; 0.001 for Adam and variants."""
 USUAL_SMOOTHING = 0.1
 """Usual label smoothing (Szegedy et al. 2016, Rethinking the Inception Architecture)."""
 MAX_DECOUPLED_DECAY = {"adamw": 0.05, "lamb": 0.05}
 MAX_L2_DECAY = 0.0005
-"""Strongest usual weight decay: of timm's ImageNet recipes if decoupled, else AlexNet's and VGG's."""
+"""Strongest usual weight decay: that of timm's ImageNet recipes if decoupled, else that of AlexNet and VGG."""
 MAX_PLAUSIBLE = 1e12
-"""Larger values, and NaN, come from a failed validation."""
+"""Largest plausible value of a metric; larger ones, and NaN, come from a failed validation."""
 _STRENGTHS = ("none", "light", "medium", "strong")
 _MAX_NAMES = 3
 
@@ -92,7 +92,7 @@ class _Curve:
 
     @property
     def costs(self) -> tuple[float, ...]:
-        """Values with the sign changed if higher is better."""
+        """Values of the metric, negated if higher is better."""
         return tuple(-value for value in self.values) if self.measure.higher_is_better else self.values
 
     @property
@@ -114,12 +114,12 @@ class _Curve:
 
     @property
     def mean_near_best(self) -> float:
-        """Mean of the best cost and its neighbors, which pure noise leaves close to the other values."""
+        """Mean of the best cost and its neighbors, which is close to the other values if they are pure noise."""
         return _mean(self.costs[max(0, self.best - 1) : self.best + 2])
 
     @property
     def recent(self) -> float:
-        """Mean of at most three last costs after the best one; the last cost if that is the best."""
+        """Mean of at most three last costs after the best one, or the last cost if that is the best."""
         after = self.costs[max(self.best + 1, len(self.costs) - MIN_EPOCHS) :]
         return _mean(after) if after else self.costs[-1]
 
@@ -144,7 +144,7 @@ class _Run:
 
     @classmethod
     def of(cls, history: History, job: Job, task: TaskEntry) -> _Run | None:
-        """Return None if there are too few validations."""
+        """Create the history for the verdict; return None if there are too few validations."""
         known = [measure for measure in task.metrics if any(measure.id in e.measures for e in history.epochs.values())]
         best_by = next(
             (measure for measure in known if measure.id == job.checkpoints.best_by), known[0] if known else None
@@ -165,7 +165,7 @@ class _Run:
 
     @property
     def is_learning(self) -> bool:
-        """True if the training loss fell noticeably."""
+        """True if the training loss decreased noticeably."""
         return self.losses[0] - self.losses[-1] >= LEARNING_DECREASE * abs(self.losses[0])
 
     @property
@@ -175,7 +175,7 @@ class _Run:
 
     @property
     def class_counts(self) -> list[int]:
-        """Validation samples of each class; empty if unknown."""
+        """Number of validation samples of each class; empty if unknown."""
         measures = self.history.class_measures
         return [sum(row) for row in measures.confusion] if measures is not None else []
 
@@ -188,7 +188,7 @@ class _Run:
 
 
 def _check_learning(run: _Run) -> Verdict | None:
-    """Find a run that learned nothing."""
+    """Return a verdict on a run that learned nothing, else None."""
     losses = run.losses
     if len(losses) < MIN_EPOCHS or not losses[0]:
         return None
@@ -203,7 +203,7 @@ def _check_learning(run: _Run) -> Verdict | None:
 
 
 def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
-    """Find a classifier that does not beat predicting the most frequent class."""
+    """Return a verdict on a classifier that is no better than predicting the most frequent class, else None."""
     counts, classes = run.class_counts, len(run.history.classes)
     top1 = _Curve.of(run.history, next(measure for measure in run.task.metrics if measure.id == "top1"))
     if not top1.values or classes < 2 or run.history.val_samples < 1:
@@ -260,10 +260,10 @@ def _usual_rate(job: Job) -> float:
 
 
 def _check_overfitting(run: _Run) -> Verdict | None:
-    """Find a validation loss that rose since its best epoch while the training loss fell.
+    """Return a verdict if the validation loss has increased since its best epoch while the training loss decreased.
 
-    A classifier often keeps improving while its loss rises, so the metric that decides which checkpoint is the best
-    must have stopped improving, too.
+    A classifier often improves while its loss increases, so the metric that decides which checkpoint is the best must
+    have stopped improving, too.
     """
     curve, epoch = run.curve, run.curve.epochs[run.curve.best]
     before, now = run.trained.get(epoch), next(reversed(run.trained.values()), None)
@@ -299,7 +299,7 @@ def _is_still_improving(run: _Run, since: int) -> bool:
 
 
 def _regularization(run: _Run, best_epoch: int) -> _Changes:
-    """Choose stronger augmentation; if that is at its maximum, other regularization; then fewer epochs."""
+    """Choose stronger augmentation. If it is at its maximum, choose other regularization, and then fewer epochs."""
     job = run.job
     if run.uses("augmentation") and job.augmentation.name in _STRENGTHS[:-1]:
         return {"augmentation": _STRENGTHS[_STRENGTHS.index(job.augmentation.name) + 1]}
@@ -316,7 +316,7 @@ def _regularization(run: _Run, best_epoch: int) -> _Changes:
 
 
 def _check_falling(run: _Run, *, is_completed: bool) -> Verdict | None:
-    """Find a validation loss that was still falling by a worthwhile rate."""
+    """Return a verdict if the validation loss was still decreasing at a worthwhile rate."""
     curve = run.curve
     before, middle, now = curve.costs[-MIN_EPOCHS:]
     rate = (before - now) / 2 / max(abs(before), abs(now), 1e-12)
@@ -346,7 +346,7 @@ def _check_falling(run: _Run, *, is_completed: bool) -> Verdict | None:
 
 
 def _worthwhile_epochs(curve: _Curve, rate: float) -> int:
-    """Predict how many epochs are worthwhile as the gain shrinks exponentially, at most doubling the run."""
+    """Predict how many more epochs are worthwhile as the gain shrinks exponentially, at most doubling the run."""
     ratio = DEFAULT_GAIN_RATIO
     if len(curve.costs) >= STEADY_EPOCHS:
         first, middle, last = curve.costs[-STEADY_EPOCHS::2]
@@ -357,7 +357,7 @@ def _worthwhile_epochs(curve: _Curve, rate: float) -> int:
 
 
 def _is_at_rest(run: _Run) -> bool:
-    """Return True if a run that had learned stopped changing noticeably in either direction."""
+    """Return True if a run that had learned no longer changed noticeably in either direction."""
     curve = run.curve
     if run.losses and not run.is_learning:
         return False
@@ -377,7 +377,7 @@ def _converged(run: _Run) -> Verdict:
 
 
 def _check_classes(run: _Run) -> Verdict | None:
-    """Find classes whose recall is far below the median class's, by more than chance."""
+    """Return a verdict about classes whose recall is far below that of the median class, by more than chance."""
     measured, counts = run.history.class_measures, run.class_counts
     recalls = measured.measures.get("Recall", ()) if measured is not None else ()
     known = sorted(recall for recall in recalls if recall is not None)
@@ -421,7 +421,7 @@ def _oversampling(run: _Run) -> _Changes:
 
 
 def _advice(changes: _Changes) -> str:
-    """Return a sentence on the changes, such as “Set label smoothing to 0.1.”, after a space; empty without changes."""
+    """Return a sentence about the changes, such as “Set label smoothing to 0.1.”, after a space; "" without changes."""
     switches = [f"“{FIELDS[name].label}”" for name, value in changes.items() if value is True]
     if switches:
         return f" Turn on {listed(switches, most=_MAX_NAMES)}."

@@ -24,7 +24,7 @@ class SmActivity(NamedTuple):
 
 
 class Activity:
-    """Activity of a GPU, or with `gpu_instance` of one of its MIG instances."""
+    """Reader of the activity of a GPU or, with `gpu_instance`, of one of its MIG instances."""
 
     def __init__(self, ask: DeviceCalls, gpu_instance: int | None = None) -> None:
         self._ask = ask
@@ -57,7 +57,7 @@ class Activity:
         return self._latest
 
     def reset(self) -> None:
-        """Restart after an interval without readings."""
+        """Start a new interval after a time without readings."""
         self._sampled_at = None
         self._latest = SmActivity()
 

@@ -1,7 +1,7 @@
 """Calls to NVML for one GPU or MIG instance.
 
-Unsupported quantities are asked for once; errors that concern the whole GPU are raised. Source of the error codes:
-`nvmlReturn_t` of nvml.h.
+Unsupported quantities are requested only once; errors about the entire GPU are raised. Source of the error codes:
+`nvmlReturn_t` in nvml.h.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class GpuLost(Exception):  # noqa: N818  a state of the machine rather than a fa
 
 
 class Stopwatch:
-    """Sums the duration of NVML's calls, in seconds, since `spent_s` was set to zero."""
+    """Stopwatch that sums the duration of NVML's calls, in seconds, since `spent_s` was set to 0."""
 
     def __init__(self) -> None:
         self.spent_s = 0.0
 
     def time(self, call: Callable[[], Answer]) -> Answer:
-        """Return the result of `call`, and add its duration."""
+        """Return the result of `call`, and add its duration to the sum."""
         start = time.perf_counter()
         try:
             return call()
@@ -35,9 +35,10 @@ class Stopwatch:
 
 
 class DeviceCalls:
-    """Calls NVML for the device `handle`. An unsupported quantity is asked for once, and None afterwards.
+    """Caller of NVML for the device `handle`.
 
-    `answers` and `failures` count successful calls and temporary failures.
+    An unsupported quantity is requested once, and is None afterwards. `answers` and `failures` count successful calls
+    and temporary failures.
     """
 
     def __init__(self, nvml: ModuleType, handle: Any, stopwatch: Stopwatch) -> None:
@@ -77,7 +78,7 @@ class DeviceCalls:
         return answer
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """Call NVML's `function` for this device; None if it isn't supported or fails for now."""
+        """Call NVML's `function` for this device; return None if it isn't supported or fails temporarily."""
         return self((function, *arguments), lambda: getattr(self.nvml, function)(self.handle, *arguments))
 
     def lacks(self, quantity: object) -> bool:
@@ -103,7 +104,7 @@ def unsupported_codes(nvml: ModuleType) -> tuple[int, ...]:
 
 
 def text(value: str | bytes) -> str:
-    """Decode a string of NVML, which old modules return as bytes."""
+    """Decode a string from NVML, which old modules return as bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 

@@ -1,4 +1,4 @@
-"""One GPU, from discovery to loss, including times of sleep."""
+"""GPU from discovery to loss, including times of sleep."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Tools(NamedTuple):
 
 
 class Device:
-    """One GPU, by its NVML index.
+    """GPU, given by its NVML index.
 
-    A GPU that is `known` to sleep is opened when it wakes, and one that is known to be lost never. `gpu` and `instances` are
-    the latest rows of the GPU and of its MIG instances.
+    A GPU that is `known` to sleep is opened when it wakes; one that is known to be lost is never opened. `gpu` and
+    `instances` are the latest rows of the GPU and of its MIG instances.
 
     Raises:
         GpuLost: The GPU doesn't respond and isn't `known`.
@@ -67,7 +67,7 @@ class Device:
 
     @property
     def traffic(self) -> PcieTraffic | None:
-        """PCIe measurement of the GPU, None if it isn't read now."""
+        """PCIe measurement of the GPU; None if it isn't read at the moment."""
         if self._open_gpu is None or not self.responding or self._is_skipped:
             return None
         return self._open_gpu.quantities.traffic
@@ -126,7 +126,7 @@ class Device:
 
 
 class _OpenGpu:
-    """An opened GPU. `find` returns its handle."""
+    """Opened GPU. `find` returns its handle."""
 
     def __init__(self, tools: Tools, index: int, find: Callable[[ModuleType], Any]) -> None:
         nvml = tools.nvml

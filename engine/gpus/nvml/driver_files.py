@@ -1,6 +1,7 @@
-"""Driver files about the installation, and about GPUs that must not or can't be queried.
+"""Files of the driver about the installation, and about GPUs that must not or can't be queried.
 
-Linux suspends GPUs of laptops: any query wakes them, and frequent ones keep them awake. Lost GPUs don't respond at all.
+Linux suspends GPUs of laptops: any query wakes them, and frequent queries keep them awake. Lost GPUs don't respond at
+all.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from engine.gpus.host import foreign_pids
 
 SYSFS_PCI = Path("/sys/bus/pci/devices")
 DRIVER_GPUS = Path("/proc/driver/nvidia/gpus")
-"""Folder with one folder per GPU, by PCI bus id, whose files don't wake it."""
+"""Folder with one folder per GPU, named by PCI bus id; reading their files doesn't wake the GPU."""
 UNKNOWN_UUID = "GPU-lost-"
 """Prefix of the substitute id of a lost GPU whose UUID is unknown, followed by its NVML index."""
 IDLE_PAUSE_S = 10.0
-"""Seconds without queries for an idle GPU that may fall asleep, which takes it a few seconds."""
+"""Seconds without queries for an idle GPU that may fall asleep, which takes a few seconds."""
 
 
 def asleep(pci_bus_id: str | None) -> bool:
@@ -57,7 +58,7 @@ def sleeping_gpus(count: int) -> dict[int, Gpu]:
 
 
 def lost(index: int, count: int) -> Gpu:
-    """Return the row of an unreachable GPU with what the driver's files say; `count` is NVML's number of GPUs."""
+    """Return the row of an unreachable GPU with the facts in the driver's files; `count` is NVML's number of GPUs."""
     folders = _folders(count)
     known = _known(index, folders[index], lost=True) if folders else None
     if known is not None and known.uuid:
@@ -67,7 +68,7 @@ def lost(index: int, count: int) -> Gpu:
 
 
 def _folders(count: int) -> list[Path]:
-    """Return the driver's folders in NVML's order; none if it doesn't list exactly `count` GPUs."""
+    """Return the driver's folders in NVML's order, or [] if it doesn't list exactly `count` GPUs."""
     try:
         folders = sorted(DRIVER_GPUS.iterdir())
     except OSError:
@@ -99,12 +100,12 @@ def _known(index: int, folder: Path, *, asleep: bool = False, lost: bool = False
 
 
 KERNEL_DRIVER = Path("/proc/driver/nvidia/version")
-"""Written by the driver's kernel module, so it's visible in containers, too."""
+"""File written by the driver's kernel module, which is therefore visible in containers, too."""
 CONTAINER_FILES = (Path("/.dockerenv"), Path("/run/.containerenv"))
 """Files that Docker and Podman create in containers."""
 DEVICES = Path("/dev")
 _DEVICE_FILE = re.compile(r"nvidia(\d+|ctl|-uvm)")
-"""Device files of GPUs, of the driver's control and of unified memory, which CUDA needs and NVML doesn't."""
+"""Pattern for device files of GPUs, of the driver's control, and of unified memory, which only CUDA needs."""
 
 
 def driver_loaded() -> bool:

@@ -1,6 +1,6 @@
-"""Field values, which NVML returns several per call, and the rates of counters.
+"""Field values, of which NVML returns several per call, and the rates of counters.
 
-Source of the numbers, scopes and units: `NVML_FI_DEV_*` of nvml.h.
+Source of the numbers, scopes and units: `NVML_FI_DEV_*` in nvml.h.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ Field = tuple[int, int]
 """Number of a field, and its scope: the NVLink, or 0."""
 
 MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""Members of the union `nvmlValue_t`, by `nvmlValueType_t`."""
+"""Members of the union `nvmlValue_t`, in the order of `nvmlValueType_t`."""
 
 
 class Fields:
-    """Group of fields of a GPU. An unsupported one is asked for once, since that may take a millisecond."""
+    """Group of fields of a GPU. An unsupported field is requested only once, since that may take a millisecond."""
 
     def __init__(self, ask: DeviceCalls, fields: Iterable[Field]) -> None:
         self._ask = ask
@@ -35,7 +35,7 @@ class Fields:
         return self._ask("fields", lambda: self._read(self._ask.handle)) or {}
 
     def _read(self, handle: Any) -> dict[Field, float]:
-        """Read the fields; raise the error of a field if none could be read for now, so that the call counts as failed."""
+        """Read the fields; raise the error of a field if none could be read, so that the call counts as failed."""
         nvml = self._ask.nvml
         values: dict[Field, float] = {}
         failed = 0
@@ -69,7 +69,7 @@ class Rates:
         self._before.clear()
 
     def of(self, counter: object, value: float | None, at: float) -> float | None:
-        """Return the rate up to `at` (monotonic seconds); None at first and after the counter was reset."""
+        """Return the rate until `at` (monotonic seconds); None at first and after the counter was reset."""
         if value is None:
             self._before.pop(counter, None)
             return None

@@ -1,7 +1,7 @@
-"""MIG: instances that a GPU is divided into and that are used like GPUs.
+"""MIG: instances into which a GPU is divided, and which are used like GPUs.
 
-Utilization, power and temperatures are those of the GPU; an instance has its memory, its processes and, through GPM, the
-activity of its multiprocessors.
+Utilization, power and temperatures are those of the GPU. An instance has its own memory and processes and, through GPM,
+its own activity of multiprocessors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from engine.gpus.nvml.queries import ReadRequest, Values, identity, memory
 
 
 class MigInstances:
-    """MIG instances of a GPU. `parent` holds the GPU's constant values. Instances are listed in the slow lane."""
+    """MIG instances of a GPU. `parent` holds the GPU's constant values.
+
+    The list of instances is read in the slow lane.
+    """
 
     def __init__(self, ask: DeviceCalls, stopwatch: Stopwatch, parent: Values, host: HostProcesses | None) -> None:
         self._ask = ask
@@ -42,7 +45,7 @@ class MigInstances:
         return tuple(rows)
 
     def _list_instances(self) -> dict[tuple[int | None, str], _Instance]:
-        """Return the current instances. A handle is reused for another instance when its own is destroyed."""
+        """Return the current instances. If an instance is destroyed, another one may get its handle."""
         count = self._ask.call("nvmlDeviceGetMaxMigDeviceCount") or 0
         found = {}
         for number in range(count):
@@ -80,7 +83,7 @@ class MigInstances:
 
 
 class _Instance:
-    """One instance; `values` holds its constant values."""
+    """MIG instance; `values` holds its constant values."""
 
     def __init__(self, ask: DeviceCalls, values: Values, processes: ProcessTable, activity: Activity) -> None:
         self._ask = ask

@@ -22,7 +22,7 @@ from engine.gpus.nvml.xids import Xids
 LANES_S = {"processes": 2.0, "slow": 5.0, "links": 60.0}
 """Seconds between readings of slow quantities: process lists take milliseconds, fans and error counters 0.1 ms."""
 MAX_EARLY_S = 0.1
-"""Seconds by which a lane may be read early, to share a reading."""
+"""Seconds by which a lane may be read early in order to share a reading."""
 
 
 class NvmlUnavailable(Exception):  # noqa: N818  a state of the machine rather than a fault of ours
@@ -35,9 +35,10 @@ class NvmlUnavailable(Exception):  # noqa: N818  a state of the machine rather t
 
 
 class NvmlReader:
-    """Reads all GPUs of this host; with `basics` only their identity, utilization and process ids.
+    """Reader of all GPUs of this host; with `basics`, of only their identity, utilization and process ids.
 
-    `topology` describes the links between responding GPUs. `call_s` is the duration of NVML's calls in the last reading.
+    `topology` describes the links between responding GPUs. `call_s` is the duration of NVML's calls in the last
+    reading.
 
     Raises:
         NvmlUnavailable: NVML or its driver can't be used.
@@ -92,7 +93,7 @@ class NvmlReader:
         return tuple(row for device in self._devices for row in device.rows)
 
     def _due_request(self, request: SnapshotRequest) -> ReadRequest:
-        """Return the part of `request` that is due. A new request is due at once."""
+        """Return the part of `request` that is due. A new request is due immediately."""
         now = time.monotonic()
         if request != self._request:
             self._request = request
@@ -168,7 +169,10 @@ def load_pynvml() -> ModuleType:
 
 
 def unavailable(nvml: ModuleType, error: Exception) -> NvmlUnavailable:
-    """Return the state for an NVMLError of the whole library. NVMLErrors aren't hashable, so codes are the keys."""
+    """Return the exception for an NVMLError that concerns the entire library.
+
+    NVMLErrors aren't hashable, so codes are the keys.
+    """
     code = getattr(error, "value", -1)
     where = {"driver_loaded": driver_loaded(), "in_container": in_container()}
     no_permission = sentences.no_permission(denied_files())

@@ -17,13 +17,13 @@ LISTS: tuple[tuple[str, ProcessKind], ...] = (
     ("nvmlDeviceGetGraphicsRunningProcesses", "graphics"),
 )
 VERSIONS = ("_v3", "_v2")
-"""Suffixes of these functions, newest first: drivers before R510 have only the second."""
+"""Suffixes of NVML's functions that list processes, newest first; drivers before R510 have only the second."""
 NO_PIDS = (0, 0xFFFFFFFF)
 NO_INSTANCE = 0xFFFFFFFF
 MAX_INSTANCES = 64
 """Upper bound of MIG instances of a GPU."""
 STALE_S = 5.0
-"""Age in seconds after which a sample is ignored: at first the driver returns its full buffer."""
+"""Age in seconds from which on a sample is ignored, since the driver returns its full buffer at first."""
 
 
 class ProcessTable:
@@ -85,9 +85,10 @@ class ProcessTable:
         )
 
     def _list(self, name: str) -> Sequence[Any] | None:
-        """Return one of NVML's lists, from the newest version of its function with a plausible answer.
+        """Return one of NVML's lists of processes, from the newest version of its function with a plausible answer.
 
-        Drivers 535.43 to 535.86 fill longer structs than version 3 specifies (gpustat#161); version 2 has never changed.
+        Drivers 535.43 to 535.86 fill longer structs than version 3 specifies (gpustat#161); version 2 has never
+        changed.
         """
         first = None
         for function in (name + version for version in VERSIONS):
@@ -130,7 +131,7 @@ class SmUtilization:
 
 
 def is_plausible(infos: Iterable[Any]) -> bool:
-    """Return True if the pids and MIG instances of a list are possible, which fails if structs don't match."""
+    """Return True if the pids and MIG instances in a list are possible; they are not if structs don't match."""
     return all(
         info.pid not in NO_PIDS and (info.gpuInstanceId == NO_INSTANCE or info.gpuInstanceId < MAX_INSTANCES)
         for info in infos

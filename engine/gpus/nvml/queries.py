@@ -52,12 +52,12 @@ MAX_C = 150.0
 MAX_W = 5000.0
 MAX_MHZ = 50_000.0
 MAX_FAN_PERCENT = 200.0
-"""Plausibility limits; nvml.h allows fan speeds over 100 %."""
+"""Largest plausible fan speed in percent; nvml.h allows speeds over 100 %."""
 MAX_GENERATION, MAX_LANES = 9, 32
 
 
 class ReadRequest(NamedTuple):
-    """Quantities to read now: the visible ones, and the lanes that are due."""
+    """Quantities to read in this reading: the visible ones, and the lanes that are due."""
 
     processes: bool = True
     activity: bool = True
@@ -75,7 +75,7 @@ class ReadRequest(NamedTuple):
 
 
 class Quantities:
-    """Reads the quantities of one GPU. `identity` holds its constant values; `traffic` is measured by the caller."""
+    """Reader of the quantities of one GPU. `identity` holds its constant values; the caller measures `traffic`."""
 
     def __init__(self, ask: DeviceCalls, stopwatch: Stopwatch, processes: ProcessTable, identity: Values) -> None:
         self._ask = ask

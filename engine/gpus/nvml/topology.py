@@ -21,7 +21,7 @@ GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
 """NVLink generations by `nvmlNvlinkVersion_t`: 3 is NVLink 2.2, 5 is 3.1."""
 WORD_BITS = 64
 CPU_WORDS = 128
-"""Words for the 8,192 processors that Linux supports at most."""
+"""Number of 64-bit words for the 8,192 processors that Linux supports at most."""
 NODE_WORDS = 16
 READ = 0
 """NVML_P2P_CAPS_INDEX_READ, which pynvml defines as a tuple by mistake."""
@@ -29,7 +29,7 @@ READ = 0
 
 @dataclass(frozen=True)
 class Node:
-    """A GPU that is neither lost nor asleep."""
+    """GPU that is neither lost nor asleep."""
 
     index: int
     handle: Any
@@ -103,7 +103,7 @@ def _pair(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Node) ->
 
 
 def _nvlinks(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Node) -> int:
-    """Return the number of direct links; without any, the number that both have to a common switch."""
+    """Return the number of direct links, or without any, the number of links that both have to a common switch."""
     direct = links[one.index].direct_to(other)
     if direct:
         return direct
@@ -114,7 +114,7 @@ def _nvlinks(nvml: ModuleType, links: dict[int, _Links], one: Node, other: Node)
 
 
 def _capable(nvml: ModuleType, capability: int, one: Node, other: Node) -> bool | None:
-    """Return True if both have `capability` for each other's memory; None if unknown."""
+    """Return True if both GPUs have `capability` for each other's memory; None if unknown."""
     both = [
         _try(nvml, lambda pair=pair: nvml.nvmlDeviceGetP2PStatus(pair[0].handle, pair[1].handle, capability))  # type: ignore[misc]
         for pair in ((one, other), (other, one))

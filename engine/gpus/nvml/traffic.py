@@ -1,9 +1,9 @@
 """Throughput of a GPU's PCIe and NVLink connections.
 
-`nvmlDeviceGetPcieThroughput` blocks for 20 ms per direction and GPU. Newer drivers have byte counters that are read in a
-fraction of a millisecond, but the known ones have 32 bits, which a link of 64 GB/s overflows in 67 ms. So the counters
-of all GPUs are read twice, 20 ms apart; once a counter exceeds 32 bits, the interval between two readings is used
-instead. Source of fields, units and "can be wrapped": nvml.h.
+`nvmlDeviceGetPcieThroughput` blocks for 20 ms per direction and GPU. Newer drivers have byte counters that are read in
+a fraction of a millisecond, but the known ones have 32 bits, which a link of 64 GB/s overflows in 67 ms. Therefore the
+counters of all GPUs are read twice, 20 ms apart. Once a counter exceeds 32 bits, the interval between two readings is
+used instead. Source of fields, units and "can be wrapped": nvml.h.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ PCIE_SENT: Field = (197, 0)
 PCIE_RECEIVED: Field = (198, 0)
 WINDOW_S = 0.02
 MAX_WINDOW_S = 0.06
-"""Longest usable window in seconds, as a busy machine may delay it: beyond, 32 bits may overflow twice."""
+"""Longest usable window in seconds, which a busy machine may exceed; in a longer one, 32 bits may overflow twice."""
 BITS_32 = 1 << 32
 THROUGHPUT_SENT, THROUGHPUT_RECEIVED = 0, 1
-"""`nvmlPcieUtilCounter_t`."""
+"""Values of `nvmlPcieUtilCounter_t`."""
 KIB = 1024
 
 NVLINK_5 = 5
 KIB_FIELDS = (138, 139)
 BYTE_FIELDS = (202, 204)
-"""Fields of sent and received data: in KiB up to NVLink 4, in bytes since NVLink 5."""
+"""Fields with sent and received data: in KiB up to NVLink 4, in bytes since NVLink 5."""
 
 
 class PcieTraffic:
@@ -58,12 +58,12 @@ class PcieTraffic:
         self._set_rates(self._before, self._read(), at - self._before_at)
 
     def reset(self) -> None:
-        """Restart after an interval without readings."""
+        """Start a new interval after a time without readings."""
         self._before = {}
         self.sent_bytes_per_s = self.received_bytes_per_s = None
 
     def measure_by_driver(self) -> None:
-        """Let the driver measure, which takes 40 ms, if there are no counters."""
+        """If there are no counters, let the driver measure, which takes 40 ms."""
         if self._counters:
             return
         sent = self._ask.call("nvmlDeviceGetPcieThroughput", THROUGHPUT_SENT)
@@ -113,7 +113,7 @@ class NvLinks:
         return [(number, link.link) for link in links if link.active for number in _fields(link)]
 
     def reset(self) -> None:
-        """Restart after an interval without readings."""
+        """Start a new interval after a time without readings."""
         self._rates.reset()
 
     def with_rates(self, values: dict[Field, float], at: float) -> tuple[NvLink, ...]:

@@ -1,4 +1,4 @@
-"""Analysis of found objects: average precision by size, kinds of errors and thresholds."""
+"""Analysis of detected objects: average precision by size, kinds of errors and thresholds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ AREAS = ((0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
 class Compared(NamedTuple):
     """Detections and objects of an image with their `overlaps` [d, g].
 
-    Areas are in pixels of the model's input; `classes` [g] and `ignored` [g] belong to the objects.
+    Areas are in pixels of the model's input; `classes` [g] and `ignored` [g] describe the objects.
     """
 
     found: Found
@@ -51,10 +51,11 @@ class Compared(NamedTuple):
 
 
 class ObjectMetric(Metric):
-    """Metric of detections by size.
+    """Metric of detections by object size.
 
-    `counters` [2 + 3, C] count the objects of each class, the missed ones, and those of each of `SIZES`. `rows` hold
-    those of `find_errors`, and the ten outcomes for each size, without objects and detections of other sizes.
+    `counters` [2 + 3, C] hold, for each class, the number of objects, of missed objects, and of objects with each of
+    `SIZES`. `rows` hold the rows of `find_errors`, followed by the ten outcomes for each size, not counting objects and
+    detections of other sizes.
     """
 
     def __init__(self, classes: int, scale: float) -> None:
@@ -102,7 +103,7 @@ class ObjectMetric(Metric):
     def _outcomes(self, each: Compared, low: float, high: float) -> Floats:
         """Return the outcomes like pycocotools' `evaluateImg`, in the order of `find_errors`.
 
-        Objects of other sizes are ignored, as are unmatched detections of another size.
+        Objects of other sizes are ignored, and so are unmatched detections of another size.
         """
         areas, found_areas = each.areas * self._scale**2, each.found_areas * self._scale**2
         ignored = each.ignored | (areas < low) | (areas > high)
@@ -127,7 +128,7 @@ class BoxObjects(ObjectMetric):
 
 
 class ObjectAnalysis(Analysis):
-    """Analysis of objects, compared by boxes unless `kind` compares something else."""
+    """Analysis of objects, which are compared by boxes unless `kind` compares something else."""
 
     entries = tuple(
         Measure(f"{name}_{size}", f"{title}, {size} objects", higher_is_better=True, percent=True)

@@ -1,4 +1,4 @@
-"""Detections and true objects of an image."""
+"""Detections and annotated objects in an image."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SCORE_THRESHOLD = 0.5
 
 
 class Found(NamedTuple):
-    """Detections in one image, by descending score.
+    """Detections in one image, in descending order of scores.
 
     Attributes:
         boxes: Boxes, [d, 4].
         scores: Scores, [d].
         classes: Classes, [d].
-        more: Further outputs of the detector, [d, w].
+        more: Additional outputs of the detector, [d, w].
     """
 
     boxes: Floats
@@ -31,7 +31,7 @@ class Found(NamedTuple):
 
 
 class Objects(NamedTuple):
-    """One image's objects: `boxes` [g, 4], `classes` [g], `ignored` [g]."""
+    """Objects in one image: `boxes` [g, 4], `classes` [g] and `ignored` [g]."""
 
     boxes: Floats
     classes: Ints

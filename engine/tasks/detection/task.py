@@ -35,13 +35,14 @@ from engine.tasks.explanation import Target
 from engine.tasks.predictions import ObjectScores, Scores
 
 EXPLAINED = 3
-"""Number of detections that are explained, at most, if no class is requested."""
+"""Maximum number of detections that are explained if no class is requested."""
 
 
 class InstanceMetric(Metric):
     """Metric of a detector: average precision by each kind of overlap in `KINDS`; the first kind decides.
 
-    `counters` are the images, then the objects of each class that are not ignored; `rows` are those of `match_detections`.
+    `counters` are the number of images, and for each class the number of objects that are not ignored; `rows` are those
+    of `match_detections`.
     """
 
     KINDS: ClassVar[tuple[str, ...]]
@@ -69,7 +70,7 @@ class InstanceMetric(Metric):
         self.counters = self.counters + torch.from_numpy(counts)
 
     def precisions(self) -> dict[str, Floats]:
-        """Return the average precision by kind, of each class at each threshold; NaN for an absent class."""
+        """Return the average precision of each class at each threshold, by kind of overlap; NaN for an absent class."""
         rows, counts = self.rows.cpu().numpy(), self.counters.cpu().numpy()[1:]
         by_kind = np.split(rows[:, 2:], len(self.KINDS), axis=1)
         return {
@@ -78,7 +79,7 @@ class InstanceMetric(Metric):
         }
 
     def compute(self) -> dict[str, float]:
-        """Return means over the classes that occur; 0 without any."""
+        """Return means over the classes that occur, or 0 if none occurs."""
         if not self.counters[0]:
             return {}
         values: dict[str, float] = {}
@@ -144,7 +145,7 @@ class FoundInImage(Objective):
         self._classes = classes
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the model's outputs in training, which are each image's loss."""
+        """Return the model's outputs, which in training are the loss of each image."""
         return outputs
 
     def correct(self, outputs: Tensor, targets: Tensor) -> None:
@@ -160,7 +161,7 @@ class FoundInImage(Objective):
     def explanation_targets(
         self, outputs: Any, classes: Sequence[str], requested: Sequence[int], size: int
     ) -> list[Target]:
-        """Return the detection of each requested class with the highest score, or else those that are shown."""
+        """Return the best detection of each requested class, or else the displayed detections, as targets."""
         (found,) = outputs
         scores, labels = found["scores"].detach(), found["labels"] - 1
         order = scores.argsort(descending=True, stable=True).tolist()
@@ -181,21 +182,21 @@ class FoundInImage(Objective):
         return ", ".join(f"{count} {self._classes[number]}" for number, count in counts) or "nothing"
 
     def nothing_sure(self, output: Tensor) -> str:
-        """Return the text for an image without a detection whose score is high enough to be shown."""
+        """Return the text for an image without a detection whose score is high enough to be displayed."""
         best = float(output[:, 4].max()) if len(output) else -1.0
         return f"no detections with a score of {100 * SCORE_THRESHOLD:.0f} %" + (
             f"; the best score is {100 * best:.0f} %" if best >= 0 else ""
         )
 
     def names(self, classes: Ints, scores: Floats | None = None) -> list[str]:
-        """Return the text at each box."""
+        """Return the label of each box."""
         if scores is None:
             return [self._classes[number] for number in classes]
         return [f"{self._classes[number]} {100 * score:.0f} %" for number, score in zip(classes, scores, strict=True)]
 
 
 class BoxesOfImage(FoundInImage):
-    """Objective for boxes, by the losses of the detector.
+    """Objective for boxes, with the detector's losses.
 
     Targets are float32 [n, m, 6]: x1, y1, x2, y2 in pixels, the class (-1 for padding), and 1 if the object is ignored.
     """
@@ -206,7 +207,7 @@ class BoxesOfImage(FoundInImage):
         return BoxMetric(len(self._classes))
 
     def blank_targets(self, inputs: Tensor) -> Tensor:
-        """Return a box in the middle of each image, which exercises the entire detector."""
+        """Return artificial targets with a box in the middle of each image, which exercise the entire detector."""
         side = float(inputs.shape[-1])
         box = torch.tensor([[side / 4, side / 4, 3 * side / 4, 3 * side / 4, 0, 0]], device=inputs.device)
         return box.repeat(len(inputs), 1, 1)
