@@ -32,9 +32,9 @@ use.
 """
 ENOUGH_S = 0.5
 ENOUGH_CPU_S = 5.0
-"""Seconds after which the timed steps end.
+"""Seconds after which the timed steps end on a CPU.
 
-There are more of them on a CPU, since a fragmenting heap grows over its first steps, by up to a quarter until the
+A CPU needs more steps than a GPU, since a fragmenting heap grows over its first steps, by up to a quarter until the
 sixth.
 """
 

@@ -1,4 +1,4 @@
-"""Child process that runs a Python module, exchanges lines, and may hang forever."""
+"""Child process that runs a Python module and exchanges lines with it, even if the child hangs forever."""
 
 from __future__ import annotations
 

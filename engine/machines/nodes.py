@@ -274,7 +274,7 @@ class Nodes:
         return Failed(cause=cause, kind="lost_gpu", devices=tuple(lost))
 
     def _copy_files(self) -> None:
-        """Send all machines the files that they resume from, then start the rendezvous, whose time is limited."""
+        """Send all machines the files that they need to resume, then start the rendezvous, whose time is limited."""
 
         def on_copied(node: Node, error: str) -> None:
             if error:

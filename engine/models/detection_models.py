@@ -1,4 +1,4 @@
-"""Models of detection and instance segmentation: torchvision's on any encoder, its own on COCO, and user files."""
+"""Models for detection and instance segmentation: torchvision's on any encoder, its own for COCO, and user files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from engine.models.registry import build_foreign, build_seeded, is_foreign
 from engine.models.torchvision_detectors import use_tensors
 
 CLASSES = 90
-"""torchvision's are described as they ship: for COCO's numbers of classes, with background as a further one."""
+"""Number of classes with which torchvision's models are described: COCO's, as published, without the background."""
 IMAGE_SIZE = 512
-"""The default image size for a model file."""
+"""Default image size in pixels for a model file."""
 HALVES: Statistics = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 SSD: Statistics = ((0.48235, 0.45882, 0.40784), (1 / 255, 1 / 255, 1 / 255))
-"""As in torchvision's `ssd300_vgg16`, whose weights come from Caffe and expect colours of 0 to 255."""
+"""Mean and standard deviation in torchvision's `ssd300_vgg16`, whose weights come from Caffe and expect colors in
+0..255.
+"""
 
 _REGION_HEADS = ("roi_heads.box_predictor.",)
 _MASK_HEADS = (*_REGION_HEADS, "roi_heads.mask_predictor.mask_fcn_logits.")
@@ -42,9 +44,9 @@ class _Known(NamedTuple):
     head: tuple[str, ...] = _REGION_HEADS
     """Parameters whose shape depends on the number of classes."""
     frozen_norms: bool = False
-    """Return True if torchvision freezes the BatchNorm of the backbone when it has pretrained weights."""
+    """True if torchvision freezes the BatchNorm of the backbone when it has pretrained weights."""
     encoder: bool = False
-    """True for a model on the job's encoder, False for one that torchvision has a function for."""
+    """True for a model on the job's encoder, False for a model that one of torchvision's functions builds."""
 
 
 _PYRAMID_SIZE = 320
@@ -84,7 +86,7 @@ _ALL = DETECTORS | MASKERS
 
 
 def is_from_torchvision(name: str) -> bool:
-    """Return True for a model that torchvision has a function for."""
+    """Return True for a model that one of torchvision's functions builds."""
     return name in _ALL and not _ALL[name].encoder
 
 
@@ -102,7 +104,7 @@ def image_size(job: Job) -> int:
 
 
 def statistics(job: Job) -> Statistics:
-    """Return the mean and standard deviation of the colors that the model's or its encoder's weights expect."""
+    """Return the color mean and standard deviation that the weights of the model or its encoder expect."""
     if job.model.name not in _ALL:
         return registry.statistics(job.model.name, encoders.IMAGENET)
     known = _ALL[job.model.name]
@@ -110,7 +112,7 @@ def statistics(job: Job) -> Statistics:
 
 
 def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Known]) -> nn.Module:
-    """Build the job's model, one of `known`, on the CPU, in training mode; fresh weights depend on the job's seed only.
+    """Build the job's model, one of `known`, on the CPU, in training mode; fresh weights depend only on the job's seed.
 
     Raises TaskError.
     """
@@ -148,13 +150,13 @@ def _on_pyramid(job: Job, title: str, classes: int, channels: int, size: int) ->
 
 
 def _max_detections(plain: nn.Module) -> int:
-    """Return the maximum number of detections of a detector in an image."""
+    """Return the maximum number of detections that a detector returns for an image."""
     holder: Any = getattr(plain, "roi_heads", plain)
     return int(holder.detections_per_img)
 
 
 def _build_foreign(job: Job, classes: int, channels: int) -> nn.Module:
-    """Build a plug-in's or file's detector, whose number of classes includes the background, as in torchvision."""
+    """Build a detector from a plug-in or file; as in torchvision, its number of classes includes the background."""
     try:
         plain = build_foreign(job, classes + 1, channels)
         return use_tensors(plain, _max_detections(plain))
@@ -165,7 +167,7 @@ def _build_foreign(job: Job, classes: int, channels: int) -> nn.Module:
 
 
 def _load(job: Job, model: nn.Module, initial: weights.Initial, channels: int) -> None:
-    """Load the job's weights: those of the full model, or those of its encoder alone.
+    """Load the job's weights, either those of the full model or only those of its encoder.
 
     The layers that depend on the classes are loaded only if all of them fit.
     """
@@ -190,9 +192,9 @@ _RENAMED = (
 
 
 def todays_names(state: weights.State, *, retinanet: bool) -> weights.State:
-    """Return a detector's weights by torchvision's current names, which some of its files precede.
+    """Convert a detector's weights to torchvision's current names, since some of its files have older ones.
 
-    The `_load_from_state_dict` of its modules renames them likewise.
+    The `_load_from_state_dict` of torchvision's modules renames them in the same way.
     """
     renamed = {}
     for name, tensor in state.items():

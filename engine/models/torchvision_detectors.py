@@ -91,7 +91,7 @@ class _TensorDetector(nn.Module):
     """
 
     max_detections: int
-    """Maximum number of detections per image."""
+    """Maximum number of detections in each image."""
 
     def forward(self, inputs: Tensor, targets: Tensor | None = None) -> Tensor:
         if not isinstance(inputs, Tensor):

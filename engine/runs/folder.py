@@ -144,10 +144,7 @@ _LONGER_THAN_A_BOOT_S = float(1 << 31)
 
 @cache
 def _boot() -> int:
-    """Return one of 4,096 numbers, which differs for nearly every boot.
-
-    Few enough to preserve hundredths of seconds.
-    """
+    """Return a number for the current boot, one of 4,096, so that start times keep hundredths of seconds."""
     try:
         return int(Path("/proc/sys/kernel/random/boot_id").read_text()[:3], 16)
     except (OSError, ValueError):

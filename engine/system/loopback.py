@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _ESTABLISHED, _LISTENING = "01", "0A"
-"""States in /proc/net/tcp (proc(5))."""
+"""Codes of the states of connections in /proc/net/tcp (proc(5))."""
 _SO_ATTACH_FILTER = 26
 _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
 """Program for socket(7)'s SO_ATTACH_FILTER that returns 0, so that no packet passes and nobody can connect."""

@@ -38,7 +38,7 @@ _PLAIN = (0, 1, 2)
 """Photometric interpretations whose values are levels: white-is-zero gray, black-is-zero gray, and RGB."""
 _YCBCR = 6
 PREMULTIPLIED = 1
-"""Kind of opacity with premultiplied colors (TIFF 6.0, ExtraSamples)."""
+"""Value of ExtraSamples in TIFF 6.0 for opacity with premultiplied colors."""
 SAMPLED_ROWS = 64
 """Number of evenly spread rows that determine the background of a transparent image."""
 MAX_SEGMENT_BYTES = 1 << 29

@@ -144,7 +144,7 @@ def _read_flags(group: Group, labelling: Labelling, reading: Reading) -> None:
 
 
 def _report_unknown(group: Group, labelling: Labelling, reading: Reading) -> None:
-    """Report cells with -1, and blank cells in columns whose other cells say no."""
+    """Report cells with -1, and blank cells in columns that also contain cells meaning no."""
     head = group.files[0].table.head
     uncertain = Counter(
         {
