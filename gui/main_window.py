@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from gui.workspace import Workspace
 
 _DESKTOP_HEIGHT = 80
-"""Pixels of the screen's height for the title bar and the panels of the desktop, which Wayland doesn't report."""
+"""Height in pixels reserved for title bar and desktop panels, which Wayland doesn't report."""
 
 
 _MIN_DEVICES_WIDTH = 290
-"""Least width of the devices panel in pixels at a text size of 100 %."""
+"""Minimum width of the devices panel in pixels at a text size of 100 %."""
 _PAGE_KEYS = {TRAIN: "train", MONITOR: "monitor", RUNS: "runs"}
 """Names of the pages in the settings, which don't depend on the language."""
 
@@ -55,7 +55,7 @@ class MainWindow(QMainWindow):
 
     Signals:
         completed(): The pages, the devices and the last run are on screen.
-        closed(): The window closed, and not to the tray.
+        closed(): The window closed without remaining in the tray.
     """
 
     completed = Signal()
@@ -110,7 +110,7 @@ class MainWindow(QMainWindow):
 
     @property
     def form(self) -> JobForm:
-        """Form on screen."""
+        """Form that is on screen."""
         return self.job_panel.form
 
     def show_message(self, text: str, severity: str = "warning") -> None:
@@ -207,7 +207,7 @@ class MainWindow(QMainWindow):
             QTimer.singleShot(0, self, self.complete)
 
     def complete(self) -> None:
-        """Add the pages, graphs and devices, whose imports would delay the first paint."""
+        """Add pages, graphs and devices. Their imports would have delayed the first paint."""
         if self.workspace is not None or self._is_closing:
             return
         from gui.run_control import RunControl
@@ -327,7 +327,7 @@ class MainWindow(QMainWindow):
         self.form.focus_field("dataset")
 
     def _train_sample(self, on_gpus: bool) -> None:
-        """Train the sample on the checked devices, or on the CPU if no GPU can be used."""
+        """Train on the sample dataset with the checked devices, or with the CPU if no GPU can be used."""
         self.job_panel.show_new(sample_job())
         if self.workspace is not None and not on_gpus:
             self.workspace.devices.set_selection((CPU,))
@@ -387,7 +387,7 @@ class MainWindow(QMainWindow):
 
         Args:
             path: Dataset folder or job file to open; "" for none.
-            activation_token: Permission of the desktop to take the focus.
+            activation_token: Token with which the desktop permits the window to take the focus.
         """
         if activation_token:
             os.environ["XDG_ACTIVATION_TOKEN"] = activation_token  # Qt passes it to the desktop

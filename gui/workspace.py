@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 class Page(Protocol):
     """Page of the window.
 
-    A page without a tab also has the signal `closed`; create it here and show it in `SidePages`. A page that paints colors
-    itself has a method `recolor`, connected to the theme's notifier.
+    A page without a tab also has a signal `closed`; `Workspace` creates it and `SidePages` shows it. A page that paints
+    colors itself has a method `recolor`, which is connected to the theme's notifier.
     """
 
     def close_work(self) -> None:
@@ -84,11 +84,11 @@ class Workspace(QObject):
 
     @property
     def pages(self) -> tuple[QWidget, ...]:
-        """Pages of the tabs after Train, in their order, and those that exist from the start."""
+        """Pages with a tab after Train, in tab order, and other pages that exist from the start."""
         return self.monitor, self.runs, self.cut, self.dataset
 
     def start(self) -> None:
-        """Watch the devices and the runs folder, and warm up the launcher."""
+        """Start watching the devices and the runs folder, and preload the launcher."""
         self.hosts.start()
         self.launcher.preload()
         self.run_list.start()
@@ -107,7 +107,7 @@ class Workspace(QObject):
         self.has_run = True
 
     def close_run(self, run: RunFolder) -> None:
-        """Stop showing a run, and following it if it is on another machine."""
+        """Stop showing a run and, if it is on another machine, stop following it."""
         if self.followed.run is not None and run.path == self.followed.run.path:
             self.followed.close(wait=False)
         if self.session.run is not None and run.path == self.session.run.path:
@@ -141,7 +141,7 @@ class Workspace(QObject):
         return self.search
 
     def close(self) -> None:
-        """End the window's own work; runs continue."""
+        """End the window's background work. Runs continue."""
         self.session.finish()
         self.session.close()
         self.followed.close()

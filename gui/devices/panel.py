@@ -19,13 +19,13 @@ from gui.widgets.labels import heading_label, muted_label
 from gui.widgets.layouts import FlowLayout, scroll_panel, vbox
 
 _WIDEST = 390
-"""Largest width that the rows claim."""
+"""Maximum width in pixels that the rows require."""
 
 
 class DevicesPanel(QWidget):
-    """Rows of the devices by machine: this one first, then the hosts.
+    """Panel with the rows of the devices by machine: first this one, then the hosts.
 
-    Until the user chooses, the first idle GPU of this machine is checked, or its CPU without one.
+    Until the user chooses, the first idle GPU of this machine is checked; if there is none, its CPU.
 
     Signals:
         selection_changed(): `selection()` has changed.
@@ -63,17 +63,17 @@ class DevicesPanel(QWidget):
     def selection(self) -> tuple[str, ...]:
         """Return the checked devices by machine: GPUs in the order of the rows, then "cpu" once per worker.
 
-        Devices of other machines have the machine's name in front.
+        Devices of other machines have the machine's name as a prefix.
         """
         return tuple(device for machine in self._machines.values() for device in machine.selection())
 
     def set_selection(self, devices: tuple[str, ...]) -> None:
-        """Check `devices` only; unknown GPUs once they appear."""
+        """Check only `devices`. Unknown GPUs are checked once they appear."""
         self._chosen, self._all = True, False
         self._apply(devices)
 
     def choose_all(self) -> None:
-        """Check all usable GPUs of this machine once they are known, its CPU without one."""
+        """Check all usable GPUs of this machine once they are known, or its CPU if there is none."""
         self._all = True
         if self._here.gpus:
             self._choose_all()
@@ -91,7 +91,7 @@ class DevicesPanel(QWidget):
         self._announce()
 
     def show_error(self, message: str, host: str = "") -> None:
-        """Show why a machine sends no snapshots, "" once they come again."""
+        """Show the reason that a machine sends no snapshots; "" once they arrive again."""
         if host in self._machines:
             self._machines[host].show_error(message)
 
@@ -145,9 +145,9 @@ _NO_GPU = tr("No NVIDIA GPU is installed in {where}; training runs on the CPU.")
 
 
 class MachineDevices(QWidget):
-    """Rows of the GPUs and the CPU of `host` ("" for this machine), below their number and a message about problems.
+    """Rows of a machine's GPUs and CPU, below the number of checked GPUs and a message about problems.
 
-    While another machine sends nothing, its devices can only be unchecked.
+    `host` is "" for this machine. While another machine sends nothing, its devices can only be unchecked.
 
     Signals:
         toggled(): the user has checked or unchecked a device.
@@ -159,7 +159,7 @@ class MachineDevices(QWidget):
         super().__init__()
         self.host = host
         self.gpus: tuple[str, ...] = ()
-        """UUIDs in the order of the rows."""
+        """UUIDs of the GPUs in row order."""
         self._history = history
         self._rows: dict[str, GpuRow] = {}
         self._gpus: list[Gpu] = []
@@ -194,7 +194,7 @@ class MachineDevices(QWidget):
         return tuple(device_key(self.host, device) for device in gpus + self._awaited + (CPU,) * workers)
 
     def usable(self) -> tuple[str, ...]:
-        """Return the GPUs that can train; all if none is known to."""
+        """Return the GPUs that can train; all if no GPU is known to be able to."""
         gpus = [gpu for gpu in self._gpus if not gpu.lost and (gpu.cuda_index is not None or gpu.mig)]
         return tuple(gpu.uuid for gpu in gpus or self._gpus)
 
@@ -208,7 +208,7 @@ class MachineDevices(QWidget):
         return next((row for row in (*self._rows.values(), self._cpu) if row.check.isChecked()), None)
 
     def choose(self, devices: Sequence[str]) -> None:
-        """Check this machine's devices among `devices` only; unknown GPUs once they appear."""
+        """Check only this machine's devices in `devices`. Unknown GPUs are checked once they appear."""
         local_devices = [local_device(device) for device in devices if host_of(device) == self.host]
         workers = local_devices.count(CPU)
         if workers:
@@ -242,7 +242,7 @@ class MachineDevices(QWidget):
         self._allow()
 
     def show_error(self, message: str) -> None:
-        """Show why no snapshots come, "" once they come again."""
+        """Show the reason that no snapshots arrive; "" once they arrive again."""
         self._error = message
         if message:
             self._message.setText(message)
@@ -292,7 +292,7 @@ class MachineDevices(QWidget):
         self._show_count()
 
     def _show_count(self) -> None:
-        """Show how many GPUs are checked; without GPUs there is nothing to choose."""
+        """Show the number of checked GPUs; hide it if there are no GPUs."""
         checked = sum(row.check.isChecked() for row in self._rows.values())
         self._count.setText(tr("{checked} of {total} selected").format(checked=checked, total=len(self._rows)))
         for widget in (self._count, *self._buttons):
@@ -301,7 +301,7 @@ class MachineDevices(QWidget):
             button.setEnabled(not (self.host and self._error))
 
     def _choice_button(self, text: str, tip: str, devices: Callable[[], tuple[str, ...]]) -> QToolButton:
-        """Return a button that checks only `devices` of this machine."""
+        """Return a button that checks only the `devices` of this machine."""
 
         def choose() -> None:
             self.choose([device_key(self.host, device) for device in devices()])

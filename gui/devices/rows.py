@@ -27,7 +27,7 @@ _MARGINS = (7, 2, 7, 4)
 
 
 class DeviceRow(QFrame):
-    """Row of one device, which toggles its check box wherever it is clicked.
+    """Row of one device. A click anywhere on it toggles the check box.
 
     Signals:
         toggled(): the user has changed the check box.
@@ -36,7 +36,7 @@ class DeviceRow(QFrame):
     toggled = Signal()
 
     def __init__(self, key: str, title: str, graph_tip: str) -> None:
-        """Create a row for the device of `key`; `title` names it to screen readers."""
+        """Create a row for the device with a key; `title` is its accessible name."""
         super().__init__()
         self._key, self._title = key, title
 
@@ -66,7 +66,7 @@ class DeviceRow(QFrame):
         self.set_checked(False)
 
     def set_checked(self, is_checked: bool) -> None:
-        """Check or uncheck the device without `toggled`."""
+        """Check or uncheck the device without emitting `toggled`."""
         with QSignalBlocker(self.check):
             self.check.setChecked(is_checked)
         self.setObjectName("checked-row" if is_checked else "row")
@@ -78,7 +78,7 @@ class DeviceRow(QFrame):
             self.check.click()
 
     def show_readings(self, load: float | None, temperature: float | None, history: DeviceHistory) -> None:
-        """Show the latest load in percent and temperature, None if unknown, and the graph of the load."""
+        """Show the latest load in percent and temperature (None if unknown), and the graph of the load."""
         key = self._key
         self.load.setText(percent(load, 3) if load is not None else "")
         self.temperature.setText(celsius(temperature, 3) if temperature is not None else "")
@@ -98,7 +98,7 @@ class GpuRow(DeviceRow):
     """Row of one GPU: name, state or memory in use, utilization and temperature."""
 
     def __init__(self, gpu: Gpu, host: str = "") -> None:
-        """Create the row of a GPU in `host`, "" for this machine."""
+        """Create the row of a GPU in `host` ("" for this machine)."""
         title = f"{host} {gpu_title(gpu)}".strip()
         tip = tr("Utilization of the last two minutes: the fraction of time in which at least one kernel ran.")
         super().__init__(device_key(host, gpu.uuid), title, tip)
@@ -119,7 +119,7 @@ class GpuRow(DeviceRow):
         self.show_readings(gpu.utilization_percent if awake else None, gpu.temperature_c if awake else None, history)
 
     def _show_note(self, gpu: Gpu, now: float) -> None:
-        """Show a warning for someone about to use the GPU, else who uses it, else its memory."""
+        """Show a warning that matters before using the GPU; if there is none, its user; otherwise its memory use."""
         found = tuple(state for state in states(gpu, now) if state.alarming or gpu.asleep)
         used = "" if gpu.lost else device_format.busy(gpu.processes, device_format.current_user())
         memory = size_of(gpu.memory_used_bytes, gpu.memory_total_bytes) if gpu.memory_used_bytes is not None else ""
@@ -140,7 +140,7 @@ class CpuRow(DeviceRow):
     """
 
     def __init__(self, host: str = "") -> None:
-        """Create the row of the processor of `host`, "" for this machine."""
+        """Create the row of the processor in `host` ("" for this machine)."""
         self._workers_row = QWidget()
         super().__init__(device_key(host, CPU), f"{host} CPU".strip(), tr("Average load of all cores."))
         self._is_remote = bool(host)
@@ -174,7 +174,7 @@ class CpuRow(DeviceRow):
 
 
 class _Bar(QWidget):
-    """Bar of the memory in use."""
+    """Bar that shows the memory in use."""
 
     def __init__(self, color: Callable[[], str]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Small graph of one quantity, cheap enough for dozens of them."""
+"""Small graph of one quantity, which is fast enough to show dozens of them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _NOTHING: Floats = np.empty(0)
 
 
 class Sparkline(QWidget):
-    """Last `span_s` seconds of one quantity, newest at the right edge, with gaps.
+    """Graph of the last `span_s` seconds of one quantity, with the newest value at the right edge.
 
-    The vertical range is fixed by `highest`, else it follows the data.
+    `highest` fixes the vertical range; without it, the range follows the data.
     """
 
     def __init__(self, span_s: float, color: Callable[[], str], parent: QWidget | None = None) -> None:
@@ -35,7 +35,7 @@ class Sparkline(QWidget):
         return QSize(theme.scaled(52), theme.scaled(30))
 
     def set_highest(self, highest: float | None) -> None:
-        """Set the value at the upper edge; the lower is 0."""
+        """Set the value at the upper edge. The lower edge is 0."""
         self._highest = highest
 
     def set_data(self, times: Floats, values: Floats) -> None:

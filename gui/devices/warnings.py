@@ -27,7 +27,7 @@ def device_warnings(
     Args:
         alerts: Problems of devices with active alerts, which replace the GPU's current states.
         machine: Devices of this machine.
-        held: Runs that hold GPUs; their memory will be free for the next run, which waits for them.
+        held: Runs that use GPUs. Their memory will be free for the next run, which waits for them.
         devices: Devices of the job.
     """
     warnings: Warnings = dict(alerts)

@@ -1,1 +1,1 @@
-"""The form that makes a job, and the button that starts it."""
+"""Form that creates a job, and the button that starts it."""

@@ -25,10 +25,10 @@ GRACE_S = 0.02
 _SLOW_S = 0.2
 """Seconds after which a disk counts as slow and may never answer."""
 _TYPING_MS = 250
-"""Pause in typing before a slow disk is queried again, because each letter of a path would take a thread."""
+"""Milliseconds without typing before a slow disk is queried again, because each letter would need a thread."""
 
 _NETWORK = "host"
-"""Kind of the questions that a server answers; starting a run doesn't wait for them."""
+"""Kind of queries that a server answers. The start of a run doesn't wait for them."""
 
 _Question = tuple[str, Hashable]
 
@@ -40,7 +40,7 @@ class _Query(NamedTuple):
 
 
 class CachedDisk(QObject):
-    """Disk whose answers are None until known. Bracket the questions of one pass with `start_pass` and `refresh`.
+    """Disk whose answers are None until they are known. Queries of one pass go between `start_pass` and `refresh`.
 
     Signals:
         changed(): An answer arrived or changed.
@@ -61,7 +61,7 @@ class CachedDisk(QObject):
 
     @property
     def unanswered(self) -> list[str]:
-        """Return the paths without an answer; a run starts without waiting for the network."""
+        """Return the paths without an answer. Queries to the network are left out, because a run doesn't wait for them."""
         asked = (question for question in self._asked if question not in self._answers)
         return [_path_text(question) for question in asked if question[0] != _NETWORK]
 
@@ -78,15 +78,15 @@ class CachedDisk(QObject):
         return cast("bool | None", self._ask((_NETWORK, host), lambda: self._disk.reaches(host)))
 
     def standing(self, run: RunFolder) -> ResumableRun | None:
-        """Return the state of a run that decides whether it can be resumed."""
+        """Return the state of a run that determines if it can be resumed; None until it is known."""
         from engine.runs.resume import read_resumable
 
         return cast("ResumableRun | None", self._ask(("run", str(run.path)), lambda: read_resumable(run)))
 
     def start_pass(self, *, forget: bool = False) -> None:
-        """Start a pass of questions, and drop answers that the last pass didn't use, or all with `forget`.
+        """Start a pass of queries. Drop the answers that the last pass didn't use, or all if `forget`.
 
-        Answers of the network stay until there are newer ones.
+        Answers from the network stay until there are newer ones.
         """
         if forget:
             for question in [question for question in self._queries if question[0] != _NETWORK]:
@@ -100,7 +100,7 @@ class CachedDisk(QObject):
         self._asked = {}
 
     def refresh(self) -> bool:
-        """Query the disk for all questions of this pass, and wait briefly; return True if an answer arrived."""
+        """Run all queries of this pass, and wait briefly; return True if an answer arrived."""
         now = time.monotonic()
         of_disk = (query for question, query in self._queries.items() if question[0] != _NETWORK)
         if any(query.work.running and now - query.started > _SLOW_S for query in of_disk):

@@ -22,7 +22,7 @@ from gui.widgets.editors import ChoiceEditor, IntEditor
 
 
 class FieldChoices:
-    """Keeps the choices of the fields up to date."""
+    """Updater of the choices that fields offer."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class FieldChoices:
         editor.set_empty(tr("auto ({size})").format(size=size) if size else tr("auto"))
 
     def update_metrics(self) -> None:
-        """Offer the metrics that can select the best checkpoint, and reset one that the task lacks."""
+        """Offer the metrics that can select the best checkpoint; reset the field if the task lacks the chosen one."""
         row, task = self._rows["best_by"], self._environment.catalogue.task(self._text("task"))
         file = self._model_file(self._text("model")) if task is not None and task.file else None
         choices = metric_choices(self._environment.catalogue, task, file.measures if file is not None else ())
@@ -93,7 +93,7 @@ class FieldChoices:
         self._choice_editor("best_by").set_choices(choices)
 
     def update_losses(self) -> None:
-        """Offer the losses of the task, and reset one that it lacks."""
+        """Offer the losses of the task; reset the field if the task lacks the chosen one."""
         row, task = self._rows["loss"], self._environment.catalogue.task(self._text("task"))
         if task is None or not task.losses:
             return
@@ -141,7 +141,7 @@ class FieldChoices:
 
 
 def device_kind_limits(catalogue: Catalogue, devices: Sequence[str]) -> dict[str, str]:
-    """Return why strategies can't run on devices of these kinds at all, by strategy."""
+    """Return the reasons that strategies can't run on these kinds of devices, by strategy."""
     kinds: set[DeviceKind] = {"cuda" if is_gpu(device) else "cpu" for device in devices}
     return {
         entry.id: tr("CUDA GPUs only") if entry.device_kinds == ("cuda",) else tr("CPU only")
@@ -151,7 +151,7 @@ def device_kind_limits(catalogue: Catalogue, devices: Sequence[str]) -> dict[str
 
 
 def strategy_limits(catalogue: Catalogue, devices: Sequence[str], model: str) -> dict[str, str]:
-    """Return why strategies are unavailable with these devices and this model, by strategy."""
+    """Return the reasons that strategies are unavailable for these devices and this model, by strategy."""
     limits = {}
     entry = catalogue.model(model)
     for strategy in catalogue.strategies:

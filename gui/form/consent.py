@@ -1,4 +1,4 @@
-"""Consent to run a model file, bound to the contents of the file."""
+"""Consent to run a model file, which applies only to the current contents of the file."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from gui.widgets.layouts import hbox
 SHOWN_BYTES = 200_000
 _BLOCK_BYTES = 1 << 20
 _LINE_END = re.compile(r"\r\n|\r|\n")
-"""Python's line terminators (the Python language reference, 2.1.2)."""
+"""Pattern of Python's line terminators (the Python language reference, 2.1.2)."""
 
 
 class _Program(NamedTuple):
-    """Beginning of a file's text, with hidden characters escaped, and the size of the rest."""
+    """Start of a program's text, with hidden characters escaped, and the size of the remainder."""
 
     path: str
     text: str
@@ -37,7 +37,7 @@ class _Program(NamedTuple):
 
 
 class ConsentBar(QFrame):
-    """Question about one file; hidden without a question.
+    """Bar that asks for consent to run one file; hidden without a question.
 
     Signals:
         allowed(str): The user allowed the contents with this SHA-256.
@@ -115,7 +115,7 @@ class ConsentBar(QFrame):
         self._cut.setVisible(found.left_bytes > 0 and self._show.isChecked())
 
     def _agree(self) -> None:
-        """Allow the contents that the question was about, which may have changed meanwhile."""
+        """Allow the contents that the question showed, unless the file has changed since."""
         in_background(partial(_agreed_to, self._path, self._sha256), self, self._agreed, reraise)
 
     def _agreed(self, found: tuple[str, str | None, str]) -> None:

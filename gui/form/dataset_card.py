@@ -1,4 +1,4 @@
-"""Card of the dataset folder: format, splits, classes, unreadable files and images, or ways to read it."""
+"""Card about the dataset folder: format, splits, classes, unreadable files and images, or possible readings."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _BARS_HEIGHT = 190
 
 
 class DatasetCard(QFrame):
-    """Findings about the folder in the form.
+    """Card with the inspection results of the folder in the form.
 
     Signals:
         cancelled(): The user stopped the inspection of the folder.
-        gallery_wanted(int): The user asked for large examples, from the one at that index on.
+        gallery_wanted(int): The user wants to see large examples, starting at this index.
         chosen(Choice): The user chose how to read the folder.
     """
 
@@ -66,7 +66,7 @@ class DatasetCard(QFrame):
         self.clear()
 
     def clear(self, text: str = tr("Choose a folder, or drop one on the window.")) -> None:
-        """Show `text` instead of findings."""
+        """Show `text` instead of inspection results."""
         self._fill(text, "", None)
 
     def show_progress(self, done: int, total: int) -> None:
@@ -81,7 +81,7 @@ class DatasetCard(QFrame):
         self._detail.show()
 
     def show_report(self, report: DatasetReport) -> None:
-        """Show what was found, or the ways to read a folder that was not recognized."""
+        """Show the report of a folder, or the possible readings of one that was not recognized."""
         if not report.format:
             text = dataset_format.question(report) if report.readings else tr("No dataset recognized in this folder.")
             self._fill(text, "", None)

@@ -60,7 +60,7 @@ class CutsEditor(Editor):
 
 
 def cuts_text(cuts: tuple[str, ...]) -> str:
-    """Return "automatic" or "moved by hand (2 cuts)"."""
+    """Describe cuts, as in "automatic" or "moved by hand (2 cuts)"."""
     if not cuts:
         return AUTOMATIC
     return f"moved by hand ({counted(len(cuts), 'cut')})"

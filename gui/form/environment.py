@@ -29,7 +29,7 @@ class JobEnvironment:
     host_device_names: Mapping[str, str] = field(default_factory=dict)
     """Titles of devices on watched hosts, by the keys that jobs use."""
     host_problems: Mapping[str, str] = field(default_factory=dict)
-    """Reasons why hosts can't be reached, by host."""
+    """Reasons that hosts can't be reached, by host."""
     device_warnings: Mapping[str, tuple[Problem, ...]] = field(default_factory=dict)
     """Active alerts about devices, as problems."""
     machine: Snapshot | None = None
@@ -38,9 +38,9 @@ class JobEnvironment:
     runs: tuple[RunSummary, ...] = ()
     """All runs, the newest first, which estimates are based on."""
     default_recipe: str = ""
-    """Recipe of new jobs from the settings; "" for the matching one."""
+    """Default recipe of new jobs according to the settings; "" for the one that matches the job."""
     is_starting: bool = False
-    """A run is being created."""
+    """True while a run is being created."""
 
     def device_names(self) -> dict[str, str]:
         """Return the titles of all known GPUs, by the keys that jobs use."""

@@ -34,7 +34,7 @@ FINDER_TIPS = {
     "batch_size": tr("Finds the largest batch size that fits, and measures the speed of each size"),
     "learning_rate": tr("Finds a learning rate with a short training at a rising rate"),
 }
-"""Fields with a finder, and what the finder does."""
+"""Tool tips of the buttons that open a field's finder, by field."""
 
 
 class FindButton(QToolButton):
@@ -120,7 +120,7 @@ PREFIX = "options."
 
 
 class OptionRows(QWidget):
-    """Row for each option; hidden without any. Values are remembered while their options are not offered.
+    """Rows of the options, hidden if there are none. Values are kept while their options are not offered.
 
     Signals:
         edited(): A value may have changed.

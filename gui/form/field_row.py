@@ -36,7 +36,7 @@ class FieldRow(LabelledField):
         """Value that the reset button restores and that counts as unchanged."""
         self.has_effect, self.is_filtered_out = True, False
         self.locked = ""
-        """Reason why the field can't be changed now, "" if it can."""
+        """Reason that the field can't be changed now; "" if it can."""
         self._problems: tuple[Problem, ...] = ()
         self.reset = reset_button(
             lambda: self.set_value(self.standard),
@@ -103,7 +103,7 @@ class FieldRow(LabelledField):
         return any(problem.severity == "error" for problem in self._problems)
 
     def show_problems(self, problems: tuple[Problem, ...]) -> None:
-        """Show problems in words, in color and to assistive technologies."""
+        """Show problems as text, by color, and to screen readers."""
         if problems == self._problems:
             return
         self._problems = problems

@@ -1,4 +1,4 @@
-"""Fields that follow others until the user sets them: format and task the dataset folder, the model the task."""
+"""Fields that follow others until the user sets them: format and task follow the folder, the model the task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ RECOGNIZE = ("", tr("Recognize"), tr("Reads the folder by what its files show"))
 
 
 class FormatChoice(QObject):
-    """Offers the formats that were found in the folder, and goes back to "Recognize" when the user chooses another."""
+    """Field of the dataset format, which offers the formats found in the folder.
+
+    It returns to "Recognize" when the user chooses another folder.
+    """
 
     def __init__(self, rows: Mapping[str, FieldRow], recipes: RecipeFollower, parent: QObject) -> None:
         super().__init__(parent)
@@ -86,7 +89,7 @@ def sample_job() -> Job:
 
 
 class TaskDetection(QObject):
-    """Sets the task by the contents of a new folder, as `footplate train FOLDER` does, until the user chooses one.
+    """Follower that sets the task according to a new folder, like `footplate train FOLDER`, until the user sets it.
 
     The task of a loaded job stays.
     """
@@ -101,7 +104,7 @@ class TaskDetection(QObject):
         rows["task"].edited.connect(self._on_task_edited)
 
     def follow(self, report: DatasetReport) -> bool:
-        """Set the task that `report` suggests; return True if the folder has to be inspected again for it."""
+        """Set the task that `report` suggests; return True if the folder must be inspected again for that task."""
         task = self._environment.catalogue.task_of(report.other) if self._is_active and report.other else None
         if task is None:
             return False
@@ -122,11 +125,11 @@ _FIELDS = ("model", "encoder")
 
 
 class ModelFollower(QObject):
-    """Keeps model and encoder at the task's best default until the user changes one of them.
+    """Follower that keeps model and encoder at the task's best default until the user changes one of them.
 
     Attributes:
-        is_active: The default is followed. A loaded job keeps its model.
-        reason: Phrase with the default and why it was chosen; "" for any other model.
+        is_active: True while the default is followed. A loaded job keeps its model.
+        reason: Phrase with the default and the reason for it; "" for any other model.
     """
 
     def __init__(

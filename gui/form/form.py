@@ -1,4 +1,4 @@
-"""Form with a field for everything in a job."""
+"""Form with a field for every value in a job."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class JobForm(JobSignals):
         self.body.focus_field(name)
 
     def focus_step(self, step: str, problem: Problem | None) -> None:
-        """Move the keyboard to the field of the problem, or to the first field of the step."""
+        """Move the keyboard focus to the field with the problem, or to the first field of the step."""
         first = _FIRST_FIELDS[step]
         self.focus_field(problem.field if problem is not None and problem.field in self.rows else first)
 
@@ -181,7 +181,7 @@ class JobForm(JobSignals):
         return self.environment.device_names()
 
     def set_catalogue(self, catalogue: Catalogue) -> None:
-        """Offer the entries of a catalogue that plug-ins were added to."""
+        """Offer the entries of a catalogue to which plug-ins were added."""
         self.environment.catalogue = catalogue
         self.choices.update_all()
         self.inspection.restart()
@@ -196,27 +196,27 @@ class JobForm(JobSignals):
             self._validate_timer.start()
 
     def set_machine(self, snapshot: Snapshot) -> None:
-        """Take a snapshot of this machine, and validate again if facts changed that jobs depend on."""
+        """Receive a snapshot of this machine; validate again if facts have changed on which jobs depend."""
         self.environment.machine, self.environment.torch = snapshot, installed_torch()
         known, self._hardware = self._hardware, self.environment.hardware()
         if known != self._hardware:
             self._validate_timer.start()
 
     def set_hosts(self, names: Mapping[str, str], problems: Mapping[str, str]) -> None:
-        """Take the titles of the devices of all hosts, and the reasons why hosts can't be reached."""
+        """Set the titles of the devices on all hosts, and the reasons that hosts can't be reached."""
         environment = self.environment
         if (names, problems) != (environment.host_device_names, environment.host_problems):
             environment.host_device_names, environment.host_problems = dict(names), dict(problems)
             self._validate_timer.start()
 
     def set_device_warnings(self, warnings: Mapping[str, tuple[Problem, ...]]) -> None:
-        """Take the active alerts about devices, as problems by device."""
+        """Set the active alerts about devices, as problems by device."""
         if warnings != self.environment.device_warnings:
             self.environment.device_warnings = dict(warnings)
             self._validate_timer.start()
 
     def set_report(self, report: DatasetReport | None) -> None:
-        """Take the findings about the dataset folder."""
+        """Set the inspection results of the dataset folder."""
         if report is None or not self.task_detection.follow(report):
             self.inspection.set_report(report)
 
@@ -226,7 +226,7 @@ class JobForm(JobSignals):
         self.estimator.set_runs(runs)
 
     def set_queued_runs(self, queued: QueuedRuns) -> None:
-        """Take the runs that hold devices or wait for them."""
+        """Set the runs that use devices or wait for them."""
         self.environment.queued = queued
         if self._is_current:
             self.readiness.show_queue()
@@ -351,9 +351,9 @@ class JobForm(JobSignals):
     # Validation
 
     def validate(self, *, forget_disk: bool = False) -> None:
-        """Update the job, its problems and the submit bar with what the disk has answered so far.
+        """Update the job, its problems and the submit bar with the known answers of the disk.
 
-        Later answers of the disk validate again. With `forget_disk`, earlier answers don't count.
+        Later answers cause another validation. `forget_disk` discards earlier answers.
         """
         if not self._is_current:
             return

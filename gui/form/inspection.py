@@ -1,4 +1,4 @@
-"""Inspection of the dataset folder on screen: its schedule and its findings."""
+"""Inspection of the dataset folder on screen: schedule and results."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from gui.translation import tr
 
 _FIELDS = fields_with("report")
 _TYPING_MS = 250
-"""Pause in typing after which a folder's name is looked up."""
+"""Milliseconds without typing after which a folder is looked up."""
 
 
 class Inspection(QObject):
-    """Requests an inspection whenever the dataset folder or its split changes.
+    """Requester of an inspection whenever the dataset folder or its split changes.
 
     Signals:
         wanted(Job | None): Inspect the folder of this job, in which only the relevant fields are set; None to cancel.
-        changed(): The findings or the state changed.
+        changed(): The results or the state changed.
     """
 
     wanted = Signal(object)
@@ -33,7 +33,7 @@ class Inspection(QObject):
     def __init__(self, rows: Mapping[str, FieldRow], card: DatasetCard, disk: CachedDisk, parent: QObject) -> None:
         super().__init__(parent)
         self.checking = False
-        """The folder is being inspected."""
+        """True while the folder is being inspected."""
         self.report: DatasetReport | None = None
         self._rows, self._card, self._disk = rows, card, disk
         self._waits_for_disk = False
@@ -51,7 +51,7 @@ class Inspection(QObject):
         return self._card.text()
 
     def set_report(self, report: DatasetReport | None) -> None:
-        """Take the findings about the folder."""
+        """Set the results of the folder's inspection."""
         self.report = report
         self.checking = False
         if report is not None:
@@ -64,7 +64,7 @@ class Inspection(QObject):
         self._on_edited()
 
     def adopt(self, other: Inspection) -> None:
-        """Take the findings of another form if they are about the same folder."""
+        """Adopt the results of another form if they are about the same folder."""
         if other.report is not None and other.report is not self.report and self._values() == other._requested:
             self._requested = other._requested
             self.set_report(other.report)

@@ -1,4 +1,4 @@
-"""Panel of the job: the form of the user's new job, or a second form prefilled from another run."""
+"""Panel with the form of the user's new job, or a second form prefilled from another run."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class JobPanel(JobSignals):
     """Stack of the user's form and at most one prefilled form, above the submit bar.
 
     Signals are those of `JobSignals` of its forms, and:
-        inspected(): The findings about the current dataset folder changed.
-        gallery_requested(int): Show large examples of the dataset, from this one on.
+        inspected(): The inspection results of the current dataset folder changed.
+        gallery_requested(int): Show large examples from the dataset, starting at this index.
         devices_requested(tuple): Check these devices in the devices panel.
     """
 
@@ -49,7 +49,7 @@ class JobPanel(JobSignals):
         self._own_devices: tuple[str, ...] = ()
         self._stack = QStackedWidget()
         self.own_form = self._add_form(None)
-        """Form of the user's new job, on screen or not."""
+        """Form of the user's new job, even if it is not on screen."""
         self.form = self.own_form
         """Form on screen."""
         self._make_banner()
@@ -92,11 +92,11 @@ class JobPanel(JobSignals):
         self.form.start(**extra)
 
     def set_report(self, report: DatasetReport | None) -> None:
-        """Pass the findings about the dataset folder to the current form."""
+        """Pass the inspection results of the dataset folder to the current form."""
         self.form.set_report(report)
 
     def set_warnings(self, problems: Sequence[Problem]) -> None:
-        """Mark fields of the current form with reasons why the job couldn't be tried."""
+        """Mark fields of the current form with the problems that prevented a trial of the job."""
         self.form.set_warnings(problems)
 
     def set_devices(self, devices: tuple[str, ...]) -> None:
@@ -126,7 +126,7 @@ class JobPanel(JobSignals):
             self.end_prefill()
 
     def on_start_failed(self, problems: list[Problem]) -> bool:
-        """Show why a run couldn't be started if the current form requested it; return True in that case."""
+        """Show the problems that prevented the start of a run, if the current form requested it; return True then."""
         if self.form.submission.is_requested_here:
             self.form.set_start_problems(problems)
             return True
@@ -141,7 +141,7 @@ class JobPanel(JobSignals):
     # Prefilled form
 
     def begin_prefill(self, prefill: Prefill) -> None:
-        """Show the job of another run in a form of its own, in place of an earlier prefill."""
+        """Show the job of another run in a second form, in place of an earlier prefill."""
         if self.form is self.own_form:
             self._own_devices = self.environment.devices
         self._switch(self._add_form(prefill))
@@ -163,7 +163,7 @@ class JobPanel(JobSignals):
             self.submit_bar.focus_train()
 
     def cancel_prefill(self) -> None:
-        """Return to the user's form, after a question if edits would be lost."""
+        """Return to the user's form; ask first if edits would be lost."""
         if not self.form.is_edited:
             self.end_prefill()
             return

@@ -1,4 +1,4 @@
-"""Recipe of the job on screen: its choice, the fields that follow it, and the user's saved recipes."""
+"""Recipe of the job on screen: its choice, fields that follow it, and the user's saved recipes."""
 
 from __future__ import annotations
 
@@ -65,18 +65,18 @@ class RecipeEditor(ChoiceEditor):
 
 
 class RecipeFollower(QObject):
-    """Applies the recipe to every field that the user hasn't overridden.
+    """Follower that applies the recipe to every field that the user hasn't overridden.
 
-    The matching recipe is used until the user chooses one. Overrides are stashed with the recipe they were made under and
+    The matching recipe is used until the user chooses one. Overrides are stored with the recipe to which they belong, and
     restored with it. While another run's job is in the form (`paused`), the fields keep that run's values.
     """
 
     def __init__(self, rows: Mapping[str, FieldRow], environment: JobEnvironment, disk: Disk, parent: QObject) -> None:
         super().__init__(parent)
         self.paused = False
-        """Another run's job is in the form."""
+        """True while another run's job is in the form."""
         self.is_loading = False
-        """The fields are being set to the values of a job."""
+        """True while the fields are being set to the values of a job."""
         self.known = load_recipes()
         self._rows, self._environment, self._disk = rows, environment, disk
         self._row = rows["recipe"]
@@ -106,7 +106,7 @@ class RecipeFollower(QObject):
 
     @contextmanager
     def loading(self) -> Iterator[None]:
-        """Keep the values that the fields are set to in this context.
+        """Keep the values to which fields are set within this context.
 
         Overrides among them are detected once the dataset folder is inspected, because recipes depend on it.
         """
@@ -124,11 +124,11 @@ class RecipeFollower(QObject):
             self._rows[name].set_standard(self._rows[name].editor.value(), self._reset_tip())
 
     def follow(self, report: DatasetReport | None, checking: bool) -> None:
-        """Apply the recipe for the findings about the dataset folder.
+        """Apply the recipe that fits the inspected dataset folder.
 
         Args:
-            report: Findings about the folder; None if there are none.
-            checking: The folder is being inspected; without a new report, the last one counts.
+            report: Inspection results of the folder; None if there are none.
+            checking: True while the folder is being inspected; the last report is used until there is a new one.
         """
         if report is not None or not checking:
             self._report = report
@@ -141,7 +141,7 @@ class RecipeFollower(QObject):
 
     @property
     def user_edited(self) -> Collection[str] | None:
-        """Fields that the user set, with "recipe" if the user chose one; None if unknown."""
+        """Fields that the user set, including "recipe" if the user chose one; None if unknown."""
         if self.paused or self._must_detect_overrides:
             return None
         return self._overridden | {"recipe"} if self._is_chosen else self._overridden
@@ -167,7 +167,7 @@ class RecipeFollower(QObject):
             (self._overridden.add if row.editor.value() != row.standard else self._overridden.discard)(name)
 
     def _choose(self, recipe: str) -> None:
-        """Switch the recipe: stash the overrides of the last one, and restore those of the new one."""
+        """Switch the recipe: store the overrides of the last one, and restore those of the new one."""
         if self._must_detect_overrides:
             self._detect_overrides()
         self._stash_overrides()
@@ -181,7 +181,7 @@ class RecipeFollower(QObject):
         self._stashed_overrides[self._recipe] = {name: self._rows[name].editor.value() for name in self._overridden}
 
     def _apply_once(self, name: str) -> None:
-        """Set the fields of another run's job by a recipe, which they don't follow afterwards."""
+        """Set the fields of another run's job according to a recipe, without following it afterwards."""
         self._applied_recipe, recipe = name, self.known.get(name)
         if recipe is not None:
             values = recipe.values(self._facts(()))
@@ -189,7 +189,7 @@ class RecipeFollower(QObject):
                 self._rows[field].set_value(values.get(field, self._rows[field].default))
 
     def _facts(self, chosen: Iterable[str], disk: Disk | None = None) -> RecipeFacts:
-        """Collect the facts that recipes depend on; without a `disk`, known weights count as available."""
+        """Collect the facts on which recipes depend; without a `disk`, known weights count as available."""
         values = {name: row.value() for name, row in self._rows.items()}
         chosen = [name for name in chosen if self._rows[name].has_effect]
         return collect_facts(values, self._environment.catalogue, self._report, chosen, disk)
@@ -227,7 +227,7 @@ class RecipeFollower(QObject):
                 row.set_standard(standard, self._reset_tip())
 
     def _unscaled_rate(self, recipe: Recipe | None) -> tuple[int, float] | None:
-        """Return the recipe's batch size and learning rate if the user's batch size scales the latter."""
+        """Return batch size and learning rate of the recipe if the user's batch size scales its learning rate."""
         if recipe is None or "batch_size" not in self._overridden or "learning_rate" in self._overridden:
             return None
         scaled = recipe.values(self._facts(self._overridden, self._disk))
@@ -245,7 +245,7 @@ class RecipeFollower(QObject):
         return self._applied_recipe if self.paused else self._recipe
 
     def _show(self) -> None:
-        """Offer the recipes for the task; broken ones can't be chosen and show their problems."""
+        """Offer the recipes for the task. Broken recipes can't be chosen and show their problems."""
         task = str(self._rows["task"].value())
         choices = [(recipe.id, recipe.title, recipe.about) for recipe in self.known.for_task(task)]
         choices += [(one.id, one.id, "\n".join(map(str, one.problems))) for one in self.known.broken]
@@ -302,7 +302,7 @@ class RecipeFollower(QObject):
         """Save the fields as a recipe.
 
         Raises:
-            ValueError: A field has a wrong value.
+            ValueError: A field has an invalid value.
             OSError: The recipe can't be written.
         """
         values = {name: self._rows[name].value() for name in SETTABLE}

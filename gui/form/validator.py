@@ -23,7 +23,7 @@ from gui.translation import tr
 
 
 class JobValidator:
-    """Builds a job from the values of a form and finds its problems."""
+    """Validator that builds a job from the values in a form and finds its problems."""
 
     def __init__(
         self,
@@ -34,16 +34,16 @@ class JobValidator:
         prefill: Prefill | None,
     ) -> None:
         self.trusted_sha256 = ""
-        """Contents of the model file that the job came with or that the user allowed."""
+        """Hash of the model file's contents that the job contained or that the user allowed."""
         self.weights_note = ""
         """Sentence about the pretrained weights of the last validated job."""
         self._environment, self._disk = environment, disk
         self._inspection, self._recipes, self._prefill = inspection, recipes, prefill
 
     def validate(self, values: dict[str, Any]) -> tuple[Job | None, list[Problem]]:
-        """Return the job, None if a value can't be read, and all problems.
+        """Return the job, or None if a value is invalid, with all problems.
 
-        Fields that can't be read don't hide the problems of others.
+        Invalid values don't hide the problems of other fields.
         """
         job, problems = job_from_values(values)
         unreadable = {problem.field for problem in problems}
@@ -60,7 +60,7 @@ class JobValidator:
         return self._disk.model_file(model) if model.endswith(".py") else None
 
     def model_file_sha256(self, model: str) -> str:
-        """Return the hash of the contents that the user trusts; "" if there are none or `model` is no file."""
+        """Return the hash of the contents that the user trusts; "" if there are none or `model` isn't a file."""
         file = self.model_file(model)
         if not model.endswith(".py"):
             return ""

@@ -1,4 +1,4 @@
-"""Cards of a run that has ended: its result with what to do next, and advice."""
+"""Cards about a run that has ended: its result with next steps, and advice."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from gui.widgets.labels import ElidedLabel, WrappingLabel
 from gui.widgets.layouts import hbox, vbox
 
 _CLASS_METRICS = ("F1", "IoU", "Recall")
-"""Metrics that rank the classes, the first that is known."""
+"""Metrics by which classes are ranked; the first known one is used."""
 
 
 class ResultCard(QFrame):
-    """Result of a run that has ended, with buttons for the next steps if it has a checkpoint.
+    """Card with the result of a run that has ended, and buttons for the next steps if it has a checkpoint.
 
     Signals:
         trial_requested(): the user wants to predict for an image.
@@ -43,7 +43,7 @@ class ResultCard(QFrame):
         export_requested(): the user wants to export the run.
 
     Attributes:
-        code: Python that loads the best checkpoint, "" without one.
+        code: Python code that loads the best checkpoint; "" if there is none.
     """
 
     trial_requested = Signal()
@@ -87,7 +87,7 @@ class ResultCard(QFrame):
         self.setLayout(vbox(top, self.cause, below, spacing=2, margins=(10, 6, 8, 4)))
 
     def show_result(self, run: RunFolder, data: RunData, cause: str) -> None:
-        """Show the result of a run that has ended; `cause` is that of its failure, "" without one."""
+        """Show the result of a run that has ended; `cause` is the cause of its failure, or ""."""
         self._folder = str(run.path)
         self.heading.setText(_heading(data))
         self.heading.setToolTip(self.heading.text())
@@ -114,7 +114,7 @@ def _heading(data: RunData) -> str:
 
 
 def worst_class(data: RunData) -> str:
-    """Return the class with the lowest metric at the best epoch, "" if none is worse than the others."""
+    """Return the class with the lowest metric at the best epoch; "" if no class is worse than the others."""
     figures = data.validation_details.classes
     if not figures or data.plan is None:
         return ""
@@ -182,7 +182,7 @@ class _Advice(NamedTuple):
 
 
 class VerdictCard(QFrame):
-    """Advice after a run, hidden until the run has ended and there is any.
+    """Card with the advice after a run; hidden until the run has ended and there is advice.
 
     Signals:
         requested(dict, bool): values for fields of the job; True to train the same run further.
@@ -201,7 +201,7 @@ class VerdictCard(QFrame):
         self.hide()
 
     def show_data(self, data: RunData) -> None:
-        """Show the advice after the run's last execution; hide without any."""
+        """Show the advice after the run's last execution; hide the card if there is none."""
         advice = _advice(data)
         if advice == self._advice:
             return

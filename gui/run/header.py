@@ -1,4 +1,4 @@
-"""Header of a run's page: hero, notes, result, views, curve controls, and the machine of a remote run."""
+"""Header of a run's page: hero row, notes, result, tabs of the views, curve controls, and banner of a remote run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RunHeader(QWidget):
     """State of a run, its views, and the controls of all curves.
 
     Attributes:
-        tabs: The views in the order of `VIEWS`; the page shows the current one.
+        tabs: Tabs in the order of `VIEWS`; the page shows the current view.
         result: Result of a run that has ended.
         controls: Controls of the curves, in a popup below `options`.
         elsewhere: Button to save the last state in another folder, visible if the disk rejects it.
@@ -127,7 +127,7 @@ class CurveOptions(QDialog):
         self.setLayout(self._column)
 
     def open_below(self) -> None:
-        """List the plots as they are now, and show the popup below its button."""
+        """List the current plots, and show the popup below its button."""
         if self._list is not None:
             self._column.removeWidget(self._list)
             self._list.deleteLater()
@@ -150,10 +150,10 @@ def _tabs() -> QTabBar:
 
 
 _MAX_WARNINGS = 3
-"""Largest number of warnings shown; the log has all."""
+"""Maximum number of warnings on screen; the log has all."""
 
 _FIRST = ("out_of_memory", "step_skipped", "steps_passed_over")
-"""Warnings about changes to the training itself, shown first; the newest of the others fill the rest."""
+"""Warnings about changes to the training itself, which are shown first; the newest other ones follow."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def notes(data: RunData) -> list[Note]:
 
 
 class NotesView(QWidget):
-    """Lines with the notes on a run; hidden without any."""
+    """View with the notes on a run; hidden if there are none."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)

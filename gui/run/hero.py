@@ -37,7 +37,7 @@ _FIGURE_WIDTH = 96
 
 
 class RunHero(QWidget):
-    """Row of constant height, whatever is known about the run."""
+    """Row about a run, whose height is constant regardless of the known facts."""
 
     def __init__(self, actions: Actions) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class RunHero(QWidget):
     def show_run(
         self, run: RunFolder, job: Job | None, data: RunData, status: RunStatus, *, is_reading: bool = False
     ) -> None:
-        """Show a run; `is_reading` means that nothing of its log has been read."""
+        """Show a run; `is_reading` means that its log has not been read."""
         _set(self.title, run_heading(job, data) if job is not None else run.run_id)
         text = tr("Reading the run's log…") if is_reading else _state_text(status)
         _set(self.state, f"{STATE_MARKS.get(status.label, '')} {text}".strip())
@@ -95,7 +95,7 @@ class RunHero(QWidget):
         self.progress.setValue(round(1000 * (status.fraction or 0)))
 
     def _show_time(self, data: RunData, status: RunStatus) -> None:
-        """Show the time left and the speed of a working run, and how long one that has ended took."""
+        """Show time left and speed of an active run, or the duration of one that has ended."""
         time, note = "", ""
         if status.active and status.label != "Waiting":
             share = f"{100 * status.fraction:.0f} %" if status.fraction is not None else ""
@@ -133,7 +133,7 @@ def _set(label: QLabel, text: str) -> None:
 
 
 def run_heading(job: Job, data: RunData) -> str:
-    """Return what is trained on what, as in "ResNet-18 · flowers · Single device on CPU"."""
+    """Describe model, dataset and devices of a run, as in "ResNet-18 · flowers · Single device on CPU"."""
     parts = [
         job.name,
         model_title(job.model.name),
@@ -144,7 +144,7 @@ def run_heading(job: Job, data: RunData) -> str:
 
 
 class BestMetric(NamedTuple):
-    """Best value of a run's main metric, None for the epoch before the first validation."""
+    """Best value of a run's main metric, and its epoch; None before the first validation."""
 
     value: str
     title: str
@@ -152,7 +152,7 @@ class BestMetric(NamedTuple):
 
 
 def best_metric(data: RunData) -> BestMetric:
-    """Return the best value over all validations of the metric that decides about the best checkpoint."""
+    """Return the best value of the metric that selects the best checkpoint."""
     name = _main_metric(data)
     if not name:
         return BestMetric("–", "")
@@ -169,7 +169,7 @@ def best_metric(data: RunData) -> BestMetric:
 
 
 def _main_metric(data: RunData) -> str:
-    """Return the metric that the job keeps the best checkpoint by, else the first that isn't a loss; "" without any."""
+    """Return the metric that selects the best checkpoint, else the first that isn't a loss; "" if there is none."""
     known = [name for name, column in data.validations.measures.items() if np.isfinite(column.values).any()]
     chosen = data.started.job.checkpoints.best_by if data.started is not None else ""
     candidates = [name for name in known if name == chosen] or [name for name in known if name != "loss"] or known

@@ -29,7 +29,7 @@ def loading_code(job: Job, plan: Planned, path: str, kind: str) -> str:
 
 
 def _build_code(job: Job, plan: Planned) -> str:
-    """Return code that ends with a `model` as the run built it, without weights."""
+    """Return code that builds the run's model without weights as the variable `model`."""
     classes, channels = len(plan.classes), plan.channels
     other = "" if channels == 3 else _OTHER_CHANNELS.format(channels=channels)
     entry = load_catalogue().model(job.model.name)

@@ -12,10 +12,10 @@ from gui.widgets.buttons import keep_room, styled, tool_button
 from gui.widgets.layouts import hbox, vbox
 
 MAX_LINES = 20_000
-"""Lines on screen; the files in the run's folder have all."""
+"""Maximum number of lines on screen; the log file has all."""
 
 _BATCH = 400
-"""Lines per update, so that the window stays responsive."""
+"""Number of lines per update, so that the window stays responsive."""
 
 _PREFIXES: dict[LineKind, str] = {"warning": "Warning: ", "error": "Error: "}
 
@@ -51,7 +51,7 @@ class LogView(QWidget):
         self.text.clear()
 
     def show_lines(self, lines: list[Line]) -> bool:
-        """Add lines that are not shown yet; return True if some remain for the next call."""
+        """Add new lines; return True if some remain for the next call."""
         self._shown = max(self._shown, len(lines) - MAX_LINES)
         batch = lines[self._shown : self._shown + _BATCH]
         if not batch:
@@ -72,7 +72,7 @@ class LogView(QWidget):
         bar.setValue(bar.maximum())
 
     def recolor(self, lines: list[Line]) -> bool:
-        """Write all lines again in the current colors; return True if some remain for `show_lines`."""
+        """Rewrite all lines in the current colors; return True if some remain for `show_lines`."""
         self.clear()
         return self.show_lines(lines)
 

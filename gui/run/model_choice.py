@@ -37,7 +37,7 @@ class CheckpointEditor(ChoiceEditor):
         self._run: RunFolder | None = None
 
     def show_run(self, run: RunFolder) -> None:
-        """List the checkpoints of `run`."""
+        """List the checkpoints of `run` on a thread."""
         self._run = run
         self.refresh()
 
@@ -83,7 +83,7 @@ class DevicesEditor(QWidget):
         self._rebuild()
 
     def show_devices(self, devices: Sequence[str]) -> None:
-        """Check the `devices` of a run that are on this machine, else the CPU."""
+        """Check the `devices` of a run that are on this machine; if none is, check the CPU."""
         self._run_devices = tuple(devices) or (CPU,)
         self._rebuild()
 

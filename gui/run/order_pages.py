@@ -1,4 +1,4 @@
-"""Pages of work with a run's model (form, progress, failure and result), and the process that does it."""
+"""Pages for work with a run's model (form, progress, failure and result), and the process that does the work."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from gui.widgets.layouts import fault_page, working_page
 
 FORM, WORKING, FAILURE, RESULT, READING = range(5)
 _MAX_WARNINGS = 5
-"""Newest warnings shown during the work."""
+"""Maximum number of warnings shown during the work."""
 
 
 class OrderPages(QStackedWidget):
-    """One kind of work with a run's model, one order at a time.
+    """Stack of pages for one kind of work with a run's model, one order at a time.
 
     The work continues while another run is on screen.
 
     Signals:
         done(str): path of the file with the results for the run on screen.
-        message(str, str): outcome of the work; "info" or "warning".
+        message(str, str): result of the work, with the severity "info" or "warning".
     """
 
     done = Signal(str)
@@ -72,7 +72,7 @@ class OrderPages(QStackedWidget):
         self.child.failed.connect(lambda text: self._on_refused((Problem("", text, tr("Try again.")),)))
 
     def show_run(self, run: RunFolder | None, page: int = FORM) -> None:
-        """Show the running work on `run`, else `page`."""
+        """Show the work on `run` if it is running; otherwise show `page`."""
         self._run = run
         self.setCurrentIndex(WORKING if self.is_working else page)
 
@@ -82,7 +82,7 @@ class OrderPages(QStackedWidget):
         return self.child.running and self._is_for_run(self.child.order)
 
     def start(self, order: Order) -> None:
-        """Execute `order` unless another run is being worked on."""
+        """Execute `order` unless work on another run is in progress."""
         if self.child.running and not self.is_working:
             self.message.emit(
                 tr("{title} of another run is still running. Wait for it, or cancel it there.").format(
@@ -109,7 +109,7 @@ class OrderPages(QStackedWidget):
             self.retry.setFocus()
 
     def close_work(self) -> None:
-        """Stop the work at the end of the window."""
+        """Stop the work because the window closes."""
         self.child.close()
 
     def _is_for_run(self, order: Order | None) -> bool:
@@ -143,12 +143,12 @@ class OrderPages(QStackedWidget):
 
 
 class InferenceChild(JsonLinesProcess):
-    """Execution of one order at a time (``python -m engine.inference``).
+    """Child process (``python -m engine.inference``) that executes one order at a time.
 
     Its progress is a `Progress`, and its result the path of the file with the results.
 
     Attributes:
-        order: The last order, None before the first.
+        order: Last order; None before the first one.
     """
 
     def __init__(self, activity: str, parent: QObject | None = None) -> None:
@@ -162,7 +162,7 @@ class InferenceChild(JsonLinesProcess):
 
 
 def progress_words(progress: Progress) -> str:
-    """Return a line such as "Evaluating, 1,840 images/s, 3:12 min left"."""
+    """Describe the progress, as in "Evaluating, 1,840 images/s, 3:12 min left"."""
     parts = [progress.what]
     if rate := progress.images_per_second:
         parts.append(speed(rate))

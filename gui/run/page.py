@@ -47,7 +47,7 @@ class RunPage(QWidget):
     Signals:
         setting_requested(str, object): field of the job and its value for the next run.
         changes_requested(RunFolder, dict, bool): run and values to put into the form; True to train it further.
-        message(str, str): outcome of an export, or a run that does not answer; "info" or "warning".
+        message(str, str): result of an export, or a run that does not respond, with the severity.
     """
 
     setting_requested = Signal(str, object)
@@ -135,7 +135,7 @@ class RunPage(QWidget):
         self.store.name_gpus({**titles, **self._gpu_titles})
 
     def prepare(self) -> None:
-        """Create the plots soon: that takes 0.1 s, which should not delay the start of a run."""
+        """Create the plots soon, because that takes 0.1 s, which should not delay the start of a run."""
         QTimer.singleShot(_PREPARE_MS, self, self._build)
 
     def _on_opened(self) -> None:
@@ -199,7 +199,7 @@ class RunPage(QWidget):
         self.header.tabs.setCurrentIndex(view)
 
     def show_use(self, use: int) -> None:
-        """Show one of the uses of the model, by its index in the view that predicts and exports."""
+        """Show one of the uses of the model, given by its index in the view of uses."""
         self.show_view(PREDICT)
         view = self._model_views[PREDICT]
         assert isinstance(view, UseView)
@@ -234,7 +234,10 @@ class RunPage(QWidget):
         choose_files(self, tr("Try an image"), self.try_images)
 
     def try_images(self, paths: Sequence[str]) -> None:
-        """Predict for the first image with the newest checkpoints while the run works; else list them for a prediction."""
+        """Predict for the dropped images.
+
+        While the run is active, predict for the first image with the newest checkpoints; otherwise add all to the form.
+        """
         run, images = self.store.run, [path for path in paths if _is_image(path)]
         if run is None or not images:
             return
@@ -278,7 +281,7 @@ class RunPage(QWidget):
         self.exporter.start(run, path)
 
     def close_work(self) -> None:
-        """Stop background work at the end of the window."""
+        """Stop background work because the window closes."""
         self.exporter.close()
         self.header.remote.close_work()
         self.live.close_work()
@@ -286,7 +289,7 @@ class RunPage(QWidget):
             view.close_work()
 
     def _reserve_room(self, is_active: bool) -> None:
-        """Keep the room of the step times while the run works, so that the plots don't move when they appear."""
+        """Reserve space for the step times while the run is active, so that the plots don't move when they appear."""
         policy = self.time.sizePolicy()
         if policy.retainSizeWhenHidden() != is_active:
             policy.setRetainSizeWhenHidden(is_active)
@@ -346,13 +349,13 @@ def _is_image(path: str) -> bool:
 
 
 def _dropped_images(event: QDropEvent) -> list[str]:
-    """Return the paths of the dropped files if all are images of this machine."""
+    """Return the paths of the dropped files if all are local images; otherwise an empty list."""
     paths = [url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()]
     return paths if all(map(_is_image, paths)) else []
 
 
 class Exporter(JsonLinesProcess):
-    """Exports one run at a time, in a process because inspecting the machine takes seconds.
+    """Child process that exports one run at a time. Inspecting the machine for an export takes seconds.
 
     Its result is the path of the zip file.
     """
@@ -367,5 +370,5 @@ class Exporter(JsonLinesProcess):
         self.run(["export", run.run_id, "--zip", str(target), "--replace"])
 
     def answer_at_exit(self, code: int) -> Answer | None:
-        """Accept the export if the command succeeded."""
+        """Return the answer if the command succeeded; None otherwise."""
         return None if code else Answer(str(self._target))

@@ -1,4 +1,4 @@
-"""Slider through the validations of a run, which follows the newest."""
+"""Slider over the validations of a run, which follows the newest one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _KEYS = tr("Left and Right step through the validations; Home and End go to the 
 
 
 class ValidationSlider(QWidget):
-    """Slider through the validations of a run.
+    """Slider over the validations of a run.
 
     Signals:
         moved(int): index of the chosen validation.
 
     Attributes:
-        position: Index of the chosen validation, -1 without any.
+        position: Index of the chosen validation; -1 if there is none.
     """
 
     moved = Signal(int)
@@ -59,7 +59,7 @@ class ValidationSlider(QWidget):
         self.position, self._validations, self._best = -1, (), None
 
     def show_validations(self, validations: Sequence[ClassFigures | Predicted], data: RunData) -> bool:
-        """Show `validations` of `data`; return True if another one is chosen than before."""
+        """Show the `validations` in `data`; return True if the chosen validation has changed."""
         before = self._chosen()
         is_at_end = self.position in (-1, self.slider.maximum())
         # A copy, since the session extends and truncates the list.

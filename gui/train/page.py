@@ -28,9 +28,9 @@ _SETTINGS_FLAG = "show_run_settings"
 
 
 class TrainPage(QWidget):
-    """Page with two states: the form of the new job, or the run that the session follows.
+    """Page with two states: it shows the form of the new job or the run that the session follows.
 
-    Before the first run, the form shares the page with the welcome.
+    Before the first run, the form shares the page with the welcome page.
 
     Signals:
         run_chosen(RunFolder): The user chose the tab of a run.
@@ -67,12 +67,12 @@ class TrainPage(QWidget):
 
     @property
     def areas(self) -> list[QWidget]:
-        """Parts of the page in the order in which Tab visits them."""
+        """Return the parts of the page in the order in which Tab visits them."""
         beside = (self._run_state.widget(number) for number in range(self._run_state.count()))
         return [self._strip, *filter(None, (self.welcome, self._job_panel, *beside))]
 
     def complete(self, session: RunSession, run_list: RunList, run_page: RunPage) -> None:
-        """Add the page of the run that `session` follows, and the welcome."""
+        """Add the page of the run that `session` follows, and the welcome page."""
         self._session = session
         self._run_state.insertWidget(0, run_page)
         self._run_state.setStretchFactor(0, 1)
@@ -89,12 +89,12 @@ class TrainPage(QWidget):
         self._show(self._job_state)
 
     def close_work(self) -> None:
-        """Remember the run on screen for the next start."""
+        """Save the run on screen for the next start."""
         run = self._session.run if self._session is not None and self.is_run_shown else None
         self._settings.set(SHOWN_RUN, str(run.path) if run is not None else "")
 
     def set_machine(self, snapshot: Snapshot) -> None:
-        """Describe this machine in the welcome, while that is shown."""
+        """Describe this machine on the welcome page while that is visible."""
         if self.welcome is not None:
             self.welcome.set_machine(snapshot)
 
@@ -136,7 +136,7 @@ class TrainPage(QWidget):
         self._update_actions()
 
     def _show(self, state: QWidget) -> None:
-        """Show the form or the run; the keyboard follows if it was in the other one."""
+        """Show the form or the run. Move the keyboard focus there if it was in the other one."""
         focus = self.window().focusWidget()
         left = self._stack.currentWidget()
         has_focus = focus is not None and left is not None and left is not state and left.isAncestorOf(focus)
@@ -146,7 +146,7 @@ class TrainPage(QWidget):
         self._update_actions()
 
     def show_run(self) -> None:
-        """Show the run that the session follows, or the form without one."""
+        """Show the run that the session follows; without a run, show the form."""
         assert self._session is not None
         if self._session.run is None:
             self.show_job()

@@ -18,7 +18,7 @@ _WIDTH = 280
 
 
 class RunSettingsView(QWidget):
-    """Settings of a run: those that differ from their defaults, then the others.
+    """View of a run's settings: first those that differ from their defaults, then the others.
 
     Signals:
         requested(Job): The user wants these settings in the form of the new job.
@@ -51,7 +51,7 @@ class RunSettingsView(QWidget):
         self._show(None)
 
     def show_job(self, job: Job | None) -> None:
-        """Show the settings of `job`; a hint if they are unknown."""
+        """Show the settings of `job`; show a hint if they are unknown."""
         if job != self.job:
             self._show(job)
 

@@ -20,10 +20,10 @@ from gui.widgets.buttons import styled
 
 _NEW_JOB = tr("New job")
 _TITLE_WIDTH = 160
-"""Maximum width of a run's title in pixels; the tool tip shows all of it."""
+"""Maximum width of a run's title in pixels; the tool tip shows the complete title."""
 _RIGHT = QTabBar.ButtonPosition.RightSide
 _CLOSE_SIDE = 18
-"""Side of the button that closes a tab in pixels."""
+"""Side length in pixels of the button that closes a tab."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ class RunTab:
     """Content of the tab of one run.
 
     Attributes:
-        is_opened: True if the user opened the run; other tabs go when their runs end.
+        is_opened: True if the user opened the run; other tabs are removed when their runs end.
     """
 
     run: RunFolder
@@ -43,12 +43,12 @@ class RunTab:
 
     @property
     def is_closable(self) -> bool:
-        """Return True for runs that have ended, and for those of other machines."""
+        """Return True if the run has ended or is on another machine."""
         return not self.is_active or bool(machine_of(self.run))
 
 
 class RunTabs(QTabBar):
-    """First tab for the new job, then one for each run that works here or that the user opened.
+    """Tab bar: first the new job, then a tab per run that is active here or that the user opened.
 
     Signals:
         job_chosen(): The user chose the tab of the new job.
@@ -74,7 +74,7 @@ class RunTabs(QTabBar):
 
     @property
     def current_run(self) -> RunTab | None:
-        """Run of the selected tab, None for the new job."""
+        """Run of the selected tab; None for the new job."""
         return self.runs[self.currentIndex() - 1] if self.currentIndex() > 0 else None
 
     def title_of(self, run_id: str) -> str:
@@ -109,7 +109,7 @@ class RunTabs(QTabBar):
             self._show(number)
 
     def show_runs(self, read: RunsRead, followed: RunFolder | None) -> None:
-        """Add working runs, and update all but the one that the window follows; remove tabs without a run."""
+        """Add active runs, update all runs except the followed one, and remove tabs without a run."""
         before, self._listed = self._listed, {run.run_id: run for run in read.runs}
         for summary in reversed(read.runs):
             run = RunFolder(summary.folder)
@@ -127,7 +127,7 @@ class RunTabs(QTabBar):
                 self._remove(number)
 
     def close_run(self, run: RunFolder) -> None:
-        """Close the tab of a run, unless it works on this machine."""
+        """Close the tab of a run, unless the run is active on this machine."""
         number = self._find(run)
         if number is None or not self.runs[number].is_closable:
             return
@@ -153,7 +153,7 @@ class RunTabs(QTabBar):
             self.removeTab(number + 1)
 
     def _show(self, number: int) -> None:
-        """Write the tab of a run."""
+        """Update the title of a run's tab."""
         tab, index = self.runs[number], number + 1
         share = f"{100 * tab.fraction:.0f} %" if tab.fraction is not None else ""
         title = self.fontMetrics().elidedText(tab.title, Qt.TextElideMode.ElideMiddle, _TITLE_WIDTH)
@@ -180,7 +180,7 @@ class RunTabs(QTabBar):
 
 
 class _CloseButton(QAbstractButton):
-    """Cross on a tab, no higher than the tab's text; the keyboard has a command for it."""
+    """Close button on a tab, no higher than the tab's text. The keyboard has a command for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ class _CloseButton(QAbstractButton):
 
 
 def _update(tab: RunTab, summary: RunSummary, *, with_state: bool) -> None:
-    """Take the title of a run from the list, and `with_state` its state and progress."""
+    """Update a tab from the run list: the title and, `with_state`, state and progress."""
     tab.title = run_title(summary)
     if not with_state:
         return

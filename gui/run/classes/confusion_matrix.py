@@ -1,4 +1,4 @@
-"""Confusion matrix as an image with a cell that the keyboard moves."""
+"""Confusion matrix drawn as an image, with a current cell that arrow keys move."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ class ConfusionMatrix(QWidget):
         theme.notifier.changed.connect(self.recolor)
 
     def show_counts(self, classes: Sequence[str], counts: npt.NDArray[np.int64] | None) -> None:
-        """Show `counts`, None for none.
+        """Show `counts`; None shows nothing.
 
         Args:
             classes: Names of the classes.
-            counts: int64 [n, n], true by predicted class.
+            counts: Counts by true class (row) and predicted class (column), int64 [n, n].
         """
         self._counts = counts if counts is not None else np.zeros((0, 0), np.int64)
         totals = self._counts.sum(1, keepdims=True)
@@ -108,7 +108,7 @@ class ConfusionMatrix(QWidget):
         return f"Of {localised(total)} {true}, {localised(count)} ({localised(100 * count / total, 1)} %) {outcome}."
 
     def most_confused(self) -> tuple[int, int] | None:
-        """Return the cell with the largest fraction of wrong predictions, None without errors."""
+        """Return the cell with the largest fraction of wrong predictions; None without errors."""
         wrong = self._shares.copy()
         np.fill_diagonal(wrong, 0.0)
         if not wrong.size or wrong.max() == 0:
@@ -158,7 +158,7 @@ class ConfusionMatrix(QWidget):
             painter.drawRect(area.adjusted(-1, -1, 1, 1))
 
     def _draw_lines(self, painter: QPainter, side: float, area: QRectF) -> None:
-        """Draw the grid, and frames around correct cells since position alone is hard to see."""
+        """Draw the grid, and frames around correct cells, because their position alone is hard to see."""
         scheme = theme.colors()
         painter.setPen(QPen(QColor(scheme.grid), 1))
         for index in range(len(self._counts) + 1):
@@ -181,7 +181,7 @@ class ConfusionMatrix(QWidget):
             painter.drawText(self.cell_rect(row, column), Qt.AlignmentFlag.AlignCenter, text)
 
     def recolor(self) -> None:
-        """Draw an image with a pixel per cell, which is scaled, since thousands of rectangles would be slow."""
+        """Draw the cells as a scaled image with a pixel per cell, because thousands of rectangles would be slow."""
         scheme = theme.colors()
         high, low = (
             np.array([color.red(), color.green(), color.blue()]) for color in map(QColor, (scheme.accent, scheme.panel))
@@ -219,7 +219,7 @@ class ConfusionMatrix(QWidget):
         return self.fontMetrics().height() + 2
 
     def _names_fit(self, side: float) -> bool:
-        """Return True if the columns' names fit horizontally."""
+        """Return True if the names of the columns fit horizontally."""
         return all(self.fontMetrics().horizontalAdvance(name) + 6 <= side for name in self._names)
 
     def _margins(self) -> tuple[float, float]:

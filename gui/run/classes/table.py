@@ -20,7 +20,7 @@ _MAX_NAME_WIDTH = 240
 
 
 def class_names(classes: Sequence[str], count: int) -> list[str]:
-    """Return `count` names: those of `classes`, then a name for the rest."""
+    """Return `count` names: those of `classes`, then generated ones."""
     more = count - len(classes)
     return [*classes[:count], *(["none of them"] if more == 1 else [f"class {len(classes) + n}" for n in range(more)])]
 
@@ -55,12 +55,12 @@ class ClassModel(QAbstractTableModel):
         self.endResetModel()
 
     def value(self, row: int, column: int) -> float:
-        """Return the number in a cell, NaN without one."""
+        """Return the number in a cell; NaN if there is none."""
         values = self._columns[column - 1]
         return float(values[row]) if row < len(values) else math.nan
 
     def interval(self, row: int, column: int) -> tuple[float, float] | None:
-        """Return the 95 % interval of a fraction, None without one."""
+        """Return the 95 % confidence interval of a fraction; None if there is none."""
         bounds = self._intervals.get(self.titles[column - 1]) if column else None
         if bounds is None or row >= len(bounds) or np.isnan(bounds[row]).any():
             return None
@@ -112,7 +112,7 @@ class ClassModel(QAbstractTableModel):
 
 
 class ClassTable(QTableView):
-    """Table with a bar under each fraction."""
+    """Table of classes with a bar below each fraction."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -159,7 +159,7 @@ class ClassTable(QTableView):
 
 @dataclass(frozen=True)
 class MetricsPerClassCsv:
-    """Metrics of each class at one validation: fractions from 0 to 1, empty for absent classes."""
+    """CSV table of the metrics of each class: fractions from 0 to 1, empty for absent classes."""
 
     classes: tuple[str, ...]
     figures: ClassFigures
@@ -177,7 +177,7 @@ class MetricsPerClassCsv:
 
 @dataclass(frozen=True)
 class ConfusionCsv:
-    """Confusion matrix of one validation: a row per true class, a column per predicted class."""
+    """CSV table of the confusion matrix: a row per true class, a column per predicted class."""
 
     classes: tuple[str, ...]
     figures: ClassFigures

@@ -1,4 +1,4 @@
-"""Metrics of the classes at any validation of a run."""
+"""View with the metrics of the classes at any validation of a run."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from gui.widgets.layouts import hbox, save_button, scroll_panel, vbox
 
 
 class ClassesView(QWidget):
-    """Metrics of the classes at the validation chosen by a slider, refreshed while visible.
+    """View with the metrics of the classes at the validation that a slider chooses.
 
     Signals:
-        message(str, str): outcome of saving; "info" or "warning".
+        message(str, str): result of saving a file, with the severity "info" or "warning".
     """
 
     message = Signal(str, str)
@@ -104,17 +104,17 @@ def _empty_text(data: RunData, is_active: bool) -> str:
 
 
 _FILTERED_FROM = 12
-"""Smallest number of classes with a filter."""
+"""Minimum number of classes for which a filter is offered."""
 _SIDE_BY_SIDE = 1000
-"""Smallest width, in pixels, with the matrix next to the table."""
+"""Minimum width in pixels at which the matrix is next to the table."""
 _WORST_COUNT = 3
 
 
 class ClassFiguresView(QWidget):
-    """Metrics of each class at one time; the selected class and cell stay.
+    """View with the metrics of each class at one time. The selected class and cell stay.
 
     Signals:
-        message(str, str): outcome of saving; "info" or "warning".
+        message(str, str): result of saving a file, with the severity "info" or "warning".
     """
 
     message = Signal(str, str)
@@ -150,7 +150,7 @@ class ClassFiguresView(QWidget):
         self.cell.setText("")
 
     def show_figures(self, classes: tuple[str, ...], figures: ClassFigures | None) -> None:
-        """Show `figures`, None for none."""
+        """Show `figures`; None shows nothing."""
         self._classes, self._figures = classes, figures
         self.table.show_figures(classes, figures)
         confusion = figures.confusion if figures is not None else None
@@ -239,7 +239,7 @@ class ClassFiguresView(QWidget):
 
 
 def _headline(classes: tuple[str, ...], figures: ClassFigures | None) -> str:
-    """Return the worst classes by the first metric, such as "Lowest IoU: sign 12.0 %, pole 20.1 %"."""
+    """List the worst classes by the first metric, as in "Lowest IoU: sign 12.0 %, pole 20.1 %"."""
     if figures is None or not figures.measures:
         return ""
     title, values = next(iter(figures.measures.items()))

@@ -75,7 +75,7 @@ class RunCharts(QWidget):
             plot.set_smoothing(weight)
 
     def show_data(self, data: RunData) -> None:
-        """Show `data` without copying it; only visible plots are drawn."""
+        """Show `data` without copying it. Only visible plots are drawn."""
         self._data = data
         if data.cuts != self._cuts:
             self._restart_plots()
@@ -149,7 +149,7 @@ class RunCharts(QWidget):
 
 
 def _percentage_metrics(data: RunData) -> dict[str, str]:
-    """Return titles by id of the first percentage metrics; of an unknown task, of those in [0, 1]."""
+    """Return titles by id of the first metrics in percent; for an unknown task, of metrics within [0, 1]."""
     task = load_catalogue().task(data.task)
     if task is not None and not task.file:
         found = {measure.id: measure.title for measure in task.metrics if measure.percent}

@@ -1,4 +1,4 @@
-"""Rows of a run's plots, and one of them enlarged."""
+"""Rows with the plots of a run, and the view of an enlarged plot."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class LargePlot(QWidget):
     """Single enlarged plot.
 
     Signals:
-        closed(): back to all plots.
+        closed(): return to all plots.
     """
 
     closed = Signal()
@@ -168,7 +168,7 @@ class LargePlot(QWidget):
 
 
 def _parse_choice(saved: str, names: list[str]) -> tuple[list[str], set[str]]:
-    """Parse a saved order and choice; new plots are last and shown."""
+    """Parse a saved order and choice of plots. New plots are added at the end and shown."""
     words = [word for word in saved.split() if word.lstrip("-") in names]
     order = list(dict.fromkeys(word.lstrip("-") for word in words))
     hidden = {word[1:] for word in words if word.startswith("-")}
@@ -179,7 +179,7 @@ _NAME = Qt.ItemDataRole.UserRole
 
 
 class PlotList(QListWidget):
-    """Check boxes that can be dragged, or moved with Alt+Up and Alt+Down.
+    """List of check boxes that can be dragged, or moved with Alt+Up and Alt+Down.
 
     Signals:
         chosen(list, set): names of all plots in their order, and of the checked ones.

@@ -20,7 +20,7 @@ from gui.widgets.layouts import hbox, vbox
 
 
 class TimeSpentView(QWidget):
-    """Advice on the bottleneck of a run above a foldable bar of its step time; hidden without data.
+    """View with advice on the bottleneck of a run above a foldable bar of its step time; hidden without data.
 
     Signals:
         loader_workers_requested(int): number of loader workers for the run on screen.
@@ -51,7 +51,7 @@ class TimeSpentView(QWidget):
         self.hide()
 
     def show_data(self, data: RunData, is_active: bool) -> None:
-        """Show the latest step times; a run that `is_active` can still be changed."""
+        """Show the latest step times; `is_active` means that settings of the run can still be changed."""
         spent = data.time_spent
         if spent is None:
             return
@@ -134,7 +134,7 @@ MEANINGS: dict[Part, str] = {
     "other": tr("Unattributed"),
 }
 MIN_FRACTION = 0.0005
-"""Smallest displayed fraction of a step; less would read 0.0 %."""
+"""Minimum displayed fraction of a step; a smaller one would appear as 0.0 %."""
 
 BAR_HEIGHT, LINE_HEIGHT, GAP = 18, 20, 6
 SWATCH, PAD = 13, 12
@@ -169,9 +169,9 @@ def describe_time(spent: TimeSpent) -> str:
 
 
 class TimeBar(QWidget):
-    """Bar with a piece per part of a step.
+    """Bar with a segment per part of a step.
 
-    Each part has a pattern in addition to its color. Parts seen once stay in the legend, so that it does not jump.
+    Each part has a pattern in addition to its color. Parts that have occurred stay in the legend, so that it doesn't jump.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -197,7 +197,7 @@ class TimeBar(QWidget):
         self.update()
 
     def piece(self, part: Part) -> QRectF:
-        """Return the rectangle of a part's piece."""
+        """Return the rectangle of a part's segment."""
         before = sum(_fraction(self._spent, other) for other in ORDER[: ORDER.index(part)]) if self._spent else 0.0
         fraction = _fraction(self._spent, part) if self._spent else 0.0
         return QRectF(before * self.width(), 0, fraction * self.width(), BAR_HEIGHT)
@@ -224,7 +224,7 @@ class TimeBar(QWidget):
         return entries
 
     def part_at(self, point: QPoint) -> Part | None:
-        """Return the part whose piece or legend item is at `point`."""
+        """Return the part whose segment or legend item is at `point`."""
         position = QPointF(point)
         pieces = (part for part in ORDER if self.piece(part).contains(position))
         return next(pieces, None) or next(

@@ -37,9 +37,9 @@ class EvaluationBar(QWidget):
 
     Signals:
         chosen(object): the KeptEvaluation to show.
-        evaluate_requested(): the user wants to evaluate again.
+        evaluate_requested(): the user wants to evaluate the model again.
         delete_requested(object): the KeptEvaluation to delete.
-        message(str, str): outcome of saving; "info" or "warning".
+        message(str, str): result of saving a file, with the severity "info" or "warning".
     """
 
     chosen = Signal(object)
@@ -73,7 +73,7 @@ class EvaluationBar(QWidget):
         self.list.edited.connect(self._on_chosen)
 
     def show_list(self, evaluations: Sequence[KeptEvaluation], chosen: str = "") -> None:
-        """List `evaluations` and select the folder named `chosen`, else the selected one, else the first."""
+        """List `evaluations`; select the one in the folder `chosen`, else keep the selection, else select the first."""
         self._saved = {saved.folder.name: saved for saved in evaluations}
         self.list.reset_choices(
             [(name, evaluation_title(saved.evaluation), str(saved.folder)) for name, saved in self._saved.items()],
@@ -153,7 +153,7 @@ def _copy(source: Path, target: Path) -> Path:
 
 @dataclass(frozen=True)
 class MetricsCsv:
-    """Metrics with their intervals: fractions from 0 to 1, empty without an interval."""
+    """CSV table of metrics with their intervals: fractions from 0 to 1, empty without an interval."""
 
     opened: OpenedEvaluation
 
@@ -165,7 +165,7 @@ class MetricsCsv:
 
 @dataclass(frozen=True)
 class ClassesCsv:
-    """Metrics of each class with their intervals."""
+    """CSV table of the metrics of each class with their intervals."""
 
     opened: OpenedEvaluation
 
@@ -182,7 +182,7 @@ class ClassesCsv:
 
 @dataclass(frozen=True)
 class MatrixCsv:
-    """Confusion matrix: a row per true class, a column per predicted class."""
+    """CSV table of the confusion matrix: a row per true class, a column per predicted class."""
 
     opened: OpenedEvaluation
 
@@ -196,7 +196,7 @@ class MatrixCsv:
 
 @dataclass(frozen=True)
 class SamplesCsv:
-    """Samples in the order of the split."""
+    """CSV table of the samples in the order of the split."""
 
     opened: OpenedEvaluation
 
@@ -232,7 +232,7 @@ class EvaluateForm(QWidget):
 
     Signals:
         submitted(object): the EvaluateOrder to execute.
-        closed(): back to the results.
+        closed(): return to the results.
     """
 
     submitted = Signal(object)
@@ -268,11 +268,11 @@ class EvaluateForm(QWidget):
         self.checkpoint.show_run(run)
 
     def set_has_results(self, has_results: bool) -> None:
-        """Show the button back to the results if there are any."""
+        """Show the button that returns to the results if there are any."""
         self.cancel.setVisible(has_results)
 
     def order(self) -> EvaluateOrder | None:
-        """Return the order, None without a run or devices."""
+        """Return the order; None without a run or devices."""
         if self._run is None or not self.devices.value():
             return None
         value = self.split.value()

@@ -28,7 +28,7 @@ class ClassesPage(QWidget):
     """Classes of an evaluation.
 
     Signals:
-        cell_opened(int, int): true and predicted class index whose samples to show.
+        cell_opened(int, int): show the samples with these indices of true and predicted class.
     """
 
     cell_opened = Signal(int, int)
@@ -103,11 +103,11 @@ KINDS = {
 }
 SIZES = {"small": tr("Small (up to 32²)"), "medium": tr("Medium (up to 96²)"), "large": tr("Large")}
 _BAR_HEIGHT = 30
-"""Pixels per kind of error."""
+"""Height in pixels of the bar for a kind of error."""
 
 
 class BoxErrorsPage(QWidget):
-    """Error kinds as bars, and average precision by object size."""
+    """Page with the kinds of errors as bars, and average precision by object size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ def has_box_errors(evaluation: Evaluation) -> bool:
 
 
 class CalibrationPage(QWidget):
-    """Reliability diagram with the calibration error and the best temperature."""
+    """Page with a reliability diagram, the calibration error and the best temperature."""
 
     def __init__(self) -> None:
         super().__init__()

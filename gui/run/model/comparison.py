@@ -33,7 +33,7 @@ class ComparisonPage(QWidget):
     """Comparison of an evaluation with another that the user chooses.
 
     Signals:
-        samples_requested(object, str): frozenset of the paths of samples to show, and their description.
+        samples_requested(object, str): show the samples with these paths (a frozenset), described by the text.
     """
 
     samples_requested = Signal(object, str)
@@ -179,7 +179,7 @@ class ComparisonPage(QWidget):
 
 
 def _title(other: ComparableEvaluation, opened: OpenedEvaluation) -> str:
-    """Return the title of `other`, with its run if that is another."""
+    """Return the title of `other`, with the title of its run if that differs."""
     title = evaluation_title(other.kept.evaluation)
     return title if other.kept.evaluation.run == opened.evaluation.run else f"{other.title} · {title}"
 
@@ -206,7 +206,7 @@ def _format_difference(value: float | None, percent: bool) -> str:
 
 
 def _describe_verdict(differences: Sequence[Difference]) -> str:
-    """Name the metrics that are significantly better or worse: their intervals exclude zero."""
+    """Describe which metrics are significantly better or worse, because their intervals exclude zero."""
     better: list[str] = []
     worse: list[str] = []
     for each in differences:

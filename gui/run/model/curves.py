@@ -21,11 +21,11 @@ from gui.widgets.labels import caption, field_label
 from gui.widgets.layouts import hbox, vbox
 
 DEFAULT_THRESHOLD = 0.5
-"""Threshold of a class without a best one."""
+"""Threshold of a class without a best threshold."""
 
 
 class CurvesPage(QWidget):
-    """Curves of the chosen class with a threshold. Its probabilities are read on a thread."""
+    """Page with the curves of the chosen class, and a threshold. A thread reads the probabilities."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Pages of one evaluation; those without content have no tab."""
+"""Pages of one evaluation. Pages without content have no tab."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _Page = TypeVar("_Page", bound=QWidget)
 
 
 class ResultView(QWidget):
-    """One evaluation on several pages.
+    """View of one evaluation on several pages.
 
     A page is created and filled when it is first shown. The page on screen stays selected for the next evaluation if it
     has content there.
 
     Signals:
-        message(str, str): outcome of saving; "info" or "warning".
+        message(str, str): result of saving a file, with the severity "info" or "warning".
     """
 
     message = Signal(str, str)
@@ -127,7 +127,7 @@ class ResultView(QWidget):
             self.tabs.setCurrentIndex(SAMPLES)
 
     def close_work(self) -> None:
-        """Stop background work."""
+        """Stop background work because the window closes."""
         if "samples" in self.__dict__:
             self.samples.close_work()
 
@@ -140,7 +140,7 @@ class ResultView(QWidget):
         self._fill(number)
 
     def _fill(self, number: int) -> None:
-        """Show the evaluation on a page, unless it is there already."""
+        """Show the evaluation on a page, unless the page shows it."""
         opened = self.opened
         if opened is None or number not in self._stale:
             return
@@ -166,7 +166,7 @@ _MAX_SKIPPED_NAMES = 5
 
 
 class SummaryPage(QWidget):
-    """Metrics of an evaluation with its warnings."""
+    """Page with the metrics and the warnings of an evaluation."""
 
     def __init__(self) -> None:
         super().__init__()

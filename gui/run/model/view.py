@@ -1,4 +1,4 @@
-"""View of a run's evaluations, one of them on screen, with a form for another."""
+"""View of a run's evaluations, with one on screen and a form for a new one."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from gui.widgets.trash_bar import TrashBar
 
 
 class ModelView(QWidget):
-    """Evaluations of a run. A running evaluation continues while another run is on screen.
+    """View of a run's evaluations. A running evaluation continues while another run is on screen.
 
     Signals:
-        message(str, str): outcome of work; "info" or "warning".
+        message(str, str): result of background work, with the severity "info" or "warning".
     """
 
     message = Signal(str, str)
@@ -81,7 +81,7 @@ class ModelView(QWidget):
         self.reload()
 
     def close_work(self) -> None:
-        """Stop background work at the end of the window."""
+        """Stop background work because the window closes."""
         self.pages.close_work()
         self.deleting.close_work()
         self.result.close_work()

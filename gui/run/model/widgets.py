@@ -1,4 +1,4 @@
-"""Table, plot, threshold and texts that the views of an evaluation share."""
+"""Table, plot, threshold editor and texts that the views of an evaluation share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from gui.widgets.labels import field_label
 from gui.widgets.layouts import hbox
 
 _MAX_WIDTH = 720
-"""Pixels beyond which a row is hard to follow."""
+"""Maximum width in pixels, because the eye can't follow wider rows."""
 _MIN_COLUMN_WIDTH = 90
 _PAD = 8
 
@@ -56,7 +56,7 @@ class PlainTable(QTableWidget):
             self.setHorizontalHeaderItem(column, item)
 
     def show_rows(self, rows: Sequence[Sequence[str]]) -> None:
-        """Show `rows`; hide without any."""
+        """Show `rows`; hide the table if there are none."""
         self.setRowCount(len(rows))
         for number, row in enumerate(rows):
             for column, text in enumerate(row):
@@ -141,7 +141,7 @@ class ThresholdRow(QWidget):
 
 
 _MAX_PLOT_WIDTH, _MAX_HEIGHT = 720, 620
-"""Pixels."""
+"""Maximum size of a plot in pixels."""
 
 
 class UnitPlot(ThemedPlot):
@@ -183,7 +183,7 @@ def format_value(value: float | None, percent: bool = True) -> str:
 
 
 def format_interval(interval: Interval, percent: bool = True) -> str:
-    """Format an interval such as "91.8 – 94.9 %", "" without one."""
+    """Format an interval, as in "91.8 – 94.9 %"; "" if there is none."""
     if interval.low is None or interval.high is None:
         return ""
     if percent:
@@ -200,7 +200,7 @@ def format_with_interval(interval: Interval | None, percent: bool = True) -> str
 
 
 def list_metrics(evaluation: Evaluation) -> list[tuple[Measure, Interval]]:
-    """Return the metrics of the evaluation in their order, those without a description last."""
+    """Return the metrics of the evaluation in order. Metrics without a description are last."""
     described = {entry.id: entry for entry in evaluation.entries}
     others = (Measure(name, name, True) for name in evaluation.measures if name not in described)
     return [
@@ -231,7 +231,7 @@ def describe_samples(evaluation: Evaluation) -> str:
 
 
 def format_classes(classes: Sequence[str], indices: Sequence[int], nothing: str = "none") -> str:
-    """Join the names of the classes at `indices`, with their number if repeated; `nothing` without any."""
+    """Join the names of the classes at `indices`, with counts if repeated; return `nothing` if empty."""
     counts: dict[int, int] = {}
     for index in indices:
         counts[index] = counts.get(index, 0) + 1

@@ -1,4 +1,4 @@
-"""Images of a run's folder, and panes that zoom and pan together."""
+"""Images in a run's folder, and panes that zoom and pan together."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from gui.translation import tr
 MAX_ZOOM = 32.0
 _ZOOM_STEP = 1.25
 _SHARP_FROM = 2.0
-"""Zoom level, in screen pixels per image pixel, that turns smoothing off."""
+"""Zoom level, in screen pixels per image pixel, from which smoothing is off."""
 _PNG_BEGIN = b"\x89PNG\r\n\x1a\n"
 _PNG_END = b"\x00\x00\x00\x00IEND\xaeB\x60\x82"
 
 
 def read_image(folder: Path, name: str) -> QImage | str:
-    """Return the PNG image `name` in `folder`, or a sentence why it is unavailable."""
+    """Return the PNG image `name` in `folder`, or a sentence with the reason that it is unavailable."""
     inside = PurePosixPath(name)
     if not name or inside.is_absolute() or ".." in inside.parts:
         return f"“{name}” is outside the run's folder."
@@ -62,7 +62,7 @@ def _dragged_files() -> QTemporaryDir:
 
 
 def _find_damage(content: bytes) -> str:
-    """Return the defect of a PNG file, "" without one."""
+    """Describe the defect of a PNG file; "" if there is none."""
     if not content.startswith(_PNG_BEGIN):
         return "it is not a PNG image"
     return "" if content.endswith(_PNG_END) else "it is truncated"
@@ -94,7 +94,7 @@ class Zoom(QObject):
         self.changed.emit()
 
     def zoom_by(self, times: float, around: QPointF | None = None) -> None:
-        """Multiply the magnification; the position `around` stays, by default the center."""
+        """Multiply the magnification by `times`. The point `around`, by default the center, stays in place."""
         fixed = around if around is not None else self.center
         new = min(MAX_ZOOM, max(1.0, self.factor * times))
         self.set(new, fixed + (self.center - fixed) * (self.factor / new))
@@ -107,10 +107,10 @@ class Zoom(QObject):
 
 
 class ImagePane(QWidget):
-    """Image at the largest size that fits, or a text why there is none.
+    """Pane with an image at the largest size that fits, or a text with the reason that there is none.
 
-    The wheel and + and - zoom, dragging and Shift+arrows pan, a double click and 0 show the full image, which can be mime_data
-    to other programs. Other keys are left to the owner.
+    The wheel and + and - zoom, dragging and Shift+arrows pan, a double click and 0 show the full image. The image can be
+    dragged to other programs. Other keys are left to the parent.
     """
 
     def __init__(self, name: str, zoom: Zoom, parent: QWidget | None = None) -> None:
@@ -130,7 +130,7 @@ class ImagePane(QWidget):
 
     @property
     def problem(self) -> str:
-        """Message about a missing or damaged image, "" for an intact one."""
+        """Message about a missing or damaged image; "" if it is intact."""
         return self._problem
 
     def show_image(self, image: QImage | str, description: str) -> None:

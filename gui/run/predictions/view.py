@@ -1,4 +1,4 @@
-"""Truth and predictions of some samples at any validation of a run."""
+"""View with ground truth and predictions of some samples at any validation of a run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _HELP = tr(
 
 
 class PredictionsView(QWidget):
-    """Images of the run's `Predicted` events at the validation chosen by a slider, refreshed while visible."""
+    """View with the images of a run's `Predicted` events at the validation that a slider chooses."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -132,7 +132,7 @@ class PredictionsView(QWidget):
         self.legend.show_legend(self._legend, sample.legend)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Handle the keys that the panes ignore."""
+        """Handle keys that the image panes ignore."""
         key = event.key()
         if key in (Qt.Key.Key_Left, Qt.Key.Key_Right):
             self.validation_slider.step(1 if key == Qt.Key.Key_Right else -1)
@@ -191,9 +191,9 @@ def _empty_text(data: RunData, is_active: bool) -> str:
 
 SIDE, GAP, PAD = 62, 3, 5
 _SLICE_S = 0.008
-"""The longest time spent reading thumbnails before returning to the event loop."""
+"""Maximum seconds of reading thumbnails before returning to the event loop."""
 _CACHE_SIZE = 1024
-"""Cached thumbnails, enough for 16 samples at 60 validations."""
+"""Maximum number of cached thumbnails, enough for 16 samples at 60 validations."""
 
 
 class SampleStrip(QListWidget):
@@ -224,12 +224,12 @@ class SampleStrip(QListWidget):
         self.currentRowChanged.connect(self._on_row_changed)
 
     def clear_cache(self) -> None:
-        """Forget all thumbnails, since the files may have changed."""
+        """Drop all thumbnails, because the files may have changed."""
         self._thumbnails.clear()
         self._pending.clear()
 
     def show_samples(self, folder: Path, samples: tuple[PredictedSample, ...]) -> None:
-        """Show `samples` of the run in `folder`; the selection stays."""
+        """Show `samples` of the run in `folder`; keep the selection."""
         if folder != self._folder:
             self.clear_cache()
         self._folder, self._samples = folder, samples
@@ -251,7 +251,7 @@ class SampleStrip(QListWidget):
         return self._samples[number] if 0 <= number < len(self._samples) else None
 
     def thumbnail(self, name: str) -> QPixmap | None:
-        """Return the thumbnail of an image file, a null one if it is unreadable; None until it has been read."""
+        """Return the thumbnail of an image file; None until it has been read, a null pixmap if it is unreadable."""
         if name in self._thumbnails:
             return self._thumbnails[name]
         if name not in self._pending:
@@ -286,7 +286,7 @@ class SampleStrip(QListWidget):
 
 
 class _PairDelegate(QStyledItemDelegate):
-    """Delegate that draws truth above prediction, and a cross for an unreadable image."""
+    """Delegate that draws ground truth above prediction, and a cross for an unreadable image."""
 
     def __init__(self, strip: SampleStrip) -> None:
         super().__init__(strip)
@@ -322,7 +322,7 @@ class _PairDelegate(QStyledItemDelegate):
 
 
 def describe_sample(sample: PredictedSample) -> str:
-    """Describe a sample by its name, truth and prediction."""
+    """Describe a sample by its name, ground truth and prediction."""
     parts = [sample.name]
     if sample.truth_words:
         parts.append(tr("Truth: {truth_words}").format(truth_words=sample.truth_words))

@@ -1,1 +1,1 @@
-"""Measurements of the parallel strategy per rank."""
+"""View of the measurements of the parallel strategy per rank."""

@@ -1,4 +1,4 @@
-"""Measured pipeline schedule: a row per rank, time to the right."""
+"""Diagram of a measured pipeline schedule, with a row per rank and time to the right."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS = {
 LANE, CROWDED_LANE, GAP = 20, 13, 5
 """Heights in pixels: a stage's lane, a lane among many, and the gap between ranks."""
 CROWD = 8
-"""Number of lanes beyond which they are low."""
+"""Number of lanes above which they are low."""
 LABEL_PAD, AXIS_HEIGHT, LEGEND_HEIGHT, NUMBER_PAD = 10, 20, 22, 4
 
 
@@ -103,7 +103,7 @@ class ScheduleDiagram(QWidget):
         self.recolor()
 
     def action_at(self, point: QPoint) -> Action | None:
-        """Return the action whose block is at `point`, None without one."""
+        """Return the action whose block is at `point`; None if there is none."""
         trace = self._trace
         plot = self._plot()
         if trace is None or not plot.contains(QPointF(point)):
@@ -196,7 +196,7 @@ class ScheduleDiagram(QWidget):
         self._draw_legend(painter, plot, trace)
 
     def _draw_row(self, painter: QPainter, rank: int, actions: Iterable[Action], plot: QRectF, span_s: float) -> None:
-        """Draw the blocks of a rank grouped by kind, since painting is the slow part."""
+        """Draw the blocks of a rank, grouped by kind because that is faster."""
         metrics = painter.fontMetrics()
         digits = [metrics.horizontalAdvance("0" * count) + NUMBER_PAD for count in range(8)]
         left, per_second, height = plot.left(), plot.width() / span_s, self._lane_height() - 1

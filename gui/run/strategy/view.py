@@ -25,7 +25,7 @@ from gui.widgets.layouts import vbox
 
 
 class StrategyView(QWidget):
-    """Cut, schedule and ranks of a run; parts without data are hidden."""
+    """View of the cut, schedule and ranks of a run. Parts without data are hidden."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -120,11 +120,11 @@ PARTS = ("compute", "communication", "waiting")
 ROW, GAP, HEAD = 22, 5, 24
 SWATCH, PAD = 14, 14
 MIN_WIDTH_WITH_NUMBERS = 560
-"""Width, in pixels, below which the columns of numbers are hidden."""
+"""Minimum width in pixels at which the columns of numbers are shown."""
 
 
 def ranks_headline(timed: RanksTimed, titles: Sequence[str]) -> str:
-    """Return a ranks_headline such as "Rank 1 (GPU 2) is the slowest: the others wait 23 % of each step for it"."""
+    """Return a headline such as "Rank 1 (GPU 2) is the slowest: the others wait 23 % of each step for it"."""
     if timed.straggler is None or not 0 <= timed.straggler < len(timed.ranks):
         return tr("The ranks are balanced")
     others = [times for rank, times in enumerate(timed.ranks) if rank != timed.straggler]
@@ -146,7 +146,7 @@ def describe(timed: RanksTimed, titles: Sequence[str]) -> str:
 
 
 class RankBars(QWidget):
-    """Bar per rank on one scale: computing solid, communication hatched, waiting empty."""
+    """Bars of the ranks on one scale: solid for computing, hatched for communication, empty for waiting."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)

@@ -99,7 +99,7 @@ class ConvertForm(QWidget):
         self._validate()
 
     def order(self) -> ConvertOrder | None:
-        """Return the order, None without a run or a format."""
+        """Return the order; None without a run or a format."""
         chosen = tuple(target for target, box in self.targets.items() if box.isChecked())
         if self._run is None or not chosen:
             return None
@@ -117,7 +117,7 @@ class ConvertForm(QWidget):
         )
 
     def _target_path(self, chosen: tuple[Target, ...]) -> Path:
-        """Return a new folder or zip file in the named folder, by default in the run's."""
+        """Return the path of a new folder or zip file in the chosen folder, by default the run's folder."""
         assert self._run is not None
         folder = self.out.value()
         parent = Path(folder).expanduser() if folder else self._run.path / "exports"
@@ -246,7 +246,7 @@ class ConvertResult(QWidget):
 
 
 class _CommandLine(QWidget):
-    """Command with its purpose and a copy button."""
+    """Row with a command, its purpose and a copy button."""
 
     def __init__(self, command: NextCommand) -> None:
         super().__init__()

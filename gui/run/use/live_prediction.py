@@ -1,4 +1,4 @@
-"""Prediction for one image by the newest checkpoint of a run that trains, repeated at each new checkpoint."""
+"""Prediction for one image by the newest checkpoint of an active run, repeated at each new checkpoint."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LIST_HEIGHT = 110
 
 
 class LivePrediction(QFrame):
-    """Image with its latest prediction, above those of earlier checkpoints; hidden until an image is dropped.
+    """Card with an image and its latest prediction, above those of earlier checkpoints; hidden without an image.
 
     The prediction runs on the CPU next to the training.
     """
@@ -85,7 +85,7 @@ class LivePrediction(QFrame):
         self.show_data(run, data)
 
     def show_data(self, run: RunFolder | None, data: RunData) -> None:
-        """Predict again if `data` has a new checkpoint; end if another run is shown."""
+        """Predict again if `data` has a new checkpoint; end the prediction if another run is shown."""
         if self._run is None:
             return
         if run is None or run.path != self._run.path:
@@ -108,12 +108,12 @@ class LivePrediction(QFrame):
         self.hide()
 
     def close_work(self) -> None:
-        """Stop background work at the end of the window."""
+        """Stop background work because the window closes."""
         self.child.close()
         self._remove_folder()
 
     def _predict(self) -> None:
-        """Order a prediction by the newest checkpoint."""
+        """Start a prediction by the newest checkpoint."""
         if self._run is None or self._newest is None:
             return
         self._remove_folder()

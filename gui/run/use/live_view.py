@@ -37,10 +37,10 @@ _FIRST_CAMERA = f"{CAMERA}0"
 
 
 class LiveView(QWidget):
-    """Live predictions for a camera or a video until they are stopped or another run is shown.
+    """View of live predictions for a camera or a video, until they are stopped or another run is shown.
 
     Signals:
-        message(str, str): warning about the source; "info" or "warning".
+        message(str, str): message about the source, with the severity "info" or "warning".
     """
 
     message = Signal(str, str)
@@ -78,7 +78,7 @@ class LiveView(QWidget):
         self._update_actions()
 
     def close_work(self) -> None:
-        """Stop watching at the end of the window."""
+        """Stop watching because the window closes."""
         self._stop()
         self.child.close()
 
@@ -185,7 +185,7 @@ class LiveView(QWidget):
 
 
 def _read_frame(file: Path) -> tuple[LiveFrame, QImage] | None:
-    """Read the newest frame; None without one."""
+    """Read the newest frame; return None if there is none."""
     try:
         frame = decode_frame(read_file(file, MAX_RESULT_BYTES))
     except (OSError, *NOT_DECODED):

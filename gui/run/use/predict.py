@@ -66,7 +66,7 @@ _TILES = (
     ("auto", "in tiles", tr("Large images, tile by tile at full resolution")),
 )
 _VISIBLE_ROWS = 5
-"""Visible rows of the list of files."""
+"""Number of visible rows in the list of files."""
 
 
 class PredictForm(QWidget):
@@ -142,7 +142,7 @@ class PredictForm(QWidget):
         return [self.files.item(row).text() for row in range(self.files.count())]
 
     def order(self) -> PredictOrder | None:
-        """Return the order, None while it is incomplete."""
+        """Return the order; None while it is incomplete."""
         threshold = self.threshold.value()
         if self._run is None or not self.paths() or not self.devices.value() or not isinstance(threshold, float):
             return None

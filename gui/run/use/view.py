@@ -1,4 +1,4 @@
-"""Uses of a run's model: predictions, live video and conversion."""
+"""View of the uses of a run's model: predictions, live video and conversion."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ PREDICT, LIVE, CONVERT = range(len(TITLES))
 
 
 class UseView(QWidget):
-    """Predictions, live video and conversion with a run's model. Dropped files are added to the prediction form.
+    """View of predictions, live video and conversion with a run's model. Dropped files go to the prediction form.
 
     Signals:
-        message(str, str): outcome of work; "info" or "warning".
+        message(str, str): result of background work, with the severity "info" or "warning".
     """
 
     message = Signal(str, str)
@@ -66,7 +66,7 @@ class UseView(QWidget):
         self.live.devices.set_gpus(names)
 
     def close_work(self) -> None:
-        """Stop background work at the end of the window."""
+        """Stop background work because the window closes."""
         self.predict.close_work()
         self.live.close_work()
         self.convert.close_work()

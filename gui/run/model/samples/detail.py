@@ -1,4 +1,4 @@
-"""One sample of an evaluation: image, truth, prediction and heat maps."""
+"""View of one sample in an evaluation: image, ground truth, prediction and heat maps."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class TitledPane(QWidget):
 
 
 class SampleDetail(QWidget):
-    """One sample of an evaluation.
+    """View of one sample in an evaluation.
 
     Signals:
-        closed(): back to all samples.
-        moved(int): show the sample that many positions further.
+        closed(): return to all samples.
+        moved(int): show the sample at this distance from the current one.
         mark_requested(): mark or unmark the sample.
     """
 
@@ -116,7 +116,7 @@ class SampleDetail(QWidget):
         self.marked.setChecked(marked)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Handle the keys that the panes ignore."""
+        """Handle keys that the image panes ignore."""
         steps = {Qt.Key.Key_Left: -1, Qt.Key.Key_Up: -1, Qt.Key.Key_Right: 1, Qt.Key.Key_Down: 1}
         key = Qt.Key(event.key())
         if key in steps:
@@ -140,7 +140,7 @@ class SampleDetail(QWidget):
             pane.setVisible(bool(title))
 
     def _show_drawing(self, drawing: Drawing | None) -> None:
-        """Show truth and prediction instead of the plain image; the image without a drawing."""
+        """Show ground truth and prediction; without a drawing, show the plain image."""
         is_drawn = drawing is not None
         has_focus = any(each.pane.hasFocus() for each in (self.image, self.truth, self.prediction))
         for pane in (self.truth, self.prediction):
@@ -164,7 +164,7 @@ class SampleDetail(QWidget):
         self.drawings.stop()
 
     def close_work(self) -> None:
-        """Stop background work at the end of the window."""
+        """Stop background work because the window closes."""
         self.maps.close_work()
         self.drawings.close_work()
 

@@ -1,4 +1,4 @@
-"""Drawings of truth and prediction, made by a child process for several samples ahead, and their captions."""
+"""Drawings of ground truth and prediction, which a child process creates in advance, and their captions."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from gui.sources.inspector import read_image
 from gui.translation import tr
 
 NOT_DRAWN = ("class", "labels")
-"""Kinds of predictions that are texts, not images."""
+"""Kinds of predictions that are shown as texts instead of images."""
 BATCH = 12
-"""Samples per order, since loading the model takes most of the time."""
+"""Number of samples per order, because loading the model takes most of the time."""
 _DELAY_MS = 300
 
 
 class Drawing(NamedTuple):
-    """Images of a sample's truth and prediction, or texts why they can't be shown."""
+    """Images of a sample's ground truth and prediction, or texts with the reason that they can't be shown."""
 
     truth: QImage | str
     prediction: QImage | str
@@ -46,7 +46,7 @@ class Drawings(QObject):
 
     Signals:
         drawn(object): the Drawing of the last requested sample.
-        failed(object): tuple of Problems that prevent it.
+        failed(object): a drawing failed because of these Problems (a tuple).
 
     Attributes:
         child: Process that draws.
@@ -79,7 +79,7 @@ class Drawings(QObject):
 
     @property
     def is_offered(self) -> bool:
-        """True if predictions of the task are drawn."""
+        """True if predictions of the task can be drawn."""
         return self._opened is not None and predictions_of(self._opened.evaluation.task) not in NOT_DRAWN
 
     def request(self, rows: Sequence[int]) -> None:
@@ -100,7 +100,7 @@ class Drawings(QObject):
         self.child.cancel()
 
     def close_work(self) -> None:
-        """Stop the process and remove the images at the end of the window."""
+        """Stop the process and remove the images because the window closes."""
         self.stop()
         self.child.close()
         if self._folder is not None:
@@ -165,7 +165,7 @@ def _read_images(folder: Path, sample: SampleDrawing) -> Drawing:
 
 
 def short_caption(opened: OpenedEvaluation, row: int) -> tuple[str, str]:
-    """Return two lines such as "rose → tulip" and "loss 2.31 · 83 % sure"."""
+    """Return two lines about a sample, such as "rose → tulip" and "loss 2.31 · 83 % sure"."""
     samples, classes = opened.samples, opened.evaluation.classes
     first = samples.paths[row]
     if samples.true is not None and samples.predicted is not None:
@@ -175,9 +175,9 @@ def short_caption(opened: OpenedEvaluation, row: int) -> tuple[str, str]:
 
 
 def full_caption(opened: OpenedEvaluation, row: int, truth: str = "", prediction: str = "") -> str:
-    """Return a line such as "Truth: rose · Prediction: tulip · Loss 2.31 · Confidence 83.1 %".
+    """Describe a sample in one line, as in "Truth: rose · Prediction: tulip · Loss 2.31 · Confidence 83.1 %".
 
-    `truth` and `prediction` are texts of the task, used instead of class names.
+    `truth` and `prediction` are texts from the task, which replace class names.
     """
     samples, classes = opened.samples, opened.evaluation.classes
     parts = []
@@ -203,6 +203,6 @@ def _numbers(opened: OpenedEvaluation, row: int, short: bool = True) -> list[str
 
 
 def predicted_class(opened: OpenedEvaluation, row: int) -> str:
-    """Return the predicted class, "" for none or several."""
+    """Return the predicted class; "" if there is none or several."""
     single, classes = opened.samples.predicted_class, opened.evaluation.classes
     return classes[single[row]] if single is not None and 0 <= single[row] < len(classes) else ""

@@ -1,4 +1,4 @@
-"""Heat maps of one image for one class or two, made on request."""
+"""Heat maps of one image for one or two classes, computed on request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gui.widgets.labels import field_label
 from gui.widgets.layouts import hbox, vbox
 
 _DELAY_MS = 350
-"""Delay, since the user may be paging through samples."""
+"""Delay in milliseconds, because the user may be paging through samples."""
 PREDICTED, NONE = "", "-"
 
 Maps = list[tuple[str, QImage | str]]
@@ -82,12 +82,12 @@ class HeatMaps(QWidget):
         self.show_sample(None)
 
     def show_sample(self, file: Path | None, predicted: str = "") -> None:
-        """Set the image to explain and its predicted class, "" for none or several."""
+        """Set the image to explain and its predicted class ("" for none or several)."""
         self._file, self._predicted = file, predicted
         self._restart()
 
     def close_work(self) -> None:
-        """Stop the process and remove the images at the end of the window."""
+        """Stop the process and remove the images because the window closes."""
         self._delay.stop()
         self.child.close()
         if self._folder is not None:
@@ -131,7 +131,7 @@ class HeatMaps(QWidget):
         )
 
     def _chosen_classes(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the chosen classes; () for the model's own prediction."""
+        """Return the chosen classes; () for the class that the model predicts."""
         first, second = self.first.value(), self.second.value()
         if second == NONE:
             return () if first == PREDICTED else (names[int(first) - 1],)
@@ -156,7 +156,7 @@ class HeatMaps(QWidget):
 
 
 def _read_maps(path: Path) -> tuple[Maps, list[str]] | str:
-    """Return the maps of the image and remarks on them, or the reason why they are unreadable."""
+    """Return the maps of the image with remarks on them, or the reason that they are unreadable."""
     try:
         explanation = decode_explanation(read_file(path, MAX_RESULT_BYTES))
     except (OSError, *NOT_DECODED) as error:

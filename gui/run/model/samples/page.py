@@ -43,10 +43,10 @@ WALL, DETAIL = range(2)
 
 
 class SamplesPage(QWidget):
-    """Samples of an evaluation, filtered, sorted and marked.
+    """Page with the samples of an evaluation, which users can filter, sort and mark.
 
     Signals:
-        message(str, str): outcome of saving; "info" or "warning".
+        message(str, str): result of saving a file, with the severity "info" or "warning".
     """
 
     message = Signal(str, str)
@@ -118,7 +118,7 @@ class SamplesPage(QWidget):
             self.detail.image.pane.setFocus()
 
     def close_work(self) -> None:
-        """Stop background work at the end of the window."""
+        """Stop background work because the window closes."""
         self.wall.thumbnails.close()
         self.detail.close_work()
         self.review.close_work()
@@ -261,7 +261,7 @@ class MarkedButton(QPushButton):
     """Button that exports the marked samples as CSV.
 
     Signals:
-        message(str, str): outcome; "info" or "warning".
+        message(str, str): result of the export, with the severity "info" or "warning".
     """
 
     message = Signal(str, str)

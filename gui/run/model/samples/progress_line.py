@@ -1,4 +1,4 @@
-"""Progress and problems of background work in one line."""
+"""Line with the progress and problems of background work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gui.widgets.layouts import hbox, vbox
 
 
 class ProgressLine(QWidget):
-    """Progress bar with a text, or problems; hidden without work and problems."""
+    """Line with a progress bar and a text, or with problems; hidden without work and problems."""
 
     def __init__(self, name: str) -> None:
         """Create the line; `name` is the progress bar's accessible name."""

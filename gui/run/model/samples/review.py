@@ -33,7 +33,7 @@ from gui.widgets.layouts import hbox, vbox
 
 ALL, LABELS, DUPLICATES = "all", "labels", "duplicates"
 _WEAK = 0.1
-"""Fraction of labels expected to be wrong above which they are rather mistakes of the model."""
+"""Fraction of labels suspected to be wrong above which the model is probably wrong instead."""
 
 
 class Suspects(NamedTuple):
@@ -52,7 +52,7 @@ class _LoadedReview(NamedTuple):
 
 
 class ReviewBar(QWidget):
-    """Button that reviews the samples, and a choice of the suspects to show.
+    """Bar with a button that reviews the samples, and a choice of the suspicious samples to show.
 
     Signals:
         changed(): `suspects` returns other samples.
@@ -98,18 +98,18 @@ class ReviewBar(QWidget):
             self.shown.set_value(ALL)
 
     def suspects(self) -> Suspects | None:
-        """Return the chosen samples, None for all."""
+        """Return the chosen suspicious samples; None for all samples."""
         find = {LABELS: self._wrong_labels, DUPLICATES: self._duplicates}.get(self.shown.value())
         return find(self.review) if find is not None and self.review is not None else None
 
     def suggestions(self) -> dict[int, str]:
-        """Return the suggested label per row with a wrong one."""
+        """Return the suggested labels for rows whose labels are probably wrong."""
         issues = self.review.label_issues if self.review is not None else ()
         found = ((self._row(issue.sample), issue) for issue in issues)
         return {row: issue.suggested for row, issue in found if row is not None and issue.given and issue.suggested}
 
     def close_work(self) -> None:
-        """Stop the review at the end of the window."""
+        """Stop the review because the window closes."""
         self.child.close()
 
     def _start(self) -> None:
@@ -169,7 +169,7 @@ class ReviewBar(QWidget):
         return Suspects(tuple(captions), captions, text)
 
     def _duplicates(self, review: Review) -> Suspects:
-        """Return duplicates next to each other; only the local one if the other is in another evaluation."""
+        """Return duplicates next to each other. If one is in another evaluation, return only this evaluation's."""
         captions: dict[int, tuple[str, str]] = {}
         for pair in review.duplicates:
             for sample, other in ((pair.first, pair.second), (pair.second, pair.first)):
@@ -182,7 +182,7 @@ class ReviewBar(QWidget):
 
 
 def _load(opened: OpenedEvaluation, path: Path) -> _LoadedReview | None:
-    """Return the review in `path`, None if it is damaged."""
+    """Return the review in `path`; None if it is damaged."""
     try:
         review = decode_review(read_file(path, MAX_RESULT_BYTES))
     except NOT_DECODED:
@@ -193,7 +193,7 @@ def _load(opened: OpenedEvaluation, path: Path) -> _LoadedReview | None:
 
 
 def _load_newest(opened: OpenedEvaluation) -> _LoadedReview | None:
-    """Return the newest review of this evaluation only, None without one."""
+    """Return the newest review of only this evaluation; None if there is none."""
     folder = opened.kept.folder.absolute()
     found = [_load(opened, file) for file in (folder.parents[1] / "reviews").glob("*.json")]
     own = [read for read in found if read is not None and read.review.evaluations == (str(folder),)]
@@ -223,7 +223,7 @@ def sample_file(opened: OpenedEvaluation, row: int) -> Path:
 
 
 def marks_of(opened: OpenedEvaluation, rows: Sequence[int], suggestions: Mapping[int, str]) -> tuple[Mark, ...]:
-    """Return the samples at `rows` as the engine takes them, with suggestions labels."""
+    """Return the samples at `rows` as marks for the engine, with suggested labels."""
     samples, classes = opened.samples, opened.evaluation.classes
     marks = []
     for row in rows:
@@ -245,7 +245,7 @@ def marks_of(opened: OpenedEvaluation, rows: Sequence[int], suggestions: Mapping
 
 @dataclass(frozen=True)
 class MarkedCsv:
-    """Table with a row per mark."""
+    """CSV table with a row per mark."""
 
     marks: tuple[Mark, ...]
 
@@ -256,7 +256,7 @@ class MarkedCsv:
 
 
 MAX_SHOWN = 1000
-"""Largest number of samples on the wall."""
+"""Maximum number of samples on the wall."""
 
 Sort = Literal["loss", "correct", "sure", "order"]
 
@@ -276,9 +276,9 @@ class Choice:
     """Filter and order of samples.
 
     Attributes:
-        true: Index of the true class, `NO_CLASS` for none of them; None for all.
-        predicted: Index of the predicted class, likewise.
-        wrong: True for incorrect samples only.
+        true: Index of the true class; `NO_CLASS` for samples without a class, None for all.
+        predicted: Index of the predicted class; `NO_CLASS` and None as in `true`.
+        wrong: True to show only incorrect samples.
         sort: Order of the samples.
         only: Rows to choose from; None for all.
     """
@@ -302,7 +302,7 @@ def supported_sorts(samples: SampleTable) -> list[Sort]:
 
 
 def rank_samples(samples: SampleTable, choice: Choice) -> Numbers:
-    """Return the rows of the matching samples in their order."""
+    """Return the rows of the samples that match a choice, in the chosen order."""
     matches = _mask(samples.true, samples.true_class, choice.true, len(samples))
     matches &= _mask(samples.predicted, samples.predicted_class, choice.predicted, len(samples))
     if choice.wrong and samples.correct is not None:
@@ -320,7 +320,7 @@ def rank_samples(samples: SampleTable, choice: Choice) -> Numbers:
 def _mask(
     lists: tuple[tuple[int, ...], ...] | None, single: Numbers | None, index: int | None, count: int
 ) -> npt.NDArray[np.bool_]:
-    """Return which samples have the class `index`, as a mask."""
+    """Return a mask of the samples that have the class `index`."""
     if index is None or lists is None:
         return np.ones(count, np.bool_)
     if single is not None:

@@ -26,7 +26,7 @@ _ROLES = (
 
 
 class SampleModel(QAbstractListModel):
-    """Samples at some rows of an evaluation.
+    """Item model of the samples at some rows of an evaluation.
 
     Attributes:
         rows: Row of each sample.
@@ -48,7 +48,7 @@ class SampleModel(QAbstractListModel):
         Args:
             rows: Rows of the evaluation.
             file: Returns the file of a row.
-            caption: Returns two short lines on a row; called for visible samples.
+            caption: Returns two short lines about a row; called for visible samples.
         """
         self.beginResetModel()
         self.rows, self._file, self._caption = list(rows), file, caption
@@ -82,8 +82,8 @@ class SampleWall(QListView):
     """Wall of thumbnails.
 
     Signals:
-        opened(int): position of a sample to open, by a double click or Enter.
-        mark_requested(int): position of a sample to mark, by Space.
+        opened(int): the user opened the sample at this position by a double click or Enter.
+        mark_requested(int): the user marked the sample at this position with Space.
 
     Attributes:
         shown: Its model.
@@ -110,7 +110,7 @@ class SampleWall(QListView):
         self.doubleClicked.connect(lambda index: self.opened.emit(index.row()))
 
     def current(self) -> int:
-        """Return the position of the current sample, -1 without one."""
+        """Return the position of the current sample; -1 if there is none."""
         return self.currentIndex().row()
 
     def choose(self, position: int) -> None:
@@ -140,7 +140,7 @@ class SampleWall(QListView):
 
 
 class _SampleDelegate(QStyledItemDelegate):
-    """Delegate that draws a thumbnail over its two lines, with a badge if it is marked."""
+    """Delegate that draws a thumbnail above its two lines, with a badge if it is marked."""
 
     def __init__(self, wall: SampleWall) -> None:
         super().__init__(wall)
