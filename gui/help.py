@@ -39,7 +39,7 @@ from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled, tool_button
 from gui.widgets.labels import muted_label
-from gui.widgets.layouts import hbox, vbox
+from gui.widgets.layouts import hbox, resize_with_text, vbox
 
 CONTENTS = "index.md"
 WIDEST = 84
@@ -83,7 +83,7 @@ class HelpWindow(QDialog):
         super().__init__(parent, Qt.WindowType.Window)
         self.setWindowTitle(tr("Help – Footplate"))
         styled(self, "panel")
-        self.resize(1040, 740)
+        resize_with_text(self, 1040, 740)
         self.page = ""
         """File name of the page on screen."""
         self._documents: dict[str, QTextDocument] = {}

@@ -21,7 +21,7 @@ from engine.system.files import read_file
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.column_model import text_table
-from gui.widgets.layouts import vbox
+from gui.widgets.layouts import resize_with_text, vbox
 
 _NAME = re.compile(r"[\w.-]+")
 _LICENCE_FILE = re.compile(r"(licen[cs]e|copying|notice)", re.IGNORECASE)
@@ -86,7 +86,7 @@ class AboutDialog(QDialog):
         super().__init__(parent)
         self.setWindowTitle(tr("About Footplate"))
         styled(self, "panel")
-        self.resize(680, 560)
+        resize_with_text(self, 680, 560)
         self._packages = packages()
         version = next((each.version for each in self._packages if each.name == "footplate"), "not installed")
         heading = QLabel(tr("Footplate {version}").format(version=version))

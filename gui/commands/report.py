@@ -20,7 +20,7 @@ from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.file_dialogs import choose_target
 from gui.widgets.labels import ProblemLabel
-from gui.widgets.layouts import hbox, vbox
+from gui.widgets.layouts import hbox, resize_with_text, vbox
 
 _MAKING_S = 180
 _SHOWN_CHARACTERS = 400_000
@@ -38,7 +38,7 @@ class ReportDialog(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(tr("Report a problem"))
         styled(self, "panel")
-        self.resize(820, 600)
+        resize_with_text(self, 820, 600)
         self.texts: dict[str, str] = {}
         self.state = QLabel(tr("Checking this machine and collecting logs…"), wordWrap=True)
         self.files = styled(QListWidget(), name=tr("Files of the report"))

@@ -22,7 +22,7 @@ from gui.translation import tr
 from gui.widgets.buttons import Act, push_button, styled
 from gui.widgets.column_model import text_table
 from gui.widgets.labels import ProblemLabel, muted_label
-from gui.widgets.layouts import hbox, vbox
+from gui.widgets.layouts import hbox, resize_with_text, vbox
 
 _NATIVE = QKeySequence.SequenceFormat.NativeText
 _STANDARD = tr("Alt+arrows, Tab and typing into fields can't be reassigned.")
@@ -35,7 +35,7 @@ class ShortcutsDialog(QDialog):
         super().__init__(parent)
         self.setWindowTitle(tr("Keyboard shortcuts"))
         styled(self, "panel")
-        self.resize(720, 560)
+        resize_with_text(self, 720, 560)
         self._keymap = keymap
         self._commands: list[Action] = []
         self.search = styled(QLineEdit(clearButtonEnabled=True), name=tr("Search shortcuts"))

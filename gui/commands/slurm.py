@@ -25,7 +25,7 @@ from gui.sources.settings import Settings
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.labels import ProblemLabel
-from gui.widgets.layouts import hbox, vbox
+from gui.widgets.layouts import hbox, resize_with_text, vbox
 
 _KEY = "slurm"
 _SETUP = tr("Lines before the run, as\nmodule load cuda")
@@ -59,7 +59,7 @@ class SlurmDialog(QDialog):
         self._submitting: Background | None = None
         self.setWindowTitle(tr("Submit to SLURM"))
         styled(self, "panel")
-        self.resize(940, 480)
+        resize_with_text(self, 940, 480)
         self.texts = {name: QLineEdit(placeholderText=hint) for name, (_title, hint) in _TEXTS.items()}
         self.numbers = {name: QSpinBox() for name in _NUMBERS}
         self.setup = QPlainTextEdit(placeholderText=_SETUP, tabChangesFocus=True)

@@ -174,13 +174,14 @@ class MachineDevices(QWidget):
             self._cpu.hide()
         self._cpu.toggled.connect(self._toggled)
         self._count = muted_label()
+        self._count.setContentsMargins(5, 0, 3, 0)
         self._buttons = [
             self._choice_button(tr("All"), tr("Selects all GPUs that can be used"), self.usable),
             self._choice_button(tr("Free"), tr("Selects the GPUs that no program uses"), self.free),
             self._choice_button(tr("None"), tr("Selects no device"), tuple),
         ]
         head = QWidget()
-        flow = FlowLayout(head, spacing=4, line_spacing=0)
+        flow = FlowLayout(head, spacing=0, line_spacing=0)
         for part in (heading_label(host or tr("Devices")), self._count, *self._buttons):
             flow.addWidget(part)
         self._list = vbox(head, self._message, self._cpu, spacing=4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QCheckBox, QFrame, QGridLayout, QLabel, QSpinBox, QWidget
 
@@ -49,9 +49,7 @@ class DeviceRow(QFrame):
         self.note = styled(ElidedLabel(), "muted")
         self.bar = _Bar(color)
         self.graph = styled(Sparkline(SPAN_S, color), tip=graph_tip)
-        self.load, self.temperature = (QLabel(alignment=Qt.AlignmentFlag.AlignRight) for _ in range(2))
-        for figure in (self.load, self.temperature):
-            figure.setFont(theme.tabular(figure.font()))
+        self.load, self.temperature = _Figure(), _Figure()
         self._grid = QGridLayout()
         self._grid.setHorizontalSpacing(6)
         self._grid.setVerticalSpacing(0)
@@ -171,6 +169,20 @@ class CpuRow(DeviceRow):
         if self._is_remote:
             self.workers.setMaximum(max(self.workers.value(), 2 * len(cpu.core_load_percent)))
         self.show_readings(cpu.load_percent, cpu.temperature_c, history)
+
+
+class _Figure(QLabel):
+    """Right-aligned number that is as wide as the widest one, so that the rows stay aligned."""
+
+    def __init__(self) -> None:
+        super().__init__(alignment=Qt.AlignmentFlag.AlignRight)
+        self.setFont(theme.tabular(self.font()))
+
+    def sizeHint(self) -> QSize:
+        return QSize(self.fontMetrics().horizontalAdvance(celsius(100, 3)), super().sizeHint().height())
+
+    def minimumSizeHint(self) -> QSize:
+        return self.sizeHint()
 
 
 class _Bar(QWidget):

@@ -15,7 +15,7 @@ from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.labels import caption, heading_label, muted_label
-from gui.widgets.layouts import hbox, scroll_panel, vbox
+from gui.widgets.layouts import hbox, resize_with_text, scroll_panel, vbox
 
 _HINT = tr(
     "Footplate watches a host by running “footplate gpus --json --watch” on it over ssh, without a password. Enter "
@@ -52,7 +52,7 @@ class HostDialog(QDialog):
         self._row_widgets: list[QWidget] = []
         self.setLayout(vbox(row, self.problem, hint, (scroll, 1), spacing=10, margins=(14, 12, 14, 14)))
         self.setMinimumSize(400, 300)
-        self.resize(500, 420)
+        resize_with_text(self, 500, 420)
         hosts.changed.connect(self._list)
         hosts.error_changed.connect(lambda _host, _message: self._show_states())
         hosts.snapshot.connect(lambda _host, _snapshot: self._show_states())

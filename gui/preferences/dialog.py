@@ -20,7 +20,7 @@ from gui.widgets.buttons import reset_button, styled
 from gui.widgets.editors import BoolEditor, ChoiceEditor, Editor, FloatEditor, PathEditor, TextEditor
 from gui.widgets.labelled_field import LabelledField
 from gui.widgets.labels import muted_label
-from gui.widgets.layouts import hbox, scroll_panel, vbox
+from gui.widgets.layouts import hbox, resize_with_text, scroll_panel, vbox
 
 
 class PreferencesDialog(QDialog):
@@ -30,7 +30,7 @@ class PreferencesDialog(QDialog):
         super().__init__(parent)
         self.setWindowTitle(tr("Settings"))
         styled(self, "panel")
-        self.resize(700, 640)
+        resize_with_text(self, 700, 640)
         self.search = styled(QLineEdit(clearButtonEnabled=True), name=tr("Search settings"))
         self.search.setPlaceholderText(tr("Search settings…"))
         self.search.textChanged.connect(self._search)

@@ -18,7 +18,7 @@ from gui.titles import model_title, run_title
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
 from gui.widgets.editors import ComboBox
-from gui.widgets.layouts import hbox, vbox
+from gui.widgets.layouts import hbox, resize_with_text, vbox
 
 
 class RemoteRunsDialog(QDialog):
@@ -71,7 +71,7 @@ class RemoteRunsDialog(QDialog):
         layout = vbox(top, (self.list, 1), bottom, spacing=10)
         layout.setContentsMargins(14, 12, 14, 14)
         self.setLayout(layout)
-        self.resize(640, 420)
+        resize_with_text(self, 640, 420)
 
     def _update_hosts(self) -> None:
         if not self.isVisible():

@@ -24,7 +24,7 @@ from gui.sources.background import in_background, reraise
 from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import push_button, styled
-from gui.widgets.labels import IconLabel, caption, heading_label, muted_label
+from gui.widgets.labels import IconLabel, WrappingLabel, caption, heading_label, muted_label
 from gui.widgets.layouts import scroll_column, vbox
 
 _WIDTH = 720
@@ -187,7 +187,7 @@ class FindingRow(QWidget):
         super().__init__()
         topic = heading_label(finding.topic)
         theme.scale_with_text(topic.setMinimumWidth, _TOPIC_WIDTH)
-        self.text = styled(QLabel(_sentence(finding.text), wordWrap=True), name=str(finding))
+        self.text = WrappingLabel(_sentence(finding.text))
         self.text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.copy = QPushButton(tr("Copy the command"))
         self.copy.setAccessibleDescription(finding.command)
@@ -205,6 +205,7 @@ class FindingRow(QWidget):
         if finding.remedy:
             remedy = finding.remedy.removesuffix(finding.command).rstrip()
             self.text.setText(f"{self.text.text()} {remedy}")
+        self.text.setAccessibleName(str(finding))
         if finding.command:
             command = styled(QLabel(_breakable(finding.command), wordWrap=True), "muted", name=finding.command)
             grid.addWidget(command, 1, 2, top)

@@ -26,6 +26,7 @@ from PySide6.QtWidgets import (
 )
 
 from gui.actions import Action
+from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import make_menu_button
 
@@ -66,6 +67,14 @@ def tab_bar(name: str, titles: Sequence[str]) -> QTabBar:
     for title in titles:
         tabs.addTab(title)
     return tabs
+
+
+def resize_with_text(window: QWidget, width: int, height: int) -> None:
+    """Resize a window to a size in pixels that grows with the text, as far as the screen has room."""
+    screen = window.screen().availableSize()
+    window.resize(
+        max(width, min(theme.scaled(width), screen.width())), max(height, min(theme.scaled(height), screen.height()))
+    )
 
 
 def save_button(name: str, tip: str, actions: Iterable[Action]) -> QToolButton:

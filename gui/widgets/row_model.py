@@ -17,6 +17,8 @@ _ROWS_MEASURED = 40
 """Number of rows from which column widths are computed."""
 _MAX_COLUMN_WIDTH = 260
 """Largest width of a fitted column in pixels at a text size of 100 %."""
+_HEADER_PADDING = 8
+"""Padding of titles in the style sheet, which Qt's size hint ignores."""
 _LONG_TEXT = 24
 """Characters of a text that a column may cut, so that the tool tip repeats it."""
 
@@ -197,7 +199,7 @@ class RowTable(QTableView):
     def content_width(self, column: int) -> int:
         """Return the width that the header and the first rows of a column need."""
         cells = self.sizeHintForColumn(column) + 2 * self._padding  # Qt ignores the style sheet's padding of items
-        return max(cells, self.horizontalHeader().sectionSizeHint(column))
+        return max(cells, self.horizontalHeader().sectionSizeHint(column) + 2 * _HEADER_PADDING)
 
     def fit(self) -> None:
         """Fit the columns to their content, up to a maximum width, now and when the text size changes."""

@@ -29,6 +29,9 @@ from gui.widgets.labels import ElidedLabel
 SLACK = 2
 """Pixels by which a measured text may exceed its room."""
 
+_MAY_SCROLL = QPlainTextEdit | QTextEdit | QTableView | ExampleList
+"""Widgets with as many columns as there are, or lines that aren't wrapped."""
+
 
 def clipped(page: QWidget) -> Iterator[str]:
     """Yield all texts that are cut and whose full text is nowhere else, and horizontal scroll bars."""
@@ -52,9 +55,9 @@ def _faults(widget: QWidget) -> Iterator[str]:
         yield from _cells(widget)
     if isinstance(widget, QHeaderView):
         yield from _sections(widget)
-    elif isinstance(widget, QAbstractScrollArea) and not isinstance(widget, QPlainTextEdit | QTextEdit):
+    elif isinstance(widget, QAbstractScrollArea) and not isinstance(widget, _MAY_SCROLL):
         bar = widget.horizontalScrollBar()
-        if bar.isVisible() and bar.maximum() > 0 and not isinstance(widget, ExampleList):
+        if bar.isVisible() and bar.maximum() > 0:
             yield f"scrolls sideways by {bar.maximum()} pixels"
 
 

@@ -19,6 +19,7 @@ from gui.sources.background import in_background
 from gui.sources.export import Table, write_csv
 from gui.sources.run_data import RunData
 from gui.sources.run_series import ClassFigures
+from gui.style import theme
 from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.file_dialogs import choose_target, timestamped
@@ -105,8 +106,8 @@ def _empty_text(data: RunData, is_active: bool) -> str:
 
 _FILTERED_FROM = 12
 """Minimum number of classes for which a filter is offered."""
-_SIDE_BY_SIDE = 1000
-"""Minimum width in pixels at which the matrix is next to the table."""
+_SIDE_BY_SIDE = 860
+"""Minimum width in pixels, at a text size of 100 %, at which the matrix is next to the table."""
 _WORST_COUNT = 3
 
 
@@ -170,7 +171,7 @@ class ClassFiguresView(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        is_wide = self.width() >= _SIDE_BY_SIDE
+        is_wide = self.width() >= theme.scaled(_SIDE_BY_SIDE)
         self._splitter.setOrientation(Qt.Orientation.Horizontal if is_wide else Qt.Orientation.Vertical)
 
     def _show_cell(self) -> None:
