@@ -115,7 +115,7 @@ def draw(asked: argparse.Namespace, text_percent: int) -> int:
 
 
 def main() -> int:
-    """Draw at every text size, each in a process and with a home of its own; return the exit code."""
+    """Draw at every text size, each in a separate process with a separate home; return the exit code."""
     parser = argparse.ArgumentParser(description="Draws every page of the window.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="+", metavar="PAGE", help="such as run-curves; every page by default")

@@ -72,7 +72,7 @@ def test_runner_uses_measured_durations(run: Run) -> None:
     assert outcomes(content)["third"] == ["ok"]
 
 
-def test_runner_reports_failures_and_goes_on(run: Run) -> None:
+def test_runner_continues_after_reported_failures(run: Run) -> None:
     content = run(ending="sys.exit(1)", outcome="failed")
     assert outcomes(content) == {"first": ["failed"], "second": ["failed"], "third": ["failed"]}
     assert content["ended"] == "as it should"

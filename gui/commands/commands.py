@@ -233,7 +233,7 @@ class Commands(QObject):
             self._workspace.runs.fork(self._workspace.session.run)
 
     def _views_of_run(self, workspace: Workspace) -> list[tuple[Action, Callable[[], object]]]:
-        """Return the commands for the model on screen, and what shows their views on the run's page."""
+        """Return the commands for the model on screen, each with the function that shows its view on the run's page."""
         from gui.run.header import EVALUATE
         from gui.run.use.view import CONVERT, PREDICT
 

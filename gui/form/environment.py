@@ -16,7 +16,7 @@ from gui.titles import device_title
 from gui.translation import tr
 
 QueuedRuns = Mapping[str, tuple[QueuedRun, ...]]
-"""Runs that hold each device or wait for it, in the order of the queue."""
+"""Runs that use or wait for each device, in queue order."""
 
 
 @dataclass

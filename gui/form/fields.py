@@ -1,4 +1,4 @@
-"""Fields of a job on screen: one row for each, with the values that the user sees."""
+"""Fields of the job on screen: a row for each, with the values that the user sees."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from gui.translation import tr
 from gui.widgets.editors import ChoiceEditor, PathEditor
 
 STACKED_FIELDS = ("epochs", "batch_size", "image_size")
-"""Fields side by side, each below its label."""
+"""Fields that are placed side by side, each below its label."""
 MAIN_FIELDS = ("dataset", "model", "encoder", *STACKED_FIELDS)
-"""Fields that are always in sight."""
+"""Fields that are always visible."""
 METHOD = tr("Recipe and strategy")
 """Title of the section below the main fields."""
 _METHOD_FIELDS = ("task", "pretrained", "recipe", "learning_rate", "strategy")
@@ -47,7 +47,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 
 
 def section_of(name: str) -> str:
-    """Return the title of the section with the field `name`; "" for a field that is always in sight."""
+    """Return the title of the section with the field `name`; "" for a field that is always visible."""
     return next((title for title, names in SECTIONS.items() if name in names), "")
 
 
@@ -78,7 +78,7 @@ class JobFields(QObject):
         return values
 
     def shown_values(self) -> dict[str, Any]:
-        """Return the values in the editors, also of fields without an effect."""
+        """Return the values in the editors, including those of fields without an effect."""
         return {name: row.editor.value() for name, row in self.rows.items()}
 
     def without_effect(self) -> set[str]:
@@ -86,7 +86,7 @@ class JobFields(QObject):
         return {name for name, row in self.rows.items() if not row.has_effect}
 
     def title_of_value(self, name: str) -> str:
-        """Return the value of a field as the user reads it."""
+        """Return the text that shows the value of a field."""
         editor = self.rows[name].editor
         if editor is self.model:
             return self.model.title()

@@ -221,7 +221,7 @@ class JobForm(JobSignals):
             self.inspection.set_report(report)
 
     def set_runs(self, runs: tuple[RunSummary, ...]) -> None:
-        """Take all runs, the newest first, which estimates are based on."""
+        """Set all runs, newest first, on which estimates are based."""
         self.environment.runs = runs
         self.estimator.set_runs(runs)
 
@@ -256,7 +256,7 @@ class JobForm(JobSignals):
         self.validate()
 
     def set_warnings(self, problems: Sequence[Problem]) -> None:
-        """Mark fields with reasons why the job couldn't be tried, until the next edit."""
+        """Mark fields with the problems that prevented a trial of the job, until the next edit."""
         warnings = [msgspec.structs.replace(problem, severity="warning") for problem in problems]
         self.submission.start_problems = warnings
         self.validate()
@@ -429,7 +429,7 @@ class JobForm(JobSignals):
         self.consent.ask(model, sha256, agreed=agreed)
 
     def apply(self, choice: Choice) -> None:
-        """Set the fields of a choice, and move the keyboard to the one that is highest in the form."""
+        """Set the fields of a choice, and move the keyboard focus to the topmost one in the form."""
         for name, value in choice.values.items():
             self.set_field(name, value)
         names = sorted(choice.values, key=lambda name: ("", *SECTIONS).index(section_of(name)))

@@ -23,14 +23,14 @@ from gui.widgets.labels import ProblemLabel, muted_label
 from gui.widgets.layouts import hbox, scroll_panel, vbox
 
 _MAX_MIN_WIDTH = 500
-"""Pixels that the fields claim of the window at most; wider contents, as with text of twice the size, scroll."""
+"""Maximum width in pixels that the fields require. Wider content, as with large texts, scrolls."""
 _TWO_COLUMNS = 780
 """Width in pixels, at a text size of 100 %, from which the sections are next to the main fields."""
 _MAX_COLUMN = 720
 
 
 class FormLayout(QWidget):
-    """Main fields of a job and sections with all others."""
+    """Layout with the main fields of a job, and sections with all others."""
 
     def __init__(self, fields: JobFields, card: DatasetCard, consent: ConsentBar, scaled_rate: Banner) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class FormLayout(QWidget):
         return next(section for section in self.sections if section.title == title)
 
     def focus_field(self, name: str, *, flash: bool = True) -> None:
-        """Open the section of a field, scroll to the field and move the keyboard to it."""
+        """Open the section of a field, scroll to the field and move the keyboard focus to it."""
         self._reveal(name)
         control = self._fields.rows[name].editor.control
         control.setFocus(Qt.FocusReason.OtherFocusReason)
@@ -100,7 +100,7 @@ class FormLayout(QWidget):
             self._flash(name)
 
     def point_at(self, name: str) -> None:
-        """Scroll to a field and mark it for a moment; the keyboard stays where it is."""
+        """Scroll to a field and mark it for a moment, without moving the keyboard focus."""
         self._reveal(name)
         self._flash(name)
 

@@ -1,4 +1,4 @@
-"""Panel that lists the models of a task with what is known about them, to search, filter, sort and choose."""
+"""Panel with the models of a task and facts about them, which users can search, filter, sort and choose from."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from gui.widgets.row_model import Column, RowModel, RowTable
 
 _SIZE = QSize(920, 520)
 _WIDEST = (220, 130, 100, 160, 240)
-"""Largest widths of the columns before the last one in pixels."""
+"""Maximum widths in pixels of the columns except the last one."""
 _ROW_LEADING = 16
-"""Pixels above and below the text of a row, which make rows of 32 pixels at a text size of 100 %."""
+"""Space in pixels above and below the text of a row; rows have 32 pixels at a text size of 100 %."""
 _ALL = ""
 
 
@@ -44,7 +44,7 @@ class OfferedModel:
     """Model in the list.
 
     Attributes:
-        command: Command that installs what the model needs; "" if nothing is missing.
+        command: Command that installs missing packages of the model; "" if none are missing.
         weights: State of its weights; None until it has been looked up.
         estimate: Time and memory of the job with this model; None if unknown.
     """
@@ -80,7 +80,7 @@ _COLUMNS: tuple[Column[OfferedModel], ...] = (
 
 
 class OfferedModels(RowModel[OfferedModel]):
-    """Item model of the list; recommended models come first, whatever the order."""
+    """Item model of the list. Recommended models are first in every sort order."""
 
     columns = _COLUMNS
 
@@ -100,7 +100,7 @@ class OfferedModels(RowModel[OfferedModel]):
         return None
 
     def flags(self, index: Index) -> Qt.ItemFlag:
-        """Disable models that need something that isn't installed."""
+        """Disable models whose packages aren't installed."""
         flags = super().flags(index)
         row = self.rows[index.row()] if index.isValid() else None
         return flags & ~Qt.ItemFlag.ItemIsEnabled if row is not None and row.command else flags
@@ -155,7 +155,7 @@ class ModelPanel(QFrame):
         self._select(self.model.position(current) or 0)
 
     def set_facts(self, weights: Mapping[str, WeightsState], estimates: Mapping[str, Estimate]) -> None:
-        """Add what was looked up about models, by id."""
+        """Add facts about models, by id, once they are known."""
         self._offered = [
             replace(row, weights=weights.get(row.entry.id), estimate=estimates.get(row.entry.id))
             for row in self._offered
@@ -176,7 +176,7 @@ class ModelPanel(QFrame):
         self.search.setFocus()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Move through the list by the keys of the search box."""
+        """Let keys pressed in the search box move through the list."""
         if not isinstance(event, QKeyEvent) or event.type() != QEvent.Type.KeyPress:
             return super().eventFilter(watched, event)
         row, last = self.table.currentIndex().row(), self.model.count() - 1
@@ -236,7 +236,7 @@ def _searched(entry: ModelEntry) -> str:
 
 
 def _accuracy(published: str) -> tuple[str, float] | None:
-    """Return the data and the number in "ImageNet 80.9 % top-1, torchvision", to sort by; None without a number."""
+    """Parse "ImageNet 80.9 % top-1, torchvision" into dataset and number for sorting; None without a number."""
     for word in published.split():
         try:
             return published.partition(word)[0], float(word)
@@ -253,7 +253,7 @@ def _estimate_text(estimate: Estimate | None) -> str:
 
 
 def about_model(row: OfferedModel) -> str:
-    """Return a line with the facts about a model that its row has no room for."""
+    """Return a line with the facts about a model that don't fit into its row."""
     if row.command:
         return tr("Needs an extra package: {command}").format(command=row.command)
     entry, weights = row.entry, row.entry.weights
@@ -274,7 +274,7 @@ def millions(count: int) -> str:
 
 
 def weights_states(models: Iterable[ModelEntry], catalogue: Catalogue, encoder: str) -> dict[str, WeightsState]:
-    """Look up the weights of models on the disk, by id; `encoder` is that of models that need one."""
+    """Return the state of each model's weights on the disk, by id; `encoder` is used by models that need one."""
     return {
         entry.id: _weights_state(weights_of(Job.from_fields(model=entry.id, encoder=encoder), catalogue))
         for entry in models

@@ -1,4 +1,4 @@
-"""State of a form in the submit bar: whether the job can start, when it would start, and what it is made of."""
+"""State of a form in the submit bar: if and when the job can start, and the choices that it consists of."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def estimate_text(estimate: Estimate, devices: Sequence[str], memory_total_bytes
 
 
 def estimate_tip(estimate: Estimate) -> str:
-    """Return the origin of an estimate."""
+    """Describe the origin of an estimate."""
     origin = tr("Time and memory from run {run_id}") if not estimate.is_computed else tr("Time from run {run_id}")
     lines = [origin.format(run_id=estimate.run_id)] if estimate.run_id else []
     if estimate.is_scaled:
@@ -50,7 +50,7 @@ def estimate_tip(estimate: Estimate) -> str:
 
 
 class Readiness:
-    """Shows in the submit bar whether the job of a form can start, and when."""
+    """Presenter that shows in the submit bar if and when the job of a form can start."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Readiness:
         self._action = action
 
     def disabled_reason(self, problems: Sequence[Problem]) -> str:
-        """Return why the job can't be started now, "" if it can."""
+        """Return the reason that the job can't be started now; "" if it can."""
         if self._environment.is_starting:
             return tr("Starting the run.")
         if self.lacks_dataset and all(problem.field == "dataset" for problem in errors(problems)):
@@ -84,15 +84,15 @@ class Readiness:
 
     @property
     def lacks_dataset(self) -> bool:
-        """Return True while no dataset folder is chosen, as in a new job, which is no mistake."""
+        """Return True while no dataset folder is chosen. In a new job, that isn't a mistake."""
         return not self._fields.rows["dataset"].value()
 
     def mistakes(self, problems: Sequence[Problem]) -> list[Problem]:
-        """Return the problems to mark: all but the missing folder of a new job."""
+        """Return the problems to mark: all except the missing folder of a new job."""
         return [problem for problem in problems if not (self.lacks_dataset and problem.field == "dataset")]
 
     def show(self, problems: Sequence[Problem]) -> None:
-        """Show in the bar whether the job with these problems can start."""
+        """Show in the bar if the job with these problems can start."""
         reason = self.disabled_reason(problems)
         mistakes = self.mistakes(problems)
         shown = [
@@ -115,7 +115,7 @@ class Readiness:
         self._bar.show_action(tr("Add to queue") if is_queued and self._action == tr("Train") else self._action)
 
     def estimate_request(self, job: Job | None) -> EstimateRequest | None:
-        """Return what the estimate for `job` depends on; None while the job or its dataset isn't known."""
+        """Return the facts on which the estimate for `job` depends; None while the job or its dataset is unknown."""
         report, environment = self._inspection.report, self._environment
         if job is None or report is None or not report.format:
             return None
@@ -127,7 +127,7 @@ class Readiness:
         return EstimateRequest(job, image_size, kinds, (counts["train"], counts.get("val", 0)))
 
     def show_estimate(self, request: EstimateRequest | None, estimate: Estimate | None) -> None:
-        """Show the estimate for a request; nothing without a request."""
+        """Show the estimate for a request; show nothing without a request."""
         if request is None:
             self._bar.show_estimate("", "")
         elif estimate is None:

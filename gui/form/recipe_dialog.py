@@ -14,13 +14,17 @@ from gui.widgets.labels import caption
 from gui.widgets.layouts import vbox
 
 Save = Callable[[str, str], None]
-"""Saves a recipe under a title with a description; raises OSError, or ValueError for a wrong value of a field."""
+"""Function that saves a recipe with a title and a description.
+
+It raises OSError, or ValueError for an invalid value of a field."""
 
 
 class RecipeDialog(QDialog):
-    """Non-modal dialog that asks for a name, and for a description of a new recipe; replacing one needs a second press.
+    """Non-modal dialog that asks for the name of a recipe and, if it is new, for a description.
 
-    `renamed_id` is the id of the recipe to rename, "" for a new one.
+    Replacing a recipe needs a second press of the button.
+
+    `renamed_id` is the id of the recipe to rename; "" for a new one.
     """
 
     def __init__(self, title: str, parent: QWidget, save: Save, *, name: str = "", renamed_id: str = "") -> None:

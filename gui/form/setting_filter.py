@@ -18,7 +18,7 @@ _KEYS = (Qt.Key.Key_Down, Qt.Key.Key_Up, Qt.Key.Key_Return, Qt.Key.Key_Enter)
 
 
 class SettingFilter(QWidget):
-    """Box "Find a setting" above sections, which hides the rows and sections that don't match.
+    """Search box "Find a setting" above the sections, which hides rows and sections that don't match.
 
     Fields match by label, name, help and the title of their section. Down and Up go through the matches, Enter moves the
     keyboard to the current one, and Escape shows all fields again.
@@ -35,7 +35,7 @@ class SettingFilter(QWidget):
         super().__init__()
         self._rows, self._sections = rows, sections
         self._open_before: dict[CollapsibleSection, bool] = {}
-        """Sections that were open before the search, to restore them."""
+        """Sections that were open before the search, and are reopened after it."""
         self._current = ""
         self.box = styled(
             QLineEdit(clearButtonEnabled=True),

@@ -1,4 +1,4 @@
-"""Start of the job on screen: its signals, the wait for validation, and the look at labels before the first training."""
+"""Start of the job on screen: signals, the wait for validation, and the check of labels before the first training."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class JobSignals(QWidget):
 
 
 class Submission:
-    """Start of the job in one form: waits until the job is validated, then requests the run by the form's signals."""
+    """Submission of one form's job: waits until the job is validated, then emits the form's signal that requests the run."""
 
     def __init__(self, label_check: LabelCheck, prefill: Prefill | None, form: JobSignals) -> None:
         self._form = form
         self.is_requested_here = False
-        """The run that is being created was requested by this form."""
+        """True if this form requested the run that is being created."""
         self.start_problems: list[Problem] = []
         """Problems of the last start; dropped at the next edit."""
         self._label_check, self._prefill = label_check, prefill
@@ -89,9 +89,9 @@ _REMEMBERED = 500
 
 
 class LabelCheck:
-    """Holds the first training back on a folder that was not recognized with certainty, once for each format.
+    """Check that delays the first training on a folder that was not recognized with certainty, once per format.
 
-    Datasets are remembered in the settings, if there are any.
+    If there are settings, they store the datasets whose labels were shown.
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -100,9 +100,9 @@ class LabelCheck:
         self._pressed = QElapsedTimer()
 
     def holds_back(self, folder: str, report: DatasetReport | None) -> bool:
-        """Return True if the labels are to be shown instead of starting; they count as seen then.
+        """Return True if the labels should be shown instead of starting. From then on, they count as seen.
 
-        Without examples there are none to show. Presses that follow within the time of a double click count as one.
+        A report without examples never holds back. Presses within the time of a double click count as one.
         """
         if report is None or not report.format or report.certain or not report.examples:
             return False
@@ -118,7 +118,7 @@ class LabelCheck:
 
     @property
     def is_pausing(self) -> bool:
-        """Return True shortly after the labels were shown."""
+        """Return True for a short time after the labels were shown."""
         return self._pressed.isValid() and self._pressed.elapsed() < QApplication.doubleClickInterval()
 
     def _remember(self, dataset: tuple[str, str]) -> None:
@@ -129,7 +129,7 @@ class LabelCheck:
 
 
 def _load(settings: Settings | None) -> list[tuple[str, str]]:
-    """Return the remembered datasets; none if they can't be read."""
+    """Return the saved datasets; empty if they can't be read."""
     try:
         text = settings.text(_KEY, "[]") if settings is not None else "[]"
         return msgspec.json.decode(text, type=list[tuple[str, str]])

@@ -31,11 +31,11 @@ _TIPS = {
 }
 _WIDEST_BUTTON = 480
 _NAMED_RUNS = 2
-"""Queued runs that are named; further ones are counted."""
+"""Maximum number of queued runs that are named; further ones are only counted."""
 
 
 def queue_message(queued: QueuedRuns, devices: Sequence[str], names: Mapping[str, str], at_once: bool) -> str:
-    """Return a sentence about the runs that hold or wait for `devices`; "" if there are none.
+    """Describe the runs that use or wait for `devices`; "" if there are none.
 
     Args:
         queued: Runs by device.
@@ -94,7 +94,7 @@ class SubmitBar(QWidget):
         self.at_once.setVisible(can_start_at_once)
 
     def show_estimate(self, text: str, tip: str) -> None:
-        """Show the estimated time and memory of the job, with its origin as a tool tip; hide the line if `text` is empty."""
+        """Show the estimated time and memory of the job; `tip` describes their origin. Hide the line if `text` is empty."""
         self.estimate.setText(text)
         self.estimate.setToolTip("\n".join(filter(None, (text, tip))))
         self.estimate.setAccessibleDescription(self.estimate.toolTip())
@@ -106,7 +106,7 @@ class SubmitBar(QWidget):
         self.reason.show_problems(problems)
 
     def focus_train(self) -> None:
-        """Move the keyboard to the Train button, now or as soon as it is enabled."""
+        """Move the keyboard focus to the Train button, now or as soon as it is enabled."""
         self._focus_train_when_enabled = not self._actions.train.ready
         (self.copy if self._focus_train_when_enabled else self.train).setFocus()
 
@@ -125,7 +125,7 @@ class SubmitBar(QWidget):
         )
 
     def _enable(self, disabled_reason: str) -> None:
-        """Enable or disable the actions, and give the keyboard back to Train unless the user moved it meanwhile."""
+        """Enable or disable the actions; return the keyboard focus to Train unless the user has moved it."""
         window = self.window()  # its focus widget is known even before the window is active
         if window.focusWidget() in (self.train, self.at_once) and disabled_reason:
             self._focus_train_when_enabled = True
@@ -158,7 +158,7 @@ def step_of(problem: Problem) -> str:
 
 
 class StepList(QWidget):
-    """Line for each step with its state as an icon and in words.
+    """List of the steps with the state of each as an icon and in words.
 
     Signals:
         pressed(str, Problem | None): The user pressed a step; its first problem.

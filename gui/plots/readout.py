@@ -49,7 +49,7 @@ class Readout(QWidget):
 
     @property
     def text(self) -> str:
-        """Readout as rich text."""
+        """Titles and values of the lines as rich text."""
         return self._values.text()
 
     def add_button(self, button: QAbstractButton) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class QueuedRun(NamedTuple):
-    """Run that holds or waits for a device; `left_s` are the seconds until its end, None if unknown."""
+    """Run that uses or waits for a device; `left_s` is the seconds until its end, None if unknown."""
 
     title: str
     left_s: float | None = None

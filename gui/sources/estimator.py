@@ -1,4 +1,4 @@
-"""Estimates of the time and memory of the job in the form, from past runs or the model's layers, outside the GUI thread."""
+"""Estimates of the job's time and memory from past runs or the model's layers, computed outside the GUI thread."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from gui.sources.json_lines import JsonLinesProcess
 from gui.translation import tr
 
 _TYPING_MS, _PAUSE_MS = 200, 1500
-"""Pauses in typing after which past runs are compared, and after which the memory is computed."""
+"""Milliseconds without typing after which past runs are compared, and after which memory is computed."""
 
 
 @dataclass(frozen=True)
 class EstimateRequest:
-    """Facts about a job that its estimate depends on.
+    """Facts about a job on which its estimate depends.
 
     Attributes:
-        image_size: Side of the images in pixels.
+        image_size: Side length of the images in pixels.
         device_kinds: Name of each device.
         images: Numbers of training and of validation images.
     """
@@ -50,12 +50,12 @@ class MemoryProcess(JsonLinesProcess):
 
 
 class Estimator(QObject):
-    """Estimate for one job at a time; the newest request counts.
+    """Estimator of one job at a time, which answers only the newest request.
 
     Time and memory come from past runs. Without a comparable one, a child process computes the memory once the user pauses.
 
     Signals:
-        changed(): There is another estimate, or none.
+        changed(): The estimate has changed or was removed.
     """
 
     changed = Signal()
@@ -63,9 +63,9 @@ class Estimator(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.estimate: Estimate | None = None
-        """Estimate for the last request; None if there is nothing to base it on."""
+        """Estimate for the last request; None if no facts support one."""
         self.request: EstimateRequest | None = None
-        """Request that `estimate` answers; None while the job is incomplete or its estimate is being made."""
+        """Request that `estimate` answers; None while the job is incomplete or its estimate is being computed."""
         self._wanted: EstimateRequest | None = None
         self._runs: tuple[RunSummary, ...] = ()
         self._known: dict[str, PastRun | None] = {}
@@ -73,7 +73,7 @@ class Estimator(QObject):
         self._timer = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._timer.timeout.connect(self._flight.request)
         self._computed: dict[tuple[Any, ...], int | None] = {}
-        """Memory that was computed, by the fields that it depends on."""
+        """Computed memory, by the fields on which it depends."""
         self._process = MemoryProcess(self)
         self._process.done.connect(self._on_computed)
         for signal in (self._process.refused, self._process.failed):
@@ -100,7 +100,7 @@ class Estimator(QObject):
             self._timer.start()
 
     def set_request(self, request: EstimateRequest | None) -> None:
-        """Estimate another job, or none."""
+        """Estimate another job; None estimates nothing."""
         if request == self._wanted:
             return
         self._wanted = request
@@ -128,7 +128,7 @@ class Estimator(QObject):
         self.changed.emit()
 
     def _compute(self) -> None:
-        """Compute the memory of the job, unless that would run a Python file of the user."""
+        """Compute the memory of the job, unless that would run a user's Python file."""
         if self._wanted is not None and not self._wanted.job.model_is_file:
             self._process.start(self._wanted.job)
 
@@ -151,7 +151,7 @@ def estimates_by_model(
     runs: tuple[RunSummary, ...],
     known: dict[str, PastRun | None],
 ) -> dict[str, Estimate]:
-    """Return the estimates for the request's job with other models, by id, for those with past runs.
+    """Return estimates for the requested job with each other model that has past runs, by the model's id.
 
     `image_sizes` are the models' default sizes of images, for a job that leaves the size to the model.
     """

@@ -14,7 +14,7 @@ from engine.system.decode_errors import NOT_DECODED
 from engine.system.files import read_file
 
 SHOWN_RUN = "shown_run"
-"""Key of the folder of the run that was on screen when the window closed, "" for the new job."""
+"""Key of the folder of the run that was on screen when the window closed; "" for the new job."""
 
 
 class Settings:

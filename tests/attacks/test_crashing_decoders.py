@@ -42,7 +42,7 @@ def test_training_with_crashing_cloud_is_refused(tmp_path: Path) -> None:
 
 
 def test_image_that_crashes_decoder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use an image of a certain width as a stand-in, since no image is known to crash the decoder."""
+    """Let the decoder crash on images of a certain width, because no image is known to crash it."""
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(

@@ -345,7 +345,7 @@ def test_cached_weights_with_code_are_refused(
     assert not planted.exists()
 
 
-def test_source_unpickles_only_its_own_data() -> None:
+def test_source_unpickles_only_trusted_data() -> None:
     """Find calls of pickle, torch.load without weights_only, and their wrappers in the source."""
     unsafe = {"loads", "Unpickler", "read_pickle", "joblib", "shelve", "marshal"}
     needs_weights_only = {"load_state_dict_from_url", "get_state_dict"}

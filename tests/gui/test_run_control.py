@@ -18,7 +18,7 @@ from tests.gui.sources.written_runs import job
 from tests.support.widgets import OpenWindow
 
 
-def test_same_job_starts_again_only_after_a_question(
+def test_same_job_restarts_only_after_a_question(
     open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Job] = []
@@ -35,7 +35,7 @@ def test_same_job_starts_again_only_after_a_question(
     qtbot.waitUntil(lambda: len(started) == 3)
 
 
-def test_job_of_another_window_starts_again_only_after_a_question(
+def test_job_of_another_window_restarts_only_after_a_question(
     open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Job] = []

@@ -1,4 +1,4 @@
-"""Footplate as users get it: built as a wheel, installed into an environment of its own, away from the source tree."""
+"""Footplate as users get it: built as a wheel and installed into a separate environment outside of the source tree."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_reaches_keeps_to_its_answer_when_a_late_one_comes(monkeypatch: pytest.M
     assert RealDisk().reaches("http://late.example") is False
 
 
-def test_reaches_asks_again_after_a_while(server: WeightsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reaches_retries_after_a_while(server: WeightsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     assert RealDisk().reaches(server.address) is True
     assert RealDisk().reaches(server.address) is True
     assert len(server.asked) == 1

@@ -53,7 +53,7 @@ def test_hosts_check_reports_all_differences(bed: Bed, tmp_path: Path) -> None:
     assert bed.left() == []
 
 
-def test_hosts_check_reports_firewall_that_lets_only_first_ports_through(bed: Bed) -> None:
+def test_hosts_check_reports_firewall_that_opens_only_first_ports(bed: Bed) -> None:
     bed.block_chosen_ports("node1")
     try:
         done = bed.footplate("hosts", "check")

@@ -96,7 +96,7 @@ def test_older_checkpoints_keep_their_steps_after_failed_fetch(pair: Pair) -> No
     }
 
 
-def test_checkpoint_replaced_before_its_fetch_gets_its_own_step(pair: Pair) -> None:
+def test_checkpoint_replaced_before_its_fetch_gets_the_new_step(pair: Pair) -> None:
     pair.connect()
     early = pair.save(100)
     (pair.remote / LAST).rename(pair.remote / "checkpoints/epoch-1-step-100.pt")

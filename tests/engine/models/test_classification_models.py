@@ -254,7 +254,7 @@ def test_vit_positions_follow_the_image_size() -> None:
 
 
 @pytest.mark.parametrize(("have", "want"), [(3, 1), (1, 3), (3, 3)])
-def test_adapted_first_layer_treats_gray_alike(have: int, want: int) -> None:
+def test_adapted_first_layer_gives_same_output_for_gray(have: int, want: int) -> None:
     weight = torch.rand(4, have, 3, 3)
     adapted = match_channels(weight, want)
     assert adapted.shape == (4, want, 3, 3)

@@ -58,7 +58,7 @@ def test_peer_of_another_user_is_refused() -> None:
     end(*accepted)
 
 
-def test_listener_accepts_nobody_after_ranks_have_met() -> None:
+def test_listener_closes_after_ranks_have_connected() -> None:
     with same_user_only():
         listener = socket.create_server(("127.0.0.1", 0))
         connection, peer = accept_from(listener, os.getuid())

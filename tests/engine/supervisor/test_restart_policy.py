@@ -108,7 +108,7 @@ def test_lost_gpu_ends_the_run_with_the_command_that_resumes_it(fields: dict[str
     assert policy.job == run.job() == job
 
 
-def test_strategy_that_needs_a_lost_gpu_ends_the_run_with_the_reason() -> None:
+def test_strategy_that_needs_a_lost_gpu_ends_the_run_with_a_reason() -> None:
     job = four(devices=GPUS, strategy="hsdp")
     failed = without_gpu(RestartPolicy(create_run(job), job))
     assert isinstance(failed, Failed)

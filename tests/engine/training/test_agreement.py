@@ -69,7 +69,7 @@ def test_dropped_request_is_sent_again() -> None:
     assert collectives.sent[1] == STOP
 
 
-def test_single_rank_waits_for_nobody() -> None:
+def test_single_rank_does_not_wait() -> None:
     collectives = _OtherRank()
     assert Agreement(collectives, 1).exchange(STOP) == STOP
     assert not collectives.log

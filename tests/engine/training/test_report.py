@@ -32,7 +32,7 @@ class Ends:
         self._received: list[Any] = []
 
     def receive(self) -> Any:
-        """Return the next message, None at the end."""
+        """Return the next message; None at the end."""
         while not self._received:
             data = self.supervisor.recv(1 << 16)
             if not data:

@@ -203,7 +203,9 @@ def test_prefill_ends_only_when_its_run_starts(panel: JobPanel, run: RunFolder, 
     assert panel.own_form.job == job_before
 
 
-def test_setting_a_locked_field_returns_to_the_own_form(panel: JobPanel, run: RunFolder, tmp_path: Path) -> None:
+def test_setting_a_locked_field_returns_to_the_form_of_the_new_job(
+    panel: JobPanel, run: RunFolder, tmp_path: Path
+) -> None:
     panel.begin_prefill(resuming(run))
     panel.set_dataset(str(tmp_path))
     assert panel.form is panel.own_form

@@ -213,7 +213,7 @@ def test_search_is_started_paused_and_continued(page: SearchPage, qtbot: QtBot) 
 
 
 @pytest.mark.parametrize("fields", [1, 2])
-def test_plots_compare_two_fields_only_if_there_are(page: SearchPage, qtbot: QtBot, fields: int) -> None:
+def test_two_fields_are_plotted_only_if_search_has_two(page: SearchPage, qtbot: QtBot, fields: int) -> None:
     create_search(a_search("few", 12, space=dict(list(SPACE.items())[:fields]))).save_state(a_state(12))
     plots = show_search(page, qtbot, "few").view.plots
     qtbot.waitUntil(lambda: plots.fields.data is not None and not plots.pending)

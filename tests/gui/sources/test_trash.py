@@ -122,7 +122,7 @@ def test_put_back_keeps_existing_folder() -> None:
 
 
 @linux
-def test_trash_without_desktop_uses_own_folder(trash_folder: Path) -> None:
+def test_trash_without_desktop_uses_footplate_folder(trash_folder: Path) -> None:
     trash_folder.write_text("no folder")
     run = a_run(8)
     before = contents(run.path)

@@ -33,7 +33,7 @@ def test_sizes_follow_text_size(show_widget: ShowWidget) -> None:
     assert table.verticalHeader().defaultSectionSize() >= height + 14
 
 
-def test_open_list_shows_whole_titles(show_widget: ShowWidget) -> None:
+def test_open_list_shows_complete_titles(show_widget: ShowWidget) -> None:
     box = ComboBox()
     box.addItems([LONG, *map(str, range(3))])
     show_widget(box, 80, 30)

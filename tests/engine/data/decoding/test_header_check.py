@@ -46,7 +46,7 @@ def test_truncated_image_does_not_seem_complete(tmp_path: Path, ending: str) -> 
 
 
 @pytest.mark.parametrize("ending", ["jfif", "avif", "jp2", "ppm", "pgm", "npy"])
-def test_images_of_other_endings_seem_whole_until_cut(tmp_path: Path, ending: str) -> None:
+def test_images_of_other_suffixes_seem_complete_until_truncated(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"a.{ending}"
     with Image.open(noise(tmp_path / "a.png", size=(16, 16))) as opened:
         if ending == "npy":
@@ -61,7 +61,7 @@ def test_images_of_other_endings_seem_whole_until_cut(tmp_path: Path, ending: st
         assert not seems_complete(str(path)) or content[length - 2 : length] == b"\xff\xd9"
 
 
-def test_a_heif_seems_whole_until_cut(tmp_path: Path) -> None:
+def test_heif_seems_complete_until_truncated(tmp_path: Path) -> None:
     pillow_heif = pytest.importorskip("pillow_heif")
     with Image.open(noise(tmp_path / "a.png")) as opened:
         pillow_heif.from_pillow(opened).save(tmp_path / "a.heic")

@@ -21,7 +21,7 @@ NUMBERS = np.array([[0, 1, 2], [2, 1, 0]])
     "kind", ["uint8", "uint16", "int16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
 )
 @pytest.mark.parametrize("ending", ["tif", "npy"])
-def test_read_values_takes_whole_numbers_of_any_type(kind: str, ending: str) -> None:
+def test_read_values_accepts_integers_of_any_type(kind: str, ending: str) -> None:
     mask = read_values(encoded(NUMBERS.astype(kind), ending))
     assert (mask.mode, mask.values.tolist()) == ("gray", NUMBERS.tolist())
 

@@ -72,7 +72,7 @@ def test_an_alpha_that_is_the_same_everywhere_is_ignored(alpha: int) -> None:
     np.testing.assert_array_equal(decode_pixels(encoded(image), 3), expected)
 
 
-def test_every_decoder_composes_alike(tmp_path: Path) -> None:
+def test_all_decoders_compose_the_same_background(tmp_path: Path) -> None:
     content = encoded(icon((20, 20, 20)))
     expected = decode_pixels(content, 3).transpose(2, 0, 1)
     np.testing.assert_array_equal(decode(content, SIDE, 3), expected)

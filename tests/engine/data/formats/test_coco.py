@@ -175,7 +175,7 @@ def test_not_a_number_within_texts_stays(tmp_path: Path) -> None:
     assert read(FORMAT, edited(tmp_path, edit), "boxes").classes == ('NaN "Infinity"\\', "dog")
 
 
-def test_ids_of_both_spellings_name_their_own_entries(tmp_path: Path) -> None:
+def test_ids_of_both_spellings_name_different_entries(tmp_path: Path) -> None:
     def edit(made: dict[str, Any]) -> None:
         made["categories"] = [{"id": 1, "name": "cat"}, {"id": "1", "name": "dog"}, {"id": "01", "name": "cow"}]
         for each, key in zip(made["annotations"], ("1", 1, "01"), strict=True):
@@ -278,7 +278,7 @@ def test_an_outline_may_be_a_flat_list(tmp_path: Path) -> None:
     assert content.problems == []
 
 
-def test_boxes_come_from_outlines_where_there_are_none(tmp_path: Path) -> None:
+def test_missing_boxes_come_from_outlines(tmp_path: Path) -> None:
     def edit(made: dict[str, Any]) -> None:
         for each in made["annotations"]:
             del each["bbox"]
@@ -472,7 +472,7 @@ def _files(root: Path, names: dict[str, str]) -> Path:
         ({"all.json": "a", "test.json": "b"}, {"": "a", "test": "b"}),
     ],
 )
-def test_splits_are_whole_words(tmp_path: Path, names: dict[str, str], expected: dict[str, str]) -> None:
+def test_splits_match_complete_words(tmp_path: Path, names: dict[str, str], expected: dict[str, str]) -> None:
     content = read(FORMAT, _files(tmp_path, names), "boxes")
     assert {split: "".join(sorted(boxes(content, split))) for split in content.splits} == expected
 

@@ -46,7 +46,7 @@ def test_names_are_those_of_the_dataset_without_a_table(tmp_path: Path) -> None:
     assert content.code.ignored == (255,)
 
 
-def test_pixel_maps_of_stuff_have_an_own_class_for_things(tmp_path: Path) -> None:
+def test_pixel_maps_of_stuff_have_a_separate_class_for_things(tmp_path: Path) -> None:
     coco_stuff.write(TRUTH, tmp_path, "numbers")
     (tmp_path / "labels.txt").unlink()
     content = read(FORMAT, tmp_path)

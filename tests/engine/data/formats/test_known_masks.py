@@ -35,7 +35,7 @@ WRITERS = [
     ("module", "writer", "variant"),
     [(module, writer, variant) for module, writer in WRITERS for variant in writer.VARIANTS],
 )
-def test_detect_is_certain_of_own_files_alone(
+def test_detect_is_certain_only_of_known_files(
     tmp_path: Path, module: ModuleType, writer: ModuleType, variant: str
 ) -> None:
     writer.write(TRUTH, tmp_path, variant)

@@ -124,7 +124,7 @@ def test_label_studio_uses_the_first_annotation_not_canceled(tmp_path: Path) -> 
     assert "1 image with several annotations: a.png" in warnings_of(content)
 
 
-def test_label_studio_tells_backgrounds_from_images_without_annotation(tmp_path: Path) -> None:
+def test_label_studio_distinguishes_backgrounds_from_unannotated(tmp_path: Path) -> None:
     canceled = {**task(image="c.png"), "annotations": [{"was_cancelled": True, "result": []}]}
     tasks = task(BOX), task(image="b.png"), canceled, {**task(image="d.png"), "annotations": []}
     put(tmp_path, *tasks, images=("a.png", "b.png", "c.png", "d.png"))

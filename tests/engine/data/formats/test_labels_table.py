@@ -414,7 +414,7 @@ def test_table_called_labels_is_preferred(tmp_path: Path) -> None:
     assert "not used: cameras.csv" in messages(found)
 
 
-def test_table_of_each_split_may_have_its_own_form(tmp_path: Path) -> None:
+def test_tables_of_splits_may_have_different_layouts(tmp_path: Path) -> None:
     images(tmp_path / "train", NAMES[:5])
     images(tmp_path / "val", ("a", "f"))
     (tmp_path / "train/labels.csv").write_text(FLAGS)

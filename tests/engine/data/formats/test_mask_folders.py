@@ -202,7 +202,7 @@ def test_detect_doubts_masks_of_other_sizes(tmp_path: Path, size: tuple[int, int
     assert "sizes" in found.against[0]
 
 
-def test_detect_judges_by_several_masks(tmp_path: Path) -> None:
+def test_detect_examines_several_masks(tmp_path: Path) -> None:
     masks.write(TRUTH, tmp_path)
     (tmp_path / "masks/img_1.png").write_bytes(b"no image")
     TRUTH.images[1].save(tmp_path / "masks/img_2.png")

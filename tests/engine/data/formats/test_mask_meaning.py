@@ -47,7 +47,7 @@ def test_gray_masks_in_color_equal_gray_masks(tmp_path: Path, values: tuple[int,
     assert shares_in(color) == shares_in(gray)
 
 
-def test_mixed_gray_and_color_masks_are_read_alike(tmp_path: Path) -> None:
+def test_mixed_gray_and_color_masks_give_the_same_classes(tmp_path: Path) -> None:
     mask = striped(0, 255)
     one_bit, alpha = Image.fromarray(mask).convert("1"), Image.fromarray(in_color(mask)).convert("RGBA")
     for others in ([in_color(mask)], [one_bit, alpha], [Image.fromarray(mask).convert("LA"), in_color(mask)]):

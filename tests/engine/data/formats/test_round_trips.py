@@ -31,7 +31,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("writer", "variant"), CASES)
-def test_registry_reads_the_truth_by_itself(tmp_path: Path, writer: Writer, variant: str) -> None:
+def test_registry_reads_the_ground_truth_without_hints(tmp_path: Path, writer: Writer, variant: str) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     writer.write(TRUTH, folder, variant)

@@ -26,7 +26,7 @@ from engine.data.formats.tree import Tree, split_of_path
         ("test\\a.png", False, "test"),
     ],
 )
-def test_split_of_path_goes_by_whole_words(path: str, by_name: bool, split: str) -> None:
+def test_split_of_path_matches_complete_words(path: str, by_name: bool, split: str) -> None:
     assert split_of_path(path, by_name=by_name) == split
 
 

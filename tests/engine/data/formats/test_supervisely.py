@@ -150,7 +150,7 @@ def test_supervisely_detection_looks_at_several_files(tmp_path: Path) -> None:
         assert detection.kinds == ("boxes",)
 
 
-def test_supervisely_detection_needs_folders_and_files_of_its_own(tmp_path: Path) -> None:
+def test_supervisely_detection_needs_its_folders_and_files(tmp_path: Path) -> None:
     put(tmp_path / "coco", BOX)
     text(tmp_path / "coco/ds/ann/a.png.json", '{"images": [], "annotations": []}')
     put(tmp_path / "no_img", BOX)

@@ -51,7 +51,7 @@ def words_of(path: str) -> Parsed[str]:
         ("", ""),
     ],
 )
-def test_split_of_reads_whole_words(folder: str, split: str) -> None:
+def test_split_of_matches_complete_words(folder: str, split: str) -> None:
     assert split_of_folder(folder) == split
 
 

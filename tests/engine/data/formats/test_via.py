@@ -88,7 +88,7 @@ def test_regions_without_attributes_are_of_one_class(tmp_path: Path) -> None:
         ({"breed": "pug", "age": "3"}, [("age", Confidence.LIKELY), ("breed", Confidence.LIKELY)]),
     ],
 )
-def test_attributes_that_may_be_the_class_are_told_apart(
+def test_attributes_that_may_be_the_class_are_distinguished(
     tmp_path: Path, attributes: dict[str, str], expected: list[tuple[str, Confidence]]
 ) -> None:
     found = detect(FORMAT, written(tmp_path, (RECT, attributes)))

@@ -1,4 +1,4 @@
-"""PASCAL VOC's XML files, in the variants that tools and people write."""
+"""XML files of PASCAL VOC in the variants that tools and people write."""
 
 from __future__ import annotations
 

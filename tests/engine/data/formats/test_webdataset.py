@@ -92,7 +92,7 @@ def test_unpacked_folder_follows_the_archives(tmp_path: Path) -> None:
     assert unpacked([str(archive)], lambda folder: None) != first
 
 
-def test_unpacked_leaves_nothing_behind_if_it_fails(tmp_path: Path, cache: Path) -> None:
+def test_failed_unpacking_removes_its_files(tmp_path: Path, cache: Path) -> None:
     archive = tmp_path / "a.tar"
     archive.write_bytes(b"1")
 

@@ -76,7 +76,7 @@ def test_masks_and_edges_of_several_images_are_reported(tmp_path: Path) -> None:
     assert "1/a.png and 2/a.png" in told[1][0].message
 
 
-def test_images_of_one_name_with_annotations_of_their_own_are_fine(tmp_path: Path) -> None:
+def test_images_of_one_name_with_separate_annotations_are_valid(tmp_path: Path) -> None:
     folder = make_outlined(tmp_path, {"train": 4, "val": 2})
     path = folder / "annotations/instances_train.json"
     (folder / "images/train/001.png").rename(folder / "images/train/000.bmp")

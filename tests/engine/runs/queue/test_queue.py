@@ -247,7 +247,7 @@ def test_slot_recreates_hold_after_logout(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b"\xff", b'{"waiting": 3}', b"\0" * 200])
-def test_lost_order_starts_nobody_before_all_have_entered(content: bytes | None) -> None:
+def test_lost_order_starts_no_run_before_all_have_entered(content: bytes | None) -> None:
     slots = [make_slot(name) for name in ("first", "second", "third")]
     poll_all(*slots)
     order = queue_folder() / "order.json"

@@ -250,7 +250,7 @@ def test_command_gets_the_notice_in_its_environment() -> None:
     assert (run.folder.path / "folder").read_text().strip() == variables["FOOTPLATE_FOLDER"] == str(run.folder.path)
 
 
-def test_command_runs_in_a_session_of_its_own() -> None:
+def test_command_runs_in_a_separate_session() -> None:
     run = sending("ps -o sid=,pgid= -p $$ > sent")
     run.emit(restarting())
     session, group = map(int, run.sent()[0].split())
