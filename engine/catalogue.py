@@ -24,6 +24,7 @@ from engine.contract.catalogue import (
     Measure,
     ModelEntry,
     Supplement,
+    missing_extra,
     plugin_problem,
     shipped_catalogue,
     supplement_file,
@@ -49,7 +50,7 @@ from engine.tasks.base import Task
 from engine.tasks.registry import TASKS
 
 DESCRIBED_CLASSES = 10
-"""Number of classes with which a plug-in's model is described if its task doesn't set one."""
+"""Number of classes with which a library's or plug-in's model is described if its task doesn't set one."""
 CATALOGUE_FILE = Path(resources.__path__[0]) / "catalogue.json"
 
 
@@ -57,7 +58,7 @@ def generate() -> Catalogue:
     """Return the catalogue of this Footplate with the installed torchvision."""
     return Catalogue(
         tasks=tuple(task.entry for task in TASKS.own.values()),
-        models=tuple(describe(task, name) for task in TASKS.own.values() for name in task.model_names()),
+        models=tuple(describe(task, name) for task in TASKS.own.values() for name in _names(task)),
         strategies=tuple(strategy.entry for strategy in STRATEGIES.own.values()),
         annotation_kinds=KINDS,
         encoders=encoders.names(),
@@ -65,6 +66,11 @@ def generate() -> Catalogue:
         timm_tags=timm_models.tags(),
         timm_weights=timm_models.weights(),
     )
+
+
+def _names(task: Task) -> tuple[str, ...]:
+    """Return the ids of the models of a task, those of libraries at the end."""
+    return (*task.model_names(), *(name for name, model in MODELS.own.items() if model.task == task.entry.id))
 
 
 def supplement() -> Supplement:
@@ -127,10 +133,18 @@ def _added_model(name: str) -> Sequence[ModelEntry]:
 
 
 def describe(task: Task, name: str) -> ModelEntry:
-    """Return the catalogue entry of a model, which is built without memory."""
-    model_info = task.model_info(name)
+    """Return the catalogue entry of a model, which is built without memory unless it is a library's.
+
+    If the extra that it needs is missing, that is the entry in the file.
+    """
+    of_library = MODELS.own.get(name)
+    shipped = shipped_catalogue().model(name) if of_library is not None and missing_extra(of_library.extra) else None
+    if shipped is not None:
+        return shipped
+    model_info = of_library.model_info(DESCRIBED_CLASSES) if of_library is not None else task.model_info(name)
     job = Job.from_fields(task=task.entry.id, model=name)
-    model = on_meta(lambda: task.build_model(job, model_info.classes, model_info.channels))
+    build = partial(task.build_model, job, model_info.classes, model_info.channels)
+    model = build().to("meta") if of_library is not None else on_meta(build)
     drops = [field for field in DROPOUT_FIELDS if field in task.entry.fields and _takes(task, job, model_info, field)]
     return _entry(task, name, model_info, model, has=drops)
 

@@ -21,6 +21,7 @@ from engine.contract.catalogue import (
     TaskEntry,
     did_you_mean,
     load_catalogue,
+    missing_extra,
 )
 from engine.contract.dataset import DatasetReport, parse_fold
 from engine.contract.devices import Snapshot, gpu_title, host_of, is_gpu
@@ -28,6 +29,7 @@ from engine.contract.idle_fields import without_effect
 from engine.contract.job import AUTO_STRATEGY, FIELDS, TIMM, Job
 from engine.contract.options import option_problems
 from engine.contract.problems import Choice, Problem, errors
+from engine.contract.weights import HUB_FILES
 
 REAL_DISK = RealDisk()
 
@@ -87,7 +89,9 @@ def problems(
     if job.checkpoints.resume_from and (message := _no_file(job.checkpoints.resume_from, disk)):
         remedy = "Choose the last.pt in a run's checkpoints folder, or leave it empty."
         found.append(Problem("resume_from", message, remedy))
-    if job.model.weights_file and (message := _no_file(job.model.weights_file, disk)):
+    # A folder that transformers saved has the weights in a file of a known name.
+    folder = f"{job.model.weights_file}/{HUB_FILES[0]}" if disk.kind(job.model.weights_file) == "folder" else ""
+    if job.model.weights_file and (message := _no_file(folder or job.model.weights_file, disk)):
         found.append(Problem("weights_file", message, "Check the spelling, or browse for it."))
     strategy = catalogue.strategy(job.resolved_strategy)
     if strategy is None:
@@ -227,6 +231,8 @@ def _model(job: Job, model: ModelEntry, disk: Disk) -> Iterator[Problem]:
     if model.task != ((task.models or task.id) if task is not None else job.task):
         instead = f"Choose a model for this task, such as {task.model}." if task is not None else "Choose another."
         yield Problem("model", f"{model.title} is not a model for this task.", instead)
+    if command := missing_extra(model.extra):
+        yield Problem("model", f"{model.title} needs a package that is not installed.", f"Run: {command}")
     if job.data.image_size is not None and job.data.image_size < model.min_image_size:
         yield Problem(
             "image_size",

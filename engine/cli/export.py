@@ -110,6 +110,7 @@ def _add(writer: SummaryWriter, event: AnyEvent, step: int) -> None:
             writer.add_text("job", f"```\n{job_to_toml(event.job)}```", 0, event.time)
         case StepMetrics():
             scalars = {f"train/{name}": getattr(event, name) for name in _STEP_FIELDS}
+            scalars |= {f"train/losses/{name}": value for name, value in event.losses.items()}
         case Validation():
             scalars = {f"validation/{name}": value for name, value in event.measures.items()}
             step = event.step

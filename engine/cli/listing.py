@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from engine.cli.terminal import BAD_REQUEST, COMPLETED, fail, say, table
-from engine.contract.catalogue import load_catalogue
+from engine.contract.catalogue import load_catalogue, missing_extra
 from engine.contract.protocol import ENCODE
 from engine.contract.recipes import load_recipes
 from engine.runs.folder import ENDED, RunFolder, RunSummary
@@ -67,11 +67,12 @@ def catalogue(options: argparse.Namespace) -> int:
             f"{m.parameters / 1e6:.1f} M",
             f"{m.image_size} px" if m.image_size else "–",
             "yes" if m.weights else "–",
-            str(len(m.split_points)) if m.split_points else m.uncuttable,
+            m.published or "–",
+            missing_extra(m.extra) or (str(len(m.split_points)) if m.split_points else m.uncuttable),
         )
         for m in entries.models
     ]
-    say(*table(("MODEL", "FAMILY", "PARAMETERS", "IMAGES", "PRETRAINED", "CUT POINTS"), models))
+    say(*table(("MODEL", "FAMILY", "PARAMETERS", "IMAGES", "PRETRAINED", "ACCURACY", "CUT POINTS"), models))
     return COMPLETED
 
 

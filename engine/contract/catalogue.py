@@ -358,11 +358,11 @@ EXTRA_MODULES = {"transformers": "transformers"}
 """Module that tells if an extra of Footplate is installed, by the extra's name."""
 
 
-def missing_extra(model: ModelEntry) -> str:
-    """Return the command that installs what the model needs; "" if it is installed. Imports nothing."""
-    if not model.extra or find_spec(EXTRA_MODULES[model.extra]) is not None:
+def missing_extra(extra: str) -> str:
+    """Return the command that installs an extra of Footplate; "" if it is installed, or for "". Imports nothing."""
+    if not extra or find_spec(EXTRA_MODULES[extra]) is not None:
         return ""
-    return f'pip install "footplate[{model.extra}]"'
+    return f'pip install "footplate[{extra}]"'
 
 
 def predictions_of(task: str) -> PredictionKind:

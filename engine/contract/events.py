@@ -128,7 +128,7 @@ class StepMetrics(Event, tag="step", kw_only=True, gc=False):
     """Training metrics over the steps since the previous such event; `step` counts from 1 over all epochs.
 
     `loss` is the mean; `accuracy` is the fraction of correctly classified images, None if the strategy doesn't compute
-    it. `data_wait_s` and `compute_s` are seconds per step on the reporting rank; `images_per_second` is the sum over all
+    it; `losses` are the parts of the loss by name, if the model reports several. `data_wait_s` and `compute_s` are seconds per step on the reporting rank; `images_per_second` is the sum over all
     devices.
     """
 
@@ -140,6 +140,7 @@ class StepMetrics(Event, tag="step", kw_only=True, gc=False):
     images_per_second: float
     data_wait_s: float
     compute_s: float
+    losses: dict[str, float] = {}
 
 
 class Action(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -50,7 +50,7 @@ from engine.contract.weights import WeightsDisk, is_available
 from engine.system import paths
 from engine.system.files import read_file
 
-Family = Literal["cnn", "transformer"]
+Family = Literal["cnn", "transformer", "detr"]
 MAX_CHARACTERS = 200
 """Maximum number of characters in a recipe's title and description."""
 Line = Annotated[str, msgspec.Meta(max_length=MAX_CHARACTERS)]
@@ -75,6 +75,8 @@ _TRANSFORMERS = re.compile(
 
 ConvNeXt and mixers are included, since they are fine-tuned like transformers.
 """
+_DETRS = re.compile(r"d_?fine|rt_?detr|rf_?detr|deim")
+"""Beginnings of the ids of detectors with queries, which are trained like DETR (Carion et al. 2020)."""
 _STILL_CNNS = re.compile(r"efficientvit_b|fastvit|mobilevit", re.IGNORECASE)
 """Pattern for networks with such a name that consist mostly of convolutions with BatchNorm."""
 
@@ -82,6 +84,8 @@ _STILL_CNNS = re.compile(r"efficientvit_b|fastvit|mobilevit", re.IGNORECASE)
 def family_of(model: str, encoder: str) -> Family:
     """Return the family of a model, which is that of its `encoder` if it has one."""
     name = encoder or model
+    if _DETRS.match(name):
+        return "detr"
     return "transformer" if _TRANSFORMERS.search(name) and not _STILL_CNNS.search(name) else "cnn"
 
 
@@ -478,7 +482,7 @@ _REMEDIES = {
     **dict.fromkeys(("batch_norm", "weights", "pretrained"), "Give true or false."),
     "task": "Give a task's id, or a list of ids.",
     "tasks": "Give a list of tasks' ids.",
-    "model": "Give cnn or transformer.",
+    "model": "Give cnn, transformer or detr.",
     "of_weights": 'Give ["val_crop"].',
     "scale": "Give { batch = … } for each field.",
 }

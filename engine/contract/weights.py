@@ -45,6 +45,7 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     `package` (an installed package, by its import name, with the file at `path` inside it).
 
     Attributes:
+        path: Path of the file in its package or repository; "" for any of `HUB_FILES` in a repository.
         licence: Licence as named by the library that offers the weights; "" if it names none.
         bytes: Size of the file; 0 if unknown before the download.
         crop: Fraction of an image's shorter side that the center crop kept when the weights were evaluated; 0 if
@@ -82,7 +83,11 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     @property
     def files(self) -> tuple[str, ...]:
         """Return the names that the file may have, best first."""
-        return HUB_FILES if self.repository else (os.path.basename(self.path or urlparse(self.url).path),)
+        return (
+            HUB_FILES
+            if self.repository and not self.path
+            else (os.path.basename(self.path or urlparse(self.url).path),)
+        )
 
     @property
     def host(self) -> str:

@@ -1,11 +1,16 @@
-"""Facts about a model for the catalogue, and the error for a model that can't be built."""
+"""Descriptions of models, and the error for a model that can't be built."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from collections.abc import Callable
+from typing import Literal, NamedTuple, Self
+
+import msgspec
+from torch import nn
 
 from engine.contract.problems import Problem
 from engine.contract.weights import Weights
+from engine.data.transforms.device_transforms import Statistics
 
 
 class TaskError(Exception):
@@ -40,3 +45,41 @@ class ModelInfo(NamedTuple):
     construction: str = ""
     extra: str = ""
     published: str = ""
+
+
+class Model(NamedTuple):
+    """Model that a plug-in adds for one of the tasks.
+
+    `build(classes, channels)` returns the plain model with fresh weights. With `options`, a Struct of options
+    (`engine.contract.options`), it is `build(classes, channels, options)`. The meaning of `classes` and of the outputs depends
+    on the task, as for a Python file (resources/docs/extending.md).
+
+    Attributes:
+        family: Heading in lists of models.
+        image_size: Default side of images in pixels.
+        min_image_size: Minimum side of images in pixels.
+        statistics: Mean and standard deviation of each channel of the images that `weights` were trained with; None for
+            the task's defaults.
+        weights: Pretrained weights.
+        loss_per: Unit whose mean loss over the global batch is trained. With "object", a detector returns sums of losses over
+            the objects of its images.
+        extra: Extra of Footplate that the model needs.
+        published: Accuracy of `weights` with its source.
+    """
+
+    title: str
+    task: str
+    build: Callable[..., nn.Module]
+    family: str = "Plug-ins"
+    image_size: int = 224
+    min_image_size: int = 1
+    statistics: Statistics | None = None
+    weights: Weights | None = None
+    loss_per: Literal["image", "object"] = "image"
+    extra: str = ""
+    published: str = ""
+    options: type[msgspec.Struct] | None = None
+
+    def model_info(self, classes: int) -> ModelInfo:
+        info = ModelInfo(self.title, self.family, self.image_size, self.min_image_size, classes, weights=self.weights)
+        return info._replace(extra=self.extra, published=self.published)

@@ -17,6 +17,7 @@ from engine.models.base import ModelInfo, TaskError
 from engine.models.model_surgery import adapt_first_conv, set_heads
 from engine.models.pyramid_detectors import region_samples
 from engine.models.registry import build_foreign, build_seeded, is_foreign
+from engine.models.tensor_detector import LoadableDetector
 from engine.models.torchvision_detectors import use_tensors
 
 CLASSES = 90
@@ -117,6 +118,11 @@ def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Kn
     Raises TaskError.
     """
     model = build_seeded(job, known, lambda: _construct(job, classes, channels, size))
+    if isinstance(model, LoadableDetector):
+        given = weights.initial(job, job.model.name)
+        if given is not None:
+            model.load_initial(given)
+        set_heads(model, model.heads, freeze=bool(job.model.freeze_epochs))
     if is_foreign(job):
         return model.train()
     entry = known[job.model.name]
@@ -130,7 +136,7 @@ def build(job: Job, classes: int, channels: int, size: int, known: dict[str, _Kn
 
 def _construct(job: Job, classes: int, channels: int, size: int) -> nn.Module:
     if is_foreign(job):
-        return _build_foreign(job, classes, channels)
+        return _build_foreign(job, classes, channels, size)
     entry = _ALL[job.model.name]
     if size < entry.min_image_size:
         message = f"{entry.title} needs images of at least {entry.min_image_size} px."
@@ -155,10 +161,13 @@ def _max_detections(plain: nn.Module) -> int:
     return int(holder.detections_per_img)
 
 
-def _build_foreign(job: Job, classes: int, channels: int) -> nn.Module:
-    """Build a detector from a plug-in or file; as in torchvision, its number of classes includes the background."""
+def _build_foreign(job: Job, classes: int, channels: int, size: int) -> nn.Module:
+    """Build a detector from a library or file; as in torchvision, its number of classes includes the background."""
+    plain = build_foreign(job, classes + 1, channels)
+    if isinstance(plain, LoadableDetector):
+        plain.fit_size(job.model.name, size)
+        return plain
     try:
-        plain = build_foreign(job, classes + 1, channels)
         return use_tensors(plain, _max_detections(plain))
     except AttributeError as error:
         message = f"The model of {job.model.name} lacks the structure of torchvision's detectors ({error})."

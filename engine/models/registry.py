@@ -1,53 +1,22 @@
-"""Models from outside Footplate: those of plug-ins by id, and the model in a user's Python file."""
+"""Models from outside Footplate: those of plug-ins and transformers by id, and the model in a user's Python file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 import msgspec
 import torch
 from torch import nn
 
-from engine.contract.catalogue import did_you_mean, shipped_catalogue
+from engine.contract.catalogue import did_you_mean, missing_extra, shipped_catalogue
 from engine.contract.job import TIMM, Job
 from engine.contract.options import declared, option_problems, options_of
-from engine.contract.weights import Weights
 from engine.data.transforms.device_transforms import Statistics
 from engine.models import user_file
-from engine.models.base import ModelInfo, TaskError
+from engine.models.base import Model, TaskError
+from engine.models.hugging_face import variants as hugging_face
 from engine.models.model_surgery import adapt_first_conv
 from engine.system.plugins import Registry, Unusable
-
-
-class Model(NamedTuple):
-    """Model that a plug-in adds for one of the tasks.
-
-    `build(classes, channels)` returns the plain model with fresh weights. With `options`, a Struct of options
-    (`engine.contract.options`), it is `build(classes, channels, options)`. The meaning of `classes` and of the outputs
-    depends on the task, as for a Python file (resources/docs/extending.md).
-
-    Attributes:
-        family: Heading in lists of models.
-        image_size: Default side of images in pixels.
-        min_image_size: Minimum side of images in pixels.
-        statistics: Mean and standard deviation of each channel of the images that `weights` were trained with; None for
-            the task's defaults.
-        weights: Pretrained weights.
-    """
-
-    title: str
-    task: str
-    build: Callable[..., nn.Module]
-    family: str = "Plug-ins"
-    image_size: int = 224
-    min_image_size: int = 1
-    statistics: Statistics | None = None
-    weights: Weights | None = None
-    options: type[msgspec.Struct] | None = None
-
-    def model_info(self, classes: int) -> ModelInfo:
-        return ModelInfo(self.title, self.family, self.image_size, self.min_image_size, classes, weights=self.weights)
 
 
 def _accept(name: str, loaded: object) -> Model:
@@ -63,11 +32,12 @@ def _taken() -> set[str]:
     return {model.id for model in shipped_catalogue().models}
 
 
-MODELS: Registry[Model] = Registry("footplate.models", {}, _accept, _taken)
+MODELS: Registry[Model] = Registry("footplate.models", hugging_face.MODELS, _accept, _taken)
+"""Models by id: those of transformers, which are described like those of a package, and those of plug-ins."""
 
 
 def is_foreign(job: Job) -> bool:
-    """Return True if the job's model comes from a plug-in or a user's file, so that it may contain anything."""
+    """Return True if the job's model comes from a library or a user's file, so that it may contain anything."""
     return job.model_is_file or job.model.name in MODELS
 
 
@@ -109,9 +79,16 @@ def statistics(model: str, usual: Statistics) -> Statistics:
     return (MODELS[model].statistics if model in MODELS else None) or usual
 
 
+def is_loss_per_object(job: Job) -> bool:
+    """Return True if the losses of the job's model are sums over objects, and their mean over objects is trained."""
+    return job.model.name in MODELS and MODELS[job.model.name].loss_per == "object"
+
+
 def _build_plugin(job: Job, classes: int, channels: int) -> nn.Module:
     known = MODELS[job.model.name]
-    where = f"The model {known.title} of the package {MODELS.packages[job.model.name]}"
+    where = f"The model {known.title} of the package {MODELS.packages.get(job.model.name, known.extra)}"
+    if missing := missing_extra(known.extra):
+        raise TaskError("model", f"{known.title} needs a package that is not installed.", f"Run: {missing}")
     options = () if known.options is None else (_options(job, known.options),)
     try:
         model = known.build(classes, channels, *options)

@@ -1,7 +1,4 @@
-"""torchvision's detectors with one tensor in and one tensor out, the interface that strategies expect.
-
-In training a detector computes its loss. In evaluation it returns a fixed number of detections for each image.
-"""
+"""torchvision's detectors as `TensorDetector`, and the conversion of targets into those of torchvision."""
 
 from __future__ import annotations
 
@@ -10,22 +7,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torchvision.models.detection import FCOS, FasterRCNN, MaskRCNN, RetinaNet
 from torchvision.models.detection.image_list import ImageList
+from torchvision.models.detection.ssd import SSD
 from torchvision.models.detection.transform import GeneralizedRCNNTransform
 
 from engine.data.decoding.masks import NO_CLASS
-
-BOX = 6
-"""Number of values of a detection: x1, y1, x2, y2 in pixels, score and class."""
-MASK_SIDE = 28
-"""Side of Mask R-CNN's masks, which are relative to their box (He et al. 2017, figure 4)."""
-NONE = -1
-"""Class of padding among true boxes, and score of padding among detections."""
-
-Detections = list[dict[str, Tensor]]
-"""Targets or results of torchvision's detectors, per image: "boxes" [k, 4], "labels" [k] from 1 up, and optionally
-"masks".
-"""
+from engine.models.tensor_detector import BOX, MASK_SIDE, NONE, Detections, TensorDetector
 
 
 class Instances(NamedTuple):
@@ -59,6 +47,14 @@ def instances(planes: Tensor) -> Instances:
     return Instances(torch.stack(sides, 1).float(), labels, labels == NO_CLASS, masks)
 
 
+def count_objects(targets: Tensor) -> Tensor:
+    """Return the number of objects to learn in boxes [n, m, 6] or planes [n, 2, h, w], as float32 without dimensions."""
+    if targets.dim() == 4:
+        counts = [(~instances(planes).ignored).sum() for planes in targets]
+        return torch.stack(counts).sum().float() if counts else targets.new_zeros((), dtype=torch.float32)
+    return _is_used(targets).sum().float()
+
+
 def box_targets(targets: Tensor) -> Detections:
     """Convert targets [n, m, 6] (x1, y1, x2, y2 in pixels, class, ignored) to torchvision's targets.
 
@@ -66,9 +62,14 @@ def box_targets(targets: Tensor) -> Detections:
     """
     converted = []
     for target in targets:
-        is_used = (target[:, 4] >= 0) & (target[:, 5] == 0) & (target[:, 2:4] > target[:, :2]).all(1)
+        is_used = _is_used(target)
         converted.append({"boxes": target[is_used, :4], "labels": target[is_used, 4].long() + 1})
     return converted
+
+
+def _is_used(boxes: Tensor) -> Tensor:
+    """Return a mask of the boxes [..., 6] that are neither padding nor ignored nor empty."""
+    return (boxes[..., 4] >= 0) & (boxes[..., 5] == 0) & (boxes[..., 2:4] > boxes[..., :2]).all(-1)
 
 
 def instance_targets(targets: Tensor) -> Detections:
@@ -82,34 +83,30 @@ def instance_targets(targets: Tensor) -> Detections:
     return converted
 
 
-class _TensorDetector(nn.Module):
-    """Mixin for torchvision's detectors, which precedes them in the list of base classes.
+_LOSSES: dict[type[nn.Module], tuple[str, ...]] = {
+    FasterRCNN: ("loss_classifier", "loss_box_reg", "loss_objectness", "loss_rpn_box_reg"),
+    MaskRCNN: ("loss_classifier", "loss_box_reg", "loss_mask", "loss_objectness", "loss_rpn_box_reg"),
+    RetinaNet: ("classification", "bbox_regression"),
+    FCOS: ("classification", "bbox_regression", "bbox_ctrness"),
+    SSD: ("classification", "bbox_regression"),
+}
+"""Names of the losses of torchvision's detectors. Subclasses, which may have others, report only their sum."""
+_SUM = ("loss",)
 
-    It accepts images [n, c, h, w], and targets in training. In training, it returns the loss of each image [n], which
-    is for all images the same sum of the detector's losses over the batch. In evaluation, it returns the detections [n,
-    k, 6 or 6 + 28 * 28].
-    """
 
-    max_detections: int
-    """Maximum number of detections in each image."""
+class _TorchvisionDetector(TensorDetector):
+    """Mixin for torchvision's detectors."""
 
-    def forward(self, inputs: Tensor, targets: Tensor | None = None) -> Tensor:
-        if not isinstance(inputs, Tensor):
-            raise TypeError("the boxes that it processes depend on the image")
-        if self.training:
-            if targets is None:
-                raise ValueError("A detector needs images and targets for training.")
-            converted = instance_targets(targets) if targets.dim() == 4 else box_targets(targets)
-            losses = super().forward(inputs, converted)
-            return torch.stack(list(losses.values())).sum().expand(len(inputs))
+    def losses(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        converted = instance_targets(targets) if targets.dim() == 4 else box_targets(targets)
+        losses: dict[str, Tensor] = self.call_library(inputs, converted)
+        return {"loss": torch.stack(list(losses.values())).sum()} if self.loss_names == _SUM else losses
+
+    def predict(self, inputs: Tensor) -> Tensor:
         return _join(self.detections(inputs), self.max_detections, inputs)
 
     def detections(self, inputs: Tensor) -> Detections:
-        """Return each image's detections in torchvision's format.
-
-        "scores" [k] have gradients if those are enabled.
-        """
-        found: Detections = super().forward(inputs)
+        found: Detections = self.call_library(inputs)
         return found
 
 
@@ -149,7 +146,8 @@ def use_tensors(plain: nn.Module, max_detections: int) -> nn.Module:
     represent pixel positions above 256.
     """
     kind = type(plain)
-    plain.__class__ = type(kind.__name__, (_TensorDetector, kind), {"max_detections": max_detections})
+    attributes = {"max_detections": max_detections, "loss_names": _LOSSES.get(kind, _SUM)}
+    plain.__class__ = type(kind.__name__, (_TorchvisionDetector, kind), attributes)
     plain.transform.__class__ = _PreparedImages
     for name in ("backbone", "head", "rpn.head", "roi_heads.box_predictor", "roi_heads.mask_predictor"):
         try:

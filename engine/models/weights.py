@@ -15,7 +15,7 @@ from torchvision.transforms._presets import ImageClassification
 
 from engine.contract.catalogue import load_catalogue, weights_of
 from engine.contract.job import Job
-from engine.contract.weights import Weights, cached_path, find, ways_out
+from engine.contract.weights import HUB_FILES, Weights, cached_path, find, ways_out
 from engine.models import timm_models, torchvision_models
 from engine.models.base import TaskError
 from engine.models.fetch import CannotFetch, fetch
@@ -111,9 +111,13 @@ def _included(known: Weights) -> State:
 
 
 def from_file(path: str) -> State:
-    """Return the weights in a local file, a plain state dict or a checkpoint with one as "model". Raises TaskError."""
+    """Return the weights in a local file, a plain state dict or a checkpoint with one as "model".
+
+    `path` may also be a folder that `save_pretrained` of transformers has written. Raises TaskError.
+    """
+    file = Path(path).expanduser()
     try:
-        return _read(Path(path).expanduser())
+        return _read(file / HUB_FILES[0] if file.is_dir() else file)
     except FileNotFoundError:
         raise TaskError("weights_file", f"There is no file {path}.", "Check the spelling, or browse for it.") from None
     except PermissionError:

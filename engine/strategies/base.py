@@ -65,13 +65,14 @@ class ResolvedJob:
 class StepResult(NamedTuple):
     """One rank's result of a step, as 0-dim tensors on its device; the sum over all ranks is the result of the step.
 
-    `loss` is this rank's part of the mean over the global batch; `correct` and `images` are counts. All are None on a
-    rank that does not receive the model's output.
+    `loss` is this rank's part of the mean over the global batch, and `losses` [p] are its parts if the model computes
+    several; `correct` and `images` are counts. All are None on a rank that does not receive the model's output.
     """
 
     loss: Tensor | None
     correct: Tensor | None
     images: Tensor | int | None
+    losses: Tensor | None = None
 
 
 class Strategy(ABC):
@@ -224,6 +225,18 @@ class Strategy(ABC):
 
     def share_updates(self) -> None:  # noqa: B027 - most ranks update all that they hold
         """Exchange updated parameters with the other ranks that hold them. All ranks call it together."""
+
+    def sum_over_batch(self, value: Tensor) -> Tensor:
+        """Return the sum of `value` over the parts of the global batch, whose ranks call it together."""
+        return value
+
+    def loss_divisor(self, batch: Batch) -> Tensor | int:
+        """Return the number that the sum of losses over the global batch is divided by, at least 1.
+
+        Ranks call it together, also for an empty part of the batch.
+        """
+        units = self.objective.loss_units(batch.targets)
+        return batch.global_size if units is None else self.sum_over_batch(units).clamp(min=1)
 
     def autocast(self) -> AbstractContextManager[None]:
         """Return the context for forward passes with the job's precision."""

@@ -99,6 +99,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
         parts = [part for part in microbatches(batch, self.accumulation) if synchronised or len(part.targets)]
         optimizer_step.zero_grad()
         self.profiler.mark("optimizer")
+        self.divisor = self.loss_divisor(batch)
         with self.profiler.timed():
             if parts:
                 with self.forward.no_sync() if len(parts) > 1 else nullcontext():

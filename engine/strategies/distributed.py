@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from datetime import timedelta
 
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from engine.contract.worker import BY_ENVIRONMENT
@@ -73,6 +73,12 @@ class Distributed(Strategy):
         is_local_gloo = self.device.type != "cuda" and self.spec.rendezvous != BY_ENVIRONMENT
         with same_user_only() if is_local_gloo else nullcontext():
             return init_device_mesh(self.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+
+    def sum_over_batch(self, value: Tensor) -> Tensor:
+        """Return the sum of `value` over all ranks, of which those of a tensor-parallel group have the same part."""
+        total = value.to(self.device, copy=True)
+        dist.all_reduce(total)
+        return total / self.dims.tensor
 
     def teardown(self) -> None:
         dist.destroy_process_group()

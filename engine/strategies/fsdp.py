@@ -163,6 +163,7 @@ class FullySharded(Distributed, SingleDevice):
         with self.profiler.timed():
             optimizer_step.zero_grad()
             self.profiler.mark("optimizer")
+            self.divisor = self.loss_divisor(batch)
             parts = microbatches(batch, self.accumulation)
             results = []
             for number, part in enumerate(parts, 1):

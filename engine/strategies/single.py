@@ -37,6 +37,8 @@ class SingleDevice(Strategy):
         is_recommended=True,
     )
     gradient_scale: float = 1.0
+    divisor: Tensor | int
+    """`loss_divisor` of the current batch."""
     forward: nn.Module
     """Module that is called for forward passes: `model`, or a subclass's wrapper for it."""
 
@@ -56,6 +58,7 @@ class SingleDevice(Strategy):
         assert batch is not None
         optimizer_step.zero_grad()
         self.profiler.mark("optimizer")
+        self.divisor = self.loss_divisor(batch)
         parts = [part for part in microbatches(batch, self.accumulation) if len(part.targets)]
         result = summed([self.forward_backward(part, optimizer_step) for part in parts])
         optimizer_step.step(result.loss)
@@ -67,14 +70,15 @@ class SingleDevice(Strategy):
         with self.autocast():
             outputs = self.forward(batch.inputs, *self.objective.extra_inputs(batch.targets))
         outputs = outputs.float()
-        loss = self.objective.loss(outputs, batch.targets).sum() / batch.global_size
+        loss = self.objective.loss(outputs, batch.targets).sum() / self.divisor
         self.profiler.mark("forward")
         optimizer_step.backward(loss * self.gradient_scale if self.gradient_scale != 1.0 else loss)
         self.profiler.mark("backward")
         with torch.no_grad():
             correct = self.objective.correct(outputs, batch.targets)
         self.profiler.mark("logging")
-        return StepResult(loss.detach(), correct, len(batch.targets))
+        losses = outputs.detach().sum(0) / self.divisor if self.objective.loss_in_model else None
+        return StepResult(loss.detach(), correct, len(batch.targets), losses)
 
     def blank_pass(self, backward: Callable[[Tensor], None]) -> None:
         """Run a forward and backward pass with gradients of 0, and restore the buffers.

@@ -93,6 +93,13 @@ class Objective(ABC):
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of each sample, [n]."""
 
+    def loss_units(self, targets: Tensor) -> Tensor | None:
+        """Return the number of units in these targets whose mean loss over the global batch is trained, 0-dimensional.
+
+        None if the units are the samples.
+        """
+        return None
+
     @abstractmethod
     def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         """Return the number of correct samples in a batch, a tensor without dimensions; None if it is undefined.

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,12 +30,14 @@ class StepTotals:
     """Sums over `steps` steps of this rank.
 
     Attributes:
+        losses: Parts of the loss; empty if there are none, or if this rank made no step.
         has_correct: True if the number of correct predictions is known.
         first_bad: First step whose loss was not finite; None if all were finite.
     """
 
     steps: int
     loss: float
+    losses: tuple[float, ...]
     correct: float
     has_correct: bool
     images: float
@@ -83,6 +86,7 @@ class BufferedMetrics:
         self._wait_s = wait_s
         self._seconds = seconds
         self._losses = _Copy([result.loss for result in results])
+        self._parts = _Copy([result.losses for result in results])
         self._has_correct = any(result.correct is not None for result in results)
         self._correct = _Copy([result.correct for result in results])
         self._images = _Copy([result.images for result in results])
@@ -93,6 +97,7 @@ class BufferedMetrics:
         return StepTotals(
             steps=self._steps,
             loss=math.fsum(losses) if all(map(math.isfinite, losses)) else math.nan,
+            losses=tuple(map(math.fsum, zip(*self._parts.read(), strict=True))),
             correct=sum(self._correct.read()),
             has_correct=self._has_correct,
             images=sum(self._images.read()),
@@ -103,7 +108,7 @@ class BufferedMetrics:
 
 
 class _Copy:
-    """Numbers, and 0-dim tensors on one device that are being copied to the CPU."""
+    """Numbers, and tensors of one shape on one device that are being copied to the CPU."""
 
     def __init__(self, values: Sequence[Tensor | int | None]) -> None:
         tensors = [value.detach() for value in values if isinstance(value, Tensor)]
@@ -116,7 +121,7 @@ class _Copy:
             self._done = torch.cuda.Event()
             self._done.record()
 
-    def read(self) -> list[float]:
+    def read(self) -> list[Any]:
         if self._done is not None:
             self._done.synchronize()
         return self._numbers + (self._copied.tolist() if self._copied is not None else [])

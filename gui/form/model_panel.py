@@ -145,7 +145,7 @@ class ModelPanel(QFrame):
     def offer(self, models: Sequence[ModelEntry], recommended: Sequence[str], current: str) -> None:
         """List models, those with `recommended` ids first, and select the `current` one."""
         self._offered = [
-            OfferedModel(entry, entry.id in recommended, missing_extra(entry))
+            OfferedModel(entry, entry.id in recommended, missing_extra(entry.extra))
             for entry in sorted(models, key=lambda entry: _rank(entry.id, recommended))
         ]
         self.search.clear()

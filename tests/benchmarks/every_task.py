@@ -32,7 +32,8 @@ from engine.data.datasets.images import ImageSet
 from engine.data.datasets.open_splits import Splits, open_splits
 from engine.data.loading.base_loader import Batch
 from engine.data.randomness import RandomStreams
-from engine.models.torchvision_detectors import MASK_SIDE, instances
+from engine.models.tensor_detector import MASK_SIDE
+from engine.models.torchvision_detectors import instances
 from engine.strategies import STRATEGIES
 from engine.supervisor.environment import usable_cores
 from engine.tasks.base import DatasetInfo, Task

@@ -14,6 +14,7 @@ from engine.contract.inference.conversion import OnnxOptions
 from engine.contract.problems import Problem
 from engine.inference.conversion.failure import CannotConvert
 from engine.inference.trained_model import TrainedModel
+from engine.models.tensor_detector import LoadableDetector
 from engine.tasks.base import Objective
 
 BATCH, HEIGHT, WIDTH = "batch", "height", "width"
@@ -74,9 +75,11 @@ def _core(model: TrainedModel) -> nn.Module:
         return model.module
     from engine.inference.conversion.static_detectors import static_detector
 
+    if isinstance(model.module, LoadableDetector):
+        return model.module
     static = static_detector(model.module, model.channels, model.size)
     if static is None:
-        kind = type(model.module).__mro__[2].__name__
+        kind = type(model.module).__name__
         message = f"The post-processing of {kind} can't be written into a file."
         remedy = "Use Faster R-CNN, Mask R-CNN, RetinaNet, FCOS or SSD of torchvision."
         raise CannotConvert(Problem("model", message, remedy))

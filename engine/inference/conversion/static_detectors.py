@@ -18,7 +18,7 @@ from torchvision.models.detection.image_list import ImageList
 from torchvision.models.detection.ssd import SSD
 from torchvision.ops import nms, roi_align
 
-from engine.models.torchvision_detectors import NONE
+from engine.models.tensor_detector import NONE
 
 op: Any = opset18
 

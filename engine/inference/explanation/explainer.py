@@ -10,12 +10,20 @@ from torch import Tensor
 from torch.nn import functional
 
 from engine.contract.inference.explanation import Method
-from engine.inference.explanation.feature_maps import MIN_CELLS, Layer, NoFeatureMap, choose_layer, maps_of, recorded
+from engine.inference.explanation.feature_maps import (
+    MIN_CELLS,
+    Layer,
+    NoFeatureMap,
+    choose_layer,
+    maps_of,
+    recorded,
+    tensors_of,
+)
 from engine.inference.trained_model import TrainedModel
 from engine.tasks.explanation import Target
 
 PYRAMID = "backbone"
-"""Name of the module that computes feature maps in torchvision's detectors."""
+"""Name of the module that computes feature maps in torchvision's detectors; others name it as their `pyramid`."""
 
 
 class Explained(NamedTuple):
@@ -63,7 +71,7 @@ class Explainer:
         return model.objective.explanation_targets(outputs, model.classes, classes, model.size)
 
     def _by_gradient(self, output: Any, target: Target, side: int) -> Tensor:
-        tensors = [output] if isinstance(output, Tensor) else list(output.values())
+        tensors = tensors_of(output)
         gradients = torch.autograd.grad(target.value, tensors, retain_graph=True, allow_unused=True)
         method = local_grad_cam if self._is_detector else grad_cam
         levels = [
@@ -91,12 +99,13 @@ class Explainer:
                 inputs,
                 dense=self._predicts in ("pixels", "lines"),
             )
-        with recorded(module, [PYRAMID]) as outputs, torch.no_grad():
+        pyramid: str = getattr(module, "pyramid", PYRAMID)
+        with recorded(module, [pyramid]) as outputs, torch.no_grad():
             self._forward(inputs)
-        levels = maps_of(outputs[PYRAMID], inputs.shape[-1])
+        levels = maps_of(outputs[pyramid], inputs.shape[-1])
         if not levels:
             raise NoFeatureMap("The detector's backbone gives no maps of features.")
-        return Layer(PYRAMID, (levels[0].shape[1], levels[0].shape[2]))
+        return Layer(pyramid, (levels[0].shape[1], levels[0].shape[2]))
 
 
 def grad_cam(activations: Tensor, gradients: Tensor) -> Tensor:

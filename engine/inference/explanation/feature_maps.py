@@ -52,16 +52,18 @@ def as_map(values: Tensor, side: int) -> Tensor | None:
     return None
 
 
-def maps_of(output: Any, side: int) -> list[Tensor]:
-    """Return the maps [C, h, w] in a layer's output: one, or all of a pyramid from finest to coarsest."""
+def tensors_of(output: Any) -> list[Tensor]:
+    """Return the tensors of floating-point numbers in a layer's output of nested mappings and sequences."""
     if isinstance(output, Tensor):
-        found = as_map(output, side)
-        return [found] if found is not None else []
+        return [output] if output.is_floating_point() else []
     if isinstance(output, Mapping):
         output = list(output.values())
-    if not isinstance(output, Sequence):
-        return []
-    levels = [found for each in output if isinstance(each, Tensor) and (found := as_map(each, side)) is not None]
+    return [tensor for each in output for tensor in tensors_of(each)] if isinstance(output, Sequence) else []
+
+
+def maps_of(output: Any, side: int) -> list[Tensor]:
+    """Return the maps [C, h, w] in a layer's output: one, or all of a pyramid from finest to coarsest."""
+    levels = [found for each in tensors_of(output) if (found := as_map(each, side)) is not None]
     return sorted(levels, key=lambda level: -level.shape[1])
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from engine.metrics.average_precision import Bools, Floats, Ints
-from engine.models.torchvision_detectors import BOX
+from engine.models.tensor_detector import BOX
 
 SCORE_THRESHOLD = 0.5
 """Minimum score of detections that are shown."""

@@ -17,7 +17,9 @@ from engine.data.drawing import draw_boxes, overlay_mask
 from engine.metrics.average_precision import Bools, Floats, Ints, box_overlaps, mask_overlaps
 from engine.metrics.base import Metric
 from engine.models import detection_models
-from engine.models.torchvision_detectors import MASK_SIDE, instances
+from engine.models.registry import is_loss_per_object
+from engine.models.tensor_detector import MASK_SIDE
+from engine.models.torchvision_detectors import instances
 from engine.tasks.base import DatasetInfo, Objective, Visualization
 from engine.tasks.detection.analysis import Compared, ObjectAnalysis, ObjectMetric
 from engine.tasks.detection.objects import SCORE_THRESHOLD, Found, found_in
@@ -87,7 +89,7 @@ class InstanceSegmentation(Detection):
     known = detection_models.MASKERS
 
     def objective(self, job: Job, dataset_info: DatasetInfo) -> Objective:
-        return MasksOfImage(dataset_info.classes)
+        return MasksOfImage(dataset_info.classes, is_loss_per_object=is_loss_per_object(job))
 
 
 class MasksOfImage(FoundInImage):
@@ -99,8 +101,8 @@ class MasksOfImage(FoundInImage):
     entry = InstanceSegmentation.entry
     analysis_type = OutlineAnalysis
 
-    def __init__(self, classes: tuple[str, ...]) -> None:
-        super().__init__(classes)
+    def __init__(self, classes: tuple[str, ...], *, is_loss_per_object: bool = False) -> None:
+        super().__init__(classes, is_loss_per_object=is_loss_per_object)
         self.legend = self.legend if len(classes) > 1 else ()
 
     def metric(self) -> Metric:

@@ -62,7 +62,9 @@ class StepReport(Callback):
         first_bad = collectives.all_reduce_max([_NEVER - totals.first_bad if totals.first_bad is not None else 0])[0]
         if first_bad:
             raise NotFinite(_NEVER - first_bad, "The loss", self._saved())
+        names: tuple[str, ...] = getattr(self._strategy.model, "loss_names", ())
         mine = [
+            *(totals.losses or (0.0,) * len(names)),
             totals.loss,
             totals.correct,
             totals.has_correct,
@@ -71,7 +73,7 @@ class StepReport(Callback):
             self._strategy.loads_data,
         ]
         summed = collectives.all_reduce_sum(torch.tensor(mine, dtype=torch.float64)).tolist()
-        loss, correct, counted, images, wait_s, loaders = summed
+        losses, (loss, correct, counted, images, wait_s, loaders) = summed[: len(names)], summed[len(names) :]
         wait_s /= loaders
         self._emit(
             StepMetrics(
@@ -83,5 +85,6 @@ class StepReport(Callback):
                 images_per_second=images / totals.seconds,
                 data_wait_s=wait_s / totals.steps,
                 compute_s=max(0.0, totals.seconds - wait_s) / totals.steps,
+                losses={name: part / totals.steps for name, part in zip(names, losses, strict=True)},
             )
         )

@@ -1,0 +1,1 @@
+"""Detectors and segmenters of the package transformers, for Footplate's tasks."""

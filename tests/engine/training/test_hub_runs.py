@@ -1,0 +1,94 @@
+"""Runs of detectors of transformers, whose tiny models a package of plug-ins adds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.contract.events import StepMetrics, Validation
+from tests.engine.training.task_jobs import task_job
+from tests.support.cases import some
+from tests.support.outlined import make_outlined
+from tests.support.worker_group import WorkerGroup
+
+pytest.importorskip("transformers", reason="needs footplate[transformers]")
+
+from tests.support.hub_models import CONFIGS, INSTALL
+
+Start = Callable[..., WorkerGroup]
+SIDE = 128
+
+job = partial(
+    task_job, task="detection", model="tiny_rtdetrv2", image_size=SIDE, batch_size=4, optimizer="adamw", clip_norm=0.1
+)
+
+
+@pytest.fixture
+def begin(start: Start) -> Start:
+    return partial(start, every_step=True, prepare=INSTALL)
+
+
+@pytest.fixture(scope="module")
+def discs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_outlined(tmp_path_factory.mktemp("discs"), {"train": 11, "val": 3}, SIDE)
+
+
+def losses(group: WorkerGroup) -> list[dict[str, float]]:
+    return [step.losses for step in group.of(StepMetrics)]
+
+
+@pytest.mark.parametrize("name", some(list(CONFIGS), ["tiny_dfine", "tiny_rtdetrv2"]))
+def test_resumed_run_has_the_same_bits(begin: Start, discs: Path, name: str) -> None:
+    fields = {"model": name, "ema_decay": 0.9, "schedule": "none"}
+    whole = begin(job(discs, **fields, epochs=2)).completed(170)
+    first = begin(job(discs, **fields)).completed(170)
+    last = str(first.folder / "checkpoints/last.pt")
+    second = begin(job(discs, **fields, epochs=2, resume_from=last)).completed(170)
+    assert losses(first) + losses(second) == losses(whole)
+    expected, state = whole.checkpoint("best.pt"), second.checkpoint("best.pt")
+    assert all(torch.equal(state[name], tensor) for name, tensor in expected.items())
+    assert second.of(Validation)[-1].measures == whole.of(Validation)[-1].measures
+
+
+def test_every_part_of_the_loss_is_reported(begin: Start, discs: Path) -> None:
+    group = begin(job(discs, model="tiny_dfine")).completed(170)
+    for step in group.of(StepMetrics):
+        assert list(step.losses) == ["vfl", "bbox", "giou", "fgl", "ddf"]
+        assert sum(step.losses.values()) == pytest.approx(step.loss, rel=1e-5)
+
+
+STILL: dict[str, Any] = {
+    "transforms": (), "augmentation": "own", "learning_rate": 1e-3, "freeze_batchnorm": True, "optimizer": "sgd",
+}  # fmt: skip
+"""Without randomness, whose streams depend on ranks; with plain SGD, since Adam magnifies the last bits of gradients near 0."""
+
+
+WAYS: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "uneven": ("still_rfdetr", 2, {"strategy": "ddp", "batch_size": 5}),
+    "accumulation": ("still_rfdetr", 1, {"accumulation": 3}),
+    "both": ("still_rfdetr", 2, {"strategy": "ddp", "accumulation": 2}),
+    "fsdp": ("still_rfdetr", 2, {"strategy": "fsdp"}),
+    "zero1": ("still_rfdetr", 2, {"strategy": "zero1"}),
+    "hybrid": ("still_rtdetrv2", 2, {"strategy": "ddp"}),
+}
+"""Models with strategies and further fields that divide batches."""
+
+
+@pytest.mark.parametrize("way", some(list(WAYS), ["uneven", "accumulation"]))
+def test_training_is_that_of_a_single_device(begin: Start, discs: Path, way: str) -> None:
+    """The loss is the mean over the boxes of all ranks, whose images have different numbers of them."""
+    name, cpus, changed = WAYS[way]
+    fields = STILL | {"model": name}
+    together = {"batch_size": changed.get("batch_size", 4)}
+    single = begin(job(discs, **fields, **together)).completed(170)
+    divided = begin(job(discs, cpus, **fields | changed)).completed(170)
+    for mine, expected in zip(losses(divided), losses(single), strict=True):
+        assert mine == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    state, wanted = divided.checkpoint("best.pt"), single.checkpoint("best.pt")
+    for key, tensor in wanted.items():
+        torch.testing.assert_close(state[key], tensor, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,110 @@
+"""Tiny models of transformers, as a package of plug-ins would add them."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from engine.models.base import Model
+from engine.models.hugging_face.variants import UNCHANGED, build_detector
+from engine.system import plugins
+from tests.support.installed import install
+
+INSTALL = f"{__name__}:install_tiny"
+"""`prepare` of workers that train the tiny models."""
+
+_HGNET = {
+    "model_type": "hgnet_v2",
+    "embedding_size": 8,
+    "hidden_sizes": [16, 32, 64, 64],
+    "stem_channels": [3, 8, 8],
+    "stage_in_channels": [8, 16, 32, 64],
+    "stage_mid_channels": [8, 8, 16, 16],
+    "stage_out_channels": [16, 32, 64, 64],
+    "stage_num_blocks": [1, 1, 1, 1],
+    "stage_downsample": [False, True, True, True],
+    "stage_light_block": [False, False, True, True],
+    "stage_kernel_size": [3, 3, 3, 3],
+    "stage_numb_of_layers": [1, 1, 1, 1],
+    "use_learnable_affine_block": True,
+    "out_indices": [2, 3, 4],
+}
+_HYBRID = {
+    "encoder_in_channels": [32, 64, 64],
+    "encoder_hidden_dim": 32,
+    "encoder_ffn_dim": 32,
+    "encoder_attention_heads": 4,
+    "d_model": 32,
+    "decoder_in_channels": [32, 32, 32],
+    "decoder_ffn_dim": 32,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 4,
+    "num_queries": 30,
+    "num_denoising": 10,
+    "hidden_expansion": 0.5,
+}
+_RESNET = {
+    "model_type": "rt_detr_resnet",
+    "layer_type": "basic",
+    "embedding_size": 16,
+    "hidden_sizes": [16, 32, 64, 64],
+    "depths": [1, 1, 1, 1],
+    "out_indices": [2, 3, 4],
+}
+_VIT = {
+    "model_type": "rf_detr_dinov2",
+    "hidden_size": 48,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 3,
+    "image_size": 128,
+    "patch_size": 16,
+    "num_windows": 2,
+    "out_features": ["stage2", "stage4"],
+}
+_GROUPS = {
+    "decoder_layers": 2,
+    "decoder_n_points": 2,
+    "decoder_ffn_dim": 64,
+    "d_model": 32,
+    "decoder_self_attention_heads": 4,
+    "decoder_cross_attention_heads": 4,
+    "num_queries": 30,
+    "group_detr": 3,
+    "dropout": 0.0,
+}
+CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "tiny_dfine": ("DFine", {"backbone_config": _HGNET, "depth_mult": 0.34, "decoder_n_points": [2, 2, 2], **_HYBRID}),
+    "tiny_rtdetrv2": ("RTDetrV2", {"backbone_config": _RESNET, **_HYBRID}),
+    "tiny_rfdetr": ("RfDetr", {"backbone_config": _VIT, **_GROUPS}),
+    "tiny_deimv2": (
+        "Deimv2",
+        {"backbone_config": _HGNET, "depth_mult": 0.34, "decoder_n_points": [2, 2, 2], **_HYBRID},
+    ),
+}
+"""Prefix of the classes of transformers, and arguments of the configuration, by id."""
+
+
+def tiny(name: str, **changed: Any) -> Model:
+    """Return the model of `CONFIGS` with these arguments of its configuration changed."""
+    kind, config = CONFIGS[name]
+    build = partial(build_detector, kind, config | changed)
+    return Model(
+        name, "detection", build, image_size=128, statistics=UNCHANGED, loss_per="object", extra="transformers"
+    )
+
+
+TINY_DFINE, TINY_RTDETRV2, TINY_RFDETR, TINY_DEIMV2 = map(tiny, CONFIGS)
+# Without random numbers in training.
+STILL_RTDETRV2, STILL_RFDETR = tiny("tiny_rtdetrv2", num_denoising=0), tiny("tiny_rfdetr", group_detr=1)
+
+
+def install_tiny(_spec: Any = None) -> None:
+    """Install the tiny models by entry points, as a package of plug-ins does, for this process."""
+    folder = Path(tempfile.mkdtemp(prefix="hub-models-"))
+    names = (*CONFIGS, "still_rtdetrv2", "still_rfdetr")
+    install(folder, "hub-models", {"footplate.models": {name: f"{__name__}:{name.upper()}" for name in names}})
+    sys.path.append(str(folder))
+    plugins.fingerprint.cache_clear()
