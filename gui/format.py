@@ -64,7 +64,7 @@ def as_in_files() -> Iterator[None]:
 
 
 def _localised(number: str) -> str:
-    """Translate a number in Python's format, such as "1,234.5"."""
+    """Convert a number in Python's format, such as "1,234.5", to the desktop's number format."""
     return number.translate(_style.separators)
 
 

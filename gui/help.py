@@ -300,7 +300,7 @@ class Browser(QTextBrowser):
 
 
 def as_html(markdown: str) -> str:
-    """Return a page as HTML whose headings have anchors: lower case, joined by hyphens."""
+    """Convert a page to HTML. Headings get anchors: their words in lower case, joined by hyphens."""
     parser = MarkdownIt("commonmark").enable("table")
     tokens = parser.parse(markdown)
     for token, following in pairwise(tokens):

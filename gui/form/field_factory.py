@@ -168,7 +168,7 @@ class OptionRows(QWidget):
         self._show_set()
 
     def label(self, field: str) -> str | None:
-        """Return the label of a problem's field; None if it is no option on screen."""
+        """Return the label of a problem's field; None if the field isn't a visible option."""
         row = self.rows.get(field.removeprefix(PREFIX)) if field.startswith(PREFIX) else None
         return row.field.label if row is not None else None
 

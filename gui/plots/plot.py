@@ -220,7 +220,7 @@ class LinePlot(QWidget):
         self._view.annotations.show_marks(marks, named)
 
     def describe(self) -> str:
-        """Describe the latest values."""
+        """Describe the latest values of all lines, for screen readers."""
         return self._readout.describe(self._shown_lines, self.group.cursor, self._x_text) or self._empty_text
 
     def update_description(self) -> None:

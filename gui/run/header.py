@@ -39,11 +39,11 @@ _AXIS = tr("Active time only; excludes pauses and queueing")
 VIEWS = (tr("Curves"), tr("Classes"), tr("Predictions"), tr("Evaluate"), tr("Predict & export"))
 CURVES, CLASSES, PREDICTIONS, EVALUATE, PREDICT = range(len(VIEWS))
 VIEW_KEYS = "Ctrl+PgUp", "Ctrl+PgDown"
-"""Keys of the previous and the next view."""
+"""Keys that open the previous and the next view."""
 
 
 class RunHeader(QWidget):
-    """State of a run, its views, and the controls of all curves.
+    """Header with the state of a run, the tabs of its views, and the controls of all curves.
 
     Attributes:
         tabs: Tabs in the order of `VIEWS`; the page shows the current view.

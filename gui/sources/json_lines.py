@@ -130,7 +130,7 @@ class JsonLinesProcess(QObject):
         self._end(process)
 
     def close(self) -> None:
-        """End the process and wait for all cancelled ones because the program exits."""
+        """End the process and wait until all cancelled ones have exited, because the program exits."""
         self.cancel()
         for process in list(self._cancelled):  # an exiting process removes itself from the list
             process.waitForFinished(GOODBYE_MS)

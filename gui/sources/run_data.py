@@ -143,7 +143,7 @@ class RunData:
 
     @property
     def task(self) -> str:
-        """Id of the task, "" before the run has logged its job."""
+        """Id of the task; "" before the run has logged its job."""
         return self.started.job.task if self.started is not None else ""
 
     def find_measure(self, name: str) -> Measure | None:

@@ -157,7 +157,7 @@ class RunSession(QObject):
             self._commands.send(SaveElsewhere(folder=encodable(folder)))
 
     def finish(self) -> None:
-        """Wait for commands that are being sent because the program exits."""
+        """Wait until pending commands are sent, because the program exits."""
         self._commands.finish()
 
     def close(self) -> None:

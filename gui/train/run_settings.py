@@ -91,7 +91,7 @@ def _field_lines(job: Job, names: list[str]) -> list[tuple[str, str, str]]:
 
 
 def _option_lines(job: Job) -> list[tuple[str, str, str]]:
-    """Return the options that are set, as `_field_lines` does for fields."""
+    """Return label, value and help text of each option that is set, like `_field_lines`."""
     known = option_fields(job) if job.options else {}
     return [
         (

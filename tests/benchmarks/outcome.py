@@ -116,7 +116,7 @@ def nuclei(folder: Path, source: Path) -> None:
 
 
 MAKERS = {"garments": garments, "nuclei": nuclei}
-"""Functions that write a comparison's dataset, by its folder."""
+"""Functions that write the dataset of a comparison, by the dataset's folder."""
 
 
 class TrainingError(Exception):

@@ -1,4 +1,4 @@
-"""Speed of `footplate predict` against the model's forward passes.
+"""Speed of `footplate predict` compared with the model's forward passes.
 
     python tests/benchmarks/predict_speed.py [--size 128] [--images 512] [--batch-size 16] [--rounds 5]
 

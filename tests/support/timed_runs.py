@@ -123,7 +123,7 @@ class WatchedRun:
 
 
 def side_by_side(forkers: tuple[Forker, Forker], job: Job, folder: Path, *, warm: int, steps: int) -> float:
-    """Return the summed rates of two independent runs at the same time."""
+    """Return the total images per second of two independent runs at the same time."""
     rates: list[float] = []
 
     def run(forker: Forker, place: Path) -> None:

@@ -1,4 +1,4 @@
-"""Problems of the pretrained weights that a job starts from."""
+"""Problems with the pretrained weights from which a job starts."""
 
 from __future__ import annotations
 

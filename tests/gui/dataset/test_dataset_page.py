@@ -31,7 +31,7 @@ from tests.support.widgets import ShowWidget
 
 
 def png(color: str, right: str = "") -> bytes:
-    """Return an image of one color, or with another color in its right half."""
+    """Return a PNG image of one color, or of two if `right` is given for the right half."""
     stream = BytesIO()
     image = Image.new("RGB", (32, 20), color)
     image.paste(right or color, (16, 0, 32, 20))

@@ -83,7 +83,7 @@ def make_history(*sample: Gpu, seconds: int = 60) -> DeviceHistory:
 
 @dataclass
 class Watching:
-    """Monitor page and its sources. No process runs: `see` feeds it."""
+    """Monitor page and its data sources. No process runs; `see` feeds snapshots to it."""
 
     hosts: Hosts
     history: DeviceHistory

@@ -45,7 +45,7 @@ WITHOUT_SPLITS = frozenset({
 })  # fmt: skip
 NUMBERED = frozenset({"numbered"})
 KINDS = dict.fromkeys(NUMBERED, "instances")
-"""Variants whose masks number objects instead of holding classes."""
+"""Kind of annotations of the variants whose masks number objects instead of having classes."""
 COLORS = ((0, 0, 0), (200, 10, 10), (10, 200, 10), (10, 10, 200))
 
 

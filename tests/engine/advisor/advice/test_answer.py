@@ -1,4 +1,4 @@
-"""Answers without measurements."""
+"""Answers of the advisor if nothing could be measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DOTA folders as upright boxes and as instances."""
+"""Reading of DOTA folders as upright boxes and as instances."""
 
 from __future__ import annotations
 
