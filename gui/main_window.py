@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QPaintEvent
-from PySide6.QtWidgets import QDialog, QMainWindow, QSplitter, QStackedWidget, QWidget
+from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDragLeaveEvent, QDropEvent, QPaintEvent, QResizeEvent
+from PySide6.QtWidgets import QDialog, QLabel, QMainWindow, QSplitter, QStackedWidget, QWidget
 
 from engine.contract.devices import CPU, Snapshot
 from engine.contract.job import Job
@@ -46,6 +46,8 @@ _DESKTOP_HEIGHT = 80
 
 _MIN_DEVICES_WIDTH = 290
 """Minimum width of the devices panel in pixels at a text size of 100 %."""
+_FOLDED_BELOW = 900
+"""Width of the window in pixels at a text size of 100 %, below which the devices panel is hidden until it is requested."""
 _PAGE_KEYS = {TRAIN: "train", MONITOR: "monitor", RUNS: "runs"}
 """Names of the pages in the settings, which don't depend on the language."""
 
@@ -75,11 +77,15 @@ class MainWindow(QMainWindow):
         self.splitter = QSplitter(Qt.Orientation.Horizontal)
         self.message = Banner(name=tr("Message"), close=tr("Dismiss the message"))
         self.status = StatusBar(self.acts)
+        self.drop_target = styled(QLabel(tr("Drop a dataset folder or a job file to open it"), self), "drop")
+        self.drop_target.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.drop_target.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        self.drop_target.hide()
         self.inspector = Inspector(self)
         self.workspace: Workspace | None = None
         self.help: HelpWindow | None = None
         self.tray: Tray | None = None
-        self._is_closing = self._is_quitting = self._is_painted = False
+        self._is_closing = self._is_quitting = self._is_painted = self._is_narrow = False
         self._lay_out()
         self._context = AppContext(
             window=self,
@@ -191,6 +197,7 @@ class MainWindow(QMainWindow):
             number: self.settings.flag(_devices_panel_key(number), number == TRAIN) for number in range(len(PAGES))
         }
         self._restore_devices_panel(self.acts.page, True)
+        theme.notifier.changed.connect(self._fold_if_narrow)
         self._update_status_bar()
         self.acts.full_screen.setChecked(self.isFullScreen())
 
@@ -342,7 +349,24 @@ class MainWindow(QMainWindow):
 
     def _restore_devices_panel(self, number: int, is_selected: bool) -> None:
         if is_selected:
-            self.acts.devices_panel.setChecked(self._has_devices_panel[number])
+            self._set_devices_panel(self._has_devices_panel[number] and not self._is_narrow)
+
+    def _set_devices_panel(self, shown: bool) -> None:
+        """Show or hide the devices panel without changing the choice of the page."""
+        chosen = dict(self._has_devices_panel)
+        self.acts.devices_panel.setChecked(shown)
+        self._has_devices_panel = chosen
+
+    def _fold_if_narrow(self) -> None:
+        """Hide the devices panel when the window becomes too narrow for its text, and show it again when it is not."""
+        is_narrow = self.width() < theme.scaled(_FOLDED_BELOW)
+        if is_narrow != self._is_narrow:
+            self._is_narrow = is_narrow
+            self._restore_devices_panel(self.acts.page, True)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fold_if_narrow()
 
     def _on_devices_panel_switched(self, shown: bool) -> None:
         self._has_devices_panel[self.acts.page] = shown
@@ -362,8 +386,15 @@ class MainWindow(QMainWindow):
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if _dropped_paths(event):
             event.acceptProposedAction()
+            self.drop_target.setGeometry(self.rect())
+            self.drop_target.show()
+            self.drop_target.raise_()
+
+    def dragLeaveEvent(self, event: QDragLeaveEvent) -> None:
+        self.drop_target.hide()
 
     def dropEvent(self, event: QDropEvent) -> None:
+        self.drop_target.hide()
         paths = _dropped_paths(event)
         if paths:
             event.acceptProposedAction()

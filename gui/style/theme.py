@@ -312,6 +312,7 @@ QDialog#palette QListView { border: none; }
 QLabel#error { color: $error; }
 QLabel#warning { color: $warning; }
 QLabel#ok { color: $ok; }
+QLabel#drop { background: $raised; border: 3px dashed $accent; font-weight: 600; font-size: $title; }
 QLabel#badge { background: $warning; color: $panel; border-radius: 7px; padding: 0 6px; font-weight: 600; }
 QSplitter::handle { background: $window; }
 QSplitter::handle:hover { background: $accent; }
@@ -379,7 +380,7 @@ QToolButton#flat:checked { color: $text; }
 QToolButton:checked { border-color: $accent; color: $accent; }
 QToolButton::menu-indicator { image: none; }
 QCheckBox, QRadioButton { spacing: 6px; border: 2px solid transparent; border-radius: 4px; }
-QCheckBox:focus, QRadioButton:focus { border-color: $accent; }
+QRadioButton:focus { border-color: $accent; }
 QCheckBox::indicator {
     width: $px14; height: $px14; border: 1px solid $muted; border-radius: 3px; background: $panel;
 }
@@ -387,6 +388,8 @@ QCheckBox::indicator:hover { border-color: $accent; }
 QCheckBox::indicator:checked {
     background: $accent; border-color: $accent; image: url($icons/$check.svg);
 }
+QCheckBox::indicator:focus { border: 2px solid $accent; }
+QCheckBox::indicator:checked:focus { border: 2px solid $text; }
 QCheckBox::indicator:disabled { border-color: $border; background: $raised; }
 QSlider { border: 2px solid transparent; border-radius: 4px; }
 QSlider:focus { border-color: $accent; }

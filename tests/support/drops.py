@@ -29,10 +29,16 @@ def drop_event(*paths: Path) -> QDropEvent:
 
 def drop_files(widget: QWidget, *paths: Path) -> None:
     """Drag `paths` into the widget, which must accept them, and drop them."""
+    data = drag_files(widget, *paths)
+    QApplication.sendEvent(widget, QDropEvent(_PLACE, _COPY, data, _LEFT, _NO_KEYS))
+
+
+def drag_files(widget: QWidget, *paths: Path) -> QMimeData:
+    """Drag `paths` into the widget, which must accept them."""
     data = _data_of(*paths)
     # From 6.12 on Qt takes the place of a drag as floats, as it does that of a drop, and deprecates whole numbers.
     place: Any = _PLACE if PySide6.__version_info__ >= (6, 12) else QPoint(5, 5)
     enter = QDragEnterEvent(place, _COPY, data, _LEFT, _NO_KEYS)
     QApplication.sendEvent(widget, enter)
     assert enter.isAccepted()
-    QApplication.sendEvent(widget, QDropEvent(_PLACE, _COPY, data, _LEFT, _NO_KEYS))
+    return data

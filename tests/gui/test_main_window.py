@@ -1,0 +1,50 @@
+"""Main window: room for the devices panel, and the target of drops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtGui import QDragLeaveEvent
+from PySide6.QtWidgets import QApplication
+
+from gui.actions import RUNS, TRAIN
+from gui.style import theme
+from tests.support.drops import drag_files, drop_files
+from tests.support.widgets import OpenWindow
+
+
+@pytest.fixture
+def normal_text() -> Iterator[None]:
+    yield
+    theme.choose("system", 100)
+
+
+@pytest.mark.usefixtures("normal_text")
+def test_devices_panel_folds_while_text_is_large(open_window: OpenWindow) -> None:
+    window = open_window()
+    window.resize(1280, 800)
+    panel = window.acts.devices_panel
+    assert panel.isChecked()
+    theme.choose("system", 200)
+    assert not panel.isChecked()
+    panel.setChecked(True)
+    assert window.devices_holder.isVisible()
+    window.header.show_page(RUNS)
+    window.header.show_page(TRAIN)
+    assert not panel.isChecked()
+    theme.choose("system", 100)
+    assert panel.isChecked()
+    window.resize(700, 800)
+    assert not panel.isChecked()
+
+
+def test_drag_over_window_shows_drop_target(open_window: OpenWindow, tmp_path: Path) -> None:
+    window = open_window()
+    for end in (lambda: QApplication.sendEvent(window, QDragLeaveEvent()), lambda: drop_files(window, tmp_path)):
+        assert not window.drop_target.isVisible()
+        drag_files(window, tmp_path)
+        assert window.drop_target.isVisible()
+        end()
+    assert not window.drop_target.isVisible()
