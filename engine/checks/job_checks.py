@@ -175,7 +175,8 @@ def _batch_size(job: Job, report: DatasetReport | None, chosen: Collection[str] 
     if train is None or not train.images or job.training.batch_size <= train.images:
         return []
     message = f"A batch of {job.training.batch_size:,} is larger than the training split of {train.images:,}."
-    return [Problem("batch_size", message, f"Set {train.images:,} or less.", "warning")]
+    choice = Choice(f"Use {train.images:,}", {"batch_size": train.images})
+    return [Problem("batch_size", message, f"Set {train.images:,} or less.", "warning", (choice,))]
 
 
 def class_count_problems(task: TaskEntry, classes: int) -> list[Problem]:

@@ -35,6 +35,8 @@ class FieldRow(LabelledField):
         self.standard = default
         """Value that the reset button restores and that counts as unchanged."""
         self.has_effect, self.is_filtered_out = True, False
+        self._is_adjusted = False
+        """The note says why a typed value was replaced."""
         self.locked = ""
         """Reason that the field can't be changed now; "" if it can."""
         self._problems: tuple[Problem, ...] = ()
@@ -47,6 +49,7 @@ class FieldRow(LabelledField):
         self.add_button(self.reset)
         self._set_accessible_texts()
         editor.edited.connect(self._edited)
+        editor.adjusted.connect(self._on_adjusted)
         self._edited()
 
     def make_note(self) -> QLabel:
@@ -111,6 +114,10 @@ class FieldRow(LabelledField):
         self._describe()
         super().show_problems(problems)
 
+    def _on_adjusted(self, reason: str) -> None:
+        self.set_note(reason)
+        self._is_adjusted = True
+
     def _show_if_wanted(self) -> None:
         self.setVisible(self.has_effect and not self.is_filtered_out)
 
@@ -129,6 +136,9 @@ class FieldRow(LabelledField):
         self.editor.control.setAccessibleDescription(f"{problems} {self._help()}".strip())
 
     def _edited(self) -> None:
+        if self._is_adjusted:
+            self._is_adjusted = False
+            self.set_note("")
         self.reset.setVisible(self.changed)
         self.edited.emit()
 

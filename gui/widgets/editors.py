@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from PySide6.QtCore import QLocale, QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QPainter, QPaintEvent, QPalette, QWheelEvent
+from PySide6.QtGui import QPainter, QPaintEvent, QPalette, QValidator, QWheelEvent
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
@@ -77,9 +77,11 @@ class Editor(QWidget):
 
     Signals:
         edited(): the user or the program may have changed the value.
+        adjusted(str): a typed value was replaced by a possible one, for this reason.
     """
 
     edited = Signal()
+    adjusted = Signal(str)
 
     def __init__(self, control: QWidget) -> None:
         super().__init__()
@@ -103,13 +105,53 @@ class Editor(QWidget):
 
 
 class _SpinBox(QSpinBox):
-    """Spin box that the wheel changes only while it has the focus, so that scrolling past it changes nothing."""
+    """Spin box that the wheel changes only while it has the focus, so that scrolling past it changes nothing.
+
+    Numbers outside the range can be typed; when the user leaves the field, the nearest possible number replaces them.
+
+    Signals:
+        adjusted(str): A number outside the range was replaced, for this reason.
+    """
+
+    adjusted = Signal(str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._typed: int | None = None
+        self.lineEdit().textEdited.connect(self._on_typed)
+        self.editingFinished.connect(self._clamp)
+
+    def validate(self, text: str, position: int) -> tuple[QValidator.State, str, int]:
+        state, text, position = super().validate(text, position)
+        if state == QValidator.State.Invalid and _whole(text) is not None:
+            state = QValidator.State.Intermediate
+        return state, text, position
+
+    def _on_typed(self, text: str) -> None:
+        self._typed = _whole(text)
+
+    def _clamp(self) -> None:
+        typed, self._typed = self._typed, None
+        least = self.minimum() + bool(self.specialValueText())  # the value below is the empty one
+        if typed is None or least <= typed <= self.maximum():
+            return
+        self.setValue(max(least, min(typed, self.maximum())))
+        limit = tr("largest") if typed > self.maximum() else tr("smallest")
+        self.adjusted.emit(tr("{typed} isn't possible; this is the {limit} value.").format(typed=typed, limit=limit))
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         if self.hasFocus():
             super().wheelEvent(event)
         else:
             event.ignore()
+
+
+def _whole(text: str) -> int | None:
+    """Return the whole number that a text consists of; None for other texts."""
+    try:
+        return int(text)
+    except ValueError:
+        return None
 
 
 class PathLine(QLineEdit):
@@ -208,6 +250,7 @@ class IntEditor(Editor):
         if field.optional:
             self.spin.setSpecialValueText(empty)
         self.spin.valueChanged.connect(lambda _value: self.edited.emit())
+        self.spin.adjusted.connect(self.adjusted)
 
     def set_empty(self, text: str) -> None:
         """Show `text` for the empty value of an optional field."""

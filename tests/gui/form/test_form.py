@@ -317,3 +317,17 @@ def test_focused_field_is_visible_in_a_folded_section(filled: JobForm, qtbot: Qt
     filled.focus_step("Recipe", Problem("seed", "Wrong."))
     assert filled.window().focusWidget() is control
     qtbot.waitUntil(lambda: not control.visibleRegion().isEmpty())
+
+
+@pytest.mark.parametrize(("typed", "value"), [("99999999", 1_000_000), ("0", 1)])
+def test_impossible_number_is_replaced_with_a_note(form: JobForm, typed: str, value: int, qtbot: QtBot) -> None:
+    row = form.rows["batch_size"]
+    spin = row.editor.control
+    spin.setFocus()
+    spin.selectAll()
+    qtbot.keyClicks(spin, typed)
+    qtbot.keyClick(spin, Qt.Key.Key_Return)
+    assert row.value() == value
+    assert typed in row.note.text()
+    row.set_value(32)
+    assert row.note.isHidden()
