@@ -53,6 +53,7 @@ class FormLayout(QWidget):
                 card,
                 rows["model"],
                 rows["encoder"],
+                rows["pretrained"].problem_label,  # unavailable weights matter to the choice of the model
                 consent,
                 stacked,
                 scaled_rate,
@@ -107,9 +108,6 @@ class FormLayout(QWidget):
     def show_problems(self, problems: Sequence[Problem]) -> None:
         """Mark the fields with their problems, and open the sections with errors."""
         self._fields.show_problems(problems)
-        for name in STACKED_FIELDS:
-            label = self._fields.rows[name].problem_label
-            label.setVisible(bool(label.text()))
         self.devices_problems.show_problems(tuple(problem for problem in problems if problem.field == "devices"))
         for section in self.sections:
             section.reveal_problems()

@@ -33,10 +33,11 @@ _ALL = ""
 
 
 class WeightsState(NamedTuple):
-    """Pretrained weights of a model: text for users, and bytes to download (infinite without weights)."""
+    """Pretrained weights of a model: text for users, bytes to download (infinite without weights), and licence."""
 
     text: str
     missing_bytes: float
+    licence: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,7 @@ class ModelPanel(QFrame):
         self._offered: list[OfferedModel] = []
         self.search = styled(QLineEdit(clearButtonEnabled=True), name=tr("Search models"))
         self.search.setPlaceholderText(tr("Search models…"))
+        self.search.setAcceptDrops(False)  # a dropped folder belongs to the window
         self.search.textChanged.connect(lambda _text: self._filter())
         self.search.installEventFilter(self)
         self.family = styled(ComboBox(), name=tr("Family"))
@@ -166,7 +168,8 @@ class ModelPanel(QFrame):
     def open_below(self, field: QWidget) -> None:
         """Open the panel below `field`, within its screen, with the keyboard in the search box."""
         screen = field.screen().availableGeometry()
-        self.setFixedSize(_SIZE.boundedTo(screen.size()))
+        size = QSize(theme.scaled(_SIZE.width()), theme.scaled(_SIZE.height()))
+        self.setFixedSize(size.boundedTo(screen.size()))
         corner = field.mapToGlobal(QPoint(0, field.height()))
         left = max(screen.left(), min(corner.x(), screen.right() - self.width()))
         self.move(left, max(screen.top(), min(corner.y(), screen.bottom() - self.height())))
@@ -256,13 +259,13 @@ def about_model(row: OfferedModel) -> str:
     """Return a line with the facts about a model that don't fit into its row."""
     if row.command:
         return tr("Needs an extra package: {command}").format(command=row.command)
-    entry, weights = row.entry, row.entry.weights
+    entry = row.entry
     parts = (
         tr("Recommended") if row.is_recommended else "",
         entry.id,
         tr("{count} parameters").format(count=localised(entry.parameters)),
         tr("{size} px by default").format(size=entry.image_size) if entry.image_size else "",
-        weights.licence_title if weights is not None else "",
+        tr("weights: {licence}").format(licence=row.weights.licence) if row.weights and row.weights.licence else "",
         entry.published,
     )
     return " · ".join(filter(None, parts))
@@ -285,7 +288,9 @@ def _weights_state(weights: Weights | None) -> WeightsState:
     if weights is None:
         return WeightsState(tr("none"), float("inf"))
     if find(weights).path:
-        return WeightsState(tr("included") if weights.is_included else tr("on this machine"), 0.0)
+        text = tr("included") if weights.is_included else tr("on this machine")
+        return WeightsState(text, 0.0, weights.licence_title)
     if not weights.bytes:
-        return WeightsState(tr("to download"), 1e12)  # after those of a known size
-    return WeightsState(tr("{size} to download").format(size=size(weights.bytes)), float(weights.bytes))
+        return WeightsState(tr("to download"), 1e12, weights.licence_title)  # after those of a known size
+    text = tr("{size} to download").format(size=size(weights.bytes))
+    return WeightsState(text, float(weights.bytes), weights.licence_title)

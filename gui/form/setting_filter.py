@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QLineEdit, QWidget
 from gui.form.field_row import CollapsibleSection, FieldRow
 from gui.translation import tr
 from gui.widgets.buttons import styled
-from gui.widgets.labels import muted_label
-from gui.widgets.layouts import vbox
+from gui.widgets.labels import IconLabel, muted_label
+from gui.widgets.layouts import hbox, vbox
 
 _KEYS = (Qt.Key.Key_Down, Qt.Key.Key_Up, Qt.Key.Key_Return, Qt.Key.Key_Enter)
 
@@ -48,7 +48,9 @@ class SettingFilter(QWidget):
         self.box.installEventFilter(self)
         self._no_match = muted_label(word_wrap=True)
         self._no_match.hide()
-        self.setLayout(vbox(self.box, self._no_match, spacing=4))
+        icon = IconLabel("find", "muted", tr("Find a setting"))
+        icon.setBuddy(self.box)
+        self.setLayout(vbox(hbox(icon, (self.box, 1), spacing=6), self._no_match, spacing=4))
 
     def matches(self) -> list[str]:
         """Return the names of the fields that match the typed words and have an effect, fields with a matching label first."""

@@ -26,7 +26,8 @@ from gui.actions import Action
 from gui.main_window import MainWindow
 from tests.support.widgets import OpenWindow
 
-FIELDS = ("Dataset folder", "Task", "Model", "Strategy", "Epochs", "Batch size", "Learning rate")
+FIELDS = ("Dataset folder", "Model", "Epochs", "Batch size", "Image size")
+"""Fields that are always in sight, in their order."""
 
 
 def spoken_name(widget: QWidget) -> str:

@@ -7,6 +7,7 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
+from engine.contract.problems import Problem
 from gui.form.fields import MAIN_FIELDS, METHOD, SECTIONS
 from gui.form.form import JobForm
 from gui.form.setting_filter import SettingFilter
@@ -89,3 +90,13 @@ def test_filter_enter_moves_to_the_pointed_field(form: JobForm, qtbot: QtBot) ->
 def test_filter_reports_no_match(form: JobForm, qtbot: QtBot) -> None:
     assert find(form, qtbot, "zebra").matches() == []
     assert not any(section.isVisible() for section in form.sections)
+
+
+def test_unavailable_weights_are_reported_below_the_model(form: JobForm, qtbot: QtBot) -> None:
+    warning = Problem("pretrained", "The weights can't be downloaded.", "", "warning")
+    form.body.show_problems([warning])
+    assert form.rows["pretrained"].problem_label.isVisible()
+    assert not form.body.section(METHOD).is_open
+    form.body.show_problems([Problem("strategy", "It needs two devices.")])
+    assert form.body.section(METHOD).is_open
+    assert not form.rows["pretrained"].problem_label.isVisible()
