@@ -98,7 +98,7 @@ class ModelPicker(Editor):
         layout.addWidget(self.file_button)
         self._file_tip = ""
         self._titles = {entry.id: entry.title for entry in models}
-        self._shown = ("", "")
+        self._last_set = ("", "")
         """Text and value that were set last; the text may be the title of a model of another task."""
         self._models: tuple[ModelEntry, ...] = ()
         self._recommended: tuple[str, ...] = ()
@@ -127,14 +127,14 @@ class ModelPicker(Editor):
 
     def value(self) -> str:
         text = self.line.text().strip()
-        if text == self._shown[0]:
-            return self._shown[1]
+        if text == self._last_set[0]:
+            return self._last_set[1]
         return self._by_text.get(text) or self._ids.get(text.lower()) or text
 
     def set_value(self, value: Any) -> None:
         value = str(value)
-        self._shown = (self._titles.get(value, value), value)
-        self.line.setText(self._shown[0])
+        self._last_set = (self._titles.get(value, value), value)
+        self.line.setText(self._last_set[0])
         self.line.setToolTip(value)
         self.line.setCursorPosition(0)  # show the beginning of a long name
 

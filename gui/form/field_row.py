@@ -69,14 +69,14 @@ class FieldRow(LabelledField):
         """Show or hide the field, which has no effect with some values of other fields."""
         if has_effect != self.has_effect:
             self.has_effect = has_effect
-            self._show_if_wanted()
+            self._update_visibility()
             self._edited()
 
     def filter_out(self, is_filtered_out: bool) -> None:
         """Hide the field while a search doesn't match it."""
         if is_filtered_out != self.is_filtered_out:
             self.is_filtered_out = is_filtered_out
-            self._show_if_wanted()
+            self._update_visibility()
 
     def set_standard(self, value: Any, reset_tip: str) -> None:
         """Let the reset button restore `value`, with this tool tip."""
@@ -118,7 +118,7 @@ class FieldRow(LabelledField):
         self.set_note(reason)
         self._is_adjusted = True
 
-    def _show_if_wanted(self) -> None:
+    def _update_visibility(self) -> None:
         self.setVisible(self.has_effect and not self.is_filtered_out)
 
     def _help(self) -> str:
@@ -180,7 +180,7 @@ class CollapsibleSection(QWidget):
         return self.button.isChecked()
 
     def set_summary(self, text: str) -> None:
-        """Show the values of the section in words while it is collapsed."""
+        """Show `text`, a summary of the section's values, while the section is collapsed."""
         self.summary.setText(text)
         self.summary.setToolTip(text)
         self._count()

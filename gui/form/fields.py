@@ -77,7 +77,7 @@ class JobFields(QObject):
         values["options"] = self.options.values()
         return values
 
-    def shown_values(self) -> dict[str, Any]:
+    def editor_values(self) -> dict[str, Any]:
         """Return the values in the editors, including those of fields without an effect."""
         return {name: row.editor.value() for name, row in self.rows.items()}
 

@@ -110,7 +110,7 @@ class JobForm(JobSignals):
         self.estimator.changed.connect(self._show_estimate)
         if prefill is not None:
             self._show_prefill(prefill)
-        self._shown_values = self.fields.shown_values()
+        self._initial_values = self.fields.editor_values()
         self._validate_timer.start()
 
     # Fields
@@ -164,7 +164,7 @@ class JobForm(JobSignals):
     @property
     def is_edited(self) -> bool:
         """Return True if the user changed a field of the prefilled job."""
-        return self.fields.shown_values() != self._shown_values
+        return self.fields.editor_values() != self._initial_values
 
     # Environment
 

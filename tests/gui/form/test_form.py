@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QComboBox, QStyleOptionComboBox
+from PySide6.QtWidgets import QComboBox, QSpinBox, QStyleOptionComboBox
 from pytestqt.qtbot import QtBot
 
 from engine.checks.disk import model_file_sha256
@@ -323,6 +323,7 @@ def test_focused_field_is_visible_in_a_folded_section(filled: JobForm, qtbot: Qt
 def test_impossible_number_is_replaced_with_a_note(form: JobForm, typed: str, value: int, qtbot: QtBot) -> None:
     row = form.rows["batch_size"]
     spin = row.editor.control
+    assert isinstance(spin, QSpinBox)
     spin.setFocus()
     spin.selectAll()
     qtbot.keyClicks(spin, typed)
