@@ -358,7 +358,10 @@ class RealRun:
     def _owns(self, process: psutil.Process) -> bool:
         folder = str(self.folder.path.absolute())
         try:
-            if process.pid == self.pid:
+            if self.pid and self.pid in (
+                process.pid,
+                process.ppid(),
+            ):  # its sampler writes to pipes and the null device
                 return True
             outputs = [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in (1, 2)]
             return (
