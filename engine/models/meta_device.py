@@ -44,6 +44,35 @@ def on_meta(build: Callable[[], nn.Module]) -> nn.Module:
     return model.to("meta")
 
 
+def skeleton(build: Callable[[], nn.Module]) -> nn.Module | None:
+    """Return the model of `build` on the meta device, to be completed with the parameters and buffers of an equal model.
+
+    Returns None if these would not complete it: it can't be built there, has a tensor in another attribute, or uses one
+    parameter under several names, which would become several.
+    """
+    try:
+        model = on_meta(build)
+    except Exception:  # whatever a model does with values that are not there
+        return None
+    names = len(list(model.named_parameters(remove_duplicate=False)))
+    is_tied = names != len(list(model.parameters()))
+    return None if is_tied or any(_has_meta(vars(module)) for module in model.modules()) else model
+
+
+def _has_meta(attributes: Mapping[str, Any]) -> bool:
+    """Return True if attributes of a module, other than its parameters and buffers, contain a tensor on the meta device."""
+    found = [value for name, value in attributes.items() if name not in ("_parameters", "_buffers", "_modules")]
+    while found:
+        value = found.pop()
+        if isinstance(value, Tensor) and value.is_meta:
+            return True
+        if isinstance(value, Mapping):
+            found += value.values()
+        elif isinstance(value, list | tuple | set):
+            found += value
+    return False
+
+
 def lone_size(model: nn.Module, channels: int, *, smallest: int, usual: int) -> int:
     """Return the largest side of square images for which some BatchNorm gets only a single value per channel.
 

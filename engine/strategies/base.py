@@ -214,6 +214,11 @@ class Strategy(ABC):
         return value
 
     @property
+    def receives_weights(self) -> bool:
+        """True if `wrap` gives all ranks the initial weights of rank 0, so that others may pass a model on the meta device."""
+        return False
+
+    @property
     def repeated(self) -> frozenset[str]:
         """Names of `parameters` that another rank in the sum of `sum_over_shards` holds, too."""
         return frozenset()

@@ -6,7 +6,7 @@ The rest is fetched block by block.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -84,9 +84,34 @@ class FullySharded(Distributed, SingleDevice):
             model.cpu()
         self.mesh_of_ranks = self.mesh()
         self._divide(model)
+        complete = [tensor.detach() for tensor in _tensors(model)]
         self.groups = self._shard(model)
+        if self.receives_weights:
+            self._distribute(model, complete)
+        del complete
         self.used = UsedParameters(model, self.groups, self.collectives) if is_foreign(self.job) else None
         self.model, self.forward, self.parts = model, model, [model]
+
+    @property
+    def receives_weights(self) -> bool:
+        # Layers are divided, and speeds are measured, with complete weights; a user's model may depend on their values.
+        job = self.spec.job
+        return not (
+            self.entry.splits_layers or is_foreign(job) or job.parallel.cpu_offload or job.parallel.balance == "speed"
+        )
+
+    @torch.no_grad()
+    def _distribute(self, model: nn.Module, complete: Sequence[Tensor]) -> None:
+        """Give all ranks the `complete` parameters and buffers of rank 0, one at a time. All ranks call it together."""
+        if any(tensor.is_meta for tensor in complete):
+            model.to_empty(device=self.device)
+        leads = self.spec.rank == 0
+        for tensor, sharded in zip(complete, _tensors(model), strict=True):
+            weights = tensor.to(self.device) if leads else torch.empty_like(tensor, device=self.device)
+            weights = weights.contiguous()
+            dist.broadcast(weights, 0)
+            if not leads:
+                local_shard(sharded).copy_(shard_of(weights, sharded))
 
     @property
     def _computes_in_bf16(self) -> bool:
@@ -97,7 +122,8 @@ class FullySharded(Distributed, SingleDevice):
             raise StrategyError(
                 "Precision fp16 and bf16 for the shards can't be combined. Choose fp32 for one of them."
             )
-        tied = tied_views(model)
+        # Tensors on the meta device have no memory to share.
+        tied = self.collectives.broadcast_object(tied_views(model) if self.spec.rank == 0 else ())
         if tied:
             raise StrategyError(
                 f"{', '.join(tied)} share memory, which sharding would break. Assign the same nn.Parameter "
@@ -234,3 +260,7 @@ class FullySharded(Distributed, SingleDevice):
         if isinstance(self.profiler.timer, HostTimer):
             self.profiler.timer.add_blocked_since(started)
         return total.to(value.device)
+
+
+def _tensors(model: nn.Module) -> list[Tensor]:
+    return [*model.parameters(), *model.buffers()]

@@ -23,6 +23,7 @@ from engine.data.loading.agreement import check_same_dataset
 from engine.data.loading.sampler import GlobalBatchSampler
 from engine.data.randomness import Purpose, RandomStreams
 from engine.models.base import TaskError
+from engine.models.meta_device import skeleton
 from engine.models.model_surgery import freeze_norms
 from engine.optim.optimizer_step import Groups, OptimizerStep
 from engine.optim.parameter_groups import parameter_groups
@@ -138,8 +139,8 @@ def prepare(spec: WorkerSpec, reporter: Reporter) -> WorkerContext:
     strategy = STRATEGIES[job.resolved_strategy](spec)
     strategy.setup()
     splits = _open(spec, strategy, task)
-    model = _build_model(spec, task, splits)
-    expected_nonfinite = nonfinite_buffers(model)
+    model = _build_model(spec, strategy, task, splits)
+    expected_nonfinite = nonfinite_buffers(model) if spec.rank == 0 else []
     checkpoint = None
     if job.checkpoints.resume_from:
         checkpoint = Checkpoint(job, splits.classes, model.state_dict(), strategy.collectives)
@@ -265,16 +266,27 @@ def _open(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
     return splits
 
 
-def _build_model(spec: WorkerSpec, task: Task, splits: Splits) -> nn.Module:
-    """Build the plain model, with the same weights on every rank, since all draw them from the same seed."""
+def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Splits) -> nn.Module:
+    """Return the plain model, with the same weights on all ranks, because all draw them from the same seed.
+
+    Ranks that receive their weights from rank 0 build it on the meta device if possible, so that the memory of a machine
+    holds a single complete model.
+    """
     job = spec.job
-    if job.checkpoints.resume_from:  # whose weights take the place of any others
-        job = job.with_fields(pretrained=False, weights_file="")
-    seed(job.training.seed)
-    model = task.build_model(job, len(splits.classes), splits.channels)
-    if job.model.freeze_batchnorm:
-        freeze_norms(model)
-    return model
+    without_weights = job.with_fields(pretrained=False, weights_file="")
+
+    def build(job: Job) -> nn.Module:
+        seed(job.training.seed)
+        model = task.build_model(job, len(splits.classes), splits.channels)
+        if job.model.freeze_batchnorm:
+            freeze_norms(model)
+        return model
+
+    if spec.rank and strategy.receives_weights:
+        model = skeleton(partial(build, without_weights))
+        if model is not None:
+            return model
+    return build(without_weights if job.checkpoints.resume_from else job)  # a checkpoint's weights replace any others
 
 
 def _parameter_counts(model: nn.Module) -> tuple[int, int]:

@@ -47,7 +47,7 @@ class Peaks:
                 peaks[rank] = max(peaks.get(rank, 0), taken)
             time.sleep(PERIOD_S)
 
-    def train(self, name: str, forker: Forker, job: Job, folder: Path) -> None:
+    def train(self, name: str, forker: Forker, job: Job, folder: Path, prepare: str = "") -> None:
         def note(_: int, message: Any) -> bool:
             if isinstance(message, PhaseChanged | StepMetrics):
                 phase = message.phase if isinstance(message, PhaseChanged) else "training"
@@ -55,7 +55,7 @@ class Peaks:
             return False
 
         self.stage = f"{name}: preparing"
-        group = WorkerGroup(forker, job, folder / name, every_step=True)
+        group = WorkerGroup(forker, job, folder / name, every_step=True, prepare=prepare)
         group.read(note, 600)
         if any(group.codes()):
             raise SystemExit(f"{group.of(Failed)}\n{group.logs()}")

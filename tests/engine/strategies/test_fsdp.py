@@ -12,7 +12,9 @@ from torch import nn
 
 from engine.contract.events import Failed, Planned, Warned
 from engine.contract.job import Job
+from engine.contract.worker import WorkerSpec
 from engine.models.blocks import blocks
+from engine.strategies.fsdp import FullySharded
 from engine.strategies.sharding import separate_blocks, tied_views
 from tests.engine.strategies.comparison import assert_same_training
 from tests.support.cases import some
@@ -103,6 +105,24 @@ def test_fsdp_trains_equally(job: Make, start: Start, model_file: WriteModel, ca
 
 
 @pytest.mark.long
+def build_everywhere(_spec: WorkerSpec) -> None:
+    """Have every rank build the complete model."""
+    FullySharded.receives_weights = False  # type: ignore[assignment,method-assign]
+
+
+@pytest.mark.parametrize("case", some([("fsdp", 2), ("hsdp", 4)], everyday=[("fsdp", 2)]), ids=str)
+def test_ranks_start_with_the_weights_of_rank_0(job: Make, start: Start, case: tuple[str, int]) -> None:
+    strategy, cpus = case
+    fields = {"strategy": strategy, "cpus": cpus, "model": "resnet18", "epochs": 1, "batch_size": 12, "image_size": 32}
+    everywhere = start(
+        job(**fields), every_step=True, prepare="tests.engine.strategies.test_fsdp:build_everywhere"
+    ).completed()
+    received = start(job(**fields), every_step=True).completed()
+    assert received.losses == everywhere.losses
+    model, expected = received.checkpoint()["model"], everywhere.checkpoint()["model"]
+    assert all(torch.equal(model[name], expected[name]) for name in expected)
+
+
 def test_fsdp_unused_layers_match_ddp(job: Make, start: Start, model_file: WriteModel) -> None:
     text = LAYER_NORM.replace(
         "self.alias =",

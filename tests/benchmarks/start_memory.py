@@ -1,0 +1,63 @@
+"""Memory of each rank while its model is built and sharded: `python tests/benchmarks/start_memory.py [--ranks N]`.
+
+Starts FSDP with vit_b_16 on CPU workers, once with the complete model on every rank and once as Footplate does, with the
+complete model on rank 0 only. Prints the peak private memory (RssAnon of proc(5), Linux only) that each rank takes before
+training, and the ratio for the ranks other than 0; the aim is at most 0.75, otherwise the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+
+from engine.contract.job import Job
+from engine.contract.worker import WorkerSpec
+from engine.strategies.fsdp import FullySharded
+from tests.benchmarks.checkpoint_memory import MIB, Peaks
+from tests.benchmarks.frame import empty_home, options_of, where
+from tests.support.timed_runs import make_images
+from tests.support.worker_group import Forker
+
+AIM = 0.75
+
+
+def build_everywhere(_spec: WorkerSpec) -> None:
+    """Have every rank of this process's run build the complete model."""
+    FullySharded.receives_weights = False  # type: ignore[assignment,method-assign]
+
+
+def main() -> int:
+    parser = options_of(__doc__)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--model", default="vit_b_16")
+    chosen = parser.parse_args()
+    with empty_home() as folder, closing(Forker()) as forker:
+        job = Job.from_fields(
+            dataset=str(make_images(folder / "images", 8 + 8 * chosen.ranks, 32, ".bmp")),
+            model=chosen.model,
+            image_size=32,
+            batch_size=2 * chosen.ranks,
+            devices=("cpu",) * chosen.ranks,
+            strategy="fsdp",
+            optimizer="sgd",
+            epochs=1,
+            predictions=0,
+            cpu_threads=1,
+            precision="fp32",
+            memory_format="contiguous",
+        )
+        peaks = Peaks(forker)
+        peaks.train("everywhere", forker, job, folder, prepare="tests.benchmarks.start_memory:build_everywhere")
+        peaks.train("rank 0", forker, job, folder)
+        peaks.stage = "done"
+    print(f"{where()}\nfsdp, {chosen.model}, peaks before training")
+    before, after = (peaks.bytes[f"{name}: preparing"] for name in ("everywhere", "rank 0"))
+    for title, taken in (("complete model on every rank", before), ("complete model on rank 0", after)):
+        print(f"{title:<30}", "  ".join(f"rank {rank}: {each / MIB:.0f} MiB" for rank, each in sorted(taken.items())))
+    ratio = max(after[rank] for rank in after if rank) / max(before[rank] for rank in before if rank)
+    print(f"ranks other than 0: {ratio:.2f} of it; the aim is {AIM}")
+    return int(ratio > AIM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""Models on the meta device that get their parameters and buffers from an equal model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from engine.contract.job import Job
+from engine.models.meta_device import skeleton
+from engine.tasks.registry import TASKS
+
+CLASSES = 3
+
+
+def build(model: str, task: str) -> nn.Module:
+    torch.manual_seed(0)
+    return TASKS[task].build_model(Job.from_fields(model=model, task=task, pretrained=False), CLASSES, 3)
+
+
+class Hidden(nn.Module):
+    """Model with a tensor in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.scales = [{"first": torch.ones(2)}]
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.second.weight = self.first.weight
+
+
+def by_value() -> nn.Module:
+    return nn.Linear(2, int(torch.ones(3).sum()))
+
+
+@pytest.mark.parametrize("build", [Hidden, Tied, by_value])
+def test_model_that_its_parameters_do_not_complete_has_no_skeleton(build: Callable[[], nn.Module]) -> None:
+    assert skeleton(build) is None
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vit_b_16", "swin_v2_t", "convnext_tiny", "timm:tf_efficientnet_lite0"])
+def test_completed_skeleton_computes_as_its_model(name: str) -> None:
+    model = build(name, "classification").eval()
+    other = skeleton(lambda: build(name, "classification"))
+    assert other is not None
+    other.to_empty(device="cpu")
+    for tensor, copy in zip(
+        (*model.parameters(), *model.buffers()), (*other.parameters(), *other.buffers()), strict=True
+    ):
+        copy.detach().copy_(tensor.detach())
+    images = torch.rand(2, 3, 224, 224)
+    with torch.no_grad():
+        assert torch.equal(model(images), other.eval()(images))
