@@ -28,6 +28,7 @@ from engine.system import paths
 from engine.system.children import run_child
 from engine.system.decode_errors import NOT_DECODED
 from engine.system.format import exit_words
+from engine.system.plain_text import escaped
 from engine.system.ssh import english_environment, ssh_command, ssh_exit_reason
 
 Message = TypeVar("Message")
@@ -122,6 +123,13 @@ def carry_out(order: Any, *, is_quiet: bool = False, refused: int | None = None)
         CommandError: The child has refused the order, or exited without an answer, which was reported.
     """
     child = next(child for kind, child in _CHILDREN.items() if isinstance(order, kind))
+    try:
+        msgspec.json.encode(order)
+    except UnicodeEncodeError as error:
+        name = f"{error.object}"
+        problem = Problem("paths", f"{escaped(name)} is not valid UTF-8.", "Rename it, or name its folder.")
+        report((problem,))
+        raise CommandError(BAD_REQUEST) from None
     is_advice = isinstance(order, AdviceOrder)
     messages = _messages(child.module, child.decoder, order=order, answers_interrupt=is_advice)
     problems: tuple[Problem, ...] = ()

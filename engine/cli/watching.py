@@ -20,7 +20,7 @@ from engine.cli.terminal import BAD_REQUEST, COMPLETED, FAILED, INTERRUPTED, UNS
 from engine.contract.events import EVENT, CheckpointSaved, DevicesFree, RunFinished, Warned
 from engine.contract.protocol import Pause, SaveElsewhere, Stop
 from engine.runs import connection
-from engine.runs.connection import NotAnswering, NotRunning, RunConnection, silent
+from engine.runs.connection import ANSWER_S, NotAnswering, NotRunning, RunConnection, silent
 from engine.runs.folder import ENDED, RunFolder, list_runs
 from engine.runs.index import find_run
 from engine.runs.interruptions import why_interrupted
@@ -68,6 +68,7 @@ class Watcher:
         self.connection: RunConnection | None = None
         self.refusal = ""
         self._retry_at = self._poll_at = 0.0
+        self._silent_since: float | None = None
         self.finished: RunFinished | None = None
         self.freed: DevicesFree | None = None
 
@@ -135,9 +136,22 @@ class Watcher:
         try:
             self.connection = RunConnection(self._run, self._next_n)
             self._from_n = self._next_n
-        except (NotRunning, NotAnswering):
+            self._silent_since = time.monotonic()
+        except NotRunning:
+            return False
+        except NotAnswering:
+            self._on_silence()
             return False
         return True
+
+    def _on_silence(self) -> None:
+        """Report a supervisor that doesn't answer, and read the log until it does."""
+        if not self.refusal:
+            self.refusal = silent(self._run)
+            fail(f"{self.refusal} Reading its log instead.")
+        self._retry_at = time.monotonic() + _REFUSED_S
+        self._read_log()
+        self._from_n = self._next_n  # the supervisor will send the same events again
 
     def _disconnect(self) -> None:
         if self.connection is not None:
@@ -154,6 +168,7 @@ class Watcher:
             if key.fileobj is self._wake:
                 self._wake.recv(64)
             elif self.connection is not None:
+                self._silent_since = None
                 for line in self.connection.receive_lines():
                     self._on_event_line(line)
                 if self.connection.closed:
@@ -161,6 +176,11 @@ class Watcher:
                     self._disconnect()
                     if refusal:
                         self._follow_log(refusal)
+
+        if self._silent_since is not None and self.connection is not None:
+            is_due = time.monotonic() > max(self._silent_since + ANSWER_S, self._retry_at)
+            if is_due:
+                self._on_silence()
 
     def _follow_log(self, reason: str) -> None:
         """Read the log until the server accepts this client again."""

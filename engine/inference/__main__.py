@@ -18,6 +18,7 @@ from engine.contract.inference.prediction import PredictOrder
 from engine.contract.inference.review import ReviewOrder
 from engine.inference.devices import OnProgress
 from engine.processes.orders import serve_order
+from engine.system import compile_cache
 
 _WORK: dict[type[Order], str] = {
     EvaluateOrder: "engine.inference.evaluation.evaluate:evaluate",
@@ -34,6 +35,7 @@ Raises CannotLoad."""
 
 
 def _carry_out(order: Order, on_progress: OnProgress) -> str:
+    compile_cache.use_private_folders()  # before torch is imported
     module, _, name = _WORK[type(order)].partition(":")
     return str(getattr(importlib.import_module(module), name)(order, on_progress))
 

@@ -15,6 +15,8 @@ from engine.contract.inference.prediction import CAMERA
 from engine.data.decoding.idx import Bytes
 
 ENDINGS = frozenset({".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".ts"})
+FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,mpegts,mpegvideo,asf,ogg,flv,m4v"
+"""FFmpeg's formats that are read, whatever the name. Playlists are not among them: they open other files and addresses."""
 DEFAULT_RATE = 25.0
 """Frames per second of a video if its source does not state them."""
 
@@ -52,7 +54,7 @@ def _read(source: str) -> Iterator[tuple[Bytes, float]]:
         raise NoVideo(f"“{source}” is not a camera. Give its number, as in {CAMERA}0.")
     if not camera:
         _check(source)
-    video = cv2.VideoCapture(int(source.removeprefix(CAMERA)) if camera else source)
+    video = cv2.VideoCapture(int(source.removeprefix(CAMERA))) if camera else _open_file(cv2, source)
     try:
         if not video.isOpened():
             raise NoVideo(
@@ -70,6 +72,12 @@ def _read(source: str) -> Iterator[tuple[Bytes, float]]:
             raise NoVideo("it has no frames")
     finally:
         video.release()
+
+
+def _open_file(cv2: ModuleType, path: str) -> Any:
+    """Open a video file with FFmpeg if OpenCV has it: other backends take names for patterns or commands."""
+    has_ffmpeg = cv2.videoio_registry.hasBackend(cv2.CAP_FFMPEG)
+    return cv2.VideoCapture(path, cv2.CAP_FFMPEG if has_ffmpeg else cv2.CAP_ANY)
 
 
 def _check(path: str) -> None:
@@ -124,6 +132,7 @@ class VideoWriter:
 def _opencv() -> ModuleType:
     os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")  # broken files are reported by our own messages
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
+    os.environ.setdefault("OPENCV_FFMPEG_CAPTURE_OPTIONS", f"format_whitelist;{FORMATS}")
     try:
         import cv2
     except ImportError as error:

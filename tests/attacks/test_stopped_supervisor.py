@@ -132,3 +132,21 @@ def test_failed_connection_leaves_no_socket(tmp_path: Path) -> None:
         with pytest.raises(NotRunning, match="does not listen: timed out") as refused:
             RunConnection(run, timeout_s=0)
         assert os.listdir("/proc/self/fd") == before, refused
+
+
+@pytest.mark.parametrize("crowded", [False, True])
+def test_attach_to_stopped_supervisor_says_so(start: Start, suspend: Suspend, crowded: bool) -> None:
+    supervised = start("forever")
+    supervised.connect().close()
+    suspend(supervised, crowded=crowded)
+    command = [sys.executable, str(ROOT / "footplate.py"), "attach", "--json", supervised.run.run_id]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as attached:
+        assert attached.stderr is not None
+        assert attached.stdout is not None
+        assert f"pid {supervised.process.pid}" in attached.stderr.readline()
+        supervised.process.send_signal(signal.SIGCONT)
+        with supervised.connect() as connection:
+            connection.send(Stop())
+        output, _ = attached.communicate(timeout=PATIENCE_S)
+    supervised.wait()
+    assert output == supervised.run.events_file.read_text()

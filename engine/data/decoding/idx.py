@@ -5,12 +5,12 @@ Source: yann.lecun.com/exdb/mnist.
 
 from __future__ import annotations
 
-import gzip
 import math
 import os
 import re
 import struct
 import zlib
+from typing import IO
 
 import msgspec
 import numpy as np
@@ -70,7 +70,8 @@ def read_idx(path: str) -> Bytes:
     """
     zipped = path.lower().endswith(".gz")
     try:
-        with open_regular(path) as file, gzip.GzipFile(fileobj=file) if zipped else file as stream:
+        with open_regular(path) as file:
+            stream: IO[bytes] | _GzipMember = _GzipMember(file) if zipped else file
             length = os.fstat(file.fileno()).st_size
             start = stream.read(4)
             if len(start) < 4 or start[:3] != b"\0\0\x08" or not 1 <= start[3] <= 4:
@@ -91,16 +92,38 @@ def read_idx(path: str) -> Bytes:
                     content += piece
                 _check_length(len(content), expected)
                 return np.frombuffer(content, np.uint8).reshape(shape)
-            _check_length(length - stream.tell(), expected)
+            _check_length(length - file.tell(), expected)
             return (
-                np.memmap(file, np.uint8, mode="r", offset=stream.tell(), shape=shape)
+                np.memmap(file, np.uint8, mode="r", offset=file.tell(), shape=shape)
                 if expected
                 else np.empty(shape, np.uint8)
             )
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+    except (EOFError, zlib.error) as error:
         raise IdxError(f"its gzip stream is broken ({error})") from None
     except MemoryError:
         raise IdxError("it does not fit in memory; unpack it with gunzip, so that it can be read in parts") from None
+
+
+class _GzipMember:
+    """Reader of the first member of a gzip file. What follows it is ignored: the gzip module looks at each byte there.
+
+    Raises EOFError, zlib.error.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)  # with gzip's header and checksum
+
+    def read(self, size: int) -> bytes:
+        """Return `size` bytes, less only at the end of the member."""
+        unpacked = bytearray()
+        while len(unpacked) < size and not self._unpacker.eof:
+            packed = self._unpacker.unconsumed_tail or self._file.read(_PIECE_BYTES)
+            piece = self._unpacker.decompress(packed, size - len(unpacked))
+            if not packed and not piece:
+                raise EOFError("it ends too early")
+            unpacked += piece
+        return bytes(unpacked)
 
 
 def _check_length(found: int, expected: int) -> None:

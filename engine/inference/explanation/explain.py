@@ -60,7 +60,12 @@ def explain(order: ExplainOrder, on_progress: OnProgress) -> Path:
     checkpoint_path(RunFolder(order.run), order.checkpoint)
     out = Path(order.out)
     paths.make_folder(out)
-    order = msgspec.structs.replace(order, paths=tuple(files), out=str(out.absolute()), devices=order.devices[:1])
+    order = msgspec.structs.replace(
+        order,
+        paths=tuple(os.path.abspath(os.path.expanduser(path)) for path in order.paths),
+        out=str(out.absolute()),
+        devices=order.devices[:1],
+    )
     with tempfile.TemporaryDirectory() as folder:
         on_devices(order, Path(folder), WORKER, on_progress, total=len(files), what="Explaining images")
     return out / EXPLANATION_FILE
@@ -78,7 +83,9 @@ def explain_images(order: ExplainOrder, model: TrainedModel, share: Share) -> No
     classes = [model.classes.index(name) for name in order.classes]
     writer = _Writer(Path(order.out), model)
     images = []
-    for number, path in enumerate(order.paths):
+    # Listed here, since JSON can't carry names that are not UTF-8.
+    files = (file for path in order.paths for file in _files(path))
+    for number, path in enumerate(files):
         try:
             example = _load_example(model, path)
             images.append(writer.write(number, path, example, explainer.explain(example.inputs, classes)))
@@ -148,7 +155,7 @@ class _Writer:
         self._model = model
 
     def write(self, number: int, path: str, example: _Example, explained: Sequence[Explained]) -> ExplainedImage:
-        stem = f"{number:04d}-{Path(printable(path)).stem[:80]}"
+        stem = f"{number:04d}-{Path(printable(path)).stem[:40]}"
         side = example.inputs.shape[-1]
         maps, drawn = [], [example.image]
         for place, each in enumerate(explained):

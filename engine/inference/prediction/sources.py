@@ -17,6 +17,8 @@ from engine.inference.trained_model import CannotLoad
 from engine.inference.video import is_video
 from engine.tasks.base import SampleFiles
 
+_LONGEST_ESCAPED = 60
+
 Kind = Literal["images", "clouds", "folder"]
 """Kind of samples: images and videos, point clouds, or a folder for a user-defined task."""
 
@@ -101,6 +103,8 @@ class _Names:
     def add(self, name: str) -> None:
         """Add a name without its suffix; if it is taken, add it with the suffix, or else with a number."""
         bare, ending = os.path.splitext(name)
+        if printable(bare) != bare:  # a byte that is not UTF-8 becomes four characters, of at most 255 in a name
+            bare = "/".join(part[:_LONGEST_ESCAPED] for part in printable(bare).split("/"))
         candidate, number = bare, 1
         while candidate.casefold() in self._known:
             candidate = f"{bare}-{ending[1:]}" if number == 1 else f"{bare}-{ending[1:]}-{number}"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
+import os
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from engine.contract.problems import errors
+from engine.data.decoding.idx import IdxError, read_idx
 from engine.data.formats.format import Confidence
 from engine.data.formats.idx import FORMAT
 from engine.data.formats.tree import Tree
@@ -96,3 +100,24 @@ def test_idx_read_finds_the_other_split_by_name(digits: Path, name: str) -> None
     tree = Tree(str(digits))
     content = FORMAT.read(tree, FORMAT.detect(tree)[0], "classes")
     assert {split: len(each.labels) for split, each in content.splits.items()} == {"train": 20, "val": 10}
+
+
+def test_idx_ignores_what_follows_the_gzip_stream(digits: Path) -> None:
+    """Python's own reader looks at each byte of the rest, which may be a hole of any size."""
+    plain = digits / "train-labels-idx1-ubyte"
+    zipped = digits / f"{plain.name}.gz"
+    zipped.write_bytes(gzip.compress(plain.read_bytes()))
+    expected = read_idx(str(plain)).tolist()
+    os.truncate(zipped, 1 << 32)
+    before = time.process_time()
+    assert read_idx(str(zipped)).tolist() == expected
+    assert time.process_time() - before < 1
+
+
+@pytest.mark.parametrize("keep", [-9, -1, 12, 30])
+def test_idx_names_truncated_gzip_stream(digits: Path, keep: int) -> None:
+    plain = digits / "train-images-idx3-ubyte"
+    zipped = digits / f"{plain.name}.gz"
+    zipped.write_bytes(gzip.compress(plain.read_bytes())[:keep])
+    with pytest.raises(IdxError, match="gzip stream is broken"):
+        read_idx(str(zipped))

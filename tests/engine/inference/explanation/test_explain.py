@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from engine.cli.terminal import BAD_REQUEST
 from engine.contract.inference.explanation import (
     EXPLANATION_FILE,
     ExplainOrder,
@@ -192,3 +195,18 @@ def test_explain_command_writes_maps(trained: Callable[[str], Trained], tmp_path
     assert "side by side" in answer.out
     assert "at the layer pool (a map of 12 x 12 cells)" in answer.out
     assert len(list((tmp_path / "out").glob("*.png"))) == 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_names_that_are_not_utf8_are_explained(trained: Callable[[str], Trained], tmp_path: Path) -> None:
+    of = trained("classification")
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("good.png", os.fsdecode(b"\xff\xfe.png")):
+        shutil.copy(first_image(Path(of.job.data.dataset)), folder / name)
+    order = ExplainOrder(run=str(of.run.path), checkpoint="last", paths=(str(folder),), out=str(tmp_path / "out"))
+    found = decode_explanation(explain(order, lambda _progress: None).read_bytes())
+    assert [bool(image.maps) for image in found.images] == [True, True]
+    refused = footplate("explain", str(of.run.path), str(folder / name), "--out", str(tmp_path / "other"))
+    assert refused.code == BAD_REQUEST
+    assert "UTF-8" in refused.err

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -223,3 +225,14 @@ def test_custom_task_writes_its_outputs(trained: Make, tmp_path: Path) -> None:
     assert np.load(tmp_path / "out" / "outputs" / "000000.npy").tolist() == pytest.approx(output, abs=1e-5)
     assert found.rows[0].text == f"{output[0]:.1f} counted"
     assert (tmp_path / "out" / found.rows[0].overlay).is_file()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_names_that_are_not_utf8_are_predicted_for(trained: Make, images: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    names = ["good.png", os.fsdecode(b"\xff\xfe.png"), os.fsdecode(b"\xff" * 200 + b".png")]
+    for name in names:
+        shutil.copy(images / "0.png", folder / name)
+    found = ordered(trained("segmentation"), folder, tmp_path / "out")
+    assert (found.predicted, found.skipped_count) == (3, 0)

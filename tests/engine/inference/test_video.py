@@ -1,0 +1,49 @@
+"""Reading of videos."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.inference.video import ENDINGS, NoVideo, VideoWriter, frames
+
+pytest.importorskip("cv2")
+
+PLAYLISTS = {
+    "concat": "ffconcat version 1.0\nfile video.mp4\n",
+    "hls": "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\nvideo.mp4\n#EXT-X-ENDLIST\n",
+    "sdp": "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 96\n",
+}
+
+
+@pytest.fixture
+def video(tmp_path: Path) -> Path:
+    path = tmp_path / "video.mp4"
+    with VideoWriter(path, 5.0) as writer:
+        for number in range(3):
+            writer.add(np.full((48, 64, 3), 60 * number, np.uint8))
+    return path
+
+
+def test_frames_of_a_video_are_read(video: Path) -> None:
+    assert [frame.shape for frame in frames(video)] == [(48, 64, 3)] * 3
+
+
+@pytest.mark.parametrize("ending", sorted(ENDINGS & {".mp4", ".ts", ".mkv", ".avi"}))
+@pytest.mark.parametrize("kind", PLAYLISTS)
+def test_playlist_opens_no_other_file(video: Path, kind: str, ending: str) -> None:
+    playlist = video.with_name(f"playlist{ending}")
+    playlist.write_text(PLAYLISTS[kind])
+    with pytest.raises(NoVideo):
+        list(frames(playlist))
+
+
+def test_name_is_no_pattern_of_images(video: Path) -> None:
+    pattern = video.with_name("frame-%02d.mp4")
+    pattern.write_bytes(b"no video")
+    for number in range(3):
+        video.with_name(f"frame-{number:02}.mp4").write_bytes(video.read_bytes())
+    with pytest.raises(NoVideo):
+        list(frames(pattern))
