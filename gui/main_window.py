@@ -228,7 +228,7 @@ class MainWindow(QMainWindow):
         self.train.complete(workspace.session, workspace.run_list, workspace.run)
         self._put_devices(workspace)
         control = RunControl(self._context, workspace)
-        SidePages(self._context, workspace, self.pages)
+        side_pages = SidePages(self._context, workspace, self.pages)
         self._connect_workspace(workspace)
         workspace.run.prepare()
         self.tray = Tray(self.settings, self.acts, workspace, self)
@@ -236,7 +236,7 @@ class MainWindow(QMainWindow):
         self.tray.alerts_wanted.connect(self._show_alerts)
         if self._initial_devices is not None:
             workspace.devices.set_selection(self._initial_devices)
-        self.commands.complete(workspace)
+        self.commands.complete(workspace, side_pages.commands)
         self.form.set_devices(workspace.devices.selection())
         self._show_page(self.acts.page)
         control.show_status()

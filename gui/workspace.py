@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import Any
 
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QWidget
 
 from engine.contract.devices import Snapshot
@@ -14,11 +14,10 @@ from engine.runs.folder import RunFolder
 from gui.actions import Actions
 from gui.alerts.notifications import DesktopNotices
 from gui.alerts.watcher import Alerts
-from gui.cut.page import CutPage
-from gui.dataset.page import DatasetPage
 from gui.devices.panel import DevicesPanel
 from gui.devices.warnings import device_warnings
 from gui.monitor.page import MonitorPage
+from gui.pages import PAGES
 from gui.run.page import RunPage
 from gui.runs.page import RunsPage
 from gui.sources.devices.hosts import Hosts
@@ -29,25 +28,19 @@ from gui.sources.run_list import RunList, SlurmWatch
 from gui.sources.run_session import RunSession
 from gui.sources.settings import Settings
 
-if TYPE_CHECKING:
-    from gui.compare.page import ComparePage
-    from gui.finders.page import FinderPage
-    from gui.search.page import SearchPage
-
-
-class Page(Protocol):
-    """Page of the window.
-
-    A page without a tab also has a signal `closed`; `Workspace` creates it and `SidePages` shows it. A page that paints
-    colors itself has a method `recolor`, which is connected to the theme's notifier.
-    """
-
-    def close_work(self) -> None:
-        """End the child processes and the background work of the page."""
-
 
 class Workspace(QObject):
-    """Owner of the run on screen, the watched devices, the launcher and the pages."""
+    """Owner of the run on screen, the watched devices, the launcher and the pages.
+
+    Attributes:
+        entries: Pages without a tab, by name; see `gui.pages`.
+        created: Those that were used.
+
+    Signals:
+        page_created(str, QWidget): A page without a tab was used for the first time.
+    """
+
+    page_created = Signal(str, object)
 
     def __init__(self, settings: Settings, actions: Actions, parent: QObject) -> None:
         super().__init__(parent)
@@ -65,11 +58,8 @@ class Workspace(QObject):
         self.run = RunPage(self.session, settings, actions)
         self.monitor = MonitorPage(self.hosts, self.intervals, self.alerts, settings)
         self.runs = RunsPage(self.run_list)
-        self.cut = CutPage()
-        self.dataset = DatasetPage()
-        self.finders: dict[str, FinderPage] = {}
-        self.compare: ComparePage | None = None
-        self.search: SearchPage | None = None
+        self.entries = {entry.name: entry for entry in PAGES}
+        self.created: dict[str, Any] = {}
         self.has_run = False
         self.hosts.snapshot.connect(self._on_snapshot)
         self.hosts.error_changed.connect(self._on_host_problem)
@@ -84,8 +74,8 @@ class Workspace(QObject):
 
     @property
     def pages(self) -> tuple[QWidget, ...]:
-        """Pages with a tab after Train, in tab order, and other pages that exist from the start."""
-        return self.monitor, self.runs, self.cut, self.dataset
+        """Pages of the tabs after Train, in their order."""
+        return self.monitor, self.runs
 
     def start(self) -> None:
         """Start watching the devices and the runs folder, and preload the launcher."""
@@ -114,31 +104,12 @@ class Workspace(QObject):
             self.session.close()
             self.has_run = False
 
-    def finder(self, field: str) -> FinderPage:
-        """Return the page that finds a value for `field` by trials."""
-        if field not in self.finders:
-            from gui.advice.page import AdvicePage
-            from gui.finders.batch_size import BatchPage
-            from gui.finders.learning_rate import RatePage
-
-            types: dict[str, Callable[[], FinderPage]]
-            types = {"learning_rate": RatePage, "batch_size": BatchPage, "strategy": AdvicePage}
-            self.finders[field] = types[field]()
-        return self.finders[field]
-
-    def comparison(self) -> ComparePage:
-        """Return the page that compares runs."""
-        from gui.compare.page import ComparePage
-
-        self.compare = self.compare or ComparePage()
-        return self.compare
-
-    def searches(self) -> SearchPage:
-        """Return the page of searches."""
-        from gui.search.page import SearchPage
-
-        self.search = self.search or SearchPage()
-        return self.search
+    def page(self, name: str) -> Any:
+        """Return the page without a tab of that name; create it at its first use."""
+        if name not in self.created:
+            self.created[name] = self.entries[name].create()
+            self.page_created.emit(name, self.created[name])
+        return self.created[name]
 
     def close(self) -> None:
         """End the window's background work. Runs continue."""
@@ -148,9 +119,7 @@ class Workspace(QObject):
         self.hosts.stop()
         self.run_list.close()
         self.slurm.close()
-        pages: list[Page] = [self.monitor, self.runs, self.cut, self.dataset, self.run, *self.finders.values()]
-        pages += [page for page in (self.compare, self.search) if page is not None]
-        for page in pages:
+        for page in (self.monitor, self.runs, self.run, *self.created.values()):
             page.close_work()
         self.launcher.close()
 

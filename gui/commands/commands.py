@@ -60,12 +60,12 @@ class Commands(QObject):
             action.allow(_STARTING)
         self._connect()
 
-    def complete(self, workspace: Workspace) -> None:
-        """Enable the commands that need the pages."""
+    def complete(self, workspace: Workspace, page_commands: Sequence[Action] = ()) -> None:
+        """Enable the commands that need the pages, and add those that show pages without a tab."""
         self._workspace = workspace
         self.effects.complete(workspace)
         self.menus.offer_runs(workspace.runs.acts)
-        self.menus.tools.insertAction(self._acts.hosts, workspace.runs.searches)
+        self.menus.tools.insertActions(self._acts.hosts, [workspace.runs.searches, *page_commands])
         workspace.run_list.complete.connect(self._on_runs_read)
         workspace.runs.add_button(self._acts.open_remote)
         workspace.session.opened.connect(self._update_run_actions)

@@ -54,8 +54,8 @@ class CutPage(QWidget):
 
     Signals:
         closed(): return to the previous page.
-        used(object): train with these cuts; () means automatic cuts.
-        job_requested(): the current job should be measured; the owner calls `show_job`.
+        used(dict): put these cuts into the form, by field; () means automatic cuts.
+        wanted(): the current job should be measured; the owner calls `show_job`.
 
     Attributes:
         cut: Cut on screen; None if there is none.
@@ -63,7 +63,7 @@ class CutPage(QWidget):
 
     closed = Signal()
     used = Signal(object)
-    job_requested = Signal()
+    wanted = Signal()
 
     def __init__(self, planner: Planner | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -147,7 +147,7 @@ class CutPage(QWidget):
 
     def _measure_again(self) -> None:
         self.cut = None
-        self.job_requested.emit()
+        self.wanted.emit()
 
     def _measure(self, job: Job) -> None:
         self.cut = None
@@ -221,7 +221,7 @@ class CutPage(QWidget):
 
     def _use(self) -> None:
         if self.cut is not None:
-            self.used.emit(() if self.cut.chosen else self.cut.cuts)
+            self.used.emit({"cuts": () if self.cut.chosen else self.cut.cuts})
             self.closed.emit()
 
     def _close(self) -> None:

@@ -122,6 +122,8 @@ class DatasetPage(QWidget):
 
     def show_report(self, report: DatasetReport | None) -> None:
         """Show the report of a folder, or the possible readings of an unclear one. Keep the selected class if it exists."""
+        if report is not None and report is self._given:
+            return
         if report is not self._given:
             self.notice.say("")
         self._given = report

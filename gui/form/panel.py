@@ -103,10 +103,6 @@ class JobPanel(JobSignals):
         """Train on these devices, which the user checked in the devices panel."""
         self.form.set_devices(devices)
 
-    def set_cuts(self, cuts: tuple[str, ...]) -> None:
-        """Set the cuts of the model."""
-        self.form.cuts.set_value(cuts)
-
     def show_new(self, job: Job) -> None:
         """Show a new job in the user's form."""
         self.end_prefill()

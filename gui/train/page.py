@@ -77,7 +77,7 @@ class TrainPage(QWidget):
         self._run_state.insertWidget(0, run_page)
         self._run_state.setStretchFactor(0, 1)
         self.welcome = WelcomePage()
-        self._job_row.insertWidget(0, self.welcome, 120)
+        self._job_row.insertWidget(0, self.welcome, 100)
         session.opened.connect(self.show_run)
         session.changed.connect(self._on_changed)
         run_list.complete.connect(self._on_runs_read)

@@ -137,7 +137,7 @@ class Tour:
         page.deleting.dismiss()
         with self.stop("comparing"):
             page.compare_requested.emit([run.run_id for run in runs])
-        compare = self.workspace.compare
+        compare = self.workspace.page("compare")
         assert compare is not None
         self.qtbot.waitUntil(lambda: len(compare.runs) == len(runs))
         with self.stop("compared"), compare.curves.named():
@@ -166,11 +166,11 @@ class Tour:
         with self.stop("card"):
             self.window.form.card.show_report(report(self.names))
         with self.stop("dataset"):
-            self.workspace.dataset.show_report(report(self.names))
-            self.window.pages.setCurrentWidget(self.workspace.dataset)
+            self.workspace.page("dataset").show_report(report(self.names))
+            self.window.pages.setCurrentWidget(self.workspace.page("dataset"))
         for place in range(len(self.names)):
             with self.stop("example"):
-                self.workspace.dataset.choose(place)
+                self.workspace.page("dataset").choose(place)
         self._tips()
 
     def _cut(self) -> None:
@@ -180,8 +180,8 @@ class Tour:
             for each, name in zip(cut.segments, names, strict=False)
         )
         with self.stop("cut"):
-            self.workspace.cut._show_cut(structs.replace(cut, segments=segments))
-            self.window.pages.setCurrentWidget(self.workspace.cut)
+            self.workspace.page("cut")._show_cut(structs.replace(cut, segments=segments))
+            self.window.pages.setCurrentWidget(self.workspace.page("cut"))
         self._tips()
 
     def _form(self) -> None:

@@ -181,12 +181,12 @@ def test_untabbed_page_has_a_way_back(open_window: OpenWindow) -> None:
     work, tabs = window.workspace, window.header.tabs
     work.runs.searches_requested.emit()  # as Tools > Searches does on every page
     assert tabs.currentIndex() == RUNS
-    assert window.pages.currentWidget() is work.search
-    work.searches().closed.emit()
+    assert window.pages.currentWidget() is work.page("search")
+    work.page("search").closed.emit()
     assert tabs.currentIndex() == window.pages.currentIndex() == TRAIN
     window.header.show_page(RUNS)
     window.form.card.gallery_wanted.emit(0)
     assert tabs.currentIndex() == TRAIN
-    assert window.pages.currentWidget() is work.dataset
-    work.dataset.closed.emit()
+    assert window.pages.currentWidget() is work.page("dataset")
+    work.page("dataset").closed.emit()
     assert tabs.currentIndex() == window.pages.currentIndex() == RUNS

@@ -168,7 +168,7 @@ class Stage:
 
     def show_search(self, name: str) -> QWidget:
         self.show_searches()
-        page = self.workspace.searches()
+        page = self.workspace.page("search")
         page.show_search(name)
         until(lambda: page.view.data is not None and page.view.data.search.name == name)
         until(lambda: not page.view.plots.pending)
@@ -176,7 +176,7 @@ class Stage:
 
     def show_new_search(self) -> QWidget:
         self.show_searches()
-        self.workspace.searches().new.trigger()
+        self.workspace.page("search").new.trigger()
         return self.window
 
     def show_advice(self) -> QWidget:
@@ -185,7 +185,7 @@ class Stage:
     def show_found(self, field: str, found: object, job: Job = SAMPLE) -> QWidget:
         """Show the page of the finder for `field` with a result."""
         self.window.form.finder_requested.emit(field)
-        page = self.workspace.finders[field]
+        page = self.workspace.page(field)
         page.show_job(job, [])
         page.child.cancel()
         page.child.done.emit(found)
@@ -198,7 +198,7 @@ class Stage:
         return self._show_cut(TOO_LARGE)
 
     def _show_cut(self, answer: Cut | Problem) -> QWidget:
-        page = self.workspace.cut
+        page = self.workspace.page("cut")
         page.show_job(PIPELINE, [], {})
         page.planner.cancel()
         if isinstance(answer, Problem):
@@ -208,7 +208,7 @@ class Stage:
         return self.show_page(page)
 
     def show_dataset(self, report: DatasetReport | None, notice: str = "") -> QWidget:
-        page = self.workspace.dataset
+        page = self.workspace.page("dataset")
         page.show_report(report)
         page.show_notice(notice)
         return self.show_page(page)

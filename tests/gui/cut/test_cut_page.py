@@ -103,7 +103,7 @@ def test_page_shows_refusal_and_failure_with_retry(page: CutPage) -> None:
     page.planner.failed.emit("Measuring the model ended early: killed")
     assert "ended early: killed Measure again" in page.failure.text()
     page.planner.cancel()
-    page.job_requested.connect(lambda: page.show_job(JOB, [], {}))
+    page.wanted.connect(lambda: page.show_job(JOB, [], {}))
     page.retry.click()
     assert page.planner.running
 
@@ -114,7 +114,7 @@ def test_page_uses_moved_or_automatic_cut(measured: CutPage, qtbot: QtBot) -> No
     measured.view.diagram.step(0, 1)
     with qtbot.waitSignal(measured.used) as used:
         measured.view.use.click()
-    assert used.args == [("block3",)]
+    assert used.args == [{"cuts": ("block3",)}]
 
 
 def test_automatic_button_resets_moved_cut(measured: CutPage, qtbot: QtBot) -> None:
@@ -168,7 +168,7 @@ def test_form_opens_cut_page_and_takes_cut(open_window: OpenWindow, qtbot: QtBot
     window.workspace.devices.set_selection(JOB.parallel.devices)
     qtbot.waitUntil(window.form.train.isEnabled)
     window.form.cuts.show_button.click()
-    page = window.workspace.cut
+    page = window.workspace.page("cut")
     assert window.pages.currentWidget() is page
     qtbot.waitUntil(lambda: page.cut is not None)
     handle = page.view.diagram.handles[0]

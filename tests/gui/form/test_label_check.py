@@ -124,7 +124,7 @@ def test_resume_shows_no_labels(job_panel: JobPanel, images: Path, qtbot: QtBot)
 
 def test_window_shows_labels_with_a_notice(open_window: OpenWindow, images: Path, qtbot: QtBot) -> None:
     window = open_window()
-    page = window.workspace.dataset
+    page = window.workspace.page("dataset")
     window.inspector.done.disconnect()  # the reports are made here
     window.inspector.failed.disconnect()
     form = ready(window.form, images, qtbot)
@@ -151,4 +151,4 @@ def test_window_shows_labels_after_an_inspection(open_window: OpenWindow, images
     assert form.checking
     with qtbot.waitSignal(form.labels_requested):
         form.set_report(UNCERTAIN)
-    assert window.workspace.dataset.notice.isVisible()
+    assert window.workspace.page("dataset").notice.isVisible()

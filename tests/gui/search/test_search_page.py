@@ -185,7 +185,7 @@ def test_runs_page_opens_searches_with_named_controls(open_window: OpenWindow, q
     window = open_window()
     window.acts.pages[2].trigger()
     next(act for act in window.acts.all() if act.objectName() == "searches").trigger()
-    page = window.workspace.search
+    page = window.workspace.page("search")
     assert window.pages.currentWidget() is page
     page.form.vary("weight_decay")
     assert [type(each).__name__ for each in reachable(window) if not spoken_name(each).strip()] == []

@@ -16,10 +16,8 @@ from gui.dataset.page import DatasetPage
 from gui.finders.batch_size import BatchPage
 from gui.finders.learning_rate import RatePage
 from gui.run.classes.view import ClassesView
-from gui.run.page import RunPage
 from gui.run.predictions.view import PredictionsView
 from gui.runs.page import RunsPage
-from gui.sources.run_session import RunSession
 from tests.support.widgets import ShowWidget
 
 JOB = Job.from_fields(dataset="/data", model="resnet18", strategy="pipeline", devices=("cpu", "cpu"))
@@ -44,20 +42,12 @@ def wrong_finder() -> QWidget:
     return page
 
 
-def no_run() -> QWidget:
-    store = RunSession()
-    page = RunPage(store)
-    store.setParent(page)
-    return page
-
-
 MAKERS: list[Callable[[], QWidget]] = [
     CutPage,
     wrong_cut,
     RatePage,
     wrong_finder,
     DatasetPage,
-    no_run,
     RunsPage,
     ClassesView,
     PredictionsView,

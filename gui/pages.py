@@ -1,0 +1,132 @@
+"""Registry of the pages without a tab. A new page needs its folder and one entry here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from PySide6.QtWidgets import QWidget
+
+from engine.contract.dataset import DatasetReport
+from engine.contract.job import Job
+from engine.contract.problems import Problem
+from gui.actions import RUNS, TRAIN, with_key
+from gui.translation import tr
+
+
+@dataclass(frozen=True)
+class JobInForm:
+    """Job in the form, for the pages that work with it.
+
+    Attributes:
+        job: The job with absolute paths; None if it is invalid.
+        edited: The job as it is in the form; None if it is invalid.
+        problems: All problems of the job.
+        device_names: Titles of all known devices, by the keys that jobs use.
+        report: Findings about the dataset folder.
+        action: Label of the button that starts the job.
+    """
+
+    job: Job | None
+    edited: Job | None
+    problems: Sequence[Problem]
+    devices: tuple[str, ...]
+    device_names: Mapping[str, str]
+    report: DatasetReport | None
+    action: str
+
+
+Show = Callable[[Any, JobInForm, Any], object]
+"""Shows a page for the job in the form, with the argument of the request."""
+Follow = Callable[[Any, JobInForm], object]
+"""Passes a changed job to a page."""
+
+
+@dataclass(frozen=True)
+class PageEntry:
+    """Page that covers the page of a tab until its signal `closed`.
+
+    The window serves these signals of a page, if it has them: `used` with values by field, `refused` with problems of
+    fields, `wanted` for another call of `show`, `message`, `run_chosen`, `compare_requested`, `train_requested` and
+    `job_opened`. Its method `close_work` ends its background work.
+
+    Attributes:
+        name: Id of the page, by which others request it.
+        factory: Class as "MODULE:CLASS", imported at the first use.
+        tab: Index in `gui.actions.PAGES` of the tab that the page belongs to.
+        title: Title of a command in the Tools menu that shows the page, "" for none.
+        tip: What that command does.
+    """
+
+    name: str
+    factory: str
+    tab: int
+    show: Show
+    follow: Follow = lambda _page, _job: None
+    title: str = ""
+    tip: str = ""
+
+    def create(self) -> QWidget:
+        """Import the class of the page, and return a new page."""
+        module, name = self.factory.split(":")
+        page: QWidget = getattr(import_module(module), name)()
+        return page
+
+
+def _try_job(page: Any, job: JobInForm, _argument: object) -> None:
+    page.show_job(job.job, job.problems)
+
+
+def _set_job(page: Any, job: JobInForm) -> None:
+    page.set_job(job.job)
+
+
+def _show_dataset(page: Any, job: JobInForm, example: int | None) -> None:
+    """Show large examples from the one at index `example` on; None shows the labels before the first training."""
+    page.show_report(job.report)
+    if example is not None:
+        page.show_augmented(job.edited is not None and job.edited.value("augmentation") != "none")
+        page.choose(example)
+        return
+    page.show_augmented(False)
+    page.show_notice(
+        tr("Check that the labels are right. Then go back and press {action} again, or press {key} here.").format(
+            action=job.action, key=with_key("", "train").strip(" ()")
+        )
+    )
+
+
+def _follow_dataset(page: Any, job: JobInForm) -> None:
+    page.show_report(job.report)
+    page.set_job(job.edited)
+
+
+def _show_comparison(page: Any, _job: JobInForm, run_ids: Sequence[str]) -> None:
+    page.show_runs(run_ids)
+    page.controls.axis.setFocus()
+
+
+def _follow_search(page: Any, job: JobInForm) -> None:
+    page.form.set_job(job.job, job.problems, job.devices, job.device_names, job.report)
+
+
+PAGES = (
+    PageEntry(
+        "cut",
+        "gui.cut.page:CutPage",
+        TRAIN,
+        lambda page, job, _argument: page.show_job(job.job, job.problems, job.device_names),
+        _set_job,
+    ),
+    PageEntry("dataset", "gui.dataset.page:DatasetPage", TRAIN, _show_dataset, _follow_dataset),
+    PageEntry("strategy", "gui.advice.page:AdvicePage", TRAIN, _try_job, _set_job),
+    PageEntry("learning_rate", "gui.finders.learning_rate:RatePage", TRAIN, _try_job, _set_job),
+    PageEntry("batch_size", "gui.finders.batch_size:BatchPage", TRAIN, _try_job, _set_job),
+    PageEntry("compare", "gui.compare.page:ComparePage", RUNS, _show_comparison),
+    PageEntry(
+        "search", "gui.search.page:SearchPage", RUNS, lambda page, _job, _argument: page.show_list(), _follow_search
+    ),
+)
+"""All pages without a tab."""

@@ -1,0 +1,82 @@
+"""Registry of the pages without a tab: one entry adds a page with all that the window does for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QLabel, QWidget
+from pytestqt.qtbot import QtBot
+
+from gui import pages, workspace
+from gui.actions import RUNS, TRAIN
+from gui.pages import JobInForm, PageEntry
+from tests.support.widgets import OpenWindow
+
+
+class NotesPage(QWidget):
+    """Page that a developer might add, with some of the signals that the window serves."""
+
+    closed = Signal()
+    used = Signal(object)
+    message = Signal(str, str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.label = QLabel("Notes", self)
+        self.shown: list[tuple[JobInForm, Any]] = []
+        self.followed: list[JobInForm] = []
+        self.is_work_closed = False
+
+    def close_work(self) -> None:
+        self.is_work_closed = True
+
+
+ENTRY = PageEntry(
+    "notes",
+    f"{__name__}:NotesPage",
+    RUNS,
+    lambda page, job, argument: page.shown.append((job, argument)),
+    lambda page, job: page.followed.append(job),
+    title="Notes on jobs",
+    tip="Shows the notes",
+)
+
+
+def test_one_entry_adds_a_page(open_window: OpenWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace, "PAGES", (*pages.PAGES, ENTRY))
+    window = open_window()
+    qtbot.waitUntil(window.form.train.isEnabled)
+    assert "notes" not in window.workspace.created, "it costs nothing until it is used"
+    command = window.acts.by_name.get("notes_page") or next(
+        action for action in window.commands.menus.tools.actions() if action.objectName() == "notes_page"
+    )
+    assert command.text() == "Notes on jobs"
+    command.trigger()
+    page = window.workspace.page("notes")
+    assert window.pages.currentWidget() is page
+    assert window.acts.page == RUNS
+    ((job, argument),) = page.shown
+    assert (job.edited, argument) == (window.form.job, None)
+    window.form.set_field("epochs", 9)
+    window.form.validate()
+    assert page.followed[-1].job.training.epochs == 9
+    page.used.emit({"epochs": 11})
+    assert window.form.field_value("epochs") == 11
+    page.message.emit("Saved", "info")
+    assert window.message.text() == "Saved"
+    page.closed.emit()
+    assert window.pages.currentWidget() is window.train
+    assert window.acts.page == TRAIN
+    window.close()
+    assert page.is_work_closed
+
+
+def test_entries_name_pages_that_can_be_created(open_window: OpenWindow) -> None:
+    window = open_window()
+    for name in window.workspace.entries:
+        page = window.workspace.page(name)
+        assert page.closed
+        assert window.pages.indexOf(page) >= 0
+    assert set(window.workspace.created) == {entry.name for entry in pages.PAGES}
