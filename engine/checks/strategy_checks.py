@@ -169,9 +169,9 @@ IMAGES_NEEDED = 2
 
 
 def batch_norm_problems(job: Job, strategy: StrategyEntry, model: ModelEntry | None) -> list[Problem]:
-    """Return the problems due to which BatchNorm would refuse the job's batches.
+    """Return the problems that would make BatchNorm refuse the job's batches.
 
-    Returns [] for a model not in the catalogue.
+    Returns [] for a model that is not in the catalogue.
     """
     if model is None or not model.lone_batch_norm or job.model.freeze_batchnorm or not job.parallel.devices:
         return []

@@ -126,7 +126,7 @@ class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 ANY_SIZE = -1
-"""Value of an image size that stands for all sizes."""
+"""Special image size that means all sizes."""
 
 
 class ModelEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):

@@ -27,7 +27,7 @@ THIS = "."
 FIRST_PORT = 29400
 """Default port for the rendezvous of a run's machines, the same as in torchrun."""
 PORTS = 16
-"""Number of ports, starting with a machine's first one, from which runs choose."""
+"""Number of ports that runs may use, counted from a machine's first one."""
 _ADDRESS = re.compile(r"[0-9A-Fa-f:.]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[^\0\r\n]*")
 _FOLDER = re.compile(r"[^\0\r\n]*")

@@ -49,7 +49,7 @@ class LegendEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 STEP = 32
-"""Number of pixels of which smaller sides are multiples, the factor by which most encoders shrink an image."""
+"""Step in pixels between smaller sides, equal to the factor by which most encoders shrink an image."""
 
 
 def side_of_epoch(job: Job, size: int, epoch: int) -> int:

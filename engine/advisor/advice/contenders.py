@@ -19,7 +19,7 @@ CONFIDENCE = 0.95
 MIN_HALF_WIDTH = 0.01
 """Smallest half-width of an interval relative to the median, since starts of the same process differ by as much."""
 DROP_FACTOR = 1.3
-"""Factor by which a contender's step must be slower than that of the fastest for it to be dropped."""
+"""Ratio of a contender's step time to that of the fastest above which the contender is dropped."""
 
 
 class Speed(NamedTuple):

@@ -36,7 +36,7 @@ class Setup:
     name: str
     """Name for users, such as "DDP, 2 GPUs, accumulation 2"."""
     base_name: str = ""
-    """Name of the setup from which it differs in one setting; empty for a base setup."""
+    """Name of the base setup of a variant with one changed setting; empty for a base setup."""
     refusal: str = ""
     """Reason why it cannot run; empty if it can."""
     saves_memory: bool = False

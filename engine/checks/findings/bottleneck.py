@@ -22,7 +22,7 @@ BF16_SAVES = 0.5
 On an A100, NVIDIA's DeepLearningExamples train ResNet-50 with 938 images/s in TF32 and 2,470 with AMP.
 """
 STARVED = 0.5
-"""Smallest fraction of steps ending with an empty GPU queue for which the host is said to starve the GPU."""
+"""Smallest fraction of steps that end with an empty GPU queue at which the host counts as too slow for the GPU."""
 BUSY_CPU = 0.1
 """Smallest fraction of the time waiting for a core used by other programs that is the bottleneck of a CPU run."""
 DECODING_LOAD = 0.2

@@ -33,7 +33,7 @@ LEARNING_DECREASE = 0.05
 NOTHING_LEARNED = 0.05
 """Value below which a metric from 0 to 1 without a chance level shows that nothing was learned."""
 SUSPECT_RATE_FACTOR = 10.0
-"""Factor above or below the usual learning rate from which on the rate is the first suspect if nothing was learned."""
+"""Factor between a learning rate and the usual one that makes the rate the first suspect if nothing was learned."""
 LEARNED_ABOVE_CHANCE = 0.25
 """Smallest training accuracy above chance of a model that has learned its training images."""
 MAX_CHANCE_MARGIN = 0.15

@@ -19,7 +19,7 @@ HOSTS = {ADDRESS, "localhost"}
 """Accepted host names; requests with another name are refused, since it may resolve to this address (DNS rebinding)."""
 PATH = "/metrics"
 MAX_AGE_INTERVALS = 3
-"""Age, in intervals, from which on a snapshot is no longer served."""
+"""Maximum age, in intervals, of a snapshot that is served."""
 FIRST_TIMEOUT_S = 5.0
 """Time that a scrape waits for the first snapshot."""
 CLIENT_TIMEOUT_S = 10.0

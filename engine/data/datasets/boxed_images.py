@@ -110,7 +110,7 @@ class InstanceImages(LetterboxedImages):
         self._sources = split.sources
 
     def drop_remnants(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
-        """Remove objects of which an augmentation left too few pixels; the limit is that for boxes."""
+        """Remove objects that an augmentation has left too few pixels of, by the same limit as for boxes."""
         grown = torch.linalg.det(placement.maps()[0]).abs() / before[0, 0].numel()
         counts = [_pixels_of_each(numbers) for numbers in (before[:, 0], planes[:, 0])]
         is_lost = counts[1] < MIN_LEFT * grown[:, None] * counts[0]

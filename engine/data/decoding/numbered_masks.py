@@ -13,7 +13,7 @@ from engine.data.splits import spread_evenly
 SAMPLED_MASKS = 20
 """Number of masks, evenly spread, that are opened."""
 MANY = 8
-"""Number of values from which on a mask may number objects; medical scans with fewer organs look the same."""
+"""Smallest number of values in a mask that may number objects; medical scans with fewer organs look the same."""
 MAX_PIXELS = 1 << 25
 """Largest mask, in pixels, that is inspected: the search for connected pieces takes forty bytes for each pixel."""
 MAX_SCATTERED = 64

@@ -66,7 +66,7 @@ def tiff_facts(source: Any) -> Facts | None:
 
 
 def alpha_of(page: TiffPage) -> int | None:
-    """Return the kind of opacity in the last band of a page, 1 or 2 as defined by TIFF; None if it is no opacity."""
+    """Return the kind of opacity in the last band of a page, 1 or 2 as defined by TIFF; None without opacity."""
     extra = tuple(map(int, page.extrasamples or ()))
     return extra[-1] if len(extra) == 1 and extra[0] in _ALPHAS and page.samplesperpixel in (2, 4) else None
 

@@ -63,7 +63,7 @@ def _full(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with their masks, in which 0 means no class."""
+    """Return the images with their masks; the value 0 means no class."""
     base, pairs = detection.source
     problems = Pairs.joined(pairs.values()).problems("a mask", "masks")
     names = _names(tree, base)

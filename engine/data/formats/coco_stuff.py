@@ -42,7 +42,7 @@ _STUFF = (
 )  # fmt: skip
 """Names of classes 92 to 182."""
 _OTHER = 183
-"""Class number that stands for all things in stuff_*_pixelmaps."""
+"""Class number used for all things in stuff_*_pixelmaps."""
 _UNLABELED = 255
 _LINE = re.compile(r"\s*(\d+)\s*[:\t ]\s*(\S.*?)\s*$")
 

@@ -134,7 +134,7 @@ def _detect(tree: Tree) -> list[Detection]:
 
 
 def box_columns(table: Table) -> Columns | None:
-    """Return the meaning of a table's columns; None if it is no table of boxes."""
+    """Return the meaning of a table's columns, or None if it isn't a table of boxes."""
     names = table.plain
     file = file_column(table)
     if file is None:
@@ -256,7 +256,7 @@ def _size(row: Sequence[str], columns: Columns) -> tuple[int, int] | None:
 
 @dataclass
 class _Reading:
-    """Boxes read so far, by split and image path, the number of each class by name, and the faults that were found."""
+    """Boxes by split and image path, the number of each class by name, and faults."""
 
     lookup: ImageLookup
     images: dict[str, dict[str, BoxedImage]] = field(default_factory=dict)

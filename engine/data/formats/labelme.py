@@ -123,7 +123,7 @@ def _is_labelme(content: Any) -> bool:
 
 
 def _where(path: str) -> tuple[str, str]:
-    """Return the folder from which the image of a JSON file is searched, and the file's split."""
+    """Return the folder where the search for a JSON file's image starts, and the file's split."""
     return os.path.dirname(path), split_of_path(path)
 
 

@@ -14,7 +14,7 @@ _ROUNDING = 0.01
 _MAX_BEYOND = 0.25
 """Fraction of boxes outside of their images above which other units are considered."""
 _FEWEST = 4
-"""Smallest number of boxes from which the meaning of their numbers can be inferred."""
+"""Smallest number of boxes for inferring the meaning of their numbers."""
 
 _CENTERED = "a center, width and height"
 

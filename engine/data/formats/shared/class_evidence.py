@@ -53,7 +53,7 @@ _MASK_ENDING = re.compile(r"[-_ ]?(mask|masks|label|labels|gt|seg|segmentation|l
 _COMPARED = 1000
 """Number of images of a class whose names are compared with others: the first, since equal names sort equally."""
 _MIN_FOR_SINGLE = 8
-"""Number of folders with one image each from which on the folders represent images rather than classes."""
+"""Smallest number of folders with one image each that represent images rather than classes."""
 _INNER_FOLDERS = 60
 """Number of folders inside a class folder whose names are compared with those in other class folders."""
 _INNER_DEPTH = 3
