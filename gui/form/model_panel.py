@@ -20,7 +20,7 @@ from gui.translation import tr
 from gui.widgets.buttons import styled
 from gui.widgets.column_model import Index
 from gui.widgets.editors import ComboBox, offer
-from gui.widgets.labels import caption
+from gui.widgets.labels import caption, field_label
 from gui.widgets.layouts import hbox, vbox
 from gui.widgets.row_model import Column, RowModel, RowTable
 
@@ -80,6 +80,10 @@ _COLUMNS: tuple[Column[OfferedModel], ...] = (
 )  # fmt: skip
 
 
+_ACCURACY = 4
+"""Position of the column with accuracies."""
+
+
 class OfferedModels(RowModel[OfferedModel]):
     """Item model of the list. Recommended models are first in every sort order."""
 
@@ -130,26 +134,25 @@ class ModelPanel(QFrame):
         self.search.installEventFilter(self)
         self.family = styled(ComboBox(), name=tr("Family"))
         self.family.currentIndexChanged.connect(lambda _index: self._filter())
+        self.order = styled(ComboBox(), name=tr("Order"))
+        offer(self.order, [(column.title, number) for number, column in enumerate(_COLUMNS)], 0)
+        self.order.currentIndexChanged.connect(lambda _index: self._sort(self.order.currentData()))
         self.model = OfferedModels(self)
-        self.model.sort_column = len(_COLUMNS)  # the catalogue's order until the user sorts
         self.table = RowTable(self.model, tr("Models"), leading=_ROW_LEADING)
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.table.setSortingEnabled(True)
-        self.table.horizontalHeader().setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
+        self.table.sortByColumn(0, Qt.SortOrder.AscendingOrder)
         self.table.horizontalHeader().setStretchLastSection(True)
         self.table.clicked.connect(lambda index: self._choose(index.row()))
         self.table.opened.connect(lambda index: self._choose(index.row()))
         self.table.selectionModel().currentRowChanged.connect(lambda *_: self._describe())
         self.about = caption()
-        head = hbox((self.search, 1), self.family)
+        head = hbox((self.search, 1), self.family, field_label(tr("&Order"), self.order), self.order)
         self.setLayout(vbox(head, (self.table, 1), self.about, margins=(10, 10, 10, 8)))
 
     def offer(self, models: Sequence[ModelEntry], recommended: Sequence[str], current: str) -> None:
         """List models, those with `recommended` ids first, and select the `current` one."""
-        self._offered = [
-            OfferedModel(entry, entry.id in recommended, missing_extra(entry.extra))
-            for entry in sorted(models, key=lambda entry: _rank(entry.id, recommended))
-        ]
+        self._offered = [OfferedModel(entry, entry.id in recommended, missing_extra(entry.extra)) for entry in models]
         self.search.clear()
         families = sorted({entry.family for entry in models})
         offer(self.family, [(tr("All families"), _ALL), *((family, family) for family in families)], _ALL)
@@ -208,6 +211,11 @@ class ModelPanel(QFrame):
         position = self.model.position(key)
         self._select(position if position is not None and not words else 0)
 
+    def _sort(self, column: int) -> None:
+        """Sort by a column, the best accuracy first and otherwise the smallest value."""
+        is_best_first = column == _ACCURACY
+        self.table.sortByColumn(column, Qt.SortOrder.DescendingOrder if is_best_first else Qt.SortOrder.AscendingOrder)
+
     def _select(self, row: int) -> None:
         if 0 <= row < self.model.count():
             self.table.select([row])
@@ -228,10 +236,6 @@ class ModelPanel(QFrame):
     def _fit(self) -> None:
         for column, widest in enumerate(_WIDEST):
             self.table.setColumnWidth(column, min(self.table.content_width(column), theme.scaled(widest)))
-
-
-def _rank(model: str, recommended: Sequence[str]) -> int:
-    return recommended.index(model) if model in recommended else len(recommended)
 
 
 def _searched(entry: ModelEntry) -> str:

@@ -37,7 +37,7 @@ def current(panel: ModelPanel) -> str:
 
 
 def test_list_begins_with_recommended_models(panel: ModelPanel) -> None:
-    assert column(panel, NAME)[:2] == ["ResNet-50", "EfficientNet-Lite0"]
+    assert column(panel, NAME)[:3] == ["EfficientNet-Lite0", "ResNet-50", "AlexNet"]
     assert len(column(panel, NAME)) == len(MODELS)
     assert panel.table.rowHeight(0) >= 28
     panel.table.sortByColumn(PARAMETERS, Qt.SortOrder.DescendingOrder)
@@ -53,6 +53,18 @@ def test_accuracy_is_sorted_by_number_and_unknown_last(panel: ModelPanel) -> Non
     assert texts[: len(known)] == known
     values = [float(text.split()[1]) for text in known if text.startswith("ImageNet")]
     assert values == sorted(values, reverse=True)
+
+
+def test_order_is_chosen_by_keyboard(panel: ModelPanel, qtbot: QtBot) -> None:
+    initial = [row.entry.id for row in panel.model.rows]
+    panel.order.setFocus()
+    qtbot.keyClick(panel.order, Qt.Key.Key_End)
+    assert panel.order.currentText() == "Estimate"
+    panel.order.setCurrentIndex(panel.order.findData(PARAMETERS))
+    sizes = [row.entry.parameters for row in panel.model.rows[2:]]
+    assert sizes == sorted(sizes)
+    panel.order.setCurrentIndex(0)
+    assert [row.entry.id for row in panel.model.rows] == initial
 
 
 def test_search_and_family_filter_the_list(panel: ModelPanel, qtbot: QtBot) -> None:
