@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable
@@ -43,6 +44,8 @@ def serve_order(name: str, order: Any, carry_out: _CarryOut) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     linux.signal_at_parents_death(signal.SIGTERM)
+    if not _has_reader(1):
+        os._exit(INTERRUPTED)  # the parent has ended during the imports
     linux.name_process(name)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a model file prints is no answer
@@ -58,6 +61,15 @@ def serve_order(name: str, order: Any, carry_out: _CarryOut) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads of PyTorch may delay an orderly exit
+
+
+def _has_reader(fd: int) -> bool:
+    """Return False for a pipe that nobody reads any more, as far as the system tells."""
+    if not hasattr(select, "poll"):
+        return True
+    poll = select.poll()
+    poll.register(fd, 0)
+    return not any(mask & select.POLLERR for _, mask in poll.poll(0))
 
 
 def _answer(order: Any, carry_out: _CarryOut, send: Callable[[Any], None]) -> Done[Any] | Refused:

@@ -26,7 +26,7 @@ from engine.runs.folder import RunFolder, run_names
 from engine.runs.notes import read_notes
 from engine.system import paths
 from engine.system.decode_errors import NOT_DECODED
-from engine.system.files import open_file, read_end
+from engine.system.files import MAX_LINE_BYTES, open_file, read_end
 from engine.system.redaction import Redactor
 
 _TEXTS = (".toml", ".json", ".jsonl", ".log")
@@ -128,8 +128,8 @@ def _copy(source: IO[bytes], stream: IO[bytes], path: Path) -> None:
     if path.suffix not in _TEXTS:
         shutil.copyfileobj(source, stream, _BLOCK_BYTES)
         return
-    while lines := source.readlines(_BLOCK_BYTES):  # whole lines, so that no path is cut in two
-        stream.write(without_home(b"".join(lines)))
+    while block := source.read(_BLOCK_BYTES):
+        stream.write(without_home(block + source.readline(MAX_LINE_BYTES)))  # so that no path is cut in two
 
 
 def _temporary(target: Path) -> Path:

@@ -50,7 +50,7 @@ from engine.supervisor.run_state import BEFORE_END, HAS_WORKERS, TRANSITIONS, US
 from engine.supervisor.sampling import Sampler
 from engine.supervisor.server import Server
 from engine.supervisor.start_gate import GPU_CHECK_S, StartGate
-from engine.system import linux
+from engine.system import linux, paths
 
 SNAPSHOT_S = 3.0
 """Seconds that a run on GPUs waits at its start for their names."""
@@ -157,7 +157,8 @@ class Supervisor:
         except Exception as error:
             traceback.print_exc()
             self._group.kill()
-            cause = f"Footplate itself failed: {type(error).__name__}: {error}. The traceback is in supervisor.log."
+            internal = f"Footplate itself failed: {type(error).__name__}: {error}. The traceback is in supervisor.log."
+            cause = paths.full_disk_cause(error) or internal
             self._record(Failed(cause=cause, traceback_file="supervisor.log"))
         if finding is not None:
             self._record(finding)

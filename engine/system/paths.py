@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -169,6 +170,18 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
         with suppress(OSError):
             os.unlink(part)
         raise
+
+
+def full_disk_cause(error: BaseException) -> str:
+    """Explain that a disk has no space or no inodes left for a file, with the remedy; return "" for any other error."""
+    if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return ""
+    file = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+    name = f" of {file}" if file is not None else ""
+    with suppress(OSError, AttributeError):  # Windows has no statvfs
+        if file is not None and not os.statvfs(file.parent).f_favail:
+            return f"The disk{name} can't hold more files: it has no inodes left. Remove files that you don't need."
+    return f"The disk{name} is full, or your quota on it is used up. Free some space."
 
 
 def is_only_writable_by_user(file: Path) -> bool:

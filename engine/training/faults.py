@@ -16,6 +16,7 @@ from engine.models.base import TaskError
 from engine.processes.nccl_errors import NcclError, is_nccl_error, known_error, last_error
 from engine.strategies.base import StrategyError, worker_device
 from engine.strategies.memory import DoesNotFit, ran_out
+from engine.system.paths import full_disk_cause
 from engine.training.metric_buffer import NotFinite
 
 _LOST_PEER = re.compile(
@@ -98,6 +99,8 @@ def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
     )
     if explanation:
         return explanation
+    if full := full_disk_cause(error):
+        return full
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename} can't be used: {error.strerror}."
     return f"{type(error).__name__} {where}: {_first_line(text)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -122,6 +123,16 @@ def test_export_includes_checkpoints_on_request(run: RunFolder, tmp_path: Path, 
 def test_without_home_shortens_only_paths_in_it(user_home: Path, text: str, written: str) -> None:
     shortened = without_home(text.format(home=user_home).encode()).decode()
     assert shortened == written.format(home=user_home)
+
+
+def test_export_of_a_log_without_lines_needs_little_memory(run: RunFolder, tmp_path: Path) -> None:
+    """A line of 256 MiB, which only damage or a stranger writes."""
+    os.truncate(run.events_file, 256 << 20)
+    tracemalloc.start()
+    export_folder(run, tmp_path / "out", TEXTS)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 64 << 20
 
 
 @pytest.mark.parametrize("export", [export_folder, export_zip])

@@ -15,9 +15,9 @@ import pytest
 from engine.runs.consent import agree
 from engine.runs.notes import change_notes
 from engine.runs.notices import NoticeSettings, save_notices
-from engine.system.paths import write_atomically
+from engine.system.paths import full_disk_cause, write_atomically
 from gui.sources.settings import Settings
-from tests.faults.damage import limit_files
+from tests.faults.damage import limit_files, mount, unmount
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the limit of a process's files is Linux' own here")
 LARGE = "x" * 10_000
@@ -72,3 +72,32 @@ def test_writers_leave_no_partial_files_on_full_disk(separate_home: Path, tmp_pa
     with suppress(OSError):  # which the window's settings do without
         WRITERS[what](folder)
     assert [path for root in (folder, separate_home) for path in root.rglob("*") if path.is_file()] == []
+
+
+def fill(disk: Path) -> None:
+    """Write files until that fails. Raises OSError with the file's name."""
+    for number in range(9):
+        file = disk / str(number)
+        try:
+            file.write_bytes(b"x" * (16 << 10))
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(file)) from None
+
+
+@pytest.mark.parametrize(("options", "word"), [("nr_inodes=3", "inodes"), ("size=64k", "full")])
+def test_full_disk_cause_tells_space_from_inodes(tmp_path: Path, options: str, word: str) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount("-t", "tmpfs", "-o", options, "footplate-test", str(disk))
+    try:
+        with pytest.raises(OSError, match="No space left") as raised:
+            fill(disk)
+        cause = full_disk_cause(raised.value)
+    finally:
+        unmount(disk)
+    assert word in cause
+    assert str(disk) in cause
+
+
+def test_full_disk_cause_is_empty_for_other_errors() -> None:
+    assert full_disk_cause(PermissionError(13, "Permission denied", "file")) == full_disk_cause(ValueError()) == ""

@@ -1,0 +1,35 @@
+"""Child processes that carry out an order."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from engine.processes.orders import INTERRUPTED
+from tests.engine.supervisor.supervised import ROOT
+
+SERVE = """
+import sys, time
+time.sleep(float(sys.argv[1]))  # its imports
+from engine.processes.orders import serve_order
+serve_order("test", str, lambda _order, _send: time.sleep(60))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes can't be polled")
+def test_child_whose_parent_ended_during_its_imports_exits() -> None:
+    """It says nothing, so that it doesn't notice the closed pipe."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVE, "0.2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b'"order"')
+        process.stdin.close()
+        process.stdout.close()
+        try:
+            assert process.wait(30) == INTERRUPTED
+        finally:
+            process.kill()
