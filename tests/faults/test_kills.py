@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import time
 
 import psutil
 import pytest
@@ -28,6 +30,7 @@ from tests.faults.real_runs import Hold, RealRun, assert_same_end, is_alive, kil
 pytestmark = pytest.mark.faults
 
 BY_SIGKILL = "Rank 1 was killed by SIGKILL"
+KILLS = 200
 
 
 def assert_resumes_without_loss(run: RealRun, uninterrupted: Uninterrupted) -> None:
@@ -197,3 +200,26 @@ def test_signal_to_the_supervisor_stops_in_order(
     assert (finished.outcome, finished.cause) == ("stopped", "")
     assert run.folder.state() == "stopped"
     assert_resumes_without_loss(run, uninterrupted)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_run_ends_the_same_after_200_kills(job: Make, start_run: StartRun, uninterrupted: Uninterrupted) -> None:
+    """Kill a random rank soon after a checkpoint, again and again."""
+    requested = job("ddp", 2, model="mnist_cnn", model_file_sha256="", optimizer="sgd", epochs=160, restarts=10)
+    run = start_run(requested)
+    draws = random.Random(0)
+    since = kills = 0
+    while kills < KILLS:
+        saved = run.wait_for_checkpoint(since=since)
+        time.sleep(draws.uniform(0.0, 0.05))
+        workers = run.workers()
+        if not workers:
+            break
+        kill(draws.choice(list(workers.values())).pid)
+        kills += 1
+        since = run.wait_for(Restarting, since=saved.n).n
+    run.completed(patience_s=300)
+    assert run.all(Failed) == []
+    assert_same_end(run.end, uninterrupted(requested))
+    assert kills == KILLS

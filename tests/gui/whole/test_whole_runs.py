@@ -206,7 +206,8 @@ def test_second_run_is_queued_until_stopped(open_window: OpenWindow, qtbot: QtBo
     qtbot.waitUntil(lambda: points(window) > 0)
     second = press_train(window, qtbot, epochs=401)  # the same job would be questioned
     wait_for_status(window, "Waiting", qtbot)
-    assert status(window) == "Waiting · next in the queue for the CPU, behind MNIST CNN on sample"
+    expected = "Waiting · next in the queue for the CPU, behind MNIST CNN on sample"
+    qtbot.waitUntil(lambda: status(window) == expected)  # its name is known once the list of runs has been read
     qtbot.waitUntil(lambda: window.header.running.text() == "1 running, 1 queued")
     window.acts.stop.trigger()
     wait_for_status(window, "Stopped", qtbot)
