@@ -49,8 +49,16 @@ def _nms_mask_onnx(boxes: Any, scores: Any, threshold: float) -> Any:
     return op.Cast(op.ScatterND(op.ConstantOfShape(op.Shape(scores)), positions, ones), to=9)  # to bool
 
 
-TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {torch.ops.footplate.nms_mask.default: _nms_mask_onnx}
-"""ONNX translations for the operations defined in this module."""
+def _is_all_true_onnx(values: Any) -> Any:
+    return op.Cast(op.ReduceMin(op.Cast(values, to=6), keepdims=0), to=9)  # from bool to int32 and back
+
+
+TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.ops.footplate.nms_mask.default: _nms_mask_onnx,
+    # transformers checks the shapes of feature maps with it, which are tensors.
+    torch.ops.aten._is_all_true.default: _is_all_true_onnx,
+}
+"""ONNX translations of operations that torch can't translate."""
 
 
 class _Boxes(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -169,6 +170,8 @@ def construct(kind: str, config: dict[str, Any], classes: int, channels: int) ->
     """Build a detector with random weights; `kind` is a key of `KINDS`, `config` the arguments of its configuration."""
     facts = KINDS[kind]
     plain_class = getattr(transformers, f"{kind}ForObjectDetection")
+    # `len` of a tensor is a constant in exported files, which then take batches of one size.
+    vars(sys.modules[plain_class.__module__])["len"] = _length
     given = copy.deepcopy(config)
     if facts.stride:
         given.setdefault("freeze_backbone_batch_norms", False)  # the job decides
@@ -192,6 +195,11 @@ def construct(kind: str, config: dict[str, Any], classes: int, channels: int) ->
                 module.num_channels = channels
     detector: nn.Module = plain
     return detector
+
+
+def _length(values: Any) -> Any:
+    """Return the length of `values`, of tensors as a number that torch.export can follow."""
+    return values.shape[0] if isinstance(values, Tensor) else len(values)
 
 
 def _outside(backbone: str, model: nn.Module) -> tuple[str, ...]:

@@ -9,9 +9,14 @@ import pytest
 import torch
 from torchvision.ops import box_convert
 
+from engine.checks.job_checks import problems
+from engine.contract.catalogue import EXTRA_MODULES, shipped_catalogue
+from engine.contract.job import Job
+from engine.contract.recipes import collect_facts, load_recipes
 from engine.models.base import TaskError
 from engine.models.hugging_face.variants import MODELS
 from engine.models.weights import Initial, from_file
+from engine.tasks.registry import TASKS
 
 pytest.importorskip("transformers", reason="needs footplate[transformers]")
 
@@ -167,3 +172,26 @@ def test_table_names_safe_weights_with_their_license() -> None:
         assert model.weights.files == ("model.safetensors",)
         assert model.weights.licence
         assert model.extra == "transformers"
+
+
+def test_models_are_listed_with_the_command_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = shipped_catalogue().model("dfine_s")
+    assert entry is not None
+    assert (entry.published, entry.license, entry.extra) == ("COCO 48.5 AP, D-FINE paper", "Apache-2.0", "transformers")
+    job = Job.from_fields(task="detection", model="dfine_s", pretrained=False)
+    assert not [problem for problem in problems(job, shipped_catalogue()) if problem.field == "model"]
+    monkeypatch.setitem(EXTRA_MODULES, "transformers", "no_such_module")
+    (problem,) = (each for each in problems(job, shipped_catalogue()) if each.field == "model")
+    assert problem.severity == "error"
+    assert 'pip install "footplate[transformers]"' in problem.remedy
+    with pytest.raises(TaskError, match="footplate"):
+        TASKS["detection"].build_model(job, CLASSES, 3)
+
+
+def test_recipe_trains_backbones_at_a_tenth_of_the_rate() -> None:
+    values = {"task": "detection", "model": "dfine_s"}
+    recipe = load_recipes().get("fine-tune")
+    assert recipe is not None
+    found = recipe.values(collect_facts(values, shipped_catalogue(), None, values))
+    assert (found["optimizer"], found["clip_norm"], found["weight_decay"]) == ("adamw", 0.1, 1e-4)
+    assert found["learning_rate"] * found["head_rate"] == pytest.approx(1e-4)
