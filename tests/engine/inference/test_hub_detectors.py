@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tqdm import tqdm
 
 from engine.contract.inference.evaluation import EvaluateOrder
 from engine.contract.inference.review import ReviewOrder, decode_review
@@ -67,9 +68,12 @@ def test_heat_maps_explain_detections(run: Trained, tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("name", ["tiny_dfine", "tiny_rtdetrv2", "tiny_rfdetr"])
-def test_exported_file_gives_the_same_detections_for_any_batch(name: str, tmp_path: Path) -> None:
+def test_exported_file_gives_the_same_detections_for_any_batch(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import onnxruntime
 
+    monkeypatch.setattr(tqdm, "monitor_interval", 0)  # the exporter's bars would leave a thread behind
     torch.manual_seed(0)
     model: Any = tiny(name).build(4, 3)
     model.fit_size(name, 2 * SIDE)
