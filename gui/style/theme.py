@@ -278,7 +278,13 @@ def style_sheet(scheme: Colors) -> str:
     points = font.pointSizeF()
     # Qt takes it for the least height of a control, whatever its text needs.
     line = max(20, QFontMetrics(font).height())
-    sizes = {"title": f"{1.2 * points:.1f}pt", "welcome": f"{1.7 * points:.1f}pt", "line": f"{line}px"}
+    button = max(line, scaled(16) + 4)  # room for the icon
+    sizes = {
+        "title": f"{1.2 * points:.1f}pt",
+        "welcome": f"{1.7 * points:.1f}pt",
+        "line": f"{line}px",
+        "button": f"{button}px",
+    }
     sizes |= {f"px{pixels}": f"{scaled(pixels)}px" for pixels in _SCALED_PIXELS}
     return Template(_STYLE).substitute(
         asdict(scheme) | sizes, icons=icons, check="check-dark" if scheme is DARK else "check-light"
@@ -353,7 +359,7 @@ QTabBar::tab:selected { color: $text; border-bottom: 2px solid $accent; }
 QTabBar::tab:selected:focus { border: 2px solid $accent; border-radius: 4px; }
 QComboBox QAbstractItemView { background: $panel; border: 1px solid $border; outline: none; }
 QPushButton, QToolButton {
-    background: $raised; border: 1px solid $border; border-radius: 5px; padding: 5px 12px; min-height: $line;
+    background: $raised; border: 1px solid $border; border-radius: 5px; padding: 5px 12px; min-height: $button;
 }
 QToolButton { padding: 3px 7px; qproperty-iconSize: $px16 $px16; }
 QPushButton, QTabBar { icon-size: $px16; }

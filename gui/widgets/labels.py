@@ -12,13 +12,24 @@ from PySide6.QtGui import (
     QAction,
     QContextMenuEvent,
     QGuiApplication,
+    QHelpEvent,
     QIcon,
     QKeyEvent,
     QKeySequence,
     QPainter,
     QPaintEvent,
 )
-from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QMenu, QPushButton, QScrollArea, QSizePolicy, QWidget
+from PySide6.QtWidgets import (
+    QFrame,
+    QGridLayout,
+    QLabel,
+    QMenu,
+    QPushButton,
+    QScrollArea,
+    QSizePolicy,
+    QToolTip,
+    QWidget,
+)
 
 from engine.contract.problems import Problem
 from engine.system.plain_text import shortened
@@ -81,6 +92,16 @@ class ElidedLabel(QLabel):
 
     def minimumSizeHint(self) -> QSize:
         return QSize(20, super().minimumSizeHint().height())
+
+    def event(self, event: QEvent) -> bool:
+        """Show the full text as a tool tip if it is elided and no other tool tip contains it."""
+        if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip and not self.toolTip():
+            text, parent = self.text(), self.parentWidget()
+            is_elided = self.fontMetrics().horizontalAdvance(text) > self.width()
+            if is_elided and (parent is None or text not in parent.toolTip()):
+                QToolTip.showText(event.globalPos(), text, self)
+                return True
+        return super().event(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)

@@ -19,7 +19,7 @@ _MAX_COLUMN_WIDTH = 260
 """Largest width of a fitted column in pixels at a text size of 100 %."""
 _HEADER_PADDING = 8
 """Padding of titles in the style sheet, which Qt's size hint ignores."""
-_LONG_TEXT = 24
+_LONG_TEXT = 10
 """Characters of a text that a column may cut, so that the tool tip repeats it."""
 
 Row = TypeVar("Row")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from PySide6.QtCore import QModelIndex, QRect, Qt
-from PySide6.QtTest import QTest
+from PySide6.QtCore import QCoreApplication, QEvent, QModelIndex, QRect, QRectF, Qt
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QAbstractScrollArea,
@@ -20,6 +19,7 @@ from PySide6.QtWidgets import (
     QTreeView,
     QWidget,
 )
+from shiboken6 import isValid
 
 from gui.dataset.examples import ExampleList
 from gui.plots.axes import Axis
@@ -29,14 +29,15 @@ from gui.widgets.labels import ElidedLabel
 SLACK = 2
 """Pixels by which a measured text may exceed its room."""
 
-_MAY_SCROLL = QPlainTextEdit | QTextEdit | QTableView | ExampleList
+_MAY_SCROLL = QPlainTextEdit | QTextEdit | QTableView | QTreeView | ExampleList
 """Widgets with as many columns as there are, or lines that aren't wrapped."""
 
 
 def clipped(page: QWidget) -> Iterator[str]:
     """Yield all texts that are cut and whose full text is nowhere else, and horizontal scroll bars."""
+    page.grab()  # plots place their numbers while they are painted
     for widget in (page, *page.findChildren(QWidget)):
-        if widget.isVisible() and not _shown_part(widget).isEmpty():
+        if isValid(widget) and widget.isVisible() and not _shown_part(widget).isEmpty():
             for fault in _faults(widget):
                 yield f"{type(widget).__name__} {_name(widget)!r}: {fault}"
 
@@ -65,15 +66,16 @@ def _elided(label: ElidedLabel) -> Iterator[str]:
     text = label.text()
     if label.fontMetrics().horizontalAdvance(text) <= label.width() + SLACK:
         return
-    if not any(text.lower() in holder.toolTip().lower() for holder in _with_parents(label)):
-        yield "is elided and has no tool tip"
+    tips = [holder.toolTip().lower() for holder in _with_parents(label)]
+    if label.toolTip() and not any(all(part in tip for part in text.lower().split(" · ")) for tip in tips):
+        yield "is elided and its tool tip doesn't contain the text"
 
 
 def _popup(box: QComboBox) -> Iterator[str]:
     """Open the list of a combo box, and yield its faults."""
     view = box.view()
     box.showPopup()
-    QTest.qWait(1)
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest)
     try:
         needed = view.sizeHintForColumn(0)
         room = view.viewport().width()
@@ -99,7 +101,9 @@ def _axes(view: PlotView) -> Iterator[str]:
         texts = [axis.mapRectToScene(rect) for rect in axis.label_rects()]
         if any(first.adjusted(0, 0, -1, -1).intersects(other) for i, first in enumerate(texts) for other in texts[:i]):
             yield f"numbers of {type(axis).__name__} overlap"
-        outside = [text for text in texts if not axis.sceneBoundingRect().adjusted(-25, -9, 25, 9).contains(text)]
+        slack = view.fontMetrics().height() / 2
+        room = QRectF(view.rect()).adjusted(-slack, -slack, slack, slack)
+        outside = [text for text in texts if not room.contains(text)]
         if outside:
             yield f"{len(outside)} numbers of {type(axis).__name__} are cut"
 

@@ -42,14 +42,14 @@ def columns_for(count: int, width: int, height: int) -> int:
 
     If the tiles can't all be visible, return the largest number that fits side by side.
     """
-    max_columns = max(1, min(count, (width + GAP) // (MIN_WIDTH + GAP)))
+    max_columns = max(1, min(count, (width + GAP) // (theme.scaled(MIN_WIDTH) + GAP)))
     best, best_size = max_columns, 0.0
     for columns in range(1, max_columns + 1):
         rows = -(-count // columns)
         tile_height = (height + GAP) / rows - GAP
         tile_width = (width + GAP) / columns - GAP
         size = min(tile_width / SHAPE, tile_height)
-        if tile_height >= MIN_HEIGHT and size > best_size:
+        if tile_height >= theme.scaled(MIN_HEIGHT) and size > best_size:
             best, best_size = columns, size
     return best
 
@@ -190,15 +190,15 @@ class Tile(QFrame):
         )
 
     def sizeHint(self) -> QSize:
-        return QSize(MIN_WIDTH, MIN_HEIGHT)
+        return QSize(theme.scaled(MIN_WIDTH), theme.scaled(MIN_HEIGHT))
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(MIN_WIDTH, MIN_HEIGHT)
+        return QSize(theme.scaled(MIN_WIDTH), theme.scaled(MIN_HEIGHT))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         head = self.title.sizeHint().height() + self.state.sizeHint().height() + 16
-        plot = max(_MIN_PLOT, int(_PLOT_SHARE * self.height()))
+        plot = max(theme.scaled(_MIN_PLOT), int(_PLOT_SHARE * self.height()))
         rows = (self.height() - head - plot) // self.figures.row_height
         self.figures.set_max_rows(min(_MAX_ROWS, max(1, rows)))
 

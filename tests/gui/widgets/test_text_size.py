@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from PySide6.QtWidgets import QWidget
+from PySide6.QtCore import QEvent, QPoint
+from PySide6.QtGui import QHelpEvent
+from PySide6.QtWidgets import QApplication, QToolTip, QWidget
+from pytestqt.qtbot import QtBot
 
 from gui.style import theme
 from gui.widgets.column_model import text_table
@@ -43,12 +46,15 @@ def test_open_list_shows_complete_titles(show_widget: ShowWidget) -> None:
     box.hidePopup()
 
 
-def test_clipping_names_cut_texts(show_widget: ShowWidget) -> None:
+def test_elided_label_has_full_text_as_tool_tip(show_widget: ShowWidget, qtbot: QtBot) -> None:
     page = QWidget()
     label = ElidedLabel(LONG, page)
     show_widget(page, 100, 40)
     label.resize(60, 20)
-    (fault,) = clipped(page)
-    assert "no tool tip" in fault
-    label.setToolTip(LONG)
     assert list(clipped(page)) == []
+    QApplication.sendEvent(label, QHelpEvent(QEvent.Type.ToolTip, QPoint(5, 5), label.mapToGlobal(QPoint(5, 5))))
+    assert QToolTip.text() == LONG
+    QToolTip.hideText()
+    label.setToolTip("Something else")
+    (fault,) = clipped(page)
+    assert "tool tip" in fault
