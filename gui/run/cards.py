@@ -96,7 +96,7 @@ class ResultCard(QFrame):
         self.cause.setVisible(bool(cause))
         facts = _facts(run, data)
         self.facts.setText(" · ".join(facts))
-        self.facts.setToolTip("\n".join(facts))
+        self.facts.setToolTip(self.facts.text())
         self.facts.setAccessibleDescription(self.facts.text())
         for button in (self.trial, self.mistakes, self.conversion):
             button.setVisible(bool(data.checkpoints))

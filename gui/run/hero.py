@@ -53,7 +53,7 @@ class RunHero(QWidget):
         self.time = styled(QLabel(), "title", name=tr("Time"))
         self.time_note = muted_label()
         self.pause = bind(QPushButton(), actions.pause, offered=True)
-        self.stop = bind(QPushButton(), actions.stop, offered=True)
+        self.stop = bind(QPushButton(), actions.stop, tr("Stop this run"), offered=True)
         for figure in (self.best, self.time):
             figure.setMinimumWidth(theme.scaled(_FIGURE_WIDTH))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)

@@ -188,7 +188,7 @@ class RunPage(QWidget):
         if not status.active and not store.loading and not self._is_result_shown:
             self._is_result_shown = True
             self.result.show_result(store.run, store.data, status.text if status.label in FAILED_LABELS else "")
-            self.result.show()
+            self._show_result_card()
         elif status.active and self._is_result_shown:
             self._is_result_shown = False
             self.result.hide()
@@ -207,9 +207,15 @@ class RunPage(QWidget):
 
     def _show_view(self, view: int) -> None:
         self.header.show_curve_tools(view == CURVES)
+        self._show_result_card()
         if view in (EVALUATE, PREDICT) and view not in self._model_views and self.charts is not None:
             self._make_model_view(view)
         self.views.setCurrentIndex(view)
+
+    def _show_result_card(self) -> None:
+        """Show the result above the curves; the other views and an enlarged plot need its room."""
+        has_room = self.header.tabs.currentIndex() == CURVES and self._curves.currentWidget() is not self.large
+        self.result.setVisible(self._is_result_shown and has_room)
 
     def _make_model_view(self, number: int) -> None:
         """Create the view of the model or its use when it is first shown."""
@@ -331,11 +337,13 @@ class RunPage(QWidget):
     def _enlarge(self, name: str) -> None:
         if self.charts is not None and self._curves.currentWidget() is not self.large:
             self._curves.setCurrentWidget(self.large)
+            self._show_result_card()
             self.large.show_plot(self.charts.rows.take_plot(name))
 
     def _show_all_plots(self) -> None:
         if self.charts is not None:
             self._curves.setCurrentIndex(0)
+            self._show_result_card()
             self.charts.rows.put_plot_back()
 
     def recolor(self) -> None:

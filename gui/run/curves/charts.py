@@ -103,7 +103,7 @@ class RunCharts(QWidget):
         self.accuracy.set_title(tr("Accuracy") if has_accuracy or not percentages else tr("Metrics"))
         self.rows.set_empty("accuracy", not (has_accuracy or percentages))
         for (name, title), color in zip(percentages.items(), _METRIC_COLORS, strict=False):
-            self.accuracy.add_line(name, LineStyle(f"validation {short_title(title)}", color, markers=True))
+            self.accuracy.add_line(name, LineStyle(f"val. {short_title(title)}", color, markers=True))
         x_values = self._x_of(data.validations)
         for plot, name in ((self.loss, "loss"), *((self.accuracy, name) for name in percentages)):
             column = data.validations.measures.get(name)

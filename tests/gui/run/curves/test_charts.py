@@ -30,12 +30,12 @@ def data_of(task: str, **options: bool) -> RunData:
 @pytest.mark.parametrize(
     ("task", "options", "title", "latest"),
     [
-        ("classification", {}, "Accuracy", "training 100.0 %, validation top-1 80.0 %, validation top-5 99.0 %"),
-        ("classification", {"accuracy": False}, "Metrics", "validation top-1 80.0 %, validation top-5 99.0 %"),
-        ("one's own", {}, "Accuracy", "training 100.0 %, validation top1 80.0 %, validation top5 99.0 %"),
-        ("one's own", {"accuracy": False}, "Metrics", "validation top1 80.0 %, validation top5 99.0 %"),
+        ("classification", {}, "Accuracy", "training 100.0 %, val. top-1 80.0 %, val. top-5 99.0 %"),
+        ("classification", {"accuracy": False}, "Metrics", "val. top-1 80.0 %, val. top-5 99.0 %"),
+        ("one's own", {}, "Accuracy", "training 100.0 %, val. top1 80.0 %, val. top5 99.0 %"),
+        ("one's own", {"accuracy": False}, "Metrics", "val. top1 80.0 %, val. top5 99.0 %"),
         ("one's own", {"measures": False}, "Accuracy", "training 100.0 %"),
-        ("custom", {"accuracy": False}, "Metrics", "validation top1 80.0 %, validation top5 99.0 %"),
+        ("custom", {"accuracy": False}, "Metrics", "val. top1 80.0 %, val. top5 99.0 %"),
     ],
 )
 def test_charts_show_accuracy_and_percentages(
