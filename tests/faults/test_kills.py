@@ -203,8 +203,8 @@ def test_signal_to_the_supervisor_stops_in_order(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)
-def test_run_ends_the_same_after_200_kills(job: Make, start_run: StartRun, uninterrupted: Uninterrupted) -> None:
+@pytest.mark.timeout(2400)
+def test_run_ends_the_same_after_200_kills(job: Make, start_run: StartRun) -> None:
     """Kill a random rank soon after a checkpoint, again and again."""
     requested = job("ddp", 2, model="mnist_cnn", model_file_sha256="", optimizer="sgd", epochs=160, restarts=10)
     run = start_run(requested)
@@ -219,7 +219,7 @@ def test_run_ends_the_same_after_200_kills(job: Make, start_run: StartRun, unint
         kill(draws.choice(list(workers.values())).pid)
         kills += 1
         since = run.wait_for(Restarting, since=saved.n).n
-    run.completed(patience_s=300)
+    run.completed(patience_s=600)
     assert run.all(Failed) == []
-    assert_same_end(run.end, uninterrupted(requested))
     assert kills == KILLS
+    assert_same_end(run.end, start_run(requested).completed(patience_s=600).end)
