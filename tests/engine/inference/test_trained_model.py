@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from engine.inference.sweep import Partition, sweep
@@ -27,6 +28,12 @@ def test_loaded_model_matches_the_runs_metrics(task: str, trained: Callable[[str
             indices += swept.samples.tolist()
     assert sorted(indices) == list(range(len(val)))
     assert metric.compute() == pytest.approx(of.measures, abs=1e-5)
+
+
+def test_for_display_undoes_the_normalization(trained: Callable[[str], Trained]) -> None:
+    model = load(trained("classification").run, "last")
+    image = np.full((model.size, model.size, 3), (200, 100, 50), np.uint8)
+    np.testing.assert_array_equal(model.for_display(model.inputs([image])[0]), image)
 
 
 def test_missing_checkpoint_lists_existing_ones(trained: Callable[[str], Trained]) -> None:

@@ -41,6 +41,13 @@ def test_average_precision_uses_the_best_hundred() -> None:
     np.testing.assert_allclose(ours(given, "bbox")[:-1], precisions(given, "bbox")[:-1], atol=1e-9)
 
 
+def test_mask_overlaps_count_each_pixel_of_large_masks() -> None:
+    draw = np.random.default_rng(0).random
+    found, true = draw((3, 300, 500)) < 0.3, draw((2, 300, 500)) < 0.6
+    expected = [[(one & other).sum() / (one | other).sum() for other in true] for one in found]
+    np.testing.assert_allclose(mask_overlaps(found, true, np.zeros(2, bool)), expected, rtol=1e-12)
+
+
 def test_average_precision_of_perfect_and_empty() -> None:
     image = next(each for each in images(0) if len(each["true"]) and not each["ignored"].any())
     all_found = image | {

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from engine.metrics.registry import AddedMetric, WithAdded
+from engine.tasks import base
 from engine.tasks.classification.task import ClassificationMetric
+from tests.support.dataset_infos import class_of_image
 
 
 def _sums(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -39,6 +41,14 @@ def test_added_metrics_sum_over_ranks() -> None:
     own = {name: value for name, value in alone.compute().items() if name != "confidence"}
     assert own == without.compute()
     assert (alone.per_class(), alone.confusion()) == (without.per_class(), without.confusion())
+
+
+def test_added_metrics_follow_those_of_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "added_to", lambda _task, _metrics: {"confidence": CONFIDENCE})
+    given = [measure.id for measure in class_of_image().entry.metrics]
+    assert given
+    extended = base.with_added_metrics(class_of_image())
+    assert [measure.id for measure in extended.entry.metrics] == [*given, "confidence"]
 
 
 def test_added_metrics_reset() -> None:

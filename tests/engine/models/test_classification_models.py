@@ -264,6 +264,11 @@ def test_adapted_first_layer_gives_same_output_for_gray(have: int, want: int) ->
 # Freezing
 
 
+def test_find_head_takes_the_last_layer_of_that_size() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 5, 1), nn.Flatten(), nn.Linear(20, 5), nn.Linear(5, 7))
+    assert (find_head(model, 5), find_head(model, 7), find_head(model, 3)) == ("2", "3", None)
+
+
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "squeezenet1_1", "vit_b_32", "mnist_cnn"])
 def test_freezing_trains_the_head_only(name: str) -> None:
     model = on_meta(lambda: classification_models.build(Job.from_fields(model=name, freeze_epochs=100), 5, 3, 64))

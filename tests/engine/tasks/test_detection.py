@@ -141,6 +141,12 @@ def test_detectors_accept_other_channels(channels: int) -> None:
     assert model(torch.randn(2, channels, 64, 64), true_boxes()).isfinite().all()
 
 
+def test_detector_on_encoder_normalizes_other_channels_by_the_average() -> None:
+    model: Any = on_meta(lambda: pyramid_detectors.construct("retinanet", "resnet18", 3, 2, 64))
+    assert model.transform.image_mean == pytest.approx([(0.485 + 0.456 + 0.406) / 3] * 2)
+    assert model.transform.image_std == pytest.approx([(0.229 + 0.224 + 0.225) / 3] * 2)
+
+
 @pytest.mark.parametrize(("size", "proposals"), [(64, 128), (416, 138), (800, 512), (1600, 512)])
 def test_small_images_use_fewer_proposals(size: int, proposals: int) -> None:
     model: Any = on_meta(lambda: BOXES.build_model(job(model="fasterrcnn", image_size=size), 3, 3))

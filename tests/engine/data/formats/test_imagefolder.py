@@ -192,6 +192,11 @@ def stereo(folder: Path) -> None:
     photos(folder / "right", *NAMES)
 
 
+def stereo_with_gaps(folder: Path) -> None:
+    photos(folder / "left", *NAMES)
+    photos(folder / "right", *NAMES[:2])
+
+
 def one_folder_per_image(folder: Path) -> None:
     for number in range(10):
         photos(folder / f"{number:032x}", "image.png")
@@ -337,6 +342,7 @@ def colored_masks(folder: Path) -> None:
         (nested_roles, "named by their role"),
         (photos_and_masks, "drawn looks like masks"),
         (stereo, "the same file names in left and right"),
+        (stereo_with_gaps, "the same file names in left and right"),
         (one_folder_per_image, "one image each"),
         (roles_in_each_folder, "inside those of the classes (annotations, images)"),
         (xml_among_images, "annotation files among the images"),

@@ -15,7 +15,7 @@ from torchvision.models import vgg
 from engine.contract.job import Job
 from engine.tasks.edges.decoding import FULL, OUTSIDE
 from engine.tasks.edges.metrics import best_row, count, score, thin_maxima
-from engine.tasks.edges.networks import Bdcn, Hed, HedOnEncoder
+from engine.tasks.edges.networks import Bdcn, Hed, HedHead, HedOnEncoder
 from engine.tasks.edges.task import EdgeDetection, EdgesOfImage
 from tests.support.dataset_infos import dataset_info
 from tests.support.metrics import metric_of_ranks
@@ -64,6 +64,11 @@ def loss_by_hand(outputs: np.ndarray, share: np.ndarray, side: float, fused: flo
                 weights += balance * edges
         total += summed / weights * (fused if number == len(outputs) - 1 else side)
     return total
+
+
+def test_fusion_begins_as_the_mean_of_the_sides() -> None:
+    sides = torch.rand(2, 3, 4, 5)
+    torch.testing.assert_close(HedHead((6, 7, 8)).fuse(sides), sides.mean(1, keepdim=True))
 
 
 @pytest.mark.parametrize(("model", "side", "fused", "balance"), [("hed", 1, 1, 1), ("bdcn", 0.5, 1.1, 1.1)])
