@@ -199,13 +199,15 @@ class RowTable(QTableView):
     def content_width(self, column: int) -> int:
         """Return the width that the header and the first rows of a column need."""
         cells = self.sizeHintForColumn(column) + 2 * self._padding  # Qt ignores the style sheet's padding of items
-        return max(cells, self.horizontalHeader().sectionSizeHint(column) + 2 * _HEADER_PADDING)
+        return max(cells, self.horizontalHeader().sectionSizeHint(column))
 
     def fit(self) -> None:
         """Fit the columns to their content, up to a maximum width, now and when the text size changes."""
         self._fits_content = True
         for column in range(self.model().columnCount()):
-            self.setColumnWidth(column, min(self.content_width(column), theme.scaled(_MAX_COLUMN_WIDTH)))
+            title = self.horizontalHeader().sectionSizeHint(column) + 2 * _HEADER_PADDING
+            width = max(title, self.content_width(column))
+            self.setColumnWidth(column, min(width, theme.scaled(_MAX_COLUMN_WIDTH)))
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)

@@ -1,4 +1,4 @@
-"""Small network with all kinds of state in a checkpoint: weights, BatchNorm statistics and random numbers of dropout."""
+"""A small network with everything that a checkpoint keeps: weights, BatchNorm's statistics and a dropout's random numbers."""
 
 from torch import nn
 
