@@ -121,6 +121,7 @@ WALL_CLOCK = {
     "engine/machines/host_checks.py": "how far a machine's clock is from this one's",
     "engine/machines/probe.py": "what a machine's clock says, to be compared",
     "engine/machines/node.py": "what a machine's clock says, to be compared",
+    "engine/runs/estimates.py": "how long a run has trained, for an estimate of its remaining time",
     "engine/runs/searches.py": "whether a search without a driver may still start",
     "engine/inference/conversion/convert.py": "when a model was converted, for reading",
     "engine/inference/prediction/predict.py": "when predictions were finished, for reading",
