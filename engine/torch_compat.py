@@ -28,6 +28,8 @@ __all__ = ["BatchNorm", "FakeTensorMode", "RunningNorm"]
 InstanceNorm), and the mode for tensors without memory.
 """
 
+IS_ALL_TRUE = torch.ops.aten._is_all_true.default
+"""Operator in exported programs that compare the shapes of tensors, such as those of transformers' detectors."""
 _RELEASE = tuple(map(int, torch.__version__.split(".")[:2]))
 
 

@@ -27,7 +27,6 @@ READERS = {
     "engine/training/checkpointing/checkpoint_files.py": "flushes folders",
     "engine/advisor/advice/trial_worker.py": "flushes a file that it has written",
     "engine/catalogue.py": "a file of Footplate",
-    "engine/contract/device_history.py": "the sampler's own history",
     "engine/processes/group.py": "opens a device of the driver without reading it",
     "engine/system/numa.py": "/sys",
 }

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from engine.system import paths
+from engine.system import files, paths
 
 SPACING_S = 30.0
 """Seconds between saved readings."""
@@ -74,7 +74,7 @@ def read_history(path: Path) -> Iterator[tuple[float, dict[str, dict[str, float]
     damaged = 0
     for file in (_predecessor(path), path):
         try:
-            content = file.read_bytes()
+            content = files.read_file(file)
         except OSError:
             continue
         quantities: list[str] = []

@@ -38,11 +38,6 @@ def test_private_torch_names_are_confined() -> None:
         for path in ENGINE.rglob("*.py")
         if (names := set(private_names(ast.parse(path.read_text()))))
     }
-    # An operator that the exporter can't translate.
-    assert found.pop("inference/conversion/static_detectors.py") <= {
-        "torch.ops.aten._is_all_true",
-        "torch.ops.aten._is_all_true.default",
-    }
     assert "torch._foreach_lerp_" in found.pop("torch_compat.py")
     assert not found
 

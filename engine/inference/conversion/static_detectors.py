@@ -19,6 +19,7 @@ from torchvision.models.detection.ssd import SSD
 from torchvision.ops import nms, roi_align
 
 from engine.models.tensor_detector import NONE
+from engine.torch_compat import IS_ALL_TRUE
 
 op: Any = opset18
 
@@ -55,8 +56,7 @@ def _is_all_true_onnx(values: Any) -> Any:
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.footplate.nms_mask.default: _nms_mask_onnx,
-    # transformers checks the shapes of feature maps with it, which are tensors.
-    torch.ops.aten._is_all_true.default: _is_all_true_onnx,
+    IS_ALL_TRUE: _is_all_true_onnx,
 }
 """ONNX translations of operations that torch can't translate."""
 

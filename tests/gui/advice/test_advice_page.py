@@ -223,6 +223,7 @@ def test_advice_page_fills_form_and_marks_problems(open_window: OpenWindow, qtbo
     window.workspace.devices.set_selection(TWO)
     qtbot.waitUntil(lambda: window.form.job is not None and not window.form.disk.unanswered)
     button = window.form.find_buttons["strategy"]
+    window.form.focus_field("strategy")
     button.click()
     page = window.workspace.page("strategy")
     assert window.pages.currentWidget() is page

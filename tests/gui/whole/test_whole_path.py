@@ -217,6 +217,7 @@ def test_devices_panel_is_remembered_per_page(open_window: OpenWindow, qtbot: Qt
     qtbot.waitUntil(lambda: first.pages.width() > 0.98 * first.width())
     first.close()
     second = open_window()
+    second.resize(first.size())  # the screen of the tests is so narrow that the panel is folded
     assert second.devices_holder.isVisible()
     second.header.show_page(MONITOR)
     assert not second.devices_holder.isVisible()
