@@ -83,7 +83,7 @@ class StatusBar(QWidget):
         self.show_idle(tr("Starting…"))
 
     def show_idle(self, text: str) -> None:
-        """Show a text while there is no run; the text begins with a state."""
+        """Show a text without a run. The text begins with a state."""
         self._set_status(text)
         self._set_name("")
         self.progress.hide()

@@ -186,5 +186,5 @@ def _answers(host: str) -> bool:
 
 
 def model_file_sha256(path: str) -> str | None:
-    """Return the hash to which consent to run a model file is bound; None if the file can't be read."""
+    """Return the SHA-256 that the user's consent to run a model file names, or None if the file can't be read."""
     return RealDisk().model_file(path).sha256

@@ -34,7 +34,7 @@ from engine.contract.weights import HUB_FILES
 REAL_DISK = RealDisk()
 
 ENCODER_STRIDE = 32
-"""Factor by which encoders shrink an image; the sides of images must be multiples of it."""
+"""Stride of most encoders in pixels; the sides of images must be multiples of it."""
 
 
 def problems(

@@ -22,7 +22,7 @@ from engine.system.format import counted
 _INPUTS = ("dataset", "model", "weights_file")
 """Fields of a job that may contain a path."""
 _EQUAL_PACKAGES = ("torchvision", "timm", "segmentation-models-pytorch", "numpy")
-"""Packages, besides PyTorch, whose versions influence models and samples."""
+"""Packages other than PyTorch whose versions influence models and samples."""
 _TITLES = {
     "footplate": "Footplate",
     "python": "Python",

@@ -148,7 +148,7 @@ def _duplicate_lines(found: Review) -> Iterator[str]:
 
 
 def _marks(found: Review) -> Iterator[Mark]:
-    """Yield the samples with label issues and duplicates, or else the worst ones: a high loss alone is no defect."""
+    """Yield the samples with label issues and duplicates. Without any, yield the worst ones, whose high loss alone proves no defect."""
     marked: set[str] = set()
     for issue in found.label_issues:
         sample = issue.sample

@@ -25,7 +25,7 @@ from engine.system.files import read_file
 DROPOUT_FIELDS = ("dropout", "stochastic_depth")
 """Fields of the job with probabilities of dropping units or layers in training."""
 MODEL_FIELDS = (*DROPOUT_FIELDS, "head_rate")
-"""Fields of the job that only some models use, besides those about encoders and BatchNorm."""
+"""Fields of the job that only some models use, except those about encoders and BatchNorm."""
 
 DeviceKind = Literal["cuda", "cpu"]
 
@@ -83,7 +83,7 @@ class DefaultModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 class TaskEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Task in the catalogue.
+    """Catalogue entry for a task.
 
     Attributes:
         annotations: Kinds of annotations that it learns from, the preferred one first.

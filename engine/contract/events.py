@@ -192,7 +192,7 @@ class RanksTimed(Event, tag="ranks", kw_only=True):
 
 
 Part = Literal["data", "transfer", "augment", "forward", "backward", "communication", "optimizer", "logging", "other"]
-"""Part of a training step to which its time is attributed.
+"""Part of a training step whose time is measured separately.
 
 "data" is waiting for samples, "transfer" is the copy to the device, "augment" includes normalization, "communication"
 is the exchange of gradients or activations that is not hidden by computation, and "logging" covers reports.

@@ -49,7 +49,7 @@ class LegendEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 STEP = 32
-"""Step in pixels between smaller sides, equal to the factor by which most encoders shrink an image."""
+"""Difference between smaller sides in pixels, which is the stride of most encoders."""
 
 
 def side_of_epoch(job: Job, size: int, epoch: int) -> int:
@@ -66,5 +66,5 @@ def side_of_epoch(job: Job, size: int, epoch: int) -> int:
 
 
 def validation_side(job: Job, task: TaskEntry, size: int) -> int:
-    """Return the shorter side to which validation images are resized before the center crop of `size`."""
+    """Return the length of the shorter side of resized validation images, before the center crop of `size`."""
     return round(size / job.data.val_crop) if "val_crop" in task.fields else size

@@ -304,7 +304,7 @@ class Field(msgspec.Struct, frozen=True):
     minimum: int | float | None = None
     maximum: int | float | None = None
     limits: str = ""
-    """Range in words that state whether its ends are included."""
+    """Description of the range, which says if the limits are included."""
     needs: tuple[Need, ...] = ()
     traits: frozenset[Trait] = frozenset()
 

@@ -198,7 +198,7 @@ def merge_lost(known: tuple[Gpu, ...], listed: tuple[Gpu, ...]) -> tuple[Gpu, ..
 
 
 def _with_earlier_rows(known: tuple[Gpu, ...], listed: tuple[Gpu, ...], now: float) -> tuple[Gpu, ...]:
-    """Return the rows `listed`, in which a lost GPU without values gets its earlier row."""
+    """Return the rows in `listed`, with the earlier row in place of a lost GPU without values."""
     uuids = {gpu.uuid for gpu in listed}
     same = {gpu.uuid: gpu for gpu in known}
     missing = {gpu.nvml_index: gpu for gpu in known if gpu.uuid not in uuids and gpu.mig is None}

@@ -22,7 +22,7 @@ from engine.tasks.predictions import LineScores, Objects, ObjectScores, PixelSco
 SAME_IOU = 0.5
 """Smallest IoU of two boxes that count as the same object: "box_nms_thresh" in torchvision's detectors."""
 MIN_INSIDE = 0.5
-"""Fraction of a clipped box inside the box of a complete object from which on it counts as part of that object."""
+"""Minimum fraction of a clipped box inside the box of a complete object for it to count as part of that object."""
 MIN_WEIGHT = 1e-3
 """Weight of a tile's outermost pixels relative to its center, before normalization."""
 EDGE_PX = 1.5

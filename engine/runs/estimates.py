@@ -152,7 +152,7 @@ def estimate(
 
 
 def remaining_s(run: RunFolder, now: float | None = None) -> float | None:
-    """Estimate the seconds until a run that trains has finished, from its speed so far; None if unknown.
+    """Estimate the remaining seconds of a training run from its past speed. Returns None if they are unknown.
 
     Args:
         run: The run.

@@ -157,7 +157,7 @@ def started_before_this_boot(start_time: float) -> bool:
 
 
 def process_alive(pid: int, start_time: float) -> bool:
-    """Return True if a process with this pid and start time is running and is no zombie."""
+    """Return True if a process with this pid and start time is running and isn't a zombie."""
     import psutil
 
     try:
@@ -463,7 +463,7 @@ def older_checkpoints(folder: Path) -> dict[int, Path]:
 
 
 def run_names() -> list[str]:
-    """Return all names in the runs folder, newest first, including those that are no runs."""
+    """Return all names in the runs folder, newest first, including entries that aren't runs."""
     try:
         return sorted(os.listdir(paths.runs_folder()), reverse=True)
     except FileNotFoundError:

@@ -24,14 +24,14 @@ from engine.strategies.profiler import StepProfiler
 from engine.torch_compat import device_events
 
 MIN_EXTRA_WAIT = 0.05
-"""Fraction of the step by which every other rank must wait longer than a straggler."""
+"""Minimum extra wait of every other rank for a straggler, as a fraction of the step."""
 
 Interval = tuple[float, float]
 """Start and end, in seconds."""
 
 
 class Spent(NamedTuple):
-    """Duration of one rank's step, and its blocked time in each collective, in order and in seconds."""
+    """Duration of one rank's step, and its blocked time in each collective in call order, all in seconds."""
 
     seconds: float
     blocked: tuple[float, ...]

@@ -26,7 +26,7 @@ TIMED = 5
 EVEN = 0.05
 """Relative difference of speeds up to which ranks get equal parts; measurements vary by as much."""
 STRAGGLES = 1.1
-"""Ratio of a rank's time to that of the others from which on it is reported as slow."""
+"""Minimum ratio of a slow rank's time to that of the others for a report."""
 
 
 def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:

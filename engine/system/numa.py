@@ -35,7 +35,7 @@ def parse_cpus(text: str) -> frozenset[int]:
 
 
 def bound_cpus(rank: int, bus_ids: Sequence[str], allowed: Set[int], sysfs: Path = SYSFS) -> frozenset[int]:
-    """Return the CPUs to which one of this machine's ranks should be bound; empty if it should not be.
+    """Return the CPUs for binding one of this machine's ranks; empty if it should stay unbound.
 
     These are the `allowed` CPUs of its GPU's node, which it shares with the ranks of other GPUs there. A rank stays unbound
     if it would have clearly fewer CPUs than an equal share of all: reading images may need the other node's CPUs more than

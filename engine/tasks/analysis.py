@@ -95,7 +95,7 @@ class Analysis:
         self.classes = classes
 
     def metrics(self, scale: float) -> dict[str, Metric]:
-        """Return new metrics by name for one sample; an image was scaled by `1 / scale` from its size on disk."""
+        """Return new metrics by name for one sample. `scale` is the image's size on disk relative to the loaded one."""
         return {TASK_METRIC: self.objective.metric()}
 
     def columns(self, outputs: Tensor, targets: Tensor) -> Columns:

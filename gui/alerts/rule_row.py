@@ -21,7 +21,7 @@ from gui.widgets.layouts import hbox, vbox
 from gui.widgets.tab_order import order_tabs
 
 _MINUTES_FROM_S = 300.0
-"""Default duration in seconds from which a rule's duration is edited in minutes."""
+"""Minimum default duration in seconds of rules whose duration is edited in minutes."""
 _EDITOR_WIDTH = 240
 
 

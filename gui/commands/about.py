@@ -70,7 +70,7 @@ def licence(dist: Distribution) -> str:
 
 
 def licence_text(name: str) -> str:
-    """Return the text of a package's license files, or a sentence that it ships none."""
+    """Return the text of a package's license files, or a sentence that says that it ships none."""
     dist = distribution(name)
     files = [
         file for file in dist.files or () if _LICENCE_FILE.search(file.name) and file.suffix not in (".py", ".pyc")

@@ -67,7 +67,7 @@ def describe(report: DatasetReport) -> str:
 
 
 def recognized_by(report: DatasetReport) -> str:
-    """Return the evidence by which the format was recognized; "" if unknown."""
+    """Return the evidence for the recognized format, or "" if it is unknown."""
     return tr("Recognized by: {evidence}.").format(evidence="; ".join(report.evidence)) if report.evidence else ""
 
 

@@ -100,7 +100,7 @@ class JobPanel(JobSignals):
         self.form.set_warnings(problems)
 
     def set_devices(self, devices: tuple[str, ...]) -> None:
-        """Train on these devices, which the user checked in the devices panel."""
+        """Set the job's devices to those that the user checked in the devices panel."""
         self.form.set_devices(devices)
 
     def show_new(self, job: Job) -> None:

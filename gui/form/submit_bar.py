@@ -158,7 +158,7 @@ def step_of(problem: Problem) -> str:
 
 
 class StepList(QWidget):
-    """List of the steps with the state of each as an icon and in words.
+    """List of the steps, each with its state as an icon and a text.
 
     Signals:
         pressed(str, Problem | None): The user pressed a step; its first problem.

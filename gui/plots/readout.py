@@ -21,9 +21,9 @@ from gui.widgets.layouts import hbox
 _FIGURE_SPACE = "\u2007"
 _NO_BREAK_SPACE = "\u00a0"
 _SMALL = 420
-"""Plot width in pixels, at a text size of 100 %, from which the readout may take two rows."""
+"""Minimum plot width in pixels, at a text size of 100 %, for a readout of two rows."""
 _BREAK_FROM = 24
-"""Length in characters from which labels may wrap between words."""
+"""Minimum length in characters of labels that may wrap between words."""
 _GAP = Span(f"{_NO_BREAK_SPACE}{_NO_BREAK_SPACE} ")
 
 

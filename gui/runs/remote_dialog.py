@@ -1,4 +1,4 @@
-"""Dialog in which users choose a run on another machine."""
+"""Dialog for choosing a run on another machine."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from gui.sources.background import describe_error
 from gui.titles import run_title
 
 RECENT_S = 86_400.0
-"""Age in seconds up to which ended runs are marked in graphs."""
+"""Maximum age in seconds of ended runs that graphs mark."""
 
 
 @dataclass(frozen=True)

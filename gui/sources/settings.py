@@ -65,7 +65,7 @@ class Settings:
             self._write(values)
 
     def set(self, key: str, value: QByteArray | bool | float | str) -> None:
-        """Save `value` if the home can be written. Values that other windows saved stay."""
+        """Save `value` under `key` if the home folder is writable. Values that other windows saved are preserved."""
         plain = value.toBase64().toStdString() if isinstance(value, QByteArray) else value
         self._write(self._read() | {key: plain})
 

@@ -67,7 +67,7 @@ class TrainPage(QWidget):
 
     @property
     def areas(self) -> list[QWidget]:
-        """Return the parts of the page in the order in which Tab visits them."""
+        """Return the parts of the page in tab order."""
         beside = (self._run_state.widget(number) for number in range(self._run_state.count()))
         return [self._strip, *filter(None, (self.welcome, self._job_panel, *beside))]
 

@@ -14,7 +14,7 @@ from gui.style import theme
 from gui.widgets.column_model import RIGHT, ColumnModel, Index, apply_table_style
 
 _ROWS_MEASURED = 40
-"""Number of rows from which column widths are computed."""
+"""Number of rows that are measured for the column widths."""
 _MAX_COLUMN_WIDTH = 260
 """Largest width of a fitted column in pixels at a text size of 100 %."""
 _HEADER_PADDING = 8

@@ -22,7 +22,7 @@ from gui.widgets.labels import ElidedLabel
 from tests.support.stage import until
 
 PADDING = 3
-"""Pixels by which a control can be too low before its text is clipped."""
+"""Pixels that a control can lack in height before its text is clipped."""
 
 
 def cut_off(page: QWidget) -> Iterator[str]:

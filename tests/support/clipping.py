@@ -27,7 +27,7 @@ from gui.plots.view import PlotView
 from gui.widgets.labels import ElidedLabel
 
 SLACK = 2
-"""Pixels by which a measured text may exceed its room."""
+"""Pixels that a measured text may extend beyond its space."""
 
 _MAY_SCROLL = QPlainTextEdit | QTextEdit | QTableView | QTreeView | ExampleList
 """Widgets with as many columns as there are, or lines that aren't wrapped."""

@@ -57,7 +57,7 @@ class Order(msgspec.Struct):
 
 
 class Forker:
-    """Process from which workers are forked."""
+    """Process that forks the workers."""
 
     def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self._socket, forker_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

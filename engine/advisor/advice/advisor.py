@@ -32,7 +32,7 @@ REHEARSAL_SHARE = 0.2
 DEFAULT_TRIAL_S = 6.0
 """Expected duration of a trial before any was made."""
 OPTIMISM = 0.8
-"""Factor by which a setup may be faster than predicted from a measured one with the same strategy and devices."""
+"""Possible step time as a fraction of the prediction from a measured setup with the same strategy and devices."""
 VARY_WITHIN = 1.15
 """Largest step time, relative to the fastest setup's, of setups whose settings are varied."""
 SUPERLINEAR = 1.1

@@ -205,7 +205,7 @@ def _measure_loading(trial: _Trial) -> float | None:
 
 
 def _is_exhausted(batches: Iterator[Batch | None]) -> bool:
-    """Load a batch, and return True if no batch is left or there is no memory for it."""
+    """Load a batch; return True if none remains or memory runs out."""
     end = object()
     try:
         return next(batches, end) is end

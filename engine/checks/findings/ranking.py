@@ -88,7 +88,7 @@ def _waiting(row: Candidate) -> float:
 
 
 def _explain_fewer_devices(job: Job, measured: Sequence[Candidate]) -> list[str]:
-    """Explain why more devices than those of the fastest candidate are not faster."""
+    """Explain why training on more devices than the fastest candidate uses would not be faster."""
     best = measured[0]
     used = len(best.devices)
     larger = next((row for row in measured if len(row.devices) > used), None)

@@ -203,7 +203,7 @@ def _check_learning(run: _Run) -> Verdict | None:
 
 
 def _check_chance_level(run: _Run, losses: Sequence[float]) -> Verdict | None:
-    """Return a verdict on a classifier that is no better than predicting the most frequent class, else None."""
+    """Return a verdict if a classifier is no better than always predicting the most frequent class, else None."""
     counts, classes = run.class_counts, len(run.history.classes)
     top1 = _Curve.of(run.history, next(measure for measure in run.task.metrics if measure.id == "top1"))
     if not top1.values or classes < 2 or run.history.val_samples < 1:

@@ -16,7 +16,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 WIDTH = 100
-"""Width of tables if there is no terminal."""
+"""Width of tables in characters without a terminal."""
 
 
 class _Console(Console):

@@ -19,7 +19,7 @@ from engine.system.format import NOT_KNOWN, duration, size
 from engine.system.plain_text import escaped
 
 MAX_CPU_NAME = 24
-"""Width up to which the processor's name may widen the column of names."""
+"""Largest width that the column of names takes for the processor's name."""
 _PROCESS_TYPES = {"compute": "C", "graphics": "G", "both": "C+G"}
 """Types of processes in the notation of nvidia-smi."""
 

@@ -49,7 +49,7 @@ class LiveOrder(Order, tag="live", frozen=True, kw_only=True):
 
 
 class LiveFrame(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Frame as the model received it: a JPEG with the prediction drawn in, and the prediction in words.
+    """Frame at the model's input size, as a JPEG with the prediction drawn on it, and a text that describes the prediction.
 
     `number` counts from 1; `images_per_second` is the speed over the last frames, including reading and drawing.
     """

@@ -72,7 +72,7 @@ class ImageSet(ABC):
     files: Sequence[str] = ()
     """Path of each image if it is a file."""
     companions: Sequence[str] = ()
-    """Path of a second file for each image, such as its mask; empty if there are no second files."""
+    """Path of a second file for each image, such as its mask; empty if images have none."""
     kind = ""
     """Fingerprint of all settings that influence the decoded images."""
     framing: Framing = "crop"
@@ -177,7 +177,7 @@ class ImageSet(ABC):
         return None
 
     def mapped_file(self, size: int, channels: int) -> tuple[Bytes, Labels | None] | None:
-        """Return a memory-mapped file with all images in the requested size; None if there is no such file.
+        """Return a memory-mapped file with all images in the requested size, or None.
 
         It is uint8 [rows, channels, size, size]. The row of each image comes with it, or None if image i is in row i.
         """

@@ -172,7 +172,7 @@ def array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def array_facts(stream: IO[bytes]) -> Facts:
-    """Return the facts of a NumPy array, and leave `stream` at its first value. Raises Unfit if it is no image."""
+    """Return the facts about a NumPy array, and leave `stream` at its first value. Raises Unfit unless it is an image."""
     shape, kind = array_header(stream)
     height, width, bands = _sides(shape)
     largest = int(np.iinfo(kind).max) if kind in (np.uint8, np.uint16) else None

@@ -56,7 +56,7 @@ _VOC = (
 
 
 def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, ignored: int | None = None) -> Meaning:
-    """Learn which class each value in `masks` stands for.
+    """Determine the class that each value in `masks` represents.
 
     Class tables in `folder` or in one of `folders` are used if they fit, else the values alone. The value `ignored` has
     no class, whatever a table says.
@@ -73,7 +73,7 @@ def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, 
 
 
 def names_by_value(folder: str) -> Meaning | None:
-    """Return the classes that a table in `folder` names by value; None if there is no such table."""
+    """Return the class names by value from a table in `folder`, or None without a table."""
     for table in find_tables(folder):
         if len(table.names) > MAX_CLASSES:
             return too_many(table)

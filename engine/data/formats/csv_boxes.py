@@ -379,7 +379,7 @@ def _in_order(names: list[str], tree: Tree, folders: Sequence[str], images: Sequ
 
 
 def _listed_names(tree: Tree, folders: Sequence[str], names: Sequence[str]) -> Mapping[str, str]:
-    """Return the second column of a two-column table that lists all `names`; {} if there is no such table.
+    """Return the second column, by the first, of a table with two columns that lists all `names`; {} without one.
 
     Open Images maps names to titles in this way, and RetinaNet maps names to numbers.
     """

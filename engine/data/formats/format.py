@@ -1,4 +1,4 @@
-"""Interface of a dataset format: detecting it in a folder and reading the folder. Torch-free.
+"""Interface of a dataset format, which detects and reads folders. This module doesn't import torch.
 
 A format is one module in this package or in a task's folder, with a constant `FORMAT`. `registry.py` lists the formats,
 compares what they detect, and assembles datasets from what they read.

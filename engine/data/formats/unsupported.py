@@ -72,7 +72,7 @@ def _is_zip_of_images(path: str) -> bool:
 
 
 def _is_tfrecord(path: str) -> bool:
-    """Return True if a file begins with the length of a TFRecord that is no longer than the file."""
+    """Return True if a file begins with a plausible TFRecord length, at most the size of the file."""
     head = _head(path, 8)
     return len(head) == 8 and 0 < int.from_bytes(head, "little") <= os.stat(path).st_size - 16
 

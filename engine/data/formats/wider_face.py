@@ -21,7 +21,7 @@ from engine.data.splits import count_sentence, dataset_warning, printable, warn_
 ENDING = "_bbx_gt.txt"
 CLASS = "face"
 MAX_LEVELS = 3
-"""Depth to which folders are searched for lists."""
+"""Number of folder levels that are searched for lists."""
 INVALID = 7
 """Position in a line of the flag for faces that can't be used."""
 
@@ -47,7 +47,7 @@ def _is_list(path: str) -> bool:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the boxes from all lists."""
+    """Return the images and boxes from all lists in `tree`."""
     problems: list[Problem] = []
     lookup = ImageLookup(tree)
     splits: dict[str, list[ShapedImage]] = {}

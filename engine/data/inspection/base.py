@@ -158,7 +158,7 @@ def never_used(name: str) -> str:
 def shares_of_classes(
     classes: Sequence[str], counts: Iterable[Labels | None]
 ) -> tuple[dict[str, int], dict[str, float]]:
-    """Return the number of files in which each class occurs, and its fraction of all counts.
+    """Return the number of files that contain each class, and its fraction of all counts.
 
     Args:
         classes: Names of the classes.

@@ -144,7 +144,7 @@ def spelling_key(name: str) -> str:
 
 
 def _show_blanks(name: str) -> str:
-    """Return a name in which combining accents and unusual blanks are written as escapes."""
+    """Return `name` with combining accents and unusual blanks as escape sequences."""
     composed = unicodedata.normalize("NFC", name)
     if composed != name:
         return f"{composed} (with separate accents)"

@@ -245,7 +245,7 @@ def _legend(found: RecognizedDataset) -> tuple[LegendEntry, ...]:
 
 
 STRONG_IMBALANCE = 10
-"""Ratio between the sizes of the largest and a smaller class from which on it is reported.
+"""Minimum ratio between the sizes of the largest and a smaller class that is reported.
 
 A model that never predicts the smaller of two such classes is right in 10 of 11 cases.
 """

@@ -36,7 +36,7 @@ The darkest and the brightest hundredth of the pixels do not count.
 CUT_PERCENT = 1.0
 FEWEST_BLANK = 3
 BLANK = 0.1
-"""Fraction of single-color images in an otherwise varied sample from which on they are reported."""
+"""Minimum fraction of single-color images in an otherwise varied sample that is reported."""
 
 
 @dataclass

@@ -22,7 +22,7 @@ from engine.gpus.nvml.xids import Xids
 LANES_S = {"processes": 2.0, "slow": 5.0, "links": 60.0}
 """Seconds between readings of slow quantities: process lists take milliseconds, fans and error counters 0.1 ms."""
 MAX_EARLY_S = 0.1
-"""Seconds by which a lane may be read early in order to share a reading."""
+"""Seconds that a lane may be read early in order to share a reading."""
 
 
 class NvmlUnavailable(Exception):  # noqa: N818  a state of the machine rather than a fault of ours

@@ -23,7 +23,7 @@ NO_INSTANCE = 0xFFFFFFFF
 MAX_INSTANCES = 64
 """Upper bound of MIG instances of a GPU."""
 STALE_S = 5.0
-"""Age in seconds from which on a sample is ignored, since the driver returns its full buffer at first."""
+"""Minimum age in seconds of ignored samples, since the driver returns its full buffer at first."""
 
 
 class ProcessTable:

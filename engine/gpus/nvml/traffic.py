@@ -63,7 +63,7 @@ class PcieTraffic:
         self.sent_bytes_per_s = self.received_bytes_per_s = None
 
     def measure_by_driver(self) -> None:
-        """If there are no counters, let the driver measure, which takes 40 ms."""
+        """Let the driver measure for 40 ms unless there are counters."""
         if self._counters:
             return
         sent = self._ask.call("nvmlDeviceGetPcieThroughput", THROUGHPUT_SENT)

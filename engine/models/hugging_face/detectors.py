@@ -105,7 +105,7 @@ class HubDetector(LoadableDetector):
         return boxes, outputs.logits.float().sigmoid(), range(outputs.logits.shape[-1])
 
     def fit_size(self, title: str, size: int) -> None:
-        """Use fewer queries if a small image has fewer positions, from which the library selects them.
+        """Use fewer queries for small images with fewer positions, since the library selects queries among these.
 
         RF-DETR has weights for each query.
         """

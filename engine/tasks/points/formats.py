@@ -39,12 +39,12 @@ READ_FOR_LABELS = 32
 _SAMPLED = 8
 """Number of clouds that are opened to detect the format, among those with unique extensions and among the others."""
 _OTHER_TEXTS = ("readme", "license", "licence", "classes", "class_names", "labels", "labelmap", "requirements", "notes")
-"""Names of text files that are no clouds."""
+"""Names of text files that aren't point clouds."""
 
 
 @dataclass(frozen=True, eq=False)
 class PointSplit:
-    """Split of point cloud files. `features` are the inputs of points besides the coordinates."""
+    """Split of point cloud files. `features` are the inputs of points other than the coordinates."""
 
     holds_images: ClassVar[bool] = False
     files: Sequence[str]

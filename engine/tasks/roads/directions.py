@@ -28,7 +28,7 @@ SPREAD = 3.0
 Smaller values follow the steps between pixels, larger ones cut corners.
 """
 REACH = 6
-"""Distance from which on pixels have no weight: twice `SPREAD`."""
+"""Minimum distance of pixels without a weight: twice `SPREAD`."""
 NARROW = 4.0
 """Largest distance from the border of a line to its middle, in blocks of pixels.
 

@@ -22,7 +22,7 @@ from gui.translation import tr
 
 _HIGHEST = 100.0
 _LABELLED_FROM = 150
-"""Height in pixels from which thresholds have labels."""
+"""Minimum height in pixels for labels at thresholds."""
 MEANING = tr("Utilization in %, memory and power in % of their maximum, temperature in °C.")
 
 

@@ -29,9 +29,9 @@ from gui.translation import tr
 MIN_SIDE, MAX_SIDE = 14, 64
 """Limits of a cell's side, in pixels."""
 _MIN_NUMBERED_SIDE = 20
-"""Side in pixels from which cells have numbers."""
+"""Minimum side in pixels of cells with numbers."""
 _NUMBERED_UP_TO = 20
-"""Number of classes up to which cells have at least that side."""
+"""Maximum number of classes for which cells keep at least that side."""
 _NUMBER_HEIGHT = 0.48
 """Largest height of a number as a fraction of the cell's side."""
 _MAX_NAME_WIDTH, _MAX_NAME_HEIGHT = 150, 110

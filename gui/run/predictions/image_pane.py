@@ -31,7 +31,7 @@ from gui.translation import tr
 MAX_ZOOM = 32.0
 _ZOOM_STEP = 1.25
 _SHARP_FROM = 2.0
-"""Zoom level, in screen pixels per image pixel, from which smoothing is off."""
+"""Minimum zoom level without smoothing, in screen pixels per image pixel."""
 _PNG_BEGIN = b"\x89PNG\r\n\x1a\n"
 _PNG_END = b"\x00\x00\x00\x00IEND\xaeB\x60\x82"
 

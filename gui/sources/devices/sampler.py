@@ -24,7 +24,7 @@ _LONGEST_PAUSE_MS = 30_000
 _GOODBYE_MS = 1000
 _ERROR_TAIL_BYTES = 1 << 12
 _LOG_BYTES = 1 << 20
-"""Log size from which a restart begins a new log. A smaller log is continued, so that the cause remains in it."""
+"""Minimum size of a log that a restart replaces. A smaller log is continued, so that the cause remains in it."""
 
 _SAVE_HISTORY = "--save-history"
 

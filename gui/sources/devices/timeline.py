@@ -17,7 +17,7 @@ FIRST_ROOM = 100_000
 """Rows allocated at first: a day at one per second, plus an eighth. The system provides the memory only on first use."""
 
 GAP_S = 10.0
-"""Seconds without a reading from which graphs show a gap."""
+"""Minimum seconds without a reading that graphs show as a gap."""
 _GAP_STEPS = 5.0
 _GAP_ROWS = 64
 """Number of empty rows that represent a gap. A single one would vanish when the rows are thinned."""

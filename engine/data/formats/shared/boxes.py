@@ -22,7 +22,7 @@ MAX_BOXES = 1000
 The targets of every image take as much memory as those of the image with most boxes.
 """
 TOLERANCE = 1.0
-"""Number of pixels by which a box may exceed its image without a warning, as some tools count edges from 1."""
+"""Pixels that a box may extend beyond its image without a warning, since some tools count edges from 1."""
 MIN_SIDE = 1e-3
 """Smallest side of a box in pixels, so that its edges differ in single precision."""
 THREADS = 4

@@ -32,7 +32,7 @@ class ImageLookup:
         self._anywhere: dict[str, list[str]] | None = None
 
     def find(self, name: str, near: str = "", *, split: str = "", ending: bool = True) -> str | None:
-        """Return the full path of the image; None if there is no such image or several are possible.
+        """Return the full path of the image, or None unless exactly one matches.
 
         Args:
             name: Path or URL in the annotation file.

@@ -41,7 +41,7 @@ OTHER_COLUMNS = frozenset({
     "patient_id", "patient", "patientid", "lesion_id", "is_validated", "license", "author", "photographer", "date",
     "time", "timestamp", "source", "camera", "copyright", "md5", "sha1", "sha256", "latitude", "longitude", "lat", "lon",
 })  # fmt: skip
-"""Names of columns that describe an image, and hold labels only if there is no other column."""
+"""Names of columns that usually describe an image. They count as labels only without other candidates."""
 TEXT_COLUMNS = frozenset(
     {"text", "caption", "captions", "description", "prompt", "question", "answer", "comment", "comments"}
 )
@@ -62,7 +62,7 @@ _FEW_NUMBERS = 10
 _SAMPLED_LISTS = 200
 """Number of cells with lists that are examined."""
 _FEW_ROWS = 20
-"""Number of rows from which on labels in an unknown column must occur twice on average."""
+"""Minimum number of rows for the rule that labels in an unknown column occur twice on average."""
 MAX_DISTINCT = 100_000
 """Number of different cells that are counted in a column; a column with more holds no labels."""
 
@@ -100,7 +100,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Labelling:
-    """Columns from which labels are read.
+    """Label columns of a table.
 
     Attributes:
         file: Column with the images.

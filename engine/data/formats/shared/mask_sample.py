@@ -16,7 +16,7 @@ from engine.data.splits import first_names, spread_evenly
 SAMPLE = 12
 """Number of masks that are opened."""
 _FEW_VALUES = 64
-"""Number of values or colors up to which an image counts as a label image."""
+"""Largest number of values or colors of a label image."""
 _FREQUENT_VALUES = 16
 _MIN_SHARE = 0.75
 """Smallest fraction of pixels with one of the `_FREQUENT_VALUES` values, or with the value of their left neighbor."""

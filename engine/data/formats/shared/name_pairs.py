@@ -66,7 +66,7 @@ class Pairs:
 
     @property
     def images(self) -> list[str]:
-        """Images that have a file."""
+        """Images with an annotation file of the same name."""
         return [image for image, _ in self.both]
 
     @property

@@ -261,7 +261,7 @@ def _contexts(place: _Place) -> Iterator[tuple[Key, Key]]:
 
 
 def _name_at(place: _Place, partner: _Place) -> str:
-    """Return the name in which the path of a folder differs from the path of its images."""
+    """Return the first folder name that differs between the path of a folder and the path of its images."""
     pairs = zip(place.parts, partner.parts, strict=True)
     return next(part.name for part, other in pairs if part.name != other.name)
 

@@ -37,7 +37,7 @@ def divide(
     layout: str,
     nothing: str = "There are annotations, but none for training images.",
 ) -> Divided | None:
-    """Divide a folder into training, validation and test samples; returns None if there is nothing to train on.
+    """Divide a folder into training, validation and test samples. Returns None without training samples.
 
     Args:
         splits: Samples by "train", "val" and "test", or by "" if the folder has no splits.

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Pair(NamedTuple):
-    """Full paths of an image and of the file about it; the latter is None if there is no such file."""
+    """Full paths of an image and of its annotation file, None if it has none."""
 
     image: str
     text: str | None

@@ -100,7 +100,7 @@ def _write(folder: Path, unpack: Callable[[Path], None]) -> None:
 
 
 def stable_root(path: str, folder: str) -> str:
-    """Return the root of a file's path, relative to which the path is the same on every machine."""
+    """Return the part of a file's path that depends on the machine: the folder of an unpacked archive, or `folder`."""
     parent = os.path.join(cache_folder(), _FOLDER, "")
     return parent + path[len(parent) :].partition(os.sep)[0] if path.startswith(parent) else folder
 

@@ -20,7 +20,7 @@ NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels", "class_names.txt", 
 MAX_YAML_BYTES = 1 << 20
 """Largest YAML file in bytes: thirty thousand names take less, and PyYAML needs seconds for it."""
 MAX_LEVELS = 2
-"""Depth to which folders are searched for descriptions."""
+"""Number of folder levels that are searched for dataset descriptions."""
 MAX_NESTING = 50
 _BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
 _NOTHING = ("", "~", "null", "none")

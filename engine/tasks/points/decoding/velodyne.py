@@ -20,7 +20,7 @@ _POINT_BYTES, _LABEL_BYTES = 16, 4
 _CLASS_BITS = 0xFFFF
 _SAMPLE = 1024
 _FARTHEST_M = 10_000
-"""Largest coordinate, in meters from the scanner; a file with larger numbers is no scan."""
+"""Largest coordinate, in meters from the scanner; a file with larger numbers isn't a scan."""
 
 
 def label_file(path: str) -> str | None:
