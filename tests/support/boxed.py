@@ -16,7 +16,7 @@ GREY = 90
 
 
 class Rectangle(NamedTuple):
-    """Rectangle with its edges in pixels and its class."""
+    """Labeled rectangle, with its edges in pixels."""
 
     left: int
     top: int
@@ -26,7 +26,7 @@ class Rectangle(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Image to draw: height, width and objects. Earlier objects cover later ones."""
+    """Size of an image, and the rectangles to draw on it. Later rectangles cover earlier ones."""
 
     height: int
     width: int
@@ -210,7 +210,7 @@ def arcgis_kitti(root: Path, images: Mapping[str, Drawn]) -> Path:
 
 
 def numbered(path: Path, drawn: Drawn) -> Path:
-    """Write a mask in which each rectangle has a number, from 1."""
+    """Write a mask whose pixels hold the number of the rectangle that covers them; numbers start at 1."""
     values = np.zeros((drawn.height, drawn.width), np.uint8 if len(drawn.rectangles) < 256 else np.uint16)
     for number, (left, top, right, bottom, _) in enumerate(drawn.rectangles, 1):
         values[top:bottom, left:right] = number
@@ -220,9 +220,10 @@ def numbered(path: Path, drawn: Drawn) -> Path:
 
 
 def write_images_with_labels(root: Path, files: Mapping[str, str | None], yaml: str = "") -> Path:
-    """Write images of 80 x 60 pixels at the given paths, each with a YOLO label file of the given text.
+    """Write images of 80 x 60 pixels, and a YOLO label file for each.
 
-    The path of a label file has "labels" in place of "images"; None writes no file.
+    `files` maps the path of an image to the content of its label file, or to None for an image without label file.
+    Label files are written to the same paths with "labels" in place of "images".
     """
     for path, content in files.items():
         draw(root / path, Drawn(60, 80, ()))

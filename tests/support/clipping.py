@@ -1,4 +1,4 @@
-"""Texts that a page of the window doesn't show in full, and scroll bars that it shouldn't need."""
+"""Search for texts that a page doesn't show in full, and for unnecessary scroll bars."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from gui.plots.view import PlotView
 from gui.widgets.labels import ElidedLabel
 
 SLACK = 2
-"""Pixels that a measured text may extend beyond its space."""
+"""Pixels by which a text may exceed the space for it."""
 
 _MAY_SCROLL = QPlainTextEdit | QTextEdit | QTableView | QTreeView | ExampleList
-"""Widgets with as many columns as there are, or lines that aren't wrapped."""
+"""Types of widgets that may scroll horizontally: tables, trees, and text without line wrapping."""
 
 
 def clipped(page: QWidget) -> Iterator[str]:
-    """Yield all texts that are cut and whose full text is nowhere else, and horizontal scroll bars."""
+    """Yield a message for each text that is cut off and shown nowhere else, and for each horizontal scroll bar."""
     page.grab()  # plots place their numbers while they are painted
     for widget in (page, *page.findChildren(QWidget)):
         if isValid(widget) and widget.isVisible() and not _shown_part(widget).isEmpty():
@@ -72,7 +72,7 @@ def _elided(label: ElidedLabel) -> Iterator[str]:
 
 
 def _popup(box: QComboBox) -> Iterator[str]:
-    """Open the list of a combo box, and yield its faults."""
+    """Open the list of a combo box, and yield a message if it is too narrow or too short."""
     view = box.view()
     box.showPopup()
     QCoreApplication.sendPostedEvents(None, QEvent.Type.LayoutRequest)
@@ -90,7 +90,7 @@ def _popup(box: QComboBox) -> Iterator[str]:
 
 
 def _ends_between_rows(view: QAbstractItemView) -> bool:
-    """Return True if the lower edge cuts no row, as in a long list that scrolls."""
+    """Return True if no row is cut at the bottom edge, as in a long list that scrolls."""
     last = view.indexAt(view.viewport().rect().bottomLeft())
     return not last.isValid() or view.visualRect(last).bottom() <= view.viewport().height() + SLACK
 
@@ -150,7 +150,7 @@ def _sections(header: QHeaderView) -> Iterator[str]:
 
 
 def _shown_part(widget: QWidget) -> QRect:
-    """Return the part of a widget that its parents don't clip, in the coordinates of its window."""
+    """Return the rectangle of a widget that its parents don't clip, in window coordinates."""
     rect, holder = widget.rect(), widget
     while not holder.isWindow() and (parent := holder.parentWidget()) is not None:
         rect = rect.translated(holder.pos()) & parent.rect()

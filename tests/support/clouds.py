@@ -1,4 +1,4 @@
-"""Generator of point clouds: a floor with a ball on it."""
+"""Generator and file writers for small point clouds: a floor with a ball on it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from plyfile import PlyData, PlyElement
 
 CORNER = np.array([500_000.0, 5_400_000.0, 100.0])
-"""Origin of survey coordinates, in meters."""
+"""Survey coordinates in meters of the scene's origin in LAS files."""
 
 
 def scene(seed: int, points: int = 600) -> tuple[np.ndarray, np.ndarray]:
@@ -25,7 +25,7 @@ def scene(seed: int, points: int = 600) -> tuple[np.ndarray, np.ndarray]:
 
 
 def write_ply(path: Path, places: np.ndarray, text: bool = False, **columns: np.ndarray) -> None:
-    """Write a PLY file of points; `columns` are further properties."""
+    """Write points to a PLY file; `columns` are additional properties of the points."""
     path.parent.mkdir(parents=True, exist_ok=True)
     named: dict[str, np.ndarray] = dict(zip("xyz", places.T, strict=True)) | columns
     vertex = np.empty(len(places), [(name, column.dtype) for name, column in named.items()])
@@ -35,7 +35,7 @@ def write_ply(path: Path, places: np.ndarray, text: bool = False, **columns: np.
 
 
 def write_las(path: Path, places: np.ndarray, classes: np.ndarray, **columns: Any) -> None:
-    """Write a LAS 1.4 file, or LAZ by its suffix, with survey coordinates."""
+    """Write points with survey coordinates to a LAS 1.4 file, or to a LAZ file if the suffix says so."""
     import laspy
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ def write_las(path: Path, places: np.ndarray, classes: np.ndarray, **columns: An
 
 
 def make_clouds(folder: Path, counts: dict[str, int], points: int = 600) -> Path:
-    """Write scenes as PLY files into a folder per split; `counts` are the numbers by split."""
+    """Write scenes as PLY files into one folder per split; `counts` maps a split to its number of scenes."""
     for split, count in counts.items():
         for number in range(count):
             places, classes = scene(1000 * (split == "val") + number, points)
@@ -59,7 +59,11 @@ def make_clouds(folder: Path, counts: dict[str, int], points: int = 600) -> Path
 
 
 def write_pcd(path: Path, places: np.ndarray, data: str, **columns: np.ndarray) -> None:
-    """Write a PCD file whose DATA is "ascii", "binary" or "binary_compressed"; `rgb` is float32 of packed bits."""
+    """Write a PCD file.
+
+    `data` is the encoding: "ascii", "binary" or "binary_compressed". A column `rgb` must be float32, with the color
+    packed into its bits.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     named: dict[str, np.ndarray] = dict(zip("xyz", places.astype(np.float32).T, strict=True)) | columns
     arrays = list(named.values())
@@ -93,7 +97,7 @@ def write_pcd(path: Path, places: np.ndarray, data: str, **columns: np.ndarray) 
 
 
 def lzf(content: bytes) -> bytes:
-    """Compress bytes in the LZF format: literals, and references up to 8 KiB back."""
+    """Compress bytes in the LZF format: literals, and references to bytes up to 8 KiB earlier."""
     packed, literals = bytearray(), bytearray()
     known: dict[bytes, int] = {}
     at = 0
@@ -127,7 +131,7 @@ def lzf(content: bytes) -> bytes:
 
 
 def write_table(path: Path, *columns: np.ndarray, header: str = "", delimiter: str = " ") -> None:
-    """Write a table with a line per point, after the `header` if there is one. Integers have no decimal point."""
+    """Write a text table with one point per line, preceded by `header` if given. Integers have no decimal point."""
     path.parent.mkdir(parents=True, exist_ok=True)
     values = [value for group in (np.atleast_2d(each.T) for each in columns) for value in group]
     lines = [delimiter.join(f"{value.item():.9g}" for value in row) for row in zip(*values, strict=True)]
@@ -135,9 +139,9 @@ def write_table(path: Path, *columns: np.ndarray, header: str = "", delimiter: s
 
 
 def write_scan(folder: Path, name: str, places: np.ndarray, labels: np.ndarray | None) -> None:
-    """Write a scan as SemanticKITTI does: points in "velodyne", and labels, if any, in "labels".
+    """Write a scan in the layout of SemanticKITTI: points to "velodyne", labels (if any) to "labels".
 
-    The upper bits of a label are an object number.
+    The upper 16 bits of a label hold an object number.
     """
     (folder / "velodyne").mkdir(parents=True, exist_ok=True)
     intensity = np.linspace(0, 1, len(places))[:, None]
@@ -149,7 +153,7 @@ def write_scan(folder: Path, name: str, places: np.ndarray, labels: np.ndarray |
 
 
 def write_room(folder: Path, objects: dict[str, np.ndarray]) -> None:
-    """Write a room in the format of S3DIS; `objects` are positions by name, as in "chair_1". All points are gray."""
+    """Write a room in the layout of S3DIS. `objects` maps names such as "chair_1" to positions; all points are gray."""
     for name, places in objects.items():
         write_table(folder / "Annotations" / f"{name}.txt", places, np.full((len(places), 3), 128))
     together = np.concatenate(list(objects.values()))

@@ -17,7 +17,10 @@ Image = dict[str, Any]
 
 
 def images(seed: int, *, count: int = 12, crowded: int = 8) -> list[Image]:
-    """Return random objects, a tenth of them ignored, and detections mostly near objects; the last class has no objects."""
+    """Return random objects and detections, most of which are close to an object.
+
+    A tenth of the objects is ignored. The last class has no objects.
+    """
     generator = np.random.default_rng(seed)
     results = []
     for _ in range(count):
@@ -48,7 +51,7 @@ def boxes(generator: np.random.Generator, count: int) -> np.ndarray[Any, np.dtyp
 
 
 def masks(given: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return the masks of ellipses inscribed in the boxes."""
+    """Return masks of the ellipses that fit into the boxes."""
     y, x = np.mgrid[:SIDE, :SIDE] + 0.5
     results = np.zeros((len(given), SIDE, SIDE), bool)
     for mask, (left, top, right, bottom) in zip(results, given.tolist(), strict=True):
@@ -60,9 +63,9 @@ def masks(given: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dt
 def precisions(
     given: list[Image], kind: str, *, size: str = "all", scale: float = 1.0
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return the average precision by pycocotools, [classes, 10]; -1 for classes without objects.
+    """Compute the average precision with pycocotools, [classes, 10]; -1 for classes without objects.
 
-    Only objects of `size` count. Boxes are scaled by `scale` first.
+    Only objects of `size` count. Box coordinates are multiplied by `scale` first.
     """
     truth, found = COCO(), []
     annotations = []

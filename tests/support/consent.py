@@ -1,4 +1,4 @@
-"""Consent of the user to run model files that tests write."""
+"""Permission for Footplate to execute a model file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.runs.consent import agree
 
 
 def agreed(path: Path) -> str:
-    """Allow the file at `path` to run in the test's home, and return its SHA-256."""
+    """Permit Footplate to execute the model file at `path`, and return the file's SHA-256."""
     sha256 = model_file_sha256(str(path))
     assert sha256 is not None
     agree(str(path), sha256)

@@ -1,4 +1,4 @@
-"""Count of the bytes that each rank copies for a checkpoint."""
+"""Recorder of the optimizer bytes that each rank copies for a checkpoint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.optim.optimizer_step import OptimizerStep
 
 
 def prepare(spec: WorkerSpec) -> None:
-    """Record the size of each optimizer state that this rank copies. Runs in a worker before training."""
+    """Make the worker record how many bytes of optimizer state it copies for a checkpoint."""
     state_dict = OptimizerStep.state_dict
 
     def noted(optimizer_step: OptimizerStep, *arguments: Any) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def prepare(spec: WorkerSpec) -> None:
 
 
 def copied_bytes(folder: Path, rank: int) -> int:
-    """Return the bytes that a rank copied for the latest checkpoint; 0 if it had no state."""
+    """Return the number of bytes that a rank copied for the latest checkpoint; 0 if it had no state."""
     file = _file(folder, rank)
     return int(file.read_text()) if file.exists() else 0
 

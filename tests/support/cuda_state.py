@@ -1,6 +1,7 @@
-"""File that the CUDA and NVML stubs share: the GPUs of a machine, and the memory that each process uses on them.
+"""State file that the CUDA and NVML stubs share.
 
-Its layout is `State` of tests/engine/gpus/stub/cuda_state.h.
+It holds the GPUs of a machine and the memory that each process uses on them. Its layout is `State` in
+tests/engine/gpus/stub/cuda_state.h.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _GPU = struct.Struct("=16sQ5i4x")
 """Layout of a GPU: uuid, total_bytes, major, minor, hangs, error, exclusive."""
 _FAULTS = struct.Struct("=2i")
 _FAULTS_AT = 32
-"""Layout of the faults (hangs, error), and their offset within a GPU's layout."""
+"""Byte offset of the fields for faults (hangs, error) within a GPU's layout."""
 _USER = struct.Struct("=2iQ")
 """Layout of a process on a GPU: pid, context, bytes."""
 _USERS, _GPUS = 64, 16
@@ -28,13 +29,13 @@ _GPU_BYTES = _GPU.size + _USERS * _USER.size
 
 @dataclass(frozen=True)
 class CudaState:
-    """State of a machine in the file at `path`."""
+    """State of a simulated machine, stored in the file at `path`."""
 
     path: Path
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the environment variables that make a process use this state."""
+        """Return the environment variables that make a process read this state."""
         return {"FOOTPLATE_CUDA_STATE": str(self.path)}
 
     def write(
@@ -68,12 +69,12 @@ class CudaState:
         self.path.write_bytes((header + b"".join(rows)).ljust(_HEADER.size + _GPUS * _GPU_BYTES, b"\0"))
 
     def set(self, gpu: int, *, hangs: bool = False, error: int = 0) -> None:
-        """Make every call on GPU `gpu` hang, or fail with `error`, from now on."""
+        """Make every later call on GPU `gpu` hang, or fail with `error`."""
         with self.path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as shared:
             _FAULTS.pack_into(shared, _HEADER.size + gpu * _GPU_BYTES + _FAULTS_AT, hangs, error)
 
     def held(self, gpu: int) -> dict[int, int]:
-        """Return the bytes of `gpu` that each process has allocated, without its CUDA context."""
+        """Return the bytes that each process has allocated on `gpu`, without those of its CUDA context."""
         content = self.path.read_bytes()
         first = _HEADER.size + gpu * _GPU_BYTES + _GPU.size
         users = _USER.iter_unpack(content[first : first + _USERS * _USER.size])

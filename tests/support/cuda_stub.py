@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Note(NamedTuple):
-    """Event in a process and thread, with its GPU, kind and details."""
+    """Recorded event: the process and thread that caused it, its GPU, kind and details."""
 
     pid: int
     thread: int
@@ -40,7 +40,7 @@ class Note(NamedTuple):
 
 
 def why_not() -> str | None:
-    """Return the reason that the stub can't be used here; None if it can."""
+    """Return the reason why the stub can't be used on this system; None if it can."""
     if _headers() is None:
         return "torch is no CUDA build: CUDA's headers, which Triton brings along, are missing"
     return nvml_stub.why_not()
@@ -72,7 +72,7 @@ class CudaStub:
         }
 
     def machine(self, folder: Path, gpus: int = 1, *, memory_mib: int = 8192, **values: Any) -> CudaMachine:
-        """Return a machine with the NVML stub's GPUs 0, 1, … in this order; `values` as for CudaState.write."""
+        """Return a machine with the first `gpus` GPUs of the NVML stub; `values` are passed to `CudaState.write`."""
         folder.mkdir(parents=True, exist_ok=True)
         uuids = tuple(map(uuid_of, range(gpus)))
         nvml = NvmlStub(self.folder, folder / "nvml-profile")
@@ -85,7 +85,7 @@ class CudaStub:
 
 @dataclass(frozen=True)
 class CudaMachine:
-    """Simulated machine: the GPUs that processes with `environment` see, and a record of events on them."""
+    """Simulated machine whose GPUs are visible to processes started with `environment`; records their CUDA calls."""
 
     stub: CudaStub
     folder: Path
@@ -95,7 +95,7 @@ class CudaMachine:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the environment that shows this machine to a process and its children."""
+        """Return the environment that makes this machine's GPUs visible to a process and its children."""
         return {
             **self.stub.environment,
             **self.nvml.environment,
@@ -108,14 +108,15 @@ class CudaMachine:
         return self.folder / "cuda-notes"
 
     def notes(self, kind: str | None = None) -> list[Note]:
-        """Return the events of one kind, or all, in order."""
+        """Return the recorded events of one kind, or all events, in order."""
         lines = self._notes.read_text().splitlines() if self._notes.exists() else []
         return [note for note in map(_note, lines) if kind in (None, note.kind)]
 
     def call(self, function: Callable[..., Any], *arguments: Any, timeout_s: float = 120, **variables: str) -> Any:
-        """Run a module-level `function` in a fresh interpreter on this machine, and return its result via JSON.
+        """Run a module-level `function` in a new interpreter on this machine, and return its result.
 
-        Raises AssertionError with its standard error if it fails; `variables` are added to its environment.
+        The result is transferred as JSON. `variables` are added to the environment. Raises AssertionError with the
+        standard error if the function fails.
         """
         code = (
             "import importlib, json, sys; module, name, given = sys.argv[1:]; "

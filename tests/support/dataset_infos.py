@@ -1,4 +1,4 @@
-"""Dataset facts that objectives need, for synthetic data."""
+"""Facts about a synthetic dataset, as objectives need them."""
 
 from engine.contract.job import Job
 from engine.tasks.base import DatasetInfo, Objective

@@ -1,4 +1,4 @@
-"""Model file with large activations (20 times the input, 5 MB per image of 256 px) and little computation."""
+"""Model file with large activations (20 times the input; 5 MB for an image of 256 px) and few operations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def build_model(num_classes):
 
 
 def deep_model(folder: Path) -> dict[str, str]:
-    """Write the model file into `folder`, and return the job fields that name it and allow it to run."""
+    """Write the model file into `folder`, and return the job fields that select it and permit its execution."""
     file = folder / "deep.py"
     file.write_text(_DEEP)
     return {"model": str(file), "model_file_sha256": agreed(file)}

@@ -1,4 +1,4 @@
-"""Drops of files on a widget."""
+"""Simulation of files that are dragged and dropped onto a widget."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def _data_of(*paths: Path) -> QMimeData:
 
 
 def drop_event(*paths: Path) -> QDropEvent:
-    """Return an event that drops `paths`."""
+    """Create a drop event with the files at `paths`."""
     return QDropEvent(_PLACE, _COPY, _data_of(*paths), _LEFT, _NO_KEYS)
 
 
 def drop_files(widget: QWidget, *paths: Path) -> None:
-    """Drag `paths` into the widget, which must accept them, and drop them."""
+    """Drag the files at `paths` onto the widget, check that it accepts them, and drop them."""
     data = drag_files(widget, *paths)
     QApplication.sendEvent(widget, QDropEvent(_PLACE, _COPY, data, _LEFT, _NO_KEYS))
 
 
 def drag_files(widget: QWidget, *paths: Path) -> QMimeData:
-    """Drag `paths` into the widget, which must accept them."""
+    """Drag the files at `paths` onto the widget, and check that it accepts them."""
     data = _data_of(*paths)
     # From 6.12 on Qt takes the place of a drag as floats, as it does that of a drop, and deprecates whole numbers.
     place: Any = _PLACE if PySide6.__version_info__ >= (6, 12) else QPoint(5, 5)

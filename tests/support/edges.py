@@ -1,4 +1,4 @@
-"""Generator of small images with edge maps: bright discs on noise, and their rims."""
+"""Generator of small images with edge maps: bright discs on noise, and their outlines."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ def save_matlab(path: Path, layers: list[np.ndarray]) -> None:
 
 
 def make_edged(folder: Path, counts: dict[str, int], side: int = 32, *, matlab: bool = False) -> Path:
-    """Write images/SPLIT/N.png and edges/SPLIT/N.png, or groundTruth/SPLIT/N.mat by two annotators if `matlab`.
+    """Write images/SPLIT/N.png and edges/SPLIT/N.png.
 
-    The second annotator drew only the upper half.
+    If `matlab`, write groundTruth/SPLIT/N.mat with the edges of two annotators instead. The second annotator marked
+    edges only in the upper half.
     """
     seed = 0
     for split, count in counts.items():

@@ -1,4 +1,4 @@
-"""Classification models from whose weights encoders start."""
+"""Classification models that provide pretrained weights for encoders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.contract.weights import TIMM_ENCODER
 
 
 def make_classifier(encoder: str) -> nn.Module:
-    """Return the classification model, with random weights, whose feature extractor is `encoder`."""
+    """Create the classification model that contains `encoder`, with random weights."""
     if encoder.startswith(TIMM_ENCODER):
         model: nn.Module = timm.create_model(encoder.removeprefix(TIMM_ENCODER))
         return model
@@ -18,7 +18,7 @@ def make_classifier(encoder: str) -> nn.Module:
 
 
 def deepest_features(classifier: nn.Module, inputs: Tensor) -> Tensor:
-    """Return the output of the last stage of `classifier` (timm's, or a ResNet of torchvision) for `inputs`."""
+    """Return the features from the last stage of `classifier` (a timm model or a torchvision ResNet)."""
     if hasattr(classifier, "forward_intermediates"):
         features: Tensor = classifier.forward_intermediates(inputs, intermediates_only=True)[-1]
         return features

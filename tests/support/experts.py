@@ -26,7 +26,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 IGNORED = 255
 SPLITS = ("train", "val")
 MNIST_CNN = "mnist_cnn"
-"""Name of the network in PyTorch's examples/mnist."""
+"""Name that selects the network of PyTorch's examples/mnist."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def fastai(setting: Setting) -> list[float]:
 
 
 def fastai_loaders(setting: Setting) -> Any:
-    """Return fastai's `DataLoaders` with its default augmentation, none for digits."""
+    """Return fastai's `DataLoaders` with its default augmentation; digits are not augmented."""
     from fastai.vision import all as vision
 
     if setting.model == MNIST_CNN:
@@ -98,9 +98,9 @@ def fastai_loaders(setting: Setting) -> Any:
 
 
 def timm(setting: Setting) -> list[float]:
-    """Train with the defaults of timm's train.py and its factories: SGD at 0.1 for a batch of 256, cosine, smoothing 0.1.
+    """Train with the defaults of timm's train.py: SGD at 0.1 for a batch of 256, cosine decay, label smoothing 0.1.
 
-    Its five warm-up epochs would cover a short run, so one is used, with `--sched-on-updates`.
+    A short run warms up for one epoch instead of five, and updates the rate at every step (`--sched-on-updates`).
     """
     from timm.data import create_transform, resolve_data_config
     from timm.loss import LabelSmoothingCrossEntropy
@@ -130,9 +130,10 @@ def timm(setting: Setting) -> list[float]:
 
 
 def torchvision(setting: Setting) -> list[float]:
-    """Train with the defaults of torchvision's references/classification/train.py: SGD at 0.1 for eight times 32 images.
+    """Train with the defaults of torchvision's references/classification/train.py.
 
-    The rate drops to a tenth after each third of the run, as after 30 and 60 of its 90 epochs.
+    SGD at 0.1 for eight times 32 images. The learning rate is divided by 10 after each third of the run; the reference
+    does so after 30 and 60 of its 90 epochs.
     """
     from timm.data import resolve_data_config
     from torchvision import transforms
@@ -160,7 +161,7 @@ def torchvision(setting: Setting) -> list[float]:
 
 
 def pytorch(setting: Setting) -> list[float]:
-    """Train with the defaults of PyTorch's examples/mnist/main.py: Adadelta at 1.0, times 0.7 per epoch, no augmentation."""
+    """Train with the defaults of PyTorch's examples/mnist/main.py: Adadelta at 1.0, multiplied by 0.7 per epoch."""
     model = fresh_model(setting)
     train = DataLoader(digits(setting, "train"), setting.batch, shuffle=True)
     val = DataLoader(digits(setting, "val"), 1000)
@@ -175,10 +176,10 @@ def pytorch(setting: Setting) -> list[float]:
 
 
 def smp(setting: Setting) -> list[float]:
-    """Train as segmentation_models_pytorch's examples/camvid_segmentation_multiclass.ipynb does.
+    """Train as in segmentation_models_pytorch's examples/camvid_segmentation_multiclass.ipynb.
 
-    Dice loss, Adam at 0.0002, cosine to 0.00001 by steps; its augmentations by torchvision's transforms. Returns the mean IoU over
-    the classes of all validation pixels.
+    Dice loss, Adam at 0.0002, cosine decay to 0.00001 per step. Its augmentations are replaced by torchvision's
+    transforms. Returns the mean IoU over the classes of all validation pixels.
     """
     import segmentation_models_pytorch as models
     from safetensors.torch import load_file
@@ -221,7 +222,7 @@ def smp(setting: Setting) -> list[float]:
 
 
 def classifier(setting: Setting) -> nn.Module:
-    """Return the classification model of the setting, with its weights or random ones."""
+    """Return the classification model of the setting, with pretrained weights if the setting names any."""
     return timm_model(setting) if setting.weights else fresh_model(setting)
 
 
@@ -274,7 +275,10 @@ def folder_loaders(
 
 
 class Masks(Dataset[tuple[Tensor, Tensor]]):
-    """Dataset of images, normalized as for EfficientNet-Lite, and masks, resized and cropped to squares of `size`."""
+    """Dataset of images and masks, both resized and cropped to squares of `size` pixels.
+
+    Images are normalized as EfficientNet-Lite expects them.
+    """
 
     def __init__(self, setting: Setting, split: str) -> None:
         self._size, self._ignored = setting.size, setting.ignored
@@ -310,7 +314,7 @@ def fit(
     model: nn.Module, train: DataLoader[Any], criterion: nn.Module, optimizer: torch.optim.Optimizer, epochs: int, *,
     measure: Callable[[], float], after_update: Callable[[int], object] = lambda _: None,
 ) -> list[float]:  # fmt: skip
-    """Train with a plain loop; return the result of `measure` after each epoch.
+    """Train with a plain loop, and return the result of `measure` after each epoch.
 
     `after_update` is called with the number of updates.
     """
@@ -331,7 +335,7 @@ def fit(
 
 @torch.no_grad()
 def accuracy(model: nn.Module, val: DataLoader[Any]) -> float:
-    """Return the fraction of validation images that are classified correctly."""
+    """Return the fraction of correctly classified validation images."""
     model.eval()
     right = sum(int((model(inputs.to(DEVICE)).argmax(1).cpu() == labels).sum()) for inputs, labels in val)
     return right / len(val.dataset)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Disk with fixed answers about weights and servers."""
+"""Disk and network with predetermined answers about weights and servers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from engine.contract.weights import OnDisk, Weights, find
 
 
 class FixedDisk(RealDisk):
-    """Real disk, but with fixed answers: weights that are `here` (by title), and servers that are `reachable`.
+    """Disk that holds only the weights in `here` (by title) and reaches only the servers in `reachable`.
 
-    None as an answer means unknown.
-
-    `asked` collects the servers of all queries. Included weights are found as on the real disk.
+    `reachable` can also be True or False for all servers, or None for unknown. `asked` collects the servers of all
+    queries. Weights that are part of the installation are found as on the real disk.
     """
 
     def __init__(self, *here: str, reachable: Collection[str] | bool | None = False) -> None:

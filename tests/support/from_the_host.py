@@ -1,4 +1,4 @@
-"""Detection of operations that make a GPU wait for the host, on tensors without values."""
+"""Detector of operations that make a GPU wait for the host; it works on tensors without data."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _COPIES = (torch.ops.aten._to_copy, torch.ops.aten.copy_)
 
 
 class FromTheHost(TorchDispatchMode):
-    """Records operations that take a CPU tensor, which would synchronize a GPU.
+    """Record operations with a CPU tensor as argument, which would synchronize a GPU.
 
-    Scalars are kernel arguments, so only copies of them count.
+    Zero-dimensional tensors are passed as kernel arguments, so only copies of them are recorded.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Hooks that make workers wait: a model until a command arrives, a checkpoint's writer until a pipe is read."""
+"""Hooks that make workers wait: a model for a command, a checkpoint writer for the reader of a pipe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.training.report import Reporter
 
 ONCE_ASKED = "tests.support.gates:open_once_asked"
 FOR_READERS = "tests.support.gates:wait_for_readers"
-"""Functions for a worker's `prepare` (`WorkerGroup`)."""
+"""Value for `prepare` of a `WorkerGroup` whose writers should wait for readers."""
 
 
 def open_once_asked(spec: WorkerSpec) -> None:
@@ -26,5 +26,5 @@ def open_once_asked(spec: WorkerSpec) -> None:
 
 
 def wait_for_readers(_spec: WorkerSpec) -> None:
-    """Let writers wait for the reader if their file is a pipe. By default that is an error."""
+    """Make a write to a pipe wait for its reader. Workers normally raise an error in this case."""
     paths.open_private = lambda path, flags: os.open(path, flags, 0o600)

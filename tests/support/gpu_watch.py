@@ -1,4 +1,4 @@
-"""Monitor of a GPU's utilization and memory through NVML while other code runs."""
+"""Monitor that reads a GPU's utilization and memory from NVML while other code runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def gpu_name(index: int = 0) -> str:
 
 
 class GpuWatch:
-    """Context in which a separate thread watches GPU `index` (in NVML's order)."""
+    """Context manager that samples GPU `index` (in NVML's order) from a separate thread."""
 
     def __init__(self, index: int = 0) -> None:
         self._index = index
@@ -39,7 +39,7 @@ class GpuWatch:
         self._thread.join()
 
     def during(self, window: tuple[float, float]) -> tuple[float, int]:
-        """Return the mean utilization and the peak memory in bytes within `window` (`time.monotonic`)."""
+        """Return the mean utilization and the peak memory in bytes within `window` (times from `time.monotonic`)."""
         inside = [(busy, used) for at, busy, used in self._samples if window[0] <= at <= window[1]]
         return sum(busy for busy, _ in inside) / len(inside) / 100, max(used for _, used in inside)
 

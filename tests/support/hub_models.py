@@ -1,4 +1,4 @@
-"""Tiny models of transformers, as a package of plug-ins would add them."""
+"""Tiny transformers models, registered like the models of a plug-in package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.system import plugins
 from tests.support.installed import install
 
 INSTALL = f"{__name__}:install_tiny"
-"""`prepare` of workers that train the tiny models."""
+"""Value for `prepare` of workers that train the tiny models."""
 
 _HGNET = {
     "model_type": "hgnet_v2",
@@ -84,11 +84,11 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         {"backbone_config": _HGNET, "depth_mult": 0.34, "decoder_n_points": [2, 2, 2], **_HYBRID},
     ),
 }
-"""Prefix of the classes of transformers, and arguments of the configuration, by id."""
+"""Class name prefix in transformers, and configuration values, by model id."""
 
 
 def tiny(name: str, **changed: Any) -> Model:
-    """Return the model of `CONFIGS` with these arguments of its configuration changed."""
+    """Return the tiny model `name`; `changed` replaces values of its configuration in `CONFIGS`."""
     kind, config = CONFIGS[name]
     build = partial(build_detector, kind, config | changed)
     return Model(
@@ -102,7 +102,7 @@ STILL_RTDETRV2, STILL_RFDETR = tiny("tiny_rtdetrv2", num_denoising=0), tiny("tin
 
 
 def install_tiny(_spec: Any = None) -> None:
-    """Install the tiny models by entry points, as a package of plug-ins does, for this process."""
+    """Register the tiny models for this process through the entry points of a temporary package."""
     folder = Path(tempfile.mkdtemp(prefix="hub-models-"))
     names = (*CONFIGS, "still_rtdetrv2", "still_rfdetr")
     install(folder, "hub-models", {"footplate.models": {name: f"{__name__}:{name.upper()}" for name in names}})

@@ -11,14 +11,14 @@ from PIL import Image
 
 
 def image(path: Path, colour: object = (200, 30, 30), size: tuple[int, int] = (20, 16), mode: str = "RGB") -> Path:
-    """Write an image of one color, in the format of its suffix."""
+    """Write an image of one color; the suffix determines the file format."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new(mode, size, colour).save(path)  # type: ignore[arg-type]
     return path
 
 
 def noise(path: Path, seed: int = 0, size: tuple[int, int] = (64, 48)) -> Path:
-    """Write an incompressible image, which can be truncated."""
+    """Write an incompressible image, so that a test can truncate the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
     Image.fromarray(pixels).save(path)

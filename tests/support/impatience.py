@@ -1,4 +1,4 @@
-"""Hooks that change timeouts in the workers of a test."""
+"""Hooks that change time limits in the workers of a test."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from engine.training.checkpointing import checkpointer
 
 
 def give_up_at_once(_spec: WorkerSpec) -> None:
-    """Give up the last state at once if the disk can't store it."""
+    """Don't retry saving the last checkpoint if the disk is full."""
     checkpointer.RETRY_COMPLETED_S = checkpointer.RETRY_STOPPED_S = 0.0
 
 
 def compile_for_an_hour(_spec: WorkerSpec) -> None:
-    """Assume that trials of depthwise convolutions cost more than any short run, on any machine."""
+    """Assume that comparing implementations of depthwise convolutions takes an hour, too long for any test run."""
     autotune.DEPTHWISE_S = 3600.0
 
 
 def report_times_at_the_end(_spec: WorkerSpec) -> None:
-    """Report step times only at the end of a run."""
+    """Report step times only once, at the end of the run."""
     step_profile.EMIT_S = 3600.0

@@ -1,4 +1,4 @@
-"""Stand-in for the installed package of included weights."""
+"""Replacement for the installed package with pretrained weights."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def included_weights() -> Weights:
 
 
 def replace_package(folder: Path, patch: pytest.MonkeyPatch, content: bytes | None) -> Path:
-    """Replace the package by one in `folder` whose file has this `content` (None: no file); return the file's path.
+    """Put a replacement package into `folder`, with a file of this `content`, and return the file's path.
 
-    This affects this process and its children. Importing the replaced package fails.
+    `content` None writes no file. This process and its children find the replacement instead of the installed package.
+    It raises an error when imported.
     """
     weights = included_weights()
     file = folder / weights.package / weights.path

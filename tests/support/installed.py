@@ -1,4 +1,4 @@
-"""Packages with plug-ins, in the form in which pip installs them."""
+"""Plug-in packages in the form in which pip installs them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 def install(
     folder: Path, package: str, points: Mapping[str, Mapping[str, str]], version: str = "1.0", **modules: str
 ) -> Path:
-    """Write a package with entry points and modules into `folder`; return the path of its entry_points.txt.
+    """Write a package with entry points and modules into `folder`, and return the path of its entry_points.txt.
 
-    `points` are entry points by group and name. The caller adds `folder` to the path.
+    `points` maps a group to its entry points, and `modules` a module name to its source. The caller adds `folder` to
+    `sys.path`.
     """
     info = folder / f"{package}-{version}.dist-info"
     info.mkdir(parents=True)

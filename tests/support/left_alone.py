@@ -1,10 +1,10 @@
-"""Workers that lose their supervisor.
+"""Workers whose supervisor is gone.
 
-They are forked as a supervisor would, but don't get the signal that ends them with their parent. The parent registers
-itself as the run's supervisor and exits.
+    python -m tests.support.left_alone RUN_FOLDER RANK,… [deaf] [child]
 
-``python -m tests.support.left_alone RUN_FOLDER RANK,… [deaf] [child]``: "deaf" workers ignore SIGTERM;
-"child" workers have a child process.
+registers itself as the run's supervisor, forks workers as a supervisor would, and exits. The workers don't get the
+signal
+that normally ends them together with their parent. "deaf" workers ignore SIGTERM; "child" workers have a child process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PATIENCE_S = 120.0
 
 
 def leave(run: RunFolder, rank: int = 0, *flags: str) -> Orphan:
-    """Start an orphaned worker of `run`, and return it once it is working."""
+    """Start an orphaned worker of `run`, wait until it works, and return it."""
     return leave_all(run, (rank,), *flags)[0]
 
 
@@ -53,12 +53,11 @@ def _at_work(run: RunFolder, rank: int, pid: int) -> Orphan:
 
 
 def put_away(orphan: Orphan) -> None:
-    """End the orphan and its child."""
+    """End an orphaned worker and its child process."""
     end_orphan(orphan, patience_s=0.2)
 
 
 def work(spec: WorkerSpec, _channel: socket.socket) -> int:
-    """Run the worker."""
     if "deaf" in sys.argv:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if "child" in sys.argv and os.fork() == 0:

@@ -1,4 +1,4 @@
-"""Generator of small images of straight lines, with their masks."""
+"""Generator of small images with a straight line, and masks of the line."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from PIL import Image
 
 
 def line(side: int, seed: int, width: float = 5) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return an image of a bright line on noise, uint8 [side, side, 3], with its mask and its angle.
+    """Return an image of a bright line on noise, its mask, and the angle of the line.
 
-    The mask is uint8 [side, side] with the values 0 and 255. The angle is in degrees, counterclockwise from horizontal.
+    The image is uint8 [side, side, 3]. The mask is uint8 [side, side] with the values 0 and 255. The angle is in
+    degrees, counterclockwise from horizontal.
     """
     random = np.random.default_rng(seed)
     pixels = random.integers(0, 120, (side, side, 3), dtype=np.uint8)
@@ -24,7 +25,7 @@ def line(side: int, seed: int, width: float = 5) -> tuple[np.ndarray, np.ndarray
 
 
 def make_lined(folder: Path, counts: dict[str, int], side: int = 32) -> Path:
-    """Write images/SPLIT/N.png and masks/SPLIT/N.png; `counts` are the numbers of images by split."""
+    """Write images/SPLIT/N.png and masks/SPLIT/N.png; `counts` maps a split to its number of images."""
     seed = 0
     for split, count in counts.items():
         for number in range(count):

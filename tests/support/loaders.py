@@ -1,4 +1,4 @@
-"""Loaders of a split with the settings that most tests use."""
+"""Builder of image loaders with default settings for tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from engine.data.loading.sampler import GlobalBatchSampler
 
 
 def loader_of(images: ImageSet, sampler: GlobalBatchSampler, **given: Any) -> BatchLoader:
-    """Return a loader whose settings are changed by keywords. The caller closes it. An unreadable image fails the test."""
+    """Return a loader with default settings; keywords override them.
+
+    The caller closes the loader. An unreadable image fails the test.
+    """
     settings: dict[str, Any] = {
         "size": 16,
         "channels": 3,

@@ -27,7 +27,7 @@ _SSHD = "/usr/sbin/sshd"
 
 
 def why_not() -> str:
-    """Return the reason that no such machines can be created here; "" if they can."""
+    """Return the reason why simulated machines can't be created on this system; "" if they can."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "needs Linux and root, for network namespaces"
     missing = [tool for tool in ("ip", "nsenter", "unshare", "ssh", "ssh-keygen", _SSHD) if not shutil.which(tool)]
@@ -41,7 +41,7 @@ def why_not() -> str:
 
 
 class Machines:
-    """Machines called `names` with addresses from 10.77.0.11 on, and the head at 10.77.0.10."""
+    """Simulated machines with the given names and addresses from 10.77.0.11 on. The head has the address 10.77.0.10."""
 
     def __init__(self, folder: Path, names: tuple[str, ...] = ("node1", "node2")) -> None:
         self.names = names
@@ -74,7 +74,7 @@ class Machines:
     # What is run
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of the head."""
+        """Return the environment for commands on the head."""
         return {
             **os.environ,
             "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
@@ -86,7 +86,7 @@ class Machines:
         }
 
     def footplate(self, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-        """Run a command on the head."""
+        """Run a Footplate command on the head."""
         return subprocess.run(
             self._on_head(*arguments),
             env=self.environment(),
@@ -98,7 +98,7 @@ class Machines:
         )
 
     def trained(self, *runs: Sequence[str]) -> list[RunFolder]:
-        """Start `footplate train` with each list of arguments, wait for all, and return the runs."""
+        """Start `footplate train` on the head once per argument list, wait for all runs, and return them."""
         running = [self.start("train", *arguments) for arguments in runs]
         outputs = [each.communicate(timeout=900)[0] for each in running]
         if any(each.returncode for each in running):
@@ -106,7 +106,7 @@ class Machines:
         return [RunFolder(folder) for folder in sorted((self.home / "runs").iterdir())[-len(runs) :]]
 
     def payload_rate(self, nbytes: int, rounds: int = 9) -> float:
-        """Return the bits per second per direction when the first two machines exchange `nbytes` over TCP."""
+        """Measure the bits per second per direction while the first two machines exchange `nbytes` over TCP."""
         arguments = (self.address(self.names[0]), str(nbytes), str(rounds))
         script = str(Path(__file__).parent / "sending.py")
         with ThreadPoolExecutor() as pool:
@@ -127,7 +127,7 @@ class Machines:
         )
 
     def start_on(self, name: str, line: str) -> subprocess.Popen[str]:
-        """Run a line in a machine's shell through ssh from the head."""
+        """Start a shell command on a machine through ssh from the head."""
         return subprocess.Popen(
             ["ip", "netns", "exec", self.space("head"), str(self.folder / "bin/ssh"), name, line],
             env=self.environment(),
@@ -141,7 +141,7 @@ class Machines:
         return ["ip", "netns", "exec", self.space("head"), "footplate", *arguments]
 
     def processes(self, name: str) -> list[psutil.Process]:
-        """Return the processes of Footplate on a machine, including the Python processes that it has started."""
+        """Return the Footplate processes on a machine, including their Python children."""
         found = []
         for pid in _ip("netns", "pids", self.space(name)).split():
             try:
@@ -155,7 +155,7 @@ class Machines:
         return found
 
     def listeners(self, name: str) -> set[str]:
-        """Return the TCP addresses of listening sockets, except ssh."""
+        """Return the TCP addresses on which a machine listens, without that of ssh."""
         lines = _in(self.space(name), "ss", "-Hltn").splitlines()
         return {line.split()[3] for line in lines if not line.split()[3].endswith(":22")}
 
@@ -164,7 +164,8 @@ class Machines:
     def boot(self, name: str, *, over: tuple[Path, Path] | None = None, **variables: str) -> None:
         """Start a machine.
 
-        Sessions over ssh get the environment `variables`. The first folder in `over` is mounted over the second.
+        `variables` are added to the environment of ssh sessions. `over` is a pair of folders; the first is mounted over
+        the second.
         """
         config = self.folder / f"sshd-{name}"
         set_there = {
@@ -215,7 +216,7 @@ class Machines:
         _ip("-n", self.space(name), "route", "add", "prohibit", f"{self.address(other)}/32")
 
     def block_chosen_ports(self, name: str) -> None:
-        """Block all traffic from a machine to ephemeral ports, except replies from the ports of ssh and of a run."""
+        """Block packets from a machine to ephemeral ports, except replies from ssh and from the ports of a run."""
         rules = (
             ("sport", "22", "lookup", "main"),
             ("sport", "29400-29415", "lookup", "main"),
@@ -237,7 +238,7 @@ class Machines:
         self.boot(name, **how)
 
     def slow(self, mbits: float, delay_s: float) -> None:
-        """Limit every machine's network to `mbits` Mbit/s with a delay of `delay_s` per direction. Needs a C compiler."""
+        """Limit the network of every machine to `mbits` Mbit/s and delay packets by `delay_s`. Needs a C compiler."""
         self.unshape()
         program = self.folder / "slow_wire"
         if not program.exists():
@@ -260,7 +261,7 @@ class Machines:
             _ip("-n", self._switch, "link", "set", f"x{space}", "up")
 
     def unshape(self) -> None:
-        """Remove the limits of `slow`."""
+        """Remove the limits that `slow` set."""
         for name, wire in self._wires.items():
             with wire:
                 wire.kill()
@@ -330,7 +331,7 @@ class Machines:
 
 
 def until(met: Callable[[], bool], patience_s: float, otherwise: str) -> None:
-    """Wait until `met` returns True; fail after `patience_s`."""
+    """Wait until `met` returns True; fail with the message `otherwise` after `patience_s`."""
     deadline = time.monotonic() + patience_s
     while not met():
         assert time.monotonic() < deadline, otherwise
@@ -343,7 +344,7 @@ def _script(path: Path, command: str) -> None:
 
 
 def step_s(run: RunFolder, warm: int) -> float:
-    """Return the mean seconds per step of a run, from the first step reported after `warm` steps to the last."""
+    """Return the mean seconds per step of a run, ignoring the first `warm` steps."""
     steps = [event for event in run.events() if isinstance(event, StepMetrics) and event.step > warm]
     return (steps[-1].time - steps[0].time) / (steps[-1].step - steps[0].step)
 

@@ -1,4 +1,4 @@
-"""Builders of search folders with the content that a driver would write."""
+"""Builders of search folders with realistic content."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def a_search(name: str = "flowers", trials: int = 40, *, goals: int = 1, **field
 
 
 def a_trial(number: int, state: TrialState = "completed", goals: int = 1) -> TrialRow:
-    """Return a trial whose settings and curve depend on its number."""
+    """Return a trial; its settings and learning curve are derived from its number."""
     chance = random.Random(number)
     rate, decay = 10 ** chance.uniform(-4, -1), 10 ** chance.uniform(-6, -2)
     params = {
@@ -63,7 +63,10 @@ def a_trial(number: int, state: TrialState = "completed", goals: int = 1) -> Tri
 
 
 def a_state(count: int, *, running: int = 0, goals: int = 1, **fields: Any) -> SearchState:
-    """Return the state of a search with `count` trials. With one goal, every third trial was stopped early."""
+    """Return the state of a search with `count` trials.
+
+    The last `running` trials are still running. With a single goal, every third of the others was pruned.
+    """
 
     def state(number: int) -> TrialState:
         if number >= count - running:

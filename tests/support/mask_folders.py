@@ -1,4 +1,4 @@
-"""Builders of folders with images, and with masks of given pixels."""
+"""Builders of folders with images and masks."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SIDE = 32
 
 
 def striped(*values: int) -> np.ndarray:
-    """Return a mask uint8 [32, 32] with a column of equal width for each of `values`."""
+    """Return a mask, uint8 [32, 32], with a vertical stripe for each of `values`."""
     columns = np.arange(SIDE) * len(values) // SIDE
     return np.broadcast_to(np.array(values)[columns], (SIDE, SIDE)).astype(np.uint8)
 
 
 def painted(mask: np.ndarray, colors: dict[int, int]) -> np.ndarray:
-    """Return a mask in color, uint8 [h, w, 3], with the color 0xRRGGBB of each value."""
+    """Convert a mask to colors, uint8 [h, w, 3]; `colors` maps a value to 0xRRGGBB."""
     found = np.zeros((*mask.shape, 3), np.uint8)
     for value, color in colors.items():
         found[mask == value] = (color >> 16, color >> 8 & 0xFF, color & 0xFF)
@@ -41,7 +41,7 @@ def with_palette(mask: np.ndarray, *colors: int) -> Image.Image:
 
 
 def encoded(mask: Any, ending: str, **options: Any) -> bytes:
-    """Encode a mask as the content of an image or array file. The endings npy and tif accept any type."""
+    """Encode a mask as an image or array file, and return the bytes. The endings npy and tif support any dtype."""
     stream = io.BytesIO()
     if ending == "npy":
         np.save(stream, mask)
@@ -55,7 +55,7 @@ def encoded(mask: Any, ending: str, **options: Any) -> bytes:
 
 
 def make_folder(folder: Path, masks: Sequence[Any], ending: str = "png", **options: Any) -> Path:
-    """Write gray images as images/N.png and masks as masks/N.ENDING."""
+    """Write gray images to images/N.png and masks to masks/N.ENDING."""
     for kind in ("images", "masks"):
         (folder / kind).mkdir(parents=True, exist_ok=True)
     for number, mask in enumerate(masks):
@@ -84,13 +84,13 @@ def shares_in(folder: Path) -> dict[str, float]:
 
 
 def code_of(recognised: RecognizedDataset) -> MaskCode:
-    """Return the meaning of the values in a recognized folder."""
+    """Return the recognized meaning of the mask values, and check that there is one."""
     assert recognised.code is not None, recognised.problems
     return recognised.code
 
 
 def errors_in(folder: Path) -> str:
-    """Return the messages of all errors in a folder."""
+    """Return the messages of all errors that are found in a folder."""
     return " ".join(problem.message for problem in errors(found_in(folder).problems))
 
 

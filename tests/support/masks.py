@@ -9,7 +9,10 @@ from PIL import Image
 
 
 def disc(side: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return an image uint8 [side, side, 3] of a red or green disc, and its mask uint8 [side, side]: 0, 1 or 2."""
+    """Return an image of a red or green disc, uint8 [side, side, 3], and its mask, uint8 [side, side].
+
+    The mask is 0 for the background, 1 or 2 for the disc.
+    """
     random = np.random.default_rng(seed)
     pixels = random.integers(0, 120, (side, side, 3), dtype=np.uint8)
     rows, columns = np.mgrid[:side, :side]
@@ -21,7 +24,10 @@ def disc(side: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def make_masked(folder: Path, counts: dict[str, int], side: int = 32, *, ignored: bool = True) -> Path:
-    """Write images/SPLIT/N.png and masks/SPLIT/N.png; if `ignored`, the first row of each mask has no class (255)."""
+    """Write images/SPLIT/N.png and masks/SPLIT/N.png.
+
+    If `ignored`, the first row of each mask is unlabeled (255).
+    """
     seed = 0
     for split, count in counts.items():
         for number in range(count):

@@ -1,4 +1,4 @@
-"""Metrics of a validation on several ranks."""
+"""Metrics that several ranks accumulate together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from engine.tasks.base import Objective
 def metric_of_ranks(
     objective: Objective, outputs: Tensor, targets: Tensor, ranks: int, batches: int | Sequence[int] = 1
 ) -> Metric:
-    """Return the metric of samples that are dealt to the ranks in turn; `batches` is the size, or sizes, of batches."""
+    """Distribute batches to ranks in turn, and return the metric over the samples of all ranks.
+
+    `batches` is the size of each batch, or a sequence of sizes.
+    """
     metrics = [objective.metric() for _ in range(ranks)]
     for index, batch in enumerate(zip(outputs.split(batches), targets.split(batches), strict=True)):
         metrics[index % ranks].update(*batch)

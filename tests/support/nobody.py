@@ -1,4 +1,4 @@
-"""Code that runs as another user of the machine."""
+"""Execution of code as another user of the machine."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NOBODY = 65534
 
 
 def as_nobody(code: str, *arguments: str, uid: int = NOBODY, before: str = "") -> Any:
-    """Run Python `code` as another user of the machine, and return the JSON that it prints.
+    """Run Python `code` as another user, and return the JSON that it prints.
 
-    `before` runs first, as the current user; the other user may be unable to read this Python's files.
+    `before` runs first, still as the current user: it can import modules that the other user may not read.
     """
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         pytest.skip("only root can act as another user")

@@ -23,7 +23,7 @@ from tests.support.nvml_stub import (
 )
 
 FOREIGN = (4_000_001, 4_000_002, 4_000_003)
-"""Pids above the maximum of Linux."""
+"""Process ids above Linux's maximum, so that no such process exists."""
 
 HBM_ONLY = ("memory_temperature", "memory_max")
 DATACENTRE_ONLY = (
@@ -35,14 +35,14 @@ DATACENTRE_ONLY = (
 
 @dataclass(frozen=True)
 class Machine:
-    """Machine: profiles of its GPUs, and answers of its NVML library."""
+    """Simulated machine: the profiles of its GPUs and the answers of its NVML library."""
 
     gpus: tuple[Profile, ...] = ()
     library: Mapping[str, object] = field(default_factory=dict)
     old_driver: bool = False
 
     def write(self, stub: NvmlStub, **library: object) -> None:
-        """Configure `stub` as this machine; `library` contains further keys of the library."""
+        """Configure `stub` to simulate this machine; `library` overrides values of its NVML library."""
         stub.write(self.gpus, **(dict(self.library) | library))
 
 

@@ -37,7 +37,7 @@ LIB_RM_VERSION_MISMATCH = 18
 UNKNOWN = 999
 
 SAME_NODE, OTHER_NODE = 40, 50
-"""`nvmlGpuTopologyLevel_t` of GPUs below one processor and below different ones."""
+"""Values of `nvmlGpuTopologyLevel_t` for GPUs that are attached to the same processor or to different ones."""
 MAX_GPUS = 16
 SWITCH = "000000FE:00:00.0"
 
@@ -47,7 +47,7 @@ Built = TypeVar("Built")
 
 @dataclass(frozen=True)
 class NvmlStub:
-    """Compiled stub libraries in `folder`, and the profile that determines their answers."""
+    """Compiled stub libraries in `folder`, with the profile from which they answer."""
 
     folder: Path
     profile: Path
@@ -58,13 +58,13 @@ class NvmlStub:
         return {"LD_LIBRARY_PATH": str(self.folder), "FOOTPLATE_NVML_PROFILE": str(self.profile)}
 
     def cuda_order(self, *indices: int) -> dict[str, str]:
-        """Return the environment that makes CUDA list the stub's GPUs in the order of `indices`."""
+        """Return the environment that makes CUDA enumerate the stub's GPUs in the order of `indices`."""
         state = CudaState(self.profile.with_name("cuda-order"))
         state.write(map(uuid_of, indices))
         return state.environment
 
     def write(self, gpus: Iterable[Profile] = (), **library: object) -> None:
-        """Write the profile: `gpus` from `gpu_profile`, and the keys of the library."""
+        """Write the profile: `gpus` come from `gpu_profile`, `library` are keys of the NVML library."""
         lines = [*_lines({"driver_version": "595.58.03", "cuda_version": 13020} | library)]
         for gpu in gpus:
             lines += ["gpu", *_lines(gpu)]
@@ -74,7 +74,7 @@ class NvmlStub:
 
 
 def why_not() -> str | None:
-    """Return the reason that the stub can't be used here; None if it can."""
+    """Return the reason why the stub can't be used on this system; None if it can."""
     if sys.platform != "linux":
         return "the NVML stub is loaded by LD_LIBRARY_PATH, on Linux only"
     if compiler() is None:
@@ -83,12 +83,12 @@ def why_not() -> str | None:
 
 
 def compiler() -> str | None:
-    """Return the system's C compiler."""
+    """Return the path of the system's C compiler; None if there is none."""
     return shutil.which("cc")
 
 
 def compile_stub(folder: Path, *, old_driver: bool = False) -> NvmlStub:
-    """Build libnvidia-ml.so.1 and libcuda.so.1 in `folder`; an old driver lacks newer functions."""
+    """Build libnvidia-ml.so.1 and libcuda.so.1 in `folder`; an old driver lacks the newer functions."""
     folder.mkdir(parents=True, exist_ok=True)
     flags = ["-DOLD_DRIVER"] if old_driver else []
     nvml = [path.name for path in sorted(SOURCES.glob("nvml_*.c"))]
@@ -98,7 +98,7 @@ def compile_stub(folder: Path, *, old_driver: bool = False) -> NvmlStub:
 
 
 def compile_library(library: Path, *sources: str, flags: Iterable[str] = ()) -> None:
-    """Build `library` from the stub's sources, unless it exists."""
+    """Build `library` from the stub's sources unless it already exists."""
     if library.exists():
         return
     command = [compiler() or "cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", str(library)]
@@ -108,7 +108,7 @@ def compile_library(library: Path, *sources: str, flags: Iterable[str] = ()) -> 
 
 
 def built_once(temporary: pytest.TempPathFactory, name: str, build: Callable[[Path], Built]) -> Built:
-    """Return the result of `build` for a folder that all test processes share; later calls find the compiled files."""
+    """Call `build` with a folder that all test processes share, one process at a time, and return its result."""
     root = temporary.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     with (root / f"{name}.lock").open("w") as lock:

@@ -1,4 +1,4 @@
-"""Generator of small images with COCO's JSON: bright discs on noise, with their boxes and outlines."""
+"""Generator of small images with COCO annotations: bright discs on noise, with boxes and outlines."""
 
 from __future__ import annotations
 

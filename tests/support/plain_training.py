@@ -1,7 +1,7 @@
-"""Training loop in plain torch, which every strategy must reproduce.
+"""Reference training loop in plain torch, whose results every strategy must reproduce.
 
-It shares the composition of batches and the construction of models with Footplate. Steps are implemented independently
-in the simplest way: the batch in chunks, gradients summed, one optimizer step.
+It composes batches and builds models with Footplate's code. It implements the steps independently, in the simplest way:
+forward and backward per chunk of the batch, summed gradients, one optimizer step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ModelPart = Callable[[Tensor], Tensor]
 
 @dataclass
 class Plain:
-    """Result of a training: step losses, validation loss and accuracy per epoch, weights and optimizer state by name."""
+    """Losses of each step, validation results of each epoch, and the final weights and optimizer state, by name."""
 
     losses: list[float]
     validations: list[tuple[float, float]]
@@ -37,11 +37,11 @@ class Plain:
 
 @dataclass(frozen=True)
 class Fed:
-    """Chunk sizes of batches, with their BatchNorm updates and random streams.
+    """Division of each batch into chunks, with their effect on BatchNorm and random numbers.
 
     Attributes:
-        chunks: Numbers of samples.
-        statistics_of: Chunks that update BatchNorm statistics; None for all.
+        chunks: Number of samples per chunk.
+        statistics_of: Indices of the chunks that update BatchNorm statistics; None for all.
         parts: Function that divides the model into modules with separate random streams.
     """
 
@@ -49,11 +49,14 @@ class Fed:
     statistics_of: tuple[int, ...] | None = None
     parts: Callable[[nn.Module], list[ModelPart]] = lambda model: [model]
     stream: Callable[[int, int], int] = lambda chunk, module: 0
-    """Function that returns the number of the random stream for a chunk number and a module number."""
+    """Function that maps a chunk index and a module index to the number of their random stream."""
 
 
 def train_plainly(job: Job, fed: Fed) -> Plain:
-    """Train `job` (SGD with momentum or AdamW, cosine schedule, fp32) on the CPU in this process with one thread."""
+    """Train `job` on the CPU in this process with one thread.
+
+    Supports SGD with momentum, AdamW, the cosine schedule and fp32.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -110,7 +113,7 @@ def evaluate_plainly(job: Job, weights: dict[str, Tensor]) -> tuple[float, float
 
 
 def _optimizer(job: Job, model: nn.Module) -> torch.optim.Optimizer:
-    """Return the fused optimizer, because torch's implementations of an optimizer round differently."""
+    """Return the fused optimizer; torch's other implementations round differently."""
     rate, decay = job.optimizer.learning_rate, job.optimizer.weight_decay
     if job.optimizer.name == "adamw":
         return torch.optim.AdamW(model.parameters(), rate, weight_decay=decay, fused=True)
@@ -155,7 +158,7 @@ def _loader(job: Job, splits: Splits, *, training: bool) -> BatchLoader:
 
 
 class _Streams:
-    """Set of random streams, one of which is active at a time; stream n starts like that of rank n."""
+    """Random streams that can be switched; stream n starts with the seed of rank n."""
 
     def __init__(self, seed: int) -> None:
         self._streams = RandomStreams(seed)
@@ -173,7 +176,7 @@ class _Streams:
 
 @contextmanager
 def _buffers(model: nn.Module, *, changed: bool) -> Iterator[None]:
-    """Work on copies of the model's buffers unless they may be `changed`."""
+    """Let the model work on copies of its buffers, unless they may be `changed`."""
     buffers: list[tuple[nn.Module, str, Tensor]] = []
     if not changed:
         for module in model.modules():

@@ -1,4 +1,4 @@
-"""Pauses of a window's event loop."""
+"""Measurement of pauses in an event loop."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from PySide6.QtCore import QTimer
 
 INTERVAL_MS = 20
 _LONG_S = 0.5
-"""Seconds after which the stacks of all threads are written to the test's error output."""
+"""Seconds after which the stacks of all threads are printed to standard error."""
 
 
 def waited_for_a_core_s() -> float:
-    """Return the seconds during which this thread was ready to run but had no core.
+    """Return the seconds that this thread has waited for a CPU core while ready to run.
 
     Source: docs.kernel.org/scheduler/sched-stats.html.
     """
@@ -23,7 +23,7 @@ def waited_for_a_core_s() -> float:
 
 
 class Pulse:
-    """Measurement of the maximum delay of a 20 ms timer, without the time in which no core was free."""
+    """Maximum delay of a 20 ms timer, without the time in which no CPU core was free."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0

@@ -1,4 +1,4 @@
-"""Content that formats read, as plain values that tests compare with each other and with the ground truth."""
+"""Annotations that formats read, converted to plain values for comparison."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def detect(form: Format, folder: Path) -> list[Detection]:
 
 
 def detected(form: Format, folder: Path) -> Detection:
-    """Return the only detection of a folder."""
+    """Return the detection of a format in a folder, and check that it is the only one."""
     (detection,) = detect(form, folder)
     return detection
 
 
 def read(form: Format, folder: Path, kind: str = "", number: int = 0) -> Content:
-    """Read a folder through the first detection with a kind, or through the one with index `number`.
+    """Read a folder with a format.
 
     Args:
         form: Format.
         folder: Folder of the dataset.
         kind: Kind of annotations; "" for the most detailed.
-        number: Number of the detection among those that have the kind.
+        number: Index among the detections that have the kind.
     """
     tree = Tree(str(folder))
     detection = [each for each in form.detect(tree) if kind in ("", *each.kinds)][number]
@@ -49,7 +49,7 @@ def read(form: Format, folder: Path, kind: str = "", number: int = 0) -> Content
 
 
 def content_of(form: Format, folder: Path, kind: str = "boxes") -> Content:
-    """Read a folder through its only detection, which must have the kind."""
+    """Read a folder; the format must detect it exactly once, with the given kind."""
     tree = Tree(str(folder))
     (detection,) = form.detect(tree)
     assert kind in detection.kinds
@@ -57,7 +57,7 @@ def content_of(form: Format, folder: Path, kind: str = "boxes") -> Content:
 
 
 def boxes_in(content: Content) -> dict[str, ByImage]:
-    """Return class and edges of the boxes in each image, by split and the stem of the image's name."""
+    """Return class and edges of all boxes, by split and by the stem of the image's name."""
     found: dict[str, ByImage] = {}
     for split, images in content.splits.items():
         boxes = gather(images, len(content.classes), BoxFaults())
@@ -74,7 +74,7 @@ def boxes_in(content: Content) -> dict[str, ByImage]:
 
 
 def instances_in(content: Content) -> dict[str, ByImage]:
-    """Return class and edges of the instances in each image, by split and the stem of the image's name."""
+    """Return class and edges of all instances, by split and by the stem of the image's name."""
     found: dict[str, ByImage] = {}
     for split, images in content.splits.items():
         assert isinstance(images, InstanceSplit)
@@ -94,13 +94,13 @@ def _edges(window: object) -> Edges:
 
 
 def boxes(content: Content, split: str = "") -> Boxes:
-    """Return class and edges (in pixels) of the boxes in each image, by the image's name."""
+    """Return class and edges of the boxes in a split, by the image's name. Edges are in pixels."""
     images: list[BoxedImage] = content.splits[split]
     return {Path(image.path).stem: [(content.classes[box.label], *box[:4]) for box in image.boxes] for image in images}
 
 
 def ignored(content: Content, split: str = "") -> dict[str, list[bool]]:
-    """Return a flag per box, True if it is ignored, by the image's name."""
+    """Return the `ignored` flags of the boxes in a split, by the image's name."""
     return {Path(image.path).stem: [box.ignored for box in image.boxes] for image in content.splits[split]}
 
 
@@ -135,17 +135,17 @@ def true_sizes(truth: Truth) -> dict[str, tuple[int, int]]:
 
 
 def merged(content: Content, reader: Any) -> dict[str, Any]:
-    """Return the results of `reader` for all splits in one dict."""
+    """Apply `reader` to each split, and merge the results into one dict."""
     return {name: value for split in content.splits for name, value in reader(content, split).items()}
 
 
 def names_of(found: Content) -> dict[str, dict[str, Any]]:
-    """Return the classes, labels or boxes of each image by split and by the stem of its file."""
+    """Return the classes, labels or boxes of each image, by split and by the stem of its file name."""
     return {split: _of_split(images, found.classes) for split, images in found.splits.items()}
 
 
 def merged_names(found: Content) -> dict[str, Any]:
-    """Return the classes, labels or boxes of the images of all splits."""
+    """Return the classes, labels or boxes of each image in all splits, by the stem of its file name."""
     return {stem: value for images in names_of(found).values() for stem, value in images.items()}
 
 
@@ -170,7 +170,7 @@ def _named_boxes(image: BoxedImage, classes: tuple[str, ...]) -> list[tuple[str,
 
 
 def pixels(content: Content, split: str) -> dict[str, npt.NDArray[np.generic]]:
-    """Return the raw values in the masks of a split, by the stem of the image's name."""
+    """Return the raw masks of a split, by the stem of the image's name."""
     masks = content.splits[split]
     assert isinstance(masks, MaskSplit)
     return {
@@ -180,7 +180,7 @@ def pixels(content: Content, split: str) -> dict[str, npt.NDArray[np.generic]]:
 
 
 def planes(content: Content, split: str) -> dict[str, npt.NDArray[np.uint8]]:
-    """Return the class of each pixel in the images of a split, by the stem of the image's name."""
+    """Return the class masks of a split, by the stem of the image's name."""
     masks = content.splits[split]
     assert isinstance(masks, MaskSplit)
     assert content.code is not None
@@ -191,7 +191,7 @@ def planes(content: Content, split: str) -> dict[str, npt.NDArray[np.uint8]]:
 
 
 def things(content: Content, split: str) -> Things:
-    """Return class, edges and area of the objects in each image of a split, by the stem of the image's name."""
+    """Return class, edges and area of the objects in a split, by the stem of the image's name."""
     objects = content.splits[split]
     assert isinstance(objects, InstanceSplit)
     held: Things = {}
@@ -215,7 +215,10 @@ def things(content: Content, split: str) -> Things:
 
 
 def true_things(images: tuple[TrueImage, ...], names: dict[str, str] | str | None = None) -> Things:
-    """Return the result of `things` for the ground truth; `names` maps its classes, or is the only class."""
+    """Return class, edges and area of ground-truth objects, by image name.
+
+    `names` maps ground-truth classes to the expected ones; a string replaces them all.
+    """
 
     def named(name: str) -> str:
         return name if names is None else names if isinstance(names, str) else names[name]
@@ -234,5 +237,5 @@ def _stem_of(path: str) -> str:
 
 
 def warnings_of(content: Content) -> str:
-    """Return all problems with a content as one text."""
+    """Return all problems in the content as one text."""
     return " ".join(map(str, content.problems))

@@ -1,7 +1,9 @@
-"""Records this machine's GPUs as a profile for the stub: `python -m tests.support.record_nvml > NAME.profile`.
+"""Record this machine's GPUs as a profile for the NVML stub.
 
-A call that fails is recorded by NVML's error code; keys of unsupported calls are left out. Traffic and activity come
-from Footplate's sampler, because they need two readings. Processes are left out, because they are private.
+    python -m tests.support.record_nvml > NAME.profile
+
+A failed call is recorded with NVML's error code; unsupported values are left out. Traffic and activity come from
+Footplate's sampler, because they need two readings. Processes are private and therefore left out.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ Ask = Callable[[Any], tuple[Any, ...]]
 
 NOT_SUPPORTED = 3
 ALWAYS_THERE = ("processes", "process_utilization", "events", "fields")
-"""Quantities that the stub reports unless the profile has an error for them."""
+"""Values that the stub reports unless the profile has an error for them."""
 SM, MEMORY = 1, 2
 BITS = {1: 32, 3: 64}
-"""Number of bits of a counter, by `nvmlValueType_t`."""
+"""Number of bits in a counter, by `nvmlValueType_t`."""
 PCIE_COUNTER = 197
 
 
@@ -74,7 +76,7 @@ CALLS: tuple[tuple[str, tuple[str, ...], Ask], ...] = (
     ("nvlink_state", ("nvlink_version",), lambda gpu: (pynvml.nvmlDeviceGetNvLinkVersion(gpu, 0),)),
     ("processes", (), lambda gpu: pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)[:0]),
 )
-"""Calls to record: the stub's name, the keys that it sets, and the call."""
+"""NVML calls to record: name in the stub, profile keys, and the function to call."""
 
 FIELDS = {
     "ecc_corrected": 3, "ecc_uncorrected": 4, "ecc_total_corrected": 5, "ecc_total_uncorrected": 6,

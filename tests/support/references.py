@@ -1,4 +1,4 @@
-"""Comparison of the ground truth with datasets that other libraries write and read."""
+"""Comparison of the ground truth with datasets that other libraries read or write."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ Boxes = dict[str, list[tuple[str, float, float, float, float]]]
 
 
 def marks(library: str) -> list[pytest.MarkDecorator]:
-    """Return the marks for tests of a library: long, skipped if it is missing, and its warnings ignored."""
+    """Return the pytest marks for tests that need a library.
+
+    They are long, ignore warnings, and are skipped if the library isn't installed.
+    """
     is_missing = find_spec(library) is None
     return [
         pytest.mark.long,
@@ -27,7 +30,7 @@ def marks(library: str) -> list[pytest.MarkDecorator]:
 
 
 def written(writer: str, variant: str, folder: Path) -> Path:
-    """Write the ground truth to a folder with one of the writers in `dataset_formats`; return the folder."""
+    """Write the ground truth to a folder with a writer from `dataset_formats`, and return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     import_module(f"tests.support.dataset_formats.{writer}").write(TRUTH, folder, variant)
     return folder
@@ -61,16 +64,16 @@ def check_reading(
     tolerance: float = 0.0,
     has_splits: bool = True,
 ) -> None:
-    """Check that a folder is recognized and its annotations equal the truth.
+    """Check that a folder is recognized and that its annotations equal the truth.
 
     Args:
-        folder: Folder that a library wrote.
+        folder: Folder that another library wrote.
         format: Expected id of the format.
         kind: Kind of annotations; the most detailed one by default.
-        truth: Annotations by image; those of the shared truth by default.
+        truth: Expected annotations by image; the shared ground truth by default.
         left_out: Images that the library doesn't write.
-        tolerance: Permitted difference of edges in pixels.
-        has_splits: True if the library writes the splits of the truth.
+        tolerance: Permitted difference between edges, in pixels.
+        has_splits: True if the library writes the splits of the ground truth.
     """
     found = recognized(folder, kind)
     assert found is not None

@@ -1,4 +1,4 @@
-"""Conversion of annotations that a format read to plain rows."""
+"""Conversion of annotations to plain rows for comparison."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Rows = dict[str, list[Any]]
 
 
 def rows_of(content: Content, kind: str) -> dict[str, Rows]:
-    """Return the annotations by split and by the stem of the image's name."""
+    """Return the annotations, by split and by the stem of the image's name."""
     if kind not in ("boxes", "instances"):
         return {split: _tags_in(content, images, kind) for split, images in content.splits.items()}
     found: Mapping[str, Rows] = boxes_in(content) if kind == "boxes" else instances_in(content)

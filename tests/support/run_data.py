@@ -1,4 +1,4 @@
-"""Builder of the window's data of a run from events."""
+"""Builder of the window's data about a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gui.sources.run_data import RunData
 
 
 def data_from(*parts: Iterable[AnyEvent]) -> RunData:
-    """Return the data of a run with these events in order, numbered from 1."""
+    """Return the data of a run with these events, which are numbered from 1."""
     data = RunData()
     events = list(chain(*parts))
     for number, event in enumerate(events, 1):

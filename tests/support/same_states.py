@@ -8,7 +8,7 @@ import torch
 
 
 def differences(first: Any, second: Any, where: str = "") -> list[str]:
-    """Return the paths at which two checkpoints differ in any bit."""
+    """Return the paths of all values that differ between two checkpoints."""
     if isinstance(second, torch.Tensor):
         return [] if torch.equal(first, second) else [where]
     if isinstance(second, dict):

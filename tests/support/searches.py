@@ -1,4 +1,4 @@
-"""Searches over settings of small runs, for tests."""
+"""Small searches over the settings of short runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def small_job(dataset: Path | None = None, **changes: Any) -> Job:
 
 
 def small_search(job: Job | None = None, **values: Any) -> Search:
-    """Return a valid search; by default it confirms nothing."""
+    """Return a valid search without confirmation runs; `values` override its fields."""
     given = {"name": "small", "space": SPACE, "trials": 4, "devices": ["cpu", "cpu"], "confirm": 0} | values
     search, problems = validate_search(given, job or small_job(), load_catalogue())
     assert search is not None, problems
@@ -35,7 +35,7 @@ def small_search(job: Job | None = None, **values: Any) -> Search:
 
 
 def wait_for(what: Callable[[], Any], seconds: float = 120.0) -> Any:
-    """Wait until `what` returns a true value, and return it."""
+    """Wait until `what` returns a truthy value, and return this value."""
     deadline = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < deadline, "it did not come to pass"

@@ -1,4 +1,4 @@
-"""Server of a run in the process of the test."""
+"""Server of a run inside the test's process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.engine.supervisor.supervised import PATIENCE_S
 
 
 class Served:
-    """Server of a log with these `events`. Its event loop runs while a test waits for something."""
+    """Server of a log with these `events`. It handles its sockets only while a test waits for a condition."""
 
     def __init__(self, folder: Path, events: Iterable[AnyEvent]) -> None:
         self.asked: list[Command] = []
@@ -52,19 +52,19 @@ class Served:
         return client
 
     def greet(self, *, from_n: int = 1) -> tuple[socket.socket, Welcome | Goodbye]:
-        """Connect a client, send hello, and return the server's first message."""
+        """Connect a client, send a hello message, and return the socket and the server's answer."""
         client = self.client(ENCODE.encode(Hello(from_n=from_n)) + b"\n")
         message = self.line(client)
         assert isinstance(message, Welcome | Goodbye)
         return client, message
 
     def line(self, client: socket.socket) -> object:
-        """Read exactly one line from the client's connection, and decode it."""
+        """Wait for a full line from the server, and decode it without removing it from the socket."""
         self.poll_until_true(lambda: _peeked(client).count(b"\n"))
         return SERVER_MESSAGE.decode(_peeked(client).partition(b"\n")[0])
 
     def receive(self, client: socket.socket, until: Callable[[bytes], object]) -> bytes:
-        """Read from the client's connection until the received bytes satisfy a condition, and return them."""
+        """Read from a client's connection until the received bytes meet a condition, and return them."""
         received = b""
 
         def is_done() -> bool:

@@ -1,7 +1,7 @@
-"""Baselines for Footplate's speed: bare steps and other training loops, each in a separate process.
+"""Baselines for Footplate's speed: training steps alone, and training loops of other tools.
 
 A side is a function that takes a `Setting` and trains until its `Meter` has counted enough steps. `apart` runs it in a
-fresh process, forked from one that has imported torch, like Footplate's workers.
+new process, which is forked from one that has imported torch, like Footplate's workers.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class Setting:
     compiled: str = ""
     """Mode of torch.compile; "" for none."""
     job: Job | None = None
-    """Job of a task other than classification; `pure` trains on its first batch."""
+    """Job for a task other than classification; `pure` trains on the first batch of its data."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Training speed in images per second: in the first epoch of a fresh process, and afterwards, in `window`.
+    """Images per second in the first epoch of a new process, and in the epochs after it.
 
-    `window` has times of `time.monotonic`, which all processes share.
+    `window` is the start and end of the later measurement, in `time.monotonic`, which all processes share.
     """
 
     first: float
@@ -65,7 +65,7 @@ class Rates:
 
 
 class Meter:
-    """Meter of images per second, in the first epoch for at most `seconds`, and afterwards for `seconds`."""
+    """Counter of images per second: in the first epoch for at most `seconds`, then in later epochs for `seconds`."""
 
     def __init__(self, setting: Setting) -> None:
         self.enough = False
@@ -78,7 +78,7 @@ class Meter:
         self._start = self._now()
 
     def tick(self, images: int) -> None:
-        """Count a step of some images. On a GPU, the step may still be queued."""
+        """Count a step with this number of images. On a GPU, the step may not have finished."""
         self._images += images
         if time.monotonic() - self._start >= self._seconds:
             self._lap()
@@ -107,7 +107,10 @@ class Meter:
 
 
 def pure(setting: Setting) -> Rates:
-    """Run only steps, on a batch that is on the device; an incomplete last batch is skipped as in Footplate."""
+    """Run only training steps, on a batch that is already on the device.
+
+    As in Footplate, an incomplete last batch is skipped.
+    """
     torch.set_num_threads(setting.threads)
     if setting.device == "cpu":
         linux.keep_freed_memory()
@@ -133,7 +136,7 @@ def pure(setting: Setting) -> Rates:
 
 
 def _stepping(setting: Setting, optimizer: torch.optim.Optimizer, loss: Callable[[int], Tensor]) -> Rates:
-    """Run steps on `loss` with a batch's number of images, as many as in an epoch."""
+    """Run an epoch's number of steps over and over; `loss` takes the number of images in a batch."""
     full_batches, rest = divmod(setting.images, setting.batch)
     sizes = [setting.batch] * full_batches or [rest]
     meter = Meter(setting)
@@ -150,7 +153,7 @@ def _stepping(setting: Setting, optimizer: torch.optim.Optimizer, loss: Callable
 
 
 def _pure_of_task(setting: Setting, job: Job, layout: torch.memory_format) -> Rates:
-    """Run only steps, like `pure`, with the loss of the job's task on the first batch of its data."""
+    """Run only training steps with the loss of the job's task, on the first batch of its data."""
     task = TASKS[job.task]
     formats = task.entry.annotations
     splits = task.prepared(
@@ -189,7 +192,7 @@ def autocast(setting: Setting) -> torch.autocast:
 
 
 def in_turn(setting: Setting, batches: Any, step: Callable[[Tensor, Tensor], object]) -> Rates:
-    """Train on `batches` of (inputs, targets), epoch after epoch; return the speed."""
+    """Call `step` with each pair (inputs, targets) of `batches`, epoch after epoch, and return the speed."""
     meter = Meter(setting)
     while not meter.enough:
         for inputs, targets in batches:
@@ -202,7 +205,10 @@ def in_turn(setting: Setting, batches: Any, step: Callable[[Tensor, Tensor], obj
 
 
 def apart(side: Callable[..., Any], *arguments: Any) -> Any:
-    """Run `side` in a separate process. Raises SystemExit if it fails, after it has printed the reason."""
+    """Run `side` in a separate process, and return its result.
+
+    If it fails, print the reason and raise SystemExit.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "torchvision"])
     receiver, sender = context.Pipe(duplex=False)

@@ -58,7 +58,7 @@ PartitionName=high Nodes=n1,n2 PriorityTier=10 MaxTime=INFINITE State=UP
 
 
 def why_not() -> str:
-    """Return the reason that SLURM can't run here; "" if it can."""
+    """Return the reason why SLURM can't run on this system; "" if it can."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "needs Linux and root, for SLURM's daemons"
     missing = [tool for tool in _TOOLS if not shutil.which(tool, path=_path())]
@@ -72,9 +72,9 @@ def _path() -> str:
 
 
 class Slurm:
-    """SLURM installation that is running from its creation until `close`.
+    """Running SLURM installation; `close` stops it.
 
-    `footplate` runs a command as on a login node, which `ssh login` reaches.
+    `footplate` runs a command as on a login node, which is also reachable with `ssh login`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -181,12 +181,15 @@ class Slurm:
         }
 
     def ask(self, *command: str) -> str:
-        """Return the output of a SLURM command; "" if it fails."""
+        """Run a SLURM command, and return its output; "" if it fails."""
         done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, check=False)
         return done.stdout if not done.returncode else ""
 
     def footplate(self, *arguments: str, elsewhere: bool = False) -> subprocess.CompletedProcess[str]:
-        """Run a command of Footplate; with `elsewhere`, it sees no other processes, as on another machine."""
+        """Run a Footplate command.
+
+        With `elsewhere`, it runs as on another machine: it sees no processes of this one.
+        """
         before = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child") if elsewhere else ()
         return subprocess.run(
             [*before, "footplate", *arguments],

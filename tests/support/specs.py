@@ -1,4 +1,4 @@
-"""Specifications of workers for tests without a run."""
+"""Worker specifications for tests without a run folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.contract.worker import WorkerSpec
 
 
 def spec_of(job: Job, **changes: Any) -> WorkerSpec:
-    """Return the specification of the first worker of a job, with one thread and no folder."""
+    """Return the specification of the job's first worker, with one thread and no run folder."""
     devices = job.parallel.devices
     values: dict[str, Any] = {"rank": 0, "world_size": len(devices), "devices": devices, "threads": 1}
     return WorkerSpec(**{"run_folder": "", "job": job, "rendezvous": ""} | values | changes)

@@ -52,10 +52,10 @@ TOO_LARGE = Problem(
 
 
 class Stage:
-    """Window with synthetic content. Each public method shows a page and returns the widget to draw."""
+    """Main window with synthetic content. Each public method opens a page and returns the widget to capture."""
 
     def __init__(self, window: MainWindow) -> None:
-        """Use a window that sees the GPUs of the NVML profile "everything"."""
+        """Prepare a window that was started with the GPUs of the NVML profile "everything"."""
         self.window = window
         window.show()
         until(lambda: window.workspace is not None)
@@ -64,7 +64,7 @@ class Stage:
         until(lambda: len(self.workspace.history.devices) >= 8 and bool(self.window.train.welcome.rows))
 
     def furnish(self, folder: Path) -> None:
-        """Create the runs and searches for all pages but the first start."""
+        """Create the runs and searches that the pages after the welcome page show."""
         dataset = make_dataset(folder / "trees")
         self.run = a_looked_run(dataset=str(dataset))
         (self.run.checkpoints / "best.pt").write_bytes(b"weights")
@@ -76,7 +76,7 @@ class Stage:
         until(lambda: not self.workspace.session.loading)
 
     def pages(self) -> dict[str, Callable[[], QWidget]]:
-        """Return functions that show a page and return its widget, by name. They can be called in this order."""
+        """Return functions that open a page and return its widget, by page name, in a valid order."""
         acts = self.window.acts
         pages_by_name: dict[str, Callable[[], QWidget]] = {"first-start": lambda: self.window}
         for number, name in enumerate(RUN_VIEWS):
@@ -104,7 +104,7 @@ class Stage:
         return pages_by_name | {"help": self.show_help}
 
     def unfolded(self) -> dict[str, Callable[[], QWidget]]:
-        """Return functions like `pages` for the pages with collapsible sections, which stay expanded."""
+        """Return functions that open a page and expand its sections; they return the widget, by page name."""
         sections, time = self.window.form.sections, self.workspace.run.time
         return {
             "new-job": self.show_form,
@@ -183,7 +183,7 @@ class Stage:
         return self.show_found("strategy", an_answer(), PIPELINE)
 
     def show_found(self, field: str, found: object, job: Job = SAMPLE) -> QWidget:
-        """Show the page of the finder for `field` with a result."""
+        """Open the finder page for `field` with the result `found`."""
         self.window.form.finder_requested.emit(field)
         page = self.workspace.page(field)
         page.show_job(job, [])
@@ -227,7 +227,7 @@ class Stage:
         return self.window.help
 
     def show_training(self) -> QWidget:
-        """Start a run of the sample on the CPU that lasts until it is stopped."""
+        """Start a run on the CPU that trains until it is stopped, and show its curves."""
         store = self.workspace.session
         if not store.active:
             self.window.show_form()
@@ -245,7 +245,7 @@ class Stage:
 
 
 def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Process events until `condition` holds; raise TimeoutError."""
+    """Process events until `condition` returns True; raise TimeoutError after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Record of files that are synced to disk."""
+"""Recorder of fsync calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @contextmanager
 def synced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, list[str]]]]:
-    """Yield a list of the files and folders that this process syncs, with a folder's visible entries at that time."""
+    """Record every synced file or folder, with the visible entries of a folder at that time."""
     found: list[tuple[str, list[str]]] = []
     sync = os.fsync
 

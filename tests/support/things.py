@@ -1,4 +1,4 @@
-"""Generator of images with bright objects, and a table of the number of objects in each."""
+"""Generator of images with bright objects, and of a table with the object counts."""
 
 from __future__ import annotations
 

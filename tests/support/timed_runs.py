@@ -1,4 +1,4 @@
-"""Helpers for benchmarks of complete runs: synthetic images, timed runs, two simultaneous runs."""
+"""Helpers for benchmarks of complete runs: synthetic images, and runs that are timed alone or in pairs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def make_images(
 
 
 class TimedRun:
-    """Run of `job` that is timed over `steps` steps after the first `warm` and then ended.
+    """Run of `job` that is timed for `steps` steps after `warm` warm-up steps, and then ended.
 
     `rate` is in images per second.
     """
@@ -64,10 +64,11 @@ class TimedRun:
 
 
 class WatchedRun:
-    """Run of `job` with default settings, followed until it has trained for `seconds` after its first epoch.
+    """Run of `job` with default settings, measured until it has trained for `seconds` after its first epoch.
 
-    `rates` counts only training: from the start of each epoch to its last step, or to the last reported step. `choices`
-    has the values that Footplate chose for automatic fields. `bottleneck` is the last message about the limit of the speed.
+    `rates` counts the time from the start of each epoch to its last step, or to the last reported one, without
+    validation. `choices` holds the values that Footplate chose for automatic fields. `bottleneck` is the last message
+    about the limit of the speed.
     """
 
     rates: Rates
@@ -94,7 +95,7 @@ class WatchedRun:
         self.bottleneck = next((spent.advice.sentence for spent in reversed(group.of(TimeSpent)) if spent.advice), "")
 
     def _trained_s(self, message: Any) -> float:
-        """Return the seconds of training after the first epoch, up to this message."""
+        """Return the seconds of training between the end of the first epoch and this message."""
         now = time.monotonic()
         match message:
             case Planned():
@@ -109,7 +110,7 @@ class WatchedRun:
         return 0.0
 
     def _trained(self, images: int, now: float, *, is_epoch_end: bool) -> float:
-        """Update the rate: `images` of the current epoch have been trained on."""
+        """Update the rate after `images` images of the current epoch."""
         if self._epoch == 1:
             if is_epoch_end:
                 self._first = images / (now - self._epoch_began)
@@ -123,7 +124,7 @@ class WatchedRun:
 
 
 def side_by_side(forkers: tuple[Forker, Forker], job: Job, folder: Path, *, warm: int, steps: int) -> float:
-    """Return the total images per second of two independent runs at the same time."""
+    """Run two independent runs at the same time, and return the sum of their images per second."""
     rates: list[float] = []
 
     def run(forker: Forker, place: Path) -> None:

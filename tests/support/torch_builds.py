@@ -19,7 +19,7 @@ spec.loader.exec_module(module)
 
 
 def torch_build(folder: Path, version: str, cuda: str | None = None, architectures: tuple[str, ...] = ()) -> Path:
-    """Write a fake torch build into `folder`, whose files describe the build; put it first on the path."""
+    """Write the files that describe a torch build into `folder`, which the caller puts first on PYTHONPATH."""
     real = PathFinder.find_spec("torch")
     assert real is not None
     assert real.origin is not None

@@ -33,7 +33,7 @@ LABELS = ("red", "green", "blue")
 
 @dataclass(frozen=True)
 class Trained:
-    """Finished run with its job and the metrics of its last validation."""
+    """Finished run with its job and the metrics from its last validation."""
 
     run: RunFolder
     job: Job
@@ -41,7 +41,7 @@ class Trained:
 
 
 def make_labelled(folder: Path, counts: dict[str, int], side: int = 16) -> Path:
-    """Write SPLIT/N.png with three colors, each bright or dark, and SPLIT/labels.csv with the labels."""
+    """Write images SPLIT/N.png in three colors, bright or dark, and SPLIT/labels.csv with both labels."""
     random = np.random.default_rng(0)
     for split, count in counts.items():
         (folder / split).mkdir(parents=True)
@@ -57,7 +57,7 @@ def make_labelled(folder: Path, counts: dict[str, int], side: int = 16) -> Path:
 
 
 def make_colours(folder: Path, counts: dict[str, int], side: int = 20) -> Path:
-    """Write SPLIT/COLOR/N.png: noise in three colors, wider than high."""
+    """Write images SPLIT/COLOR/N.png: noise in three colors, in landscape format."""
     random = np.random.default_rng(0)
     for split, count in counts.items():
         for channel, name in enumerate(LABELS):
@@ -82,7 +82,7 @@ DATASETS: dict[str, Make] = {
     "point_segmentation": lambda folder: make_clouds(folder, {"train": 2, "val": 1}),
     "custom": lambda folder: make_things(folder, 20),
 }
-"""Functions that write a small dataset of each task."""
+"""Functions that write a small dataset, by task."""
 
 _FIELDS: dict[str, dict[str, Any]] = {
     "classification": {"model": "mnist_cnn", "image_size": 16},
@@ -103,7 +103,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
 
 
 def train(forker: Forker, folder: Path, task: str, **fields: Any) -> Trained:
-    """Train the task's small model on its small dataset in `folder` for an epoch; `fields` change the job."""
+    """Train a small model on a small dataset of the task for one epoch; `fields` override fields of the job."""
     values: dict[str, Any] = {"batch_size": 4, "epochs": 1, "learning_rate": 0.01, "predictions": 0}
     if task == "custom":
         values |= {"model": str(COUNTING), "model_file_sha256": agreed(COUNTING)}
@@ -122,7 +122,7 @@ def train(forker: Forker, folder: Path, task: str, **fields: Any) -> Trained:
 
 
 def cached_run(forker: Forker, folder: Path, task: str) -> Trained:
-    """Return the run in `folder`, trained if missing."""
+    """Return the run in `folder`; train it first if it doesn't exist."""
     measures, run = folder / "measures.json", RunFolder(folder / "run")
     if not measures.exists():
         shutil.rmtree(folder, ignore_errors=True)

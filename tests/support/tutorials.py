@@ -1,6 +1,7 @@
-"""Training loops of PyTorch's tutorials and of other tools; `sides` describes their arguments.
+"""Training loops of PyTorch's tutorials and of other tools, for comparison of speed.
 
-All use SGD with Footplate's default rate, momentum and decay, and no augmentation, like Footplate's default.
+`tests.support.sides` describes their arguments. Like Footplate by default, they use SGD without augmentation, with the
+same learning rate, momentum and weight decay.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def unpack_mnist(source: Path, folder: Path) -> str:
-    """Unpack MNIST's files from `source` for torchvision; return the folder to pass to `mnist_loader`."""
+    """Unpack the MNIST files in `source` for torchvision, and return the folder for `mnist_loader`."""
     raw = folder / "MNIST/raw"
     raw.mkdir(parents=True)
     for packed in source.glob("*.gz"):
@@ -36,7 +37,7 @@ def unpack_mnist(source: Path, folder: Path) -> str:
 
 
 def mnist_loader(folder: str, batch: int, *, train: bool = True) -> DataLoader[Any]:
-    """Return the loader of github.com/pytorch/examples (mnist/main.py) on the CPU."""
+    """Return the data loader of github.com/pytorch/examples (mnist/main.py) for the CPU."""
     transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize((0.1307,), (0.3081,))])
     return DataLoader(datasets.MNIST(folder, train=train, transform=transform), batch_size=batch, shuffle=train)
 
@@ -61,7 +62,7 @@ def sgd(model: nn.Module) -> optim.SGD:
 
 
 def mnist_loop(setting: Setting) -> Rates:
-    """Run the example's loop, which prints the loss of every tenth step."""
+    """Run the training loop of PyTorch's MNIST example; it prints the loss of every tenth step."""
     model = plain_model(setting)
     optimizer = sgd(model)
     done = 0
@@ -81,7 +82,10 @@ def mnist_loop(setting: Setting) -> Rates:
 
 
 def folder_loop(setting: Setting, workers: int) -> Rates:
-    """Run the tutorial's loop over an ImageFolder decoded by PIL, which reads the loss at every step."""
+    """Run the training loop of the transfer learning tutorial; it reads the loss at every step.
+
+    PIL decodes the images.
+    """
     model = plain_model(setting).to(setting.device)
     optimizer, criterion = sgd(model), nn.CrossEntropyLoss()
     running_loss = 0.0
@@ -100,7 +104,7 @@ def folder_loop(setting: Setting, workers: int) -> Rates:
 
 
 def timm_loop(setting: Setting, workers: int) -> Rates:
-    """Run a loop with timm's dataset, loader and the step of its train.py: channels_last, autocast, no metrics."""
+    """Run a loop with timm's dataset, loader and training step: channels_last, autocast, no metrics."""
     from timm.data import ImageDataset, create_loader
 
     device = torch.device(setting.device)
@@ -123,7 +127,10 @@ def timm_loop(setting: Setting, workers: int) -> Rates:
 
 
 def lightning_loop(setting: Setting, workers: int) -> Rates:
-    """Run Lightning's Trainer with the same ImageFolder and DataLoader, without logger, progress bar and checkpoints."""
+    """Train with Lightning's Trainer on the same ImageFolder and DataLoader.
+
+    It runs without logger, progress bar and checkpoints.
+    """
     import lightning
 
     meter: Meter | None = None
@@ -168,7 +175,7 @@ def lightning_loop(setting: Setting, workers: int) -> Rates:
 
 
 def ddp_loop(setting: Setting, rank: int, world: int, store: str) -> Iterator[int]:
-    """Run a rank of "Getting Started with DDP" and "Training a Classifier" on the CPU; yield the step count after each step.
+    """Train one rank as PyTorch's DDP and classifier tutorials do, on the CPU; yield the number of steps after each.
 
     If `store` is empty, the ranks connect through torchrun's environment variables.
     """
@@ -200,7 +207,7 @@ def ddp_loop(setting: Setting, rank: int, world: int, store: str) -> Iterator[in
 
 
 def ddp_rate(setting: Setting, rank: int, store: str, *, world: int, warm: int, steps: int) -> float:
-    """Return the images per second of all ranks together, over `steps` steps after the first `warm`."""
+    """Return the images per second of all ranks together, over `steps` steps after `warm` warm-up steps."""
     torch.set_num_threads(1)
     start = 0.0
     for done in ddp_loop(setting, rank, world, store):

@@ -1,4 +1,4 @@
-"""Reports on folders that can be read in several ways, or that were not recognized with certainty."""
+"""Reports on dataset folders that Footplate can't recognize with certainty."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLASSES = Choice("Read as class folders", {"format": "imagefolder"})
 
 
 def drawn(color: str) -> bytes:
-    """Return an image of one color with a box."""
+    """Return a PNG image of one color with a rectangle drawn on it."""
     stream = BytesIO()
     image = Image.new("RGB", (64, 40), color)
     ImageDraw.Draw(image).rectangle((10, 8, 40, 30), outline="white")
@@ -45,7 +45,7 @@ UNCLEAR = DatasetReport(
         Problem("dataset", "/data/warehouse can be read in several ways.", "Choose one.", choices=(BOXES, CLASSES)),
     ),
 )
-"""Report on a folder with a COCO file among folders that may be classes. The second reading has no images."""
+"""Report on a folder that can be read as COCO or as class folders. The second reading has no images."""
 
 UNCERTAIN = DatasetReport(
     folder="/data/warehouse",
@@ -61,4 +61,4 @@ UNCERTAIN = DatasetReport(
     ),
     examples=(Example("crate", "train", drawn("navy"), 0), Example("pallet", "train", drawn("teal"), 1)),
 )
-"""Report on a folder that was recognized, but not with certainty."""
+"""Report on a folder whose recognized reading is uncertain."""

@@ -1,4 +1,4 @@
-"""Workers whose ranks appear to be on different machines, and a record of the collectives that each calls."""
+"""Hooks that make ranks appear to be on different machines, and that record their collectives."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLLECTIVES = (
 
 
 def prepare(spec: WorkerSpec) -> None:
-    """Record this rank's collectives, and give rank 1 a different GPU, speed, disk and arithmetic from rank 0."""
+    """Record the collectives of this rank, and simulate a different GPU, speed, disk and arithmetic on rank 1."""
     for name in _COLLECTIVES:
         setattr(dist, name, partial(_record, _file(Path(spec.run_folder), spec.rank), getattr(dist, name)))
     tensor_parallel.gpu_type = lambda _: f"GPU type {spec.rank}"
@@ -43,7 +43,7 @@ def prepare(spec: WorkerSpec) -> None:
     validations = itertools.count(1)
 
     def compute_better(metric: ClassificationMetric) -> dict[str, float]:
-        """Return metrics that improve with every validation, so that this rank would never stop early."""
+        """Return metrics that improve with every validation, so that rank 1 alone would never stop early."""
         return dict.fromkeys(compute(metric), float(next(validations)))
 
     def load_some(images: Any, index: int, *arguments: Any) -> Any:
@@ -57,7 +57,7 @@ def prepare(spec: WorkerSpec) -> None:
 
 
 def collectives(folder: Path, rank: int) -> list[str]:
-    """Return the collectives of a rank in order, with the shapes of their tensors."""
+    """Return the collectives that a rank called, in order, with the shapes of their tensors."""
     return _file(folder, rank).read_text().splitlines()
 
 

@@ -1,4 +1,4 @@
-"""HTTP server on loopback in place of the model hub and any other weights server."""
+"""HTTP server on the loopback interface that replaces servers of pretrained weights."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Fault = Literal["", "truncated", "damaged", "html", "gated", "missing", "broken"
 
 
 class WeightsServer:
-    """Server that provides `files` by name in every repository.
+    """HTTP server that offers `files` by name in every repository.
 
-    `fault` is the kind of misbehavior; `asked` lists the requests. With the fault "held", it sends half of a file and waits
+    `fault` selects a misbehavior; `asked` lists the requests. With the fault "held", it sends half of a file and waits
     for `release`.
     """
 

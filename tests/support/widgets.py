@@ -1,4 +1,4 @@
-"""Helpers for tests of widgets: types of fixtures, and searches for texts and buttons."""
+"""Helpers for tests of widgets: fixture types, and functions that find texts and buttons."""
 
 from __future__ import annotations
 

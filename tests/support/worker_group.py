@@ -1,7 +1,7 @@
-"""Starter of a run's workers as real processes, in place of the supervisor.
+"""Start a run's workers as real processes, without a supervisor.
 
-`Forker` has one process that has imported torch, from which every worker is forked, so that tests don't spend time on
-imports. `python worker_group.py FD` is that process.
+A `Forker` controls a process that has imported torch and forks every worker from it, so that tests don't wait for
+imports. `python worker_group.py FD` is this process.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ INFERENCE = (
     "engine.inference.prediction.work",
     "engine.inference.explanation.explain",
 )
-"""Further modules that workers which use a trained model import."""
+"""Additional modules to import for workers that load a trained model."""
 
 
 class Order(msgspec.Struct):
-    """Order for the forker.
+    """Request to start a worker.
 
-    Writing files larger than `file_limit_bytes` fails. The worker first sets `environment`, then calls `prepare`
-    ("module:function"), then trains or runs `worker` instead.
+    The worker sets `environment`, calls `prepare` ("module:function"), and then trains, or runs `worker` instead.
+    Writing a file larger than `file_limit_bytes` fails.
     """
 
     spec: WorkerSpec
@@ -57,7 +57,7 @@ class Order(msgspec.Struct):
 
 
 class Forker:
-    """Process that forks the workers."""
+    """Controller of the process that forks the workers."""
 
     def __init__(self, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self._socket, forker_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -73,18 +73,21 @@ class Forker:
         return self._process.pid
 
     def start(self, order: Order) -> tuple[socket.socket, int]:
-        """Start a worker; return its channel and a pipe with its exit code as a byte."""
+        """Start a worker; return its channel, and a pipe from which its exit code can be read as a byte."""
         worker_end, forker_end = socket.socketpair()
         with forker_end:
             return worker_end, self._start(order, forker_end)[1]
 
     def spawn(self, spec: WorkerSpec, worker: str, channel: socket.socket, _log: Path) -> ForkedWorker:
-        """Replace `worker_process._spawn`, which starts a new interpreter: test processes have threads and must not fork."""
+        """Fork a worker, in place of `worker_process._spawn`, which starts a new interpreter.
+
+        Test processes have threads and must not fork themselves.
+        """
         environment = os.environ | worker_environment(spec)
         return ForkedWorker(*self._start(Order(spec, False, None, dict(environment), "", worker), channel))
 
     def _start(self, order: Order, channel: socket.socket) -> tuple[int, int]:
-        """Return the worker's process id, and the pipe that reports its exit."""
+        """Return the worker's process id, and the pipe from which its exit code can be read."""
         ends, begins = os.pipe()
         socket.send_fds(self._socket, [msgspec.json.encode(order)], [channel.fileno(), begins])
         os.close(begins)
@@ -96,7 +99,7 @@ class Forker:
 
 
 class ForkedWorker:
-    """Process interface that `WorkerProcess` needs: `pid` and exit code."""
+    """Replacement for `Popen`, with the members that `WorkerProcess` uses."""
 
     def __init__(self, pid: int, ends: int) -> None:
         self.pid = pid
@@ -116,9 +119,10 @@ class ForkedWorker:
 
 
 class WorkerGroup:
-    """All workers of one run, each with `threads` intra-op threads.
+    """All workers of a run, each with `threads` intra-op threads.
 
-    Ranks in `datasets` use that dataset. `messages` holds (rank, message) in order of arrival, without heartbeats.
+    `datasets` maps a rank to its dataset, if it differs from the job's. `messages` collects pairs (rank, message) in
+    order of arrival, without heartbeats.
     """
 
     def __init__(
@@ -167,7 +171,7 @@ class WorkerGroup:
         self.sockets[rank].sendall(ENCODE.encode(message) + b"\n")
 
     def read(self, until: Callable[[int, Any], bool] | None = None, seconds: float = 120.0) -> Any:
-        """Read messages until one satisfies `until`, and return it, or until all channels are closed."""
+        """Read messages until one satisfies `until`, and return it; return None if all channels close first."""
         deadline = time.monotonic() + seconds
         while self._selector.get_map():
             if time.monotonic() > deadline:
@@ -196,7 +200,7 @@ class WorkerGroup:
         return found
 
     def finish(self, seconds: float = 120.0) -> list[int | None]:
-        """Read to the end; return the exit codes, None for killed workers."""
+        """Read all remaining messages; return the exit codes, None for killed workers."""
         try:
             self.read(None, seconds)
             return self.codes()
@@ -204,7 +208,7 @@ class WorkerGroup:
             self.close()
 
     def codes(self) -> list[int | None]:
-        """Wait until all workers have exited."""
+        """Wait until all workers have exited, and return their exit codes."""
         codes: list[int | None] = []
         for end in self._ends:
             code = os.read(end, 1)
@@ -232,7 +236,7 @@ class WorkerGroup:
         return [metrics.loss for metrics in self.of(StepMetrics)]
 
     def completed(self, seconds: float = 120.0) -> WorkerGroup:
-        """Read to the end of a run that must succeed."""
+        """Read all messages of a run, and check that it succeeded."""
         codes = self.finish(seconds)
         assert not any(codes), f"{codes} {self.of(Failed)}\n{self.logs()}"
         return self
@@ -244,7 +248,7 @@ class WorkerGroup:
         return done
 
     def checkpoint(self, name: str = "last.pt") -> dict[str, Any]:
-        """Return the content of a checkpoint."""
+        """Load a checkpoint of the run."""
         import torch
 
         content: dict[str, Any] = torch.load(self.folder / "checkpoints" / name, map_location="cpu", weights_only=True)

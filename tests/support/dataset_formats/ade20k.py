@@ -1,4 +1,4 @@
-"""Writer of the scene parsing benchmark of ADE20K, whose first three classes represent those of the ground truth."""
+"""Writer of ADE20K's scene parsing benchmark; its first three classes replace those of the ground truth."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WARNINGS = {"without_names": "does not name all"}
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images, the table of class names, and masks with 0 for no class and 1 + the class number otherwise."""
+    """Write images, the table of class names, and masks: 0 for unlabeled pixels, otherwise 1 + the class number."""
     root = folder / "ADEChallengeData2016" if variant == "nested" else folder
     for image in truth.images:
         name = f"ADE_{image.split}_{image.name}"
@@ -29,5 +29,5 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def expect(image: TrueImage, kind: str) -> Any:
-    """Return the expected annotation of an image, in which pixels without a class count, too."""
+    """Return the expected annotation of an image; it includes the unlabeled pixels."""
     return counts_of_values(image.mask())

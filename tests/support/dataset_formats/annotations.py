@@ -1,4 +1,4 @@
-"""Annotations by image, as Footplate reads them and as the ground truth defines them."""
+"""Annotations of each image: as Footplate reads them, and as the ground truth expects them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Annotation = Any
 
 
 def recognized(folder: Path, kind: str | None = None) -> RecognizedDataset | None:
-    """Return the automatically recognized dataset; None if the folder is refused or ambiguous."""
+    """Recognize the dataset in a folder; return None if it is ambiguous or has errors."""
     kind = kind or detect_kind(str(folder))
     if kind is None:
         return None
@@ -30,13 +30,13 @@ def recognized(folder: Path, kind: str | None = None) -> RecognizedDataset | Non
 
 
 def by_image(found: RecognizedDataset, folder: Path) -> dict[str, Annotation]:
-    """Return the annotations of each usable image by the stem of its file name."""
+    """Return the annotations that Footplate reads for each image, by the image's ground-truth name."""
     samples = list_samples(found, str(folder), 1000)
     return {_true_name(sample.file): _annotation(sample) for sample in samples if not sample.problem}
 
 
 def _true_name(file: str) -> str:
-    """Return the ground-truth name of the image in a file, whose name may have a prefix and a suffix."""
+    """Extract the ground-truth name of an image from a file name with optional prefix and suffix."""
     found = re.search(r"img_\d+", Path(file).stem)
     return found[0] if found else Path(file).stem
 
@@ -52,12 +52,12 @@ def _annotation(sample: Sample) -> Annotation:
 
 
 def split_by_image(found: RecognizedDataset, folder: Path) -> dict[str, str]:
-    """Return the split of each image by its ground-truth name."""
+    """Return the split of each image, by its ground-truth name."""
     return {_true_name(sample.file): sample.split for sample in list_samples(found, str(folder), 1000)}
 
 
 def area_by_image(found: RecognizedDataset, folder: Path) -> dict[str, dict[str, int]]:
-    """Return the number of object pixels in each image by class."""
+    """Return the number of object pixels per class that Footplate reads for each image."""
     return {
         _true_name(sample.file): {name: count for name, count in (sample.pixels or {}).items() if count}
         for sample in list_samples(found, str(folder), 1000)
@@ -65,7 +65,7 @@ def area_by_image(found: RecognizedDataset, folder: Path) -> dict[str, dict[str,
 
 
 def true_areas(truth: Truth) -> dict[str, dict[str, int]]:
-    """Return the result of `area_by_image` for the ground truth."""
+    """Return the number of object pixels per class for each ground-truth image."""
     areas: dict[str, dict[str, int]] = {}
     for image in truth.images:
         found = areas.setdefault(image.name, {})
@@ -78,17 +78,17 @@ def true_areas(truth: Truth) -> dict[str, dict[str, int]]:
 def of_truth(
     truth: Truth, kind: str, expect: Callable[[TrueImage, str], Annotation] | None = None
 ) -> dict[str, Annotation]:
-    """Return the expected annotation of each ground-truth image by its name."""
+    """Return the expected annotation of each ground-truth image, by its name."""
     return {image.name: (expect or _true_annotation)(image, kind) for image in truth.images}
 
 
 def counts_of_values(values: npt.NDArray[np.integer]) -> list[int]:
-    """Return the sorted pixel counts of the values in a mask."""
+    """Count the pixels of each value in a mask, and return the sorted counts."""
     return sorted(np.unique(values, return_counts=True)[1].tolist())
 
 
 def boxes_named(image: TrueImage, names: Mapping[str, str]) -> list[tuple[str, float, float, float, float]]:
-    """Return the boxes of an image with the classes renamed by `names`."""
+    """Return the boxes of an image; `names` maps ground-truth classes to those of the dataset."""
     return sorted((names[each.name], *map(float, each.box)) for each in image.objects)
 
 

@@ -1,4 +1,4 @@
-"""Writer of the RCNN masks that ArcGIS exports."""
+"""Writer of mask datasets that ArcGIS exports for Mask R-CNN."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WITHOUT_SPLITS = VARIANTS
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images, a folder of masks per class (named by its value or name), and the definition file."""
+    """Write images, the definition file, and a folder of masks per class; it is named after the class or its value."""
     for image in truth.images:
         image.save(folder / f"images/{image.name}.tif")
         for value, name in enumerate(truth.classes, 5):

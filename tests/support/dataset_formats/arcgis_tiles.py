@@ -9,13 +9,13 @@ from tests.support.dataset_formats.truth import Truth
 
 VARIANTS = ("plain", "several")
 NAMED_APART = ("named",)
-"""Further variants, which store class values, and the names of the classes in a separate file."""
+"""Additional variants that store class values, and the class names in a separate file."""
 WITHOUT_SPLITS = (*VARIANTS, *NAMED_APART)
 KINDS = {"plain": "classes", "several": "labels", "named": "labels"}
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images and XML files with classes, which are values in the variant "named"."""
+    """Write images, and XML files with their classes. The variant "named" stores class values."""
     (folder / "labels").mkdir(parents=True)
     for image in truth.images:
         image.save(folder / "images" / f"{image.name}.tif")

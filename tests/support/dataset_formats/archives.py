@@ -1,4 +1,4 @@
-"""Ground-truth images as files in memory, for formats that store them in archives."""
+"""Encoder of ground-truth images for formats that store them in archives."""
 
 from __future__ import annotations
 

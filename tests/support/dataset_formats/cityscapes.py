@@ -1,4 +1,4 @@
-"""Writer of Cityscapes and KITTI folders; the ground-truth classes are written as cars, persons and riders."""
+"""Writer of Cityscapes and KITTI folders. The ground-truth classes become cars, persons and riders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROAD, ROAD_TRAIN_ID = 7, 0
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images, and masks of labels and objects; the background is road."""
+    """Write images, and masks of labels and objects. The background is labeled as road."""
     if variant in ("kitti", "kitti_splits"):
         for image in truth.images:
             split = folder / (image.split if variant == "kitti_splits" else "training")

@@ -1,4 +1,4 @@
-"""Writer of COCO's JSON, with variants of Roboflow, LVIS and careless exporters."""
+"""Writer of COCO's JSON; variants imitate Roboflow, LVIS and faulty exporters."""
 
 from __future__ import annotations
 

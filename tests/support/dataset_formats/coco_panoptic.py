@@ -30,7 +30,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def segment_id(number: int) -> int:
-    """Return the segment id for object `number`. All bytes of the id are in use."""
+    """Return a segment id for object `number` that uses all three bytes of a color."""
     return (number + 1) * (65536 * 5 + 256 * 3 + 1)
 
 

@@ -14,7 +14,7 @@ LIKELY = VARIANTS
 
 
 def write(truth: Truth, folder: Path, variant: str = "splits") -> None:
-    """Write images, masks and labels.txt; the variant "numbers" has class numbers as values."""
+    """Write images, masks and labels.txt. The masks of the variant "numbers" hold class numbers."""
     root = folder / "coco" if variant == "nested" else folder
     offset = 0 if variant == "numbers" else 1
     names = ("background", *truth.classes)

@@ -9,14 +9,14 @@ from tests.support.dataset_formats.truth import TrueImage, TrueObject, Truth
 
 VARIANTS = ("plain", "splits", "nested", "vott", "retinanet", "lists", "semicolons", "column")
 NAMED_APART = ("open_images", "sizes")
-"""Further variants, which store the names of the classes in a separate file."""
+"""Additional variants that store the class names in a separate file."""
 WITHOUT_SPLITS = ("plain", "vott", "sizes", "lists", "semicolons")
 KINDS = dict.fromkeys((*VARIANTS, *NAMED_APART), "boxes")
 WITHOUT_EMPTY = frozenset({"open_images", "vott"})
-"""Variants whose tables have no row for an image without objects. Such images are not written."""
+"""Variants that omit images without objects, because their tables have no row for them."""
 WARNINGS = dict.fromkeys(WITHOUT_EMPTY, "no table names")
 ONE_CLASS = "strings"
-"""Further variant without classes, which has all objects of an image in one cell."""
+"""Additional variant without classes; one cell holds all objects of an image."""
 _CODES = {"apple": "/m/014j1m", "bear": "/m/01dws", "cup": "/m/02p5f1q"}
 _HEADS = {
     "open_images": "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsGroupOf",
@@ -30,7 +30,7 @@ _HEADS = {
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the images, and their boxes into one table, or into one for each split."""
+    """Write the images, and their boxes to a single table or to a table per split."""
     for image in truth.images:
         place = f"{image.split}/{image.name}.png" if variant in ("splits", "nested") else f"images/{image.name}.png"
         image.save(folder / place)

@@ -10,11 +10,11 @@ from tests.support.dataset_formats.truth import CLASSES, TrueImage, TrueObject, 
 VARIANTS = ("plain", "subsets", "tasks", "flat", "boxes", "masks", "turned", "utf16", "tags", "labels")
 WITHOUT_SPLITS = ("plain", "flat", "boxes", "masks", "turned", "utf16", "tags", "labels")
 KINDS = {"boxes": "boxes", "turned": "boxes", "tags": "classes", "labels": "labels"}
-"""Most detailed kind of annotations of a variant, if it is not "instances"."""
+"""Most detailed kind of annotations for each variant that doesn't store instances."""
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the ground truth as a task, as a project with subsets, or as tasks of splits."""
+    """Write the ground truth as one task, as a project with subsets, or as one task per split."""
     for image in truth.images:
         image.save(folder / _image_path(image, variant))
     if variant == "tasks":

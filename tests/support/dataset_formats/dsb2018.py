@@ -1,4 +1,4 @@
-"""Writer of the Data Science Bowl 2018's folders, one for each image."""
+"""Writer of the 2018 Data Science Bowl's layout: a folder per image."""
 
 from __future__ import annotations
 

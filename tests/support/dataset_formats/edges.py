@@ -1,4 +1,7 @@
-"""Writer of images with edges, which are the outlines of the objects; includes the layouts of BSDS500 and BIPED."""
+"""Writer of images with edge maps, which hold the outlines of the objects.
+
+Some variants have the layouts of BSDS500 and BIPED.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def outline(image: TrueImage) -> npt.NDArray[np.bool_]:
-    """Return the pixels at the rims of the objects, bool [h, w]."""
+    """Return a mask of the objects' border pixels, bool [h, w]."""
     layer = np.zeros((image.height, image.width), bool)
     for each in image.objects:
         left, top, right, bottom = each.box
@@ -49,5 +52,5 @@ def outline(image: TrueImage) -> npt.NDArray[np.bool_]:
 
 
 def expect(image: TrueImage, kind: str) -> Any:
-    """Return the expected annotation of an image: its number of edge pixels, if there are any."""
+    """Return the number of edge pixels in an image, in a list; an empty list if there are none."""
     return [int(outline(image).sum())] if image.objects else []

@@ -14,7 +14,7 @@ from tests.support.dataset_formats.truth import TrueImage, Truth
 NEEDS_PYARROW = ("parquet", "parquet_labels", "parquet_boxes", "named")
 VARIANTS = ("plain", "splits", "nested", "csv", "labels", "boxes", *(NEEDS_PYARROW if find_spec("pyarrow") else ()))
 NAMED_APART = ("readme",) if find_spec("pyarrow") else ()
-"""Further variants, which store the names of the classes in README.md."""
+"""Additional variants that store the class names in README.md."""
 WITHOUT_SPLITS = ("plain", "csv", "labels")
 KINDS = {
     "labels": "labels", "boxes": "boxes", "parquet_labels": "labels", "parquet_boxes": "boxes",
@@ -84,7 +84,7 @@ def _cells(truth: Truth, image: TrueImage, variant: str) -> dict[str, Any]:
 
 
 def _noted(classes: Sequence[str], variant: str) -> dict[str, Any]:
-    """Return the description of the columns that the library `datasets` writes."""
+    """Return the column types in the form in which the library `datasets` stores them."""
     names = {"names": list(classes), "_type": "ClassLabel"}
     match variant:
         case "parquet":

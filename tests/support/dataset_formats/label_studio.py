@@ -15,7 +15,7 @@ from tests.support.dataset_formats.truth import TrueImage, TrueObject, Truth
 VARIANTS = ("plain", "boxes", "brushes", "local", "cloud", "splits", "min", "bom", "choices", "labels")
 WITHOUT_SPLITS = tuple(variant for variant in VARIANTS if variant != "splits")
 KINDS = {"boxes": "boxes", "min": "boxes", "choices": "classes", "labels": "labels"}
-"""Most detailed kind of annotations of a variant, if it is not "instances"."""
+"""Most detailed kind of annotations for each variant that doesn't store instances."""
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
@@ -108,7 +108,10 @@ def _result(each: TrueObject, image: TrueImage, variant: str) -> dict[str, Any]:
 
 
 def packed(alpha: npt.NDArray[np.uint8]) -> list[int]:
-    """Encode a mask as Label Studio does: runs of at most 65,536 equal values, other values one by one."""
+    """Encode a mask in Label Studio's run-length format.
+
+    Equal values form runs of at most 65,536; other values are stored one by one.
+    """
     values = np.repeat(alpha.reshape(-1), 4)
     bits = [f"{len(values):032b}", f"{7:05b}", *(f"{width - 1:04b}" for width in (3, 4, 8, 16))]
     edges = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]

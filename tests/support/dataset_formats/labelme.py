@@ -19,7 +19,7 @@ VARIANTS = (
 )  # fmt: skip
 WITHOUT_SPLITS = tuple(variant for variant in VARIANTS if variant not in ("splits", "nested"))
 KINDS = {"boxes": "boxes", "flags": "classes", "many_flags": "labels"}
-"""Most detailed kind of annotations of a variant, if it is not "instances"."""
+"""Most detailed kind of annotations for each variant that doesn't store instances."""
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:

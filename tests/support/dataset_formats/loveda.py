@@ -18,7 +18,7 @@ LABELS = {"apple": 2, "bear": 3, "cup": 4}
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images and masks of urban and rural areas; the first row of each has no data."""
+    """Write images and masks of urban and rural areas. The first row of each mask is unlabeled."""
     for number, image in enumerate(truth.images):
         area = folder / image.split.title() / ("Urban" if number % 2 else "Rural")
         image.save(area / f"images_png/{image.name}.png")
@@ -33,5 +33,5 @@ def values(image: TrueImage) -> npt.NDArray[np.uint8]:
 
 
 def expect(image: TrueImage, kind: str) -> Any:
-    """Return the expected annotation of an image, in which pixels without a class count, too."""
+    """Return the expected annotation of an image; it includes the unlabeled pixels."""
     return counts_of_values(values(image))

@@ -17,7 +17,7 @@ ROAD, VOID = 1, 4
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the list of labels, images, and masks of labels and objects; the background is road."""
+    """Write the label list, images, and masks of labels and objects. The background is labeled as road."""
     names = {number: name for name, number in LABELS.items()} | {ROAD: "road", VOID: "unlabeled"}
     labels = [
         {

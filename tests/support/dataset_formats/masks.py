@@ -45,12 +45,12 @@ WITHOUT_SPLITS = frozenset({
 })  # fmt: skip
 NUMBERED = frozenset({"numbered"})
 KINDS = dict.fromkeys(NUMBERED, "instances")
-"""Kind of annotations of the variants whose masks number objects instead of having classes."""
+"""Kind of annotations for the variants whose masks hold object numbers instead of classes."""
 COLORS = ((0, 0, 0), (200, 10, 10), (10, 200, 10), (10, 10, 200))
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write images and masks; values are 0 for the background and 1 + the class number otherwise."""
+    """Write images and masks: 0 for the background, otherwise 1 + the class number."""
     image_place, mask_place = _PLACES[variant]
     for image in truth.images:
         fields = _fields(image)

@@ -1,4 +1,4 @@
-"""Writer of MOT Challenge folders, with a video per split and a frame per ground-truth image."""
+"""Writer of MOT Challenge folders. Each split is a video, each ground-truth image a frame."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ WITHOUT_SPLITS = ("plain",)
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the ground truth as videos with class names as CVAT writes them; only the variant "splits" has splits."""
+    """Write the ground truth as videos, with the class names in CVAT's format.
+
+    Only the variant "splits" has splits.
+    """
     for number_of_video, split in enumerate(("train", "val"), 1):
         video = folder / (split if variant == "splits" else "") / f"video-{number_of_video:02d}"
         lines = []

@@ -1,4 +1,4 @@
-"""Writer of Oxford-IIIT Pet's folders; every object is a pet."""
+"""Writer of Oxford-IIIT Pet folders. Every object becomes a pet."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def trimap(image: TrueImage) -> npt.NDArray[np.uint8]:
 
 
 def expect(image: TrueImage, kind: str) -> Any:
-    """Return the expected annotation of an image, in which pixels without a class count, too."""
+    """Return the expected annotation of an image; it includes the unlabeled pixels."""
     return counts_of_values(trimap(image))

@@ -1,4 +1,4 @@
-"""Masks that the writers of dataset formats save."""
+"""Builders of masks for the writers of dataset formats."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def save_mask(path: Path, values: npt.NDArray[np.integer]) -> Path:
 
 
 def object_numbers(image: TrueImage) -> npt.NDArray[np.uint8]:
-    """Return a mask in which each object has a number, from 1."""
+    """Return a mask that holds the number of the object at each pixel; numbers start at 1."""
     values = np.zeros((image.height, image.width), np.uint8)
     for number, each in enumerate(image.objects, 1):
         left, top, right, bottom = each.box
@@ -35,7 +35,7 @@ def object_numbers(image: TrueImage) -> npt.NDArray[np.uint8]:
 
 
 def numbered_labels(image: TrueImage, labels: dict[str, int], factor: int, first: int) -> npt.NDArray[np.uint16]:
-    """Return a mask of `label * factor + number`, where objects of a label are numbered from `first`."""
+    """Return a mask of `label * factor + number`, with the objects of each label numbered from `first`."""
     values = np.zeros((image.height, image.width), np.uint16)
     counts = dict.fromkeys(CLASSES, first)
     for each in image.objects:
@@ -46,6 +46,6 @@ def numbered_labels(image: TrueImage, labels: dict[str, int], factor: int, first
 
 
 def with_labels(image: TrueImage, background: int, labels: dict[str, int]) -> npt.NDArray[np.uint8]:
-    """Return the mask of an image with the given values for background and classes."""
+    """Return the mask of an image with custom values for the background and each class."""
     table = np.array([background, *(labels[name] for name in CLASSES)], np.uint8)
     return table[image.mask()]

@@ -18,11 +18,11 @@ VARIANTS = ("plain", "splits", "split_tags", "project", "holes", "bitmaps", "box
 WITHOUT_SPLITS = tuple(variant for variant in VARIANTS if variant not in ("splits", "split_tags"))
 HOLES = ("holes",)
 KINDS = {"boxes": "boxes", "tags": "classes", "labels": "labels"}
-"""Most detailed kind of annotations of a variant, if it is not "instances"."""
+"""Most detailed kind of annotations for each variant that doesn't store instances."""
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the ground truth as a project; in the variant "splits", with a dataset per split."""
+    """Write the ground truth as a project; the variant "splits" has a dataset per split."""
     root = folder / "my project" if variant == "project" else folder
     for image in truth.images:
         dataset = root / (image.split if variant == "splits" else "ds0")
@@ -67,7 +67,7 @@ def _object(each: TrueObject, variant: str) -> dict[str, Any]:
 
 
 def bitmap(height: int, width: int) -> str:
-    """Return a filled rectangle as Supervisely stores masks: a PNG with a transparent color, in zlib and base64."""
+    """Encode a filled rectangle as Supervisely encodes masks: a PNG with a transparent color, zlib, base64."""
     image = Image.fromarray(np.ones((height, width), np.uint8), "P")
     image.putpalette([0, 0, 0, 255, 255, 255])
     buffer = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Writer of tables of labels."""
+"""Writer of label tables in CSV files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VARIANTS = (
     "ids", "paths", "index", "json", "json_list", "jsonl", "single", "single_hot",
 )  # fmt: skip
 NAMED_APART = ("caffe", "numbers", "single_numbers")
-"""Further variants, which store the names of the classes in a separate file."""
+"""Additional variants that store the class names in a separate file."""
 WITHOUT_SPLITS = tuple(
     variant
     for variant in (*VARIANTS, *NAMED_APART)
@@ -85,7 +85,7 @@ def _write_csv(truth: Truth, images: Sequence[TrueImage], table: Path, variant: 
 
 
 def _before(image: TrueImage | None, variant: str) -> list[str]:
-    """Return the columns before the labels, for an image or the header: an index, and the image."""
+    """Return the cells before the labels: an optional row index, and the image. None returns the header's cells."""
     index = [] if variant != "index" else ["" if image is None else str(sum(map(ord, image.name)))]
     if image is None:
         return [*index, "Path" if variant == "paths" else "image_id" if variant == "ids" else "filename"]
@@ -96,7 +96,7 @@ def _before(image: TrueImage | None, variant: str) -> list[str]:
 
 
 def _labels(truth: Truth, image: TrueImage | None, variant: str) -> list[str]:
-    """Return the label columns, for an image or the header."""
+    """Return the label cells of an image; None returns the header's cells."""
     if variant in ("one_hot", "floats", "words", "semicolons", "single_hot", "nested"):
         yes, no = {"floats": ("1.0", "0.0"), "words": ("True", "FALSE"), "semicolons": ("1,0", "0,0")}.get(
             variant, ("1", "0")
@@ -116,7 +116,7 @@ def _labels(truth: Truth, image: TrueImage | None, variant: str) -> list[str]:
 
 
 def _after(image: TrueImage | None, variant: str) -> list[str]:
-    """Return the columns after the labels, for an image or the header: the split, or a remark of two lines."""
+    """Return the cells after the labels: the split, or a remark of two lines. None returns the header's cells."""
     match variant:
         case "column":
             return ["Split" if image is None else {"train": "Training", "val": "dev"}[image.split]]

@@ -1,4 +1,4 @@
-"""Ground truth that the writers of dataset formats share: six images, three classes."""
+"""Ground truth that the writers of dataset formats share: six images with three classes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import numpy.typing as npt
 from PIL import Image
 
 CLASSES = ("apple", "bear", "cup")
-"""Class names in the order of their numbers. They are sorted, so that formats without numbers give the same order."""
+"""Class names, in the order of their numbers.
+
+They are in alphabetical order, because formats without class numbers sort the names.
+"""
 
 
 @dataclass(frozen=True)
 class TrueObject:
-    """Ground-truth object: class, polygon of x and y in whole pixels, and the box around it."""
+    """Ground-truth object: its class, its polygon of x and y in whole pixels, and its bounding box."""
 
     name: str
     polygon: tuple[tuple[int, int], ...]
@@ -29,7 +32,7 @@ class TrueObject:
 
 @dataclass(frozen=True)
 class TrueImage:
-    """Ground-truth image. Names, sizes, classes and counts differ from image to image."""
+    """Ground-truth image. No two images have the same size or the same number of objects per class."""
 
     name: str
     split: str
@@ -37,10 +40,10 @@ class TrueImage:
     height: int
     objects: tuple[TrueObject, ...]
     tags: tuple[str, ...]
-    """All classes of the image. Formats with one class per image use the first."""
+    """All classes of the image, for tagging. Formats with one class per image use the first."""
 
     def pixels(self) -> npt.NDArray[np.uint8]:
-        """Return noise, uint8 [h, w, 3], which is different for every image."""
+        """Return the image's pixels, uint8 [h, w, 3]: random noise that differs between images."""
         seed = sum(map(ord, self.name))
         return np.random.default_rng(seed).integers(0, 256, (self.height, self.width, 3), np.uint8)
 
@@ -53,7 +56,7 @@ class TrueImage:
         return values
 
     def save(self, path: Path) -> Path:
-        """Write the image in the format of the file's suffix."""
+        """Write the image; the suffix determines the file format."""
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(self.pixels()).save(path)
         return path
@@ -65,7 +68,7 @@ def _rectangle(name: str, left: int, top: int, right: int, bottom: int) -> TrueO
 
 @dataclass(frozen=True)
 class Truth:
-    """The ground truth of a dataset."""
+    """Ground truth of a dataset."""
 
     classes: tuple[str, ...] = CLASSES
     images: tuple[TrueImage, ...] = field(
@@ -90,7 +93,7 @@ class Truth:
     )  # fmt: skip
 
     def of(self, split: str) -> tuple[TrueImage, ...]:
-        """Return the images of "train" or "val"."""
+        """Return the images of a split ("train" or "val")."""
         return tuple(image for image in self.images if image.split == split)
 
 

@@ -46,7 +46,7 @@ def shape(each: TrueObject) -> dict[str, Any]:
 
 
 def attributes(each: TrueObject, variant: str = "plain") -> dict[str, Any]:
-    """Return the attributes of an object: its class as a text field or check boxes, and an unrelated attribute."""
+    """Return the attributes of an object: its class (a text field or check boxes), and an unrelated one."""
     return {"class": {each.name: True, "other": False} if variant == "checkboxes" else each.name, "occluded": "no"}
 
 

@@ -12,13 +12,13 @@ from tests.support.dataset_formats.truth import TrueImage, Truth
 
 VARIANTS = ("plain", "splits", "nested", "json", "labels", "gz")
 NAMED_APART = ("numbers",)
-"""Further variants, which store the names of the classes in classes.txt."""
+"""Additional variants that store the class names in classes.txt."""
 WITHOUT_SPLITS = ("plain", "numbers", "json", "labels", "gz")
 KINDS = {variant: "labels" if variant == "labels" else "classes" for variant in (*VARIANTS, *NAMED_APART)}
 
 
 def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
-    """Write the images and their classes into two tar files, or into one for each split."""
+    """Write the images and their classes to two tar files, or to one per split."""
     with_splits = variant not in WITHOUT_SPLITS
     halves = {"train": truth.of("train"), "val": truth.of("val")}
     for number, (split, images) in enumerate(halves.items()):
@@ -36,7 +36,7 @@ def write(truth: Truth, folder: Path, variant: str = "plain") -> None:
 
 
 def _members(truth: Truth, image: TrueImage, variant: str) -> dict[str, bytes]:
-    """Return the files of one sample by their suffixes."""
+    """Return the files of a sample; keys are their suffixes."""
     match variant:
         case "numbers":
             labels = {"cls": str(truth.classes.index(image.tags[0]))}

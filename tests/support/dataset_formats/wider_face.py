@@ -1,4 +1,7 @@
-"""Writer of WIDER FACE folders. Every object is a face, so the ground truth can't be read back (no `VARIANTS`)."""
+"""Writer of WIDER FACE folders.
+
+Every object becomes a face, so the ground truth can't be recovered. The module therefore has no `VARIANTS`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from tests.support.dataset_formats.truth import Truth
 
 
 def write(truth: Truth, folder: Path) -> None:
-    """Write the ground truth as WIDER FACE's lists; all classes become "face"."""
+    """Write the images, and the lists of their boxes."""
     (folder / "wider_face_split").mkdir(parents=True, exist_ok=True)
     for split in ("train", "val"):
         lines = []
