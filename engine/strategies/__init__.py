@@ -11,7 +11,10 @@ from engine.system.plugins import Registry, Unusable
 
 
 def find_strategies() -> dict[str, type[Strategy]]:
-    """Return the strategies that the modules of this package define, by id: small meshes and recommended ones first."""
+    """Collect the strategies that the modules of this package define, by id.
+
+    Strategies with few mesh dimensions come first, and recommended strategies before others.
+    """
     found: list[type[Strategy]] = []
     for file in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{file.name}")
@@ -34,6 +37,6 @@ def _accept(name: str, loaded: object) -> type[Strategy]:
 
 
 STRATEGIES: Registry[type[Strategy]] = Registry("footplate.strategies", find_strategies(), _accept)
-"""Strategies by id; a job never switches from one to another by itself."""
+"""Built-in strategies and those of plug-ins, by id."""
 
 __all__ = ["STRATEGIES", "StepResult", "Strategy", "StrategyError"]

@@ -42,18 +42,19 @@ _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class StrategyError(ValueError):
-    """Error: the job can't run under this strategy. The text gives reason and remedy."""
+    """Error for a job that can't run under the chosen strategy; its text gives the reason and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedJob:
-    """Job in which all automatic values are decided, except whether the model is compiled.
+    """Job with a value for each option that was automatic, except compilation.
 
     Attributes:
-        shares: Fractions of each batch, from the resumed run if it divides batches in the same way; None to measure
-            them.
-        cut: Cut of the model, from the resumed run if it cuts the model in the same way; None to find it.
-        evaluation_parts: Number of parts of a batch with which a worker without peers starts an evaluation.
+        job: Job with the resolved options.
+        shares: Fraction of each batch for each data rank, from the resumed run if it used the same devices and strategy;
+            otherwise None.
+        cut: Cut of a pipeline's model, from the resumed run if this run cuts the model in the same way; otherwise None.
+        evaluation_parts: Number of parts into which a single worker initially divides the batches of an evaluation.
     """
 
     job: Job
@@ -63,10 +64,11 @@ class ResolvedJob:
 
 
 class StepResult(NamedTuple):
-    """One rank's result of a step, as 0-dim tensors on its device; the sum over all ranks is the result of the step.
+    """Result of one rank in a step, as 0-dim tensors on its device.
 
-    `loss` is this rank's part of the mean over the global batch, and `losses` [p] are its parts if the model computes
-    several; `correct` and `images` are counts. All are None on a rank that does not receive the model's output.
+    Summed over all ranks, these are the results of the step. `loss` is this rank's contribution to the mean loss over the
+    global batch, and `losses` [p] has its components if the model computes several. `correct` and `images` are counts. All
+    fields are None on a rank that does not receive the model's output.
     """
 
     loss: Tensor | None
@@ -76,42 +78,40 @@ class StepResult(NamedTuple):
 
 
 class Strategy(ABC):
-    """Interface of all strategies.
+    """Base class of strategies.
 
-    Methods are called in this order: `setup`, `wrap`, creation of the optimizer for `parameters`, `step` and
-    `evaluate`, `teardown`.
+    The methods are called in this order: `setup`, `wrap`, then (after the optimizer for `parameters` has been created)
+    `step` and `evaluate`, and finally `teardown`.
 
-    `spec` has the job as requested, `resolved` the job as trained, which is known from `wrap` on.
+    `spec` has the job as requested. From `wrap` on, `resolved` has the job as trained.
 
-    This worker loads part `data_rank` of `data_world` parts of every batch. A worker whose `loads_data` is False loads
-    nothing and passes None for its batches.
+    This worker loads partition `data_rank` of `data_world` partitions of every batch. A worker with `loads_data` False
+    loads nothing and passes None instead of batches.
     """
 
     entry: ClassVar[StrategyEntry]
     device: torch.device
     model: nn.Module
     parts: Sequence[nn.Module]
-    """Parts of the plain model on this rank, with its names: the full model, or some stages."""
+    """Modules on this rank, with the parameter names of the plain model: the full model, or this rank's stages."""
     objective: Objective
     resolved: ResolvedJob
     cut: Cut | None = None
-    """Cut of the model with its reasons, known after `wrap` on every rank."""
+    """Cut of a pipeline's model and the measurements behind it, on every rank; set by `wrap`."""
     shares: tuple[float, ...] = ()
-    """Fraction of every batch for each data rank if they differ, known after `wrap`."""
+    """Fraction of every batch for each data rank, set by `wrap`; empty if all ranks get the same."""
     accumulation: int
-    """Number of parts into which a worker divides its part of a batch; a worker without peers raises it if memory runs
-    out.
-    """
+    """Number of parts into which this worker divides its part of a batch; a single worker raises it if memory runs out."""
     evaluation_parts: int
-    """Number of parts of a batch in evaluations of a worker without peers; several workers use `accumulation`."""
+    """Number of parts into which a single worker divides the batches of an evaluation; several workers use `accumulation`."""
     profiles: ClassVar[type[StepProfiler]] = StepProfiler
-    """Class of the profiler for its steps."""
+    """Class of `profiler`."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
         self.device = worker_device(spec)
         self.collectives = Collectives()
-        """Collectives over all ranks of the run, known after `setup`."""
+        """Collectives over all ranks of the run; `setup` replaces those of a single rank."""
         self.layout: Layout = layout(spec.job, self.entry)
         self.dims = ParallelDims.of(self.entry, self.layout)
         self.coordinate = self.dims.coordinate(spec.rank)
@@ -119,17 +119,17 @@ class Strategy(ABC):
         self.data_world = self.dims.replicate * self.dims.shard
         self.loads_data = not self.layout.stages or self.coordinate.pipeline == self.layout.stage_ranks[0]
         self.stream_rank = spec.rank // self.dims.tensor
-        """Number of this rank's random stream; ranks of a tensor-parallel group share one."""
+        """Index of this rank's random stream; the ranks of a tensor-parallel group use the same stream."""
         self.counts = self.coordinate.tensor == 0
-        """True if this rank's results count; False if another rank has the same ones."""
+        """True if the results of this rank count; False if another rank computes the same results."""
         self.profiler = self.profiles(self.device)
-        """Profiler, for which `step` marks its parts."""
+        """Profiler that `step` informs about the end of each stage of a step."""
         self.remarks: list[Warned | LogLine] = []
-        """Messages to the user about the model's placement, on rank 0 after `wrap`."""
+        """Messages to the user about the model's placement; `wrap` adds them on rank 0."""
 
     @property
     def gpus(self) -> list[torch.device]:
-        """GPUs on which this process computes."""
+        """GPUs that this process uses."""
         if self.device.type != "cuda":
             return []
         if self.entry.process_per_device:
@@ -147,7 +147,7 @@ class Strategy(ABC):
             use_deterministic_kernels()
 
     def _bind_to_node(self) -> None:
-        """Keep this thread, and those that it starts from now on, on the CPUs near its GPU."""
+        """Bind this thread, and the threads that it starts, to the CPUs near this worker's GPU."""
         if not hasattr(os, "sched_setaffinity"):
             return
         bus_ids = [pci_bus_id(index) for index in range(len(self.spec.local_devices))]
@@ -156,7 +156,7 @@ class Strategy(ABC):
             os.sched_setaffinity(0, cpus)
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """Return a context for passes after `wrap` without a reduction of gradients."""
+        """Return a context manager that turns the reduction of gradients off, for use after `wrap`."""
         return nullcontext()
 
     @property
@@ -179,9 +179,9 @@ class Strategy(ABC):
 
     @abstractmethod
     def evaluate(self, batches: Iterable[Batch | None], measures: Metric, stop: Callable[[], bool]) -> bool:
-        """Evaluate the model over `batches`, so that `measures` covers the full set on every rank.
+        """Evaluate the model on `batches`, and collect the results of all ranks in `measures` on every rank.
 
-        `stop` is called before every batch, on all ranks. Returns False if it ended the evaluation.
+        `stop` is called before every batch, on all ranks. Returns False if `stop` ended the evaluation early.
         """
 
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
@@ -190,69 +190,72 @@ class Strategy(ABC):
         return [(name, parameter) for name, parameter in named if parameter.requires_grad]
 
     def buffers(self) -> list[tuple[str, Tensor]]:
-        """Return the floating-point buffers that are averaged with the parameters (BatchNorm's statistics), by name."""
+        """Return the floating-point buffers, such as BatchNorm's statistics, with their names in the plain model.
+
+        Weight averaging includes them.
+        """
         named = (each for part in self.parts for each in part.named_buffers())
         return [(name, buffer) for name, buffer in named if buffer.is_floating_point()]
 
     def state_dict(self) -> dict[str, Tensor] | None:
-        """Return the model's state on the CPU, with the names of the plain model, on rank 0; None on other ranks.
+        """Return the plain model's state on the CPU on rank 0, and None on other ranks.
 
-        All ranks call it together. A GPU may still be copying the state until the caller synchronizes with it.
+        All ranks call it together. A GPU may still be copying the state: synchronize with it before reading.
         """
         return copy_to_host(self.model.state_dict()) if self.spec.rank == 0 else None
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Load the state of a plain model, which is the same on all ranks. All ranks call it together."""
+        """Load the state of a plain model. All ranks call it together, with the same state."""
         self.model.load_state_dict(state)
 
     def sum_over_shards(self, value: Tensor) -> Tensor:
-        """Return the sum of `value` over the ranks that together hold every parameter once, on the device of `value`.
+        """Sum `value` over the ranks that together hold every parameter once, and return it on the device of `value`.
 
-        In this way all ranks know the same norm of all gradients, and whether the gradients are finite. All ranks call
-        it together. If every rank holds all parameters, the result is `value`.
+        It gives all ranks the same norm of all gradients, for example. All ranks call it together. If every rank holds all
+        parameters, the result is `value` itself.
         """
         return value
 
     @property
     def receives_weights(self) -> bool:
-        """True if `wrap` gives all ranks the initial weights of rank 0, so that others may pass a model on the meta device."""
+        """True if `wrap` sends rank 0's initial weights to all ranks, so that others may pass a model on the meta device."""
         return False
 
     @property
     def repeated(self) -> frozenset[str]:
-        """Names of `parameters` that another rank in the sum of `sum_over_shards` holds, too."""
+        """Names of `parameters` that `sum_over_shards` must skip on this rank, because another rank contributes them."""
         return frozenset()
 
     @property
     def state_ranks(self) -> int:
-        """Number of ranks, counted from rank 0, that together update all parameters, each a part of them."""
+        """Number of ranks, from rank 0 on, that together update all parameters once."""
         return self.dims.pipeline
 
-    def share_updates(self) -> None:  # noqa: B027 - most ranks update all that they hold
-        """Exchange updated parameters with the other ranks that hold them. All ranks call it together."""
+    def share_updates(self) -> None:  # noqa: B027 - most ranks update all their parameters
+        """Send updated parameters to the other ranks that hold them. All ranks call it together."""
 
     def sum_over_batch(self, value: Tensor) -> Tensor:
-        """Return the sum of `value` over the parts of the global batch, whose ranks call it together."""
+        """Sum `value` over the parts of the global batch. All ranks with a part call it together."""
         return value
 
     def loss_divisor(self, batch: Batch) -> Tensor | int:
-        """Return the number that the sum of losses over the global batch is divided by, at least 1.
+        """Return the divisor that turns the sum of losses over the global batch into a mean; at least 1.
 
-        Ranks call it together, also for an empty part of the batch.
+        The ranks call it together, even if their part of the batch is empty.
         """
         units = self.objective.loss_units(batch.targets)
         return batch.global_size if units is None else self.sum_over_batch(units).clamp(min=1)
 
     def autocast(self) -> AbstractContextManager[None]:
-        """Return the context for forward passes with the job's precision."""
+        """Return the autocast context for forward passes with the job's precision."""
         return autocast(self.device, forward_precision(self.job, self.entry))
 
     def teardown(self) -> None:  # noqa: B027 - most have no connection
-        """Disconnect from the other ranks after a successful training."""
+        """Disconnect from the other ranks at the end of a successful run."""
 
 
 def microbatches(batch: Batch, count: int) -> list[Batch]:
-    """Divide `batch` into `count` parts with the sizes of np.array_split; the last ones may be empty."""
+    """Divide `batch` into `count` parts, with sizes as in np.array_split; the last parts may be empty."""
     if count == 1:
         return [batch]
     pairs = zip(batch.inputs.tensor_split(count), batch.targets.tensor_split(count), strict=True)
@@ -260,10 +263,10 @@ def microbatches(batch: Batch, count: int) -> list[Batch]:
 
 
 def resolve_precision(job: Job) -> str:
-    """Return the precision of `job`; "auto" is bf16 if all its devices are GPUs with native bf16, else fp32.
+    """Return the precision of `job`; "auto" becomes bf16 if all its devices are GPUs with native bf16, else fp32.
 
-    This function only knows the GPUs of this machine; the ranks of a run agree later (`Autotuner`). As in a worker,
-    CUDA's index is the number among the job's GPUs.
+    Only the GPUs of this machine are checked; `Autotuner` later makes the ranks of a run agree. CUDA device i is the i-th
+    of the job's GPUs, as in a worker.
     """
     if job.precision.name != "auto":
         return job.precision.name
@@ -276,7 +279,7 @@ def resolve_precision(job: Job) -> str:
 
 
 def device_without_bf16(strategy: Strategy) -> str:
-    """Return the name of the first device of this process that does not support bf16 natively; "" if all do."""
+    """Return the name of the first device of this process without native bf16, or "" if there is none."""
     if strategy.device.type != "cuda":
         return "the CPU"
     slow = (gpu for gpu in strategy.gpus if torch.cuda.get_device_capability(gpu) < NATIVE_BF16)
@@ -284,15 +287,15 @@ def device_without_bf16(strategy: Strategy) -> str:
 
 
 def memory_format(job: Job) -> torch.memory_format:
-    """Return the memory format for images and for the weights of convolutions."""
+    """Return the memory format of images and convolution weights."""
     return torch.channels_last if job.precision.memory_format == "channels_last" else torch.contiguous_format
 
 
 def forward_precision(job: Job, strategy: StrategyEntry) -> str:
-    """Return the autocast precision of forward passes.
+    """Return the precision of autocast in forward passes.
 
-    If shards are in bf16, buffers remain in fp32 and make activations fp32 (Swin V2's tables). Autocast then converts
-    the activations before they are combined with weights.
+    With shards in bf16, some buffers remain in fp32 and turn activations into fp32 (the tables of Swin V2). Autocast
+    converts such activations back before they are combined with weights.
     """
     return "bf16" if strategy.shards and job.parallel.shard_precision == "bf16" else job.precision.name
 
@@ -304,45 +307,44 @@ def synchronize(device: torch.device) -> None:
 
 
 def clock(device: torch.device) -> float:
-    """Return the time in seconds after synchronizing with `device`."""
+    """Synchronize with `device` and return the time in seconds."""
     synchronize(device)
     return time.perf_counter()
 
 
 def use_fast_kernels() -> None:
-    """Let GPUs multiply fp32 matrices with TF32, with 10 bits of mantissa, as torch does for convolutions by default.
+    """Allow TF32, with its mantissa of 10 bits, in matrix products too; torch allows it for convolutions by default.
 
-    It does not set `fp32_precision`, since a model file that reads `allow_tf32` or the matmul precision would then
-    fail.
+    `fp32_precision` is not set, because model files that read `allow_tf32` or the matmul precision would then fail.
     """
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
 
 
 def use_deterministic_kernels() -> None:
-    """Restrict torch to kernels that give the same bits every time; operations without one raise an error.
+    """Restrict torch to deterministic kernels; operations that have none raise an error.
 
-    cuBLAS needs a separate workspace for each stream; an environment variable requests it before the first use
-    (NVIDIA's cuBLAS documentation, Results Reproducibility).
+    cuBLAS also needs a separate workspace per stream, which an environment variable requests before its first use (NVIDIA's
+    cuBLAS documentation, Results Reproducibility).
     """
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     torch.backends.cudnn.benchmark = False
     torch.use_deterministic_algorithms(True)
-    # It would also fill memory that is about to be written.
+    # Deterministic mode would also fill uninitialized memory, although all of it is written before it is read.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[None]:
-    """Return the context for a forward pass on `device` with a job's `precision`."""
+    """Return the autocast context for `precision`, the name of a job's precision."""
     return torch.autocast(device.type, _AUTOCAST.get(precision), enabled=precision in _AUTOCAST)
 
 
 def pci_bus_id(index: int) -> str:
-    """Return the PCI bus id of a visible GPU as in sysfs: "0000:3b:00.0"."""
+    """Return the PCI bus id of a visible GPU in the format of sysfs: "0000:3b:00.0"."""
     gpu: Any = torch.cuda.get_device_properties(index)
     return f"{gpu.pci_domain_id:04x}:{gpu.pci_bus_id:02x}:{gpu.pci_device_id:02x}.0"
 
 
 def worker_device(spec: WorkerSpec) -> torch.device:
-    """Return the device of a worker; CUDA's index is the number among the run's devices on its machine."""
+    """Return the device of a worker; its CUDA index counts the run's devices on the worker's machine."""
     index = spec.device_index
     return torch.device("cpu") if spec.local_devices[index] == CPU else torch.device("cuda", index)

@@ -1,4 +1,4 @@
-"""Collectives on the CPU, separate from the training's communication."""
+"""Collectives on the CPU, for everything except the training's own communication."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class Collectives:
-    """Collectives of a single rank.
+    """Collectives for a run with a single rank.
 
-    All ranks call each method together and get the same result, except for gathers to rank 0. Ranks may be on different
-    machines. If a fact about one machine, such as its clock, its GPU or its files, decides whether, how often or with
-    what shapes a collective is called, the ranks must agree on it here before.
+    All ranks call each method together. Each rank gets the same result, except that only rank 0 gets the result of a gather.
+    Ranks may run on different machines. If a local fact (clock, GPU, files) decides whether, how often or with what shapes
+    ranks call a collective, they must first agree on it with these methods.
     """
 
     def all_reduce_max(self, flags: Sequence[int]) -> list[int]:
@@ -27,7 +27,7 @@ class Collectives:
         return self.start_all_reduce_max(flags)()
 
     def start_all_reduce_max(self, flags: Sequence[int]) -> Callable[[], list[int]]:
-        """Start `all_reduce_max`, and return the function that waits for its result. All ranks call both in the same order."""
+        """Start `all_reduce_max` and return a function that waits for its result. Call both in the same order on all ranks."""
         return lambda: list(flags)
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
@@ -35,32 +35,32 @@ class Collectives:
         return values.cpu()
 
     def all_gather_rows(self, rows: Tensor) -> Tensor:
-        """Return the float64 `rows` [k, w] of all ranks, concatenated on the CPU; narrower ones are padded with 0."""
+        """Concatenate the float64 `rows` [k, w] of all ranks on the CPU, padding narrower rows with 0."""
         return rows.cpu()
 
     def gather_objects(self, value: Any) -> list[Any] | None:
-        """Return every rank's `value`, by rank, on rank 0; None elsewhere."""
+        """Return a list with the `value` of each rank on rank 0, and None on other ranks."""
         return [value]
 
     def gather_states(self, state: Any) -> list[Any] | None:
-        """Return every rank's `state`, by rank, on rank 0; None elsewhere.
+        """Return a list with the `state` of each rank on rank 0, and None on other ranks.
 
-        A state consists of nested dicts that may contain tensors. On rank 0, the result's tensors are on the CPU. They
-        are sent one by one, so that the other ranks need no copy of their state.
+        A state consists of nested dicts that may contain tensors. In the result, tensors of other ranks are on the CPU. They
+        are sent one by one, so that the other ranks need no second copy of their state.
         """
         return [state]
 
     def all_gather_objects(self, value: Any) -> list[Any]:
-        """Return every rank's `value`, by rank."""
+        """Return a list with the `value` of each rank."""
         return [value]
 
     def broadcast_object(self, value: Any) -> Any:
-        """Return rank 0's `value`."""
+        """Return the `value` of rank 0."""
         return value
 
 
 class GroupCollectives(Collectives):
-    """Collectives of `group`, a gloo group of all ranks of the run."""
+    """Collectives over `group`, a gloo group of all ranks."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group = group
@@ -129,7 +129,7 @@ class GroupCollectives(Collectives):
 
 
 def _with_tensors(state: Any, change: Callable[[Tensor], Any]) -> Any:
-    """Return `state` with each tensor in its nested dicts replaced by the result of `change`."""
+    """Apply `change` to each tensor in the nested dicts of `state`, and return the result."""
     if isinstance(state, dict):
         return {name: _with_tensors(value, change) for name, value in state.items()}
     return change(state) if isinstance(state, Tensor) else state
@@ -141,7 +141,7 @@ def _bytes(tensor: Tensor) -> Tensor:
 
 
 def sync_metrics(measures: Metric, collectives: Collectives) -> None:
-    """Combine the `measures` of all ranks. All ranks call it together."""
+    """Combine the `measures` of all ranks in place. All ranks call it together."""
     measures.counters = collectives.all_reduce_sum(measures.counters)
     measures.rows = collectives.all_gather_rows(measures.rows)
     measures.sync(collectives.all_gather_objects)

@@ -1,4 +1,4 @@
-"""Strategy with one process that divides each batch among several GPUs (torch.nn.DataParallel)."""
+"""Strategy with one process for several GPUs, which share each batch (torch.nn.DataParallel)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class DataParallel(SingleDevice):
-    """Strategy that copies the model to every GPU at every step and gathers the outputs on the first GPU.
+    """Strategy that copies the model to every GPU at each step, and gathers the outputs on the first GPU.
 
-    Without GPUs, torch.nn.DataParallel silently passes everything through, so that case is refused here. BatchNorm's
-    running statistics are those of the first GPU's part.
+    `setup` raises an error without GPUs, because torch.nn.DataParallel would silently run on the CPU. BatchNorm updates its
+    running statistics with the first GPU's part of each batch.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -53,10 +53,10 @@ class DataParallel(SingleDevice):
 
 
 class _Autocasting(nn.Module):
-    """Model that computes with the job's precision in any thread.
+    """Module that enters autocast with the job's precision in every thread.
 
-    DataParallel's threads enter autocast without its dtype (torch/nn/parallel/parallel_apply.py). Without this class,
-    they would compute in fp16, without loss scaling, instead of bf16.
+    The threads of DataParallel enter autocast without a dtype (torch/nn/parallel/parallel_apply.py). They would compute in
+    fp16, without loss scaling, if the job requests bf16.
     """
 
     def __init__(self, model: nn.Module, autocast: Callable[[], AbstractContextManager[None]]) -> None:

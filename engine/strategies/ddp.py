@@ -31,16 +31,15 @@ _COMPRESSION = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.
 
 
 class DataParallelProcesses(Distributed, SingleDevice):
-    """Strategy in which every rank holds the full model and processes a part of every batch.
+    """Strategy with a full copy of the model on every rank, each of which processes a part of every batch.
 
-    Parts may differ in size. Every rank divides its losses by the size of the global batch, and since DDP averages
-    gradients over the ranks, the loss is multiplied by their number. Gradients are reduced once per step, in the
-    backward pass of a rank's last part.
+    Parts may differ in size, so every rank divides its losses by the size of the global batch. Since DDP averages gradients
+    over the ranks, the loss is also multiplied by the number of ranks. Gradients are reduced once per step, in the backward
+    pass of a rank's last part.
 
-    BatchNorm normalizes by each rank's part, unless the job requests SyncBatchNorm. Its running statistics are those of
-    rank 0, which are broadcast before an evaluation. Training does not read them, so broadcasting them before every
-    step, as DDP does by default, would only cost time. A custom model may have other buffers, which are broadcast
-    before every step.
+    BatchNorm normalizes each rank's part separately, unless the job requests SyncBatchNorm. Rank 0's running statistics are
+    broadcast before an evaluation. DDP would broadcast them before every step, which costs time and has no effect on the
+    training. If a custom model has other buffers, they are broadcast before every step.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -73,7 +72,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
         self.forward = DistributedDataParallel(
             self.model,
             device_ids=[self.device] if self.device.type == "cuda" else None,
-            # Left open, DDP makes its first bucket smaller than the others.
+            # With None, DDP makes its first bucket smaller than the others.
             bucket_cap_mb=None if job.parallel.bucket_mib == FIELDS["bucket_mib"].default else job.parallel.bucket_mib,
             gradient_as_bucket_view=True,
             static_graph=job.parallel.static_graph,
@@ -84,8 +83,8 @@ class DataParallelProcesses(Distributed, SingleDevice):
         if job.parallel.gradient_compression != "none":
             self.forward.register_comm_hook(None, _COMPRESSION[job.parallel.gradient_compression])
         if job.checkpoints.resume_from or (job.parallel.static_graph and job.training.accumulation > 1):
-            # DDP rearranges its buckets after its first backward pass, which changes the order of sums; the resumed run
-            # had done so. And the first pass over a static graph must reduce gradients.
+            # DDP rearranges its buckets after its first backward pass, which changes the order of sums. The resumed run
+            # was past that. With a static graph, moreover, the first pass must reduce gradients.
             self._backward_on_nothing(torch.Tensor.backward)
             self.model.zero_grad()
 
@@ -94,7 +93,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
 
     def step(self, batch: Batch | None, optimizer_step: OptimizerStep) -> StepResult:
         assert batch is not None
-        # SyncBatchNorm's layers meet in every part, so that all ranks go through as many.
+        # SyncBatchNorm communicates in every part, so all ranks need the same number of parts.
         synchronised = self.job.parallel.sync_batchnorm
         parts = [part for part in microbatches(batch, self.accumulation) if synchronised or len(part.targets)]
         optimizer_step.zero_grad()
@@ -116,7 +115,7 @@ class DataParallelProcesses(Distributed, SingleDevice):
         return result
 
     def _backward_on_nothing(self, backward: Callable[[Tensor], None]) -> None:
-        """Take part in the reduction of the gradients without contributing to them."""
+        """Join the reduction of gradients with gradients of 0."""
         with timed_reduction(self.profiler.timer, self.forward):
             self.blank_pass(backward)
 
@@ -126,5 +125,5 @@ class DataParallelProcesses(Distributed, SingleDevice):
 
 
 def _only_statistics(model: nn.Module) -> bool:
-    """Return True if all buffers are running statistics of normalization layers."""
+    """Return True if all buffers of `model` belong to normalization layers with running statistics."""
     return all(isinstance(module, RunningNorm) for module in model.modules() if list(module.buffers(recurse=False)))

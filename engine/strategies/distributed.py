@@ -1,4 +1,4 @@
-"""Process group and mesh for strategies with several processes."""
+"""Process groups and device mesh of strategies with several processes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,21 @@ from engine.strategies.link_check import check_links
 from engine.system.loopback import same_user_only
 
 TIMEOUT = timedelta(seconds=2 * PATIENCE * LIMITS.first_step)
-"""Longest wait in a collective; the supervisor stops a hanging run long before and names the rank that blocks it."""
+"""Timeout of collectives.
+
+The supervisor stops a hanging run much earlier and names the rank that blocks it.
+"""
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
 class Distributed(Strategy):
-    """Strategy with one process per device.
+    """Base class of strategies with one process per device.
 
-    The ranks on a single machine rendezvous through a file, and their sockets are bound to the loopback interface, so
-    that nothing listens on a network address. Ranks on several machines use their environment (see `engine.machines`).
-    `control` is a gloo group for `collectives`, separate from the training's communication.
+    If all ranks are on one machine, they rendezvous through a file and bind their sockets to the loopback interface, so that
+    nothing listens on the network. Ranks on several machines rendezvous through environment variables (see
+    `engine.machines`).
+
+    `control` is the gloo group behind `collectives`. The training communicates over other groups.
     """
 
     control: dist.ProcessGroup
@@ -37,10 +42,10 @@ class Distributed(Strategy):
         super().setup()
         on_gpu = self.device.type == "cuda"
         by_environment = self.spec.rendezvous == BY_ENVIRONMENT
-        if not by_environment and sys.platform != "win32":  # where gloo names interfaces otherwise
+        if not by_environment and sys.platform != "win32":  # where gloo uses other names for interfaces
             os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = LOOPBACK
-            os.environ.pop("NCCL_COMM_ID", None)  # an address of another interface, which all users can reach
-        # NCCL's listeners stay open, as it connects to them later.
+            os.environ.pop("NCCL_COMM_ID", None)  # may name an interface that other users can reach
+        # NCCL's listening sockets stay unrestricted, because it connects to them later.
         with nullcontext() if by_environment or on_gpu else same_user_only():
             dist.init_process_group(
                 "nccl" if on_gpu else "gloo",
@@ -60,13 +65,13 @@ class Distributed(Strategy):
             check_links(self.spec, self.device, self.collectives)
 
     def mesh(self) -> DeviceMesh:
-        """Create the mesh of all ranks, with only the dimensions along which there are several ranks.
+        """Create the device mesh of all ranks.
 
-        The dimensions are "replicate", "shard", "pipeline" and "tensor". A strategy that shards or splits layers has
-        "shard" even with one rank.
+        It has the dimensions "replicate", "shard", "pipeline" and "tensor", as far as they have more than one rank. If the
+        strategy shards parameters or splits layers, "shard" is present even with one rank.
 
-        `mesh.get_group(name)` connects the ranks that differ from this one only along that dimension, for the
-        training's communication (NCCL or gloo). All ranks call this together, once.
+        `mesh.get_group(name)` is the NCCL or gloo group of the ranks that differ from this rank only in dimension `name`. All
+        ranks call this together, once.
         """
         always = {"shard"} if self.entry.shards or self.entry.splits_layers else set()
         sizes = {name: size for name, size in self.dims._asdict().items() if size > 1 or name in always}
@@ -75,7 +80,7 @@ class Distributed(Strategy):
             return init_device_mesh(self.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
 
     def sum_over_batch(self, value: Tensor) -> Tensor:
-        """Return the sum of `value` over all ranks, of which those of a tensor-parallel group have the same part."""
+        """Sum `value` over all ranks, counting a tensor-parallel group once because its ranks process the same images."""
         total = value.to(self.device, copy=True)
         dist.all_reduce(total)
         return total / self.dims.tensor
@@ -85,6 +90,6 @@ class Distributed(Strategy):
 
 
 def broadcast_buffers(model: nn.Module) -> None:
-    """Broadcast rank 0's buffers to all ranks. All ranks call it together."""
+    """Broadcast rank 0's buffers in place. All ranks call it together."""
     for buffer in model.buffers():
         dist.broadcast(buffer, 0)

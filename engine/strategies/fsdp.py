@@ -1,7 +1,4 @@
-"""Strategy with one process per device, which stores a shard of every parameter (FSDP2).
-
-The rest is fetched block by block.
-"""
+"""Strategy with one process per device, each of which stores a shard of every parameter (FSDP2)."""
 
 from __future__ import annotations
 
@@ -43,19 +40,19 @@ NO_BLOCKS = (
 
 
 class FullySharded(Distributed, SingleDevice):
-    """Parameters, gradients and the optimizer's state are sharded over the ranks; each takes a part of a batch.
+    """Strategy that shards parameters, gradients and optimizer state over the ranks.
 
-    Each of `blocks(model)` is a group, whose full parameters exist only while it computes: they are fetched from all
-    ranks before its forward and again before its backward pass, and its gradients are summed over the ranks, each rank
-    getting its shard of them. Parameters outside of blocks, or tied to another block, form the root's group, which
-    stays complete from the forward to the backward pass.
+    Each block in `blocks(model)` forms a group. Its parameters are gathered from all ranks before its forward pass and again
+    before its backward pass, and freed afterwards. Its gradients are summed over the ranks, and each rank keeps its shard of
+    the sum. Parameters outside of blocks belong to the root's group, which stays complete from the forward to the
+    backward pass. So do blocks that share parameters with other modules.
 
     Gradients are summed and not averaged, since every rank divides its losses by the size of the global batch. With
-    accumulation, all parts except the last leave complete gradients on the ranks, which need as much memory for them as
-    under DDP.
+    accumulation, ranks hold complete gradients until the last part of the batch, and need as much memory for them as under
+    DDP.
 
-    BatchNorm normalizes by each rank's part; its running statistics are those of rank 0, as under DDP. FSDP does not
-    broadcast buffers, so they are broadcast before an evaluation, and rank 0's buffers are saved.
+    BatchNorm normalizes each rank's part separately. FSDP does not synchronize its running statistics, so those of rank 0
+    are broadcast before an evaluation, and saved in checkpoints.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -94,7 +91,7 @@ class FullySharded(Distributed, SingleDevice):
 
     @property
     def receives_weights(self) -> bool:
-        # Layers are divided, and speeds are measured, with complete weights; a user's model may depend on their values.
+        # Dividing layers and measuring speeds need the weights on every rank. A user's model may depend on their values.
         job = self.spec.job
         return not (
             self.entry.splits_layers or is_foreign(job) or job.parallel.cpu_offload or job.parallel.balance == "speed"
@@ -102,7 +99,7 @@ class FullySharded(Distributed, SingleDevice):
 
     @torch.no_grad()
     def _distribute(self, model: nn.Module, complete: Sequence[Tensor]) -> None:
-        """Give all ranks the `complete` parameters and buffers of rank 0, one at a time. All ranks call it together."""
+        """Send rank 0's `complete` parameters and buffers to all ranks, one at a time. All ranks call it together."""
         if any(tensor.is_meta for tensor in complete):
             model.to_empty(device=self.device)
         leads = self.spec.rank == 0
@@ -137,10 +134,10 @@ class FullySharded(Distributed, SingleDevice):
             )
 
     def _divide(self, model: nn.Module) -> None:
-        """Divide layers of `model` among ranks before it is sharded; subclasses override this."""
+        """Divide layers of `model` among ranks before the model is sharded. Tensor-parallel subclasses override it."""
 
     def _shard(self, model: nn.Module) -> list[FSDPModule]:
-        """Shard `model`, which is on the CPU, in place; only one block at a time is complete on the device."""
+        """Shard a `model` on the CPU in place, and return its groups; only one block at a time is complete on the device."""
         from torch.distributed.fsdp import (
             CPUOffloadPolicy,
             FSDPModule,
@@ -150,7 +147,7 @@ class FullySharded(Distributed, SingleDevice):
         )
 
         on_gpu = self.device.type == "cuda"
-        # On the CPU the shards are in main memory as they are, and the policy would pin it, which needs a GPU.
+        # Shards of CPU workers are in main memory already, and pinning it, as the policy does, needs a GPU.
         offload = (
             CPUOffloadPolicy()
             if on_gpu and self.job.parallel.cpu_offload and "cpu_offload" in self.entry.fields
@@ -162,7 +159,7 @@ class FullySharded(Distributed, SingleDevice):
             if not self._computes_in_bf16:
                 fully_shard(module, **options)
                 continue
-            # BatchNorm takes bf16 images, but its parameters must have the type of its running statistics.
+            # BatchNorm accepts bf16 activations, but its parameters must have the type of its running statistics.
             norms: list[nn.Module] = [
                 part
                 for part in module.modules()
@@ -174,10 +171,10 @@ class FullySharded(Distributed, SingleDevice):
             fully_shard(module, mp_policy=precision, **options)
         groups: list[FSDPModule] = [module for module in model.modules() if isinstance(module, FSDPModule)]
         for group in groups:
-            # Sums as they are: no division by the number of ranks.
+            # Sum gradients without dividing by the number of ranks.
             group.set_gradient_divide_factor(1.0)
             group.set_force_sum_reduction_for_comms(True)
-            # A user's model may hold layers that not every batch uses; all ranks must join the same gradients.
+            # A user's model may have layers that not every batch uses, but all ranks must reduce the same gradients.
             if is_foreign(self.job):
                 join_unused(group)
             if isinstance(self.profiler.timer, HostTimer):
@@ -203,14 +200,14 @@ class FullySharded(Distributed, SingleDevice):
             return result
 
     def _join_gradients(self) -> None:
-        """Complete the reduction of gradients after FSDP's sum."""
+        """Finish the reduction of gradients that FSDP has summed."""
         if self.used is not None:
             self.used.drop_others()
 
     def forward_backward(self, batch: Batch, optimizer_step: OptimizerStep) -> StepResult:
         if len(batch.targets):
             return super().forward_backward(batch, optimizer_step)
-        # The other ranks fetch parameters from this one and join their gradients with its own, which are 0.
+        # The other ranks fetch parameters from this rank, and expect gradients of it, which are 0.
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             self.blank_pass(optimizer_step.backward)
         self.profiler.mark("backward")
@@ -222,14 +219,14 @@ class FullySharded(Distributed, SingleDevice):
         try:
             return super().evaluate(self._computed_by_all(parts), measures, stop)
         finally:
-            # The root's parameters stay complete after a forward pass, and may be outdated by the next.
+            # The root's parameters stay gathered after a forward pass, and would be outdated in the next one.
             for group in self.groups:
                 group.reshard()
 
     def _computed_by_all(self, batches: Iterable[Batch | None]) -> Iterator[Batch | None]:
-        """Iterate over `batches`, and compute a blank image for each batch without images on this rank.
+        """Yield `batches`, and after each empty batch run a forward pass on a blank image.
 
-        The other ranks need this, since they fetch parameters from this rank.
+        The other ranks wait for that pass, because they fetch parameters from this rank.
         """
         for batch in batches:
             yield batch

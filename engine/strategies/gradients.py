@@ -1,4 +1,4 @@
-"""Reduction and layout of gradients before the optimizer, and broadcast of parameters after it."""
+"""Collectives for gradients and parameters, and the memory layout of gradients."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 BUCKET_BYTES = 25 << 20
-"""Size of a bucket of flattened tensors, the unit of a collective."""
+"""Maximum size of a bucket: tensors that are flattened into one for a collective."""
 
 
 def lay_out(parameters: Iterable[nn.Parameter]) -> None:
-    """Give gradients the strides of their parameters, which fused optimizers assume.
+    """Copy gradients whose strides differ from their parameter's, since fused optimizers assume equal strides.
 
-    Autograd does that when it accumulates gradients. torch's zero-bubble schedules accumulate the gradients of weights
+    Autograd keeps them equal when it accumulates gradients. torch's zero-bubble schedules accumulate gradients of weights
     themselves, and convolutions of channels-last activations then produce other strides.
     """
     for parameter in parameters:
@@ -24,18 +24,18 @@ def lay_out(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def add_up(gradients: Sequence[Tensor], group: dist.ProcessGroup) -> None:
-    """Replace each of `gradients` by its sum over `group`, whose ranks pass theirs in the same order."""
+    """Sum each gradient over the ranks of `group`, in place. All ranks of the group pass them in the same order."""
     _in_buckets(gradients, lambda flat: dist.all_reduce(flat, group=group, async_op=True))
 
 
 def broadcast(parameters: Sequence[Tensor], source: int, group: dist.ProcessGroup | None) -> None:
-    """Broadcast the `parameters` of the rank `source` to `group`, whose ranks pass theirs in the same order."""
+    """Broadcast `parameters` from rank `source` to `group`, in place. All ranks of the group pass them in the same order."""
     _in_buckets(parameters, lambda flat: dist.broadcast(flat, source, group=group, async_op=True))
 
 
 @torch.no_grad()
 def _in_buckets(tensors: Sequence[Tensor], begin: Callable[[Tensor], dist.Work | None]) -> None:
-    """Replace `tensors` by the results of the collective that `begin` starts, flattening several into one."""
+    """Run a collective on `tensors` in place, in buckets; `begin` starts it on a flattened bucket."""
     joining = []
     for bucket in _buckets(tensors):
         flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
@@ -49,7 +49,7 @@ def _in_buckets(tensors: Sequence[Tensor], begin: Callable[[Tensor], dist.Work |
 
 
 def _buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Group `tensors`, in order, into lists with one type and a size of about `BUCKET_BYTES`."""
+    """Group `tensors`, in order, into buckets of one type and at most `BUCKET_BYTES`; a larger tensor is on its own."""
     buckets: list[list[Tensor]] = []
     held = 0
     for tensor in tensors:

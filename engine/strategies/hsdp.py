@@ -1,4 +1,4 @@
-"""Strategy with replicas of the model, each sharded over its own devices (HSDP: FSDP inside, DDP between replicas)."""
+"""Strategy with sharded replicas of the model (HSDP): FSDP within a replica, DDP between replicas."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from engine.strategies.fsdp import FullySharded
 
 
 class HybridSharded(FullySharded):
-    """FullySharded on a mesh with replicas: parameters are sharded over the ranks of one replica.
+    """Strategy that shards parameters over the ranks of each replica.
 
-    A block's parameters are fetched within the replica. Its gradients are summed within the replica, so that each rank
-    gets its shard, and the shards are then summed over the replicas (Zhao et al. 2023, PyTorch FSDP). Every rank
-    processes a different part of a batch.
+    The ranks of a replica gather a block's parameters from each other and sum its gradients, so that each rank gets its
+    shard. The shards are then summed over the replicas (Zhao et al. 2023, PyTorch FSDP). Every rank processes a different
+    part of a batch.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(

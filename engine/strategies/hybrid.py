@@ -1,4 +1,4 @@
-"""Strategy with parallel pipelines, each for a part of every batch, whose gradients are reduced at every step."""
+"""Strategy with several pipelines, each of which processes a part of every batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.strategies.pipeline import Pipeline
 
 
 class PipelineReplicas(Pipeline):
-    """Pipeline on a mesh with replicas; ranks with the same number in their replica hold the same stages."""
+    """Strategy with replicas of a pipeline; the gradients of a stage are summed over the replicas at every step."""
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="ddp_pipeline",

@@ -1,8 +1,8 @@
-"""Layers that tensor parallelism divides, and their division (Shoeybi et al. 2019, Megatron-LM).
+"""Detection and division of the layers that tensor parallelism computes on several ranks.
 
-Of two linear layers with only elementwise layers between them, the first is divided by columns and the second by rows.
-Each rank computes some of the hidden units, and one sum over the ranks completes the second layer's output. Of
-attention with a single weight for queries, keys and values, each rank computes some of the heads.
+If only elementwise layers are between two linear layers, the first is divided by columns and the second by rows. Each
+rank then computes some of the hidden units, and a single sum over the ranks yields the second layer's output. Attention
+with one weight for queries, keys and values is divided by heads (Shoeybi et al. 2019, Megatron-LM).
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ _ELEMENTWISE = (
 _MIN_INPUTS = 8
 """Minimum number of input features of a layer that is divided.
 
-Smaller layers, such as Swin V2's position biases, are not worth a sum over the ranks.
+Smaller layers, such as Swin V2's position biases, gain less than the sum over the ranks costs.
 """
 
 
 class LayerPair(NamedTuple):
-    """Two linear layers, or attention and its projection, whose hidden units are divided among ranks.
+    """Two linear layers, or attention and its output projection, whose hidden units can be divided among ranks.
 
     Attributes:
-        units: Number of hidden units or heads, which is divided by the number of ranks.
+        first: Layer that is divided by columns.
+        second: Layer that is divided by rows.
+        units: Number of hidden units or heads, which must be a multiple of the number of ranks.
         dropouts: Dropout layers between the two.
-        elementwise: All elementwise layers of the sequence.
-        attention: Module whose heads are divided; None for an MLP.
+        elementwise: All elementwise layers of the sequence that contains the two.
+        attention: Module with the heads; None for an MLP.
     """
 
     first: nn.Linear | nn.MultiheadAttention
@@ -48,9 +50,9 @@ class LayerPair(NamedTuple):
 
 
 def layer_pairs(model: nn.Module) -> list[LayerPair]:
-    """Return all divisible pairs of `model`, without layers that share a weight with another layer.
+    """Find the pairs of layers in `model` that can be divided; layers that share a weight with others are left out.
 
-    They are MLPs in a Sequential (torchvision's ViT, Swin, MaxViT, ConvNeXt, VGG), the attention of torchvision's ViT,
+    The pairs are MLPs in a Sequential (torchvision's ViT, Swin, MaxViT, ConvNeXt, VGG), the attention of torchvision's ViT,
     and timm's `Mlp` and `Attention`.
     """
     users = Counter(parameter for module in model.modules() for parameter in module.parameters(recurse=False))
@@ -59,18 +61,18 @@ def layer_pairs(model: nn.Module) -> list[LayerPair]:
 
 
 def divided_parameters(pairs: Iterable[LayerPair]) -> list[nn.Parameter]:
-    """Return the parameters of `pairs`, including the second layer's biases, which are not divided."""
+    """Return the parameters of `pairs`, including the biases of second layers, which stay complete on every rank."""
     return [parameter for pair in pairs for half in pair[:2] for parameter in half.parameters(recurse=False)]
 
 
 def _pairs_of(module: Any) -> Iterator[LayerPair]:
-    """Yield the pairs that consist of direct parts of `module`."""
+    """Yield the pairs whose layers are direct children of `module`."""
     if isinstance(module, nn.Sequential):
         yield from _pairs_in_row(list(module))
     elif _is(module, "timm.layers.mlp.Mlp"):
         yield from _pairs_in_row([module.fc1, module.act, module.drop1, module.norm, module.fc2])
     elif _is(module, "timm.layers.attention.Attention"):
-        # Parameters of one head that serve all of them would get gradients from some of the heads alone.
+        # Parameters that all heads share would only get gradients from this rank's heads.
         companions = (module.q_norm, module.k_norm, module.norm, getattr(module, "gate", None) or nn.Identity())
         if not module.attn_drop.p and all(isinstance(each, nn.Identity) for each in companions):
             yield LayerPair(module.qkv, module.proj, module.num_heads, attention=module)
@@ -80,12 +82,12 @@ def _pairs_of(module: Any) -> Iterator[LayerPair]:
 
 
 def _is(module: nn.Module, name: str) -> bool:
-    """Return True if `module` is an instance of the class with this name, which need not be imported."""
+    """Return True if the class of `module` has this qualified name; the class need not be imported."""
     return f"{type(module).__module__}.{type(module).__qualname__}" == name
 
 
 def _pairs_in_row(row: list[nn.Module]) -> Iterator[LayerPair]:
-    """Yield pairs of linear layers in `row` with only elementwise layers between them; no layer is in two pairs."""
+    """Yield pairs of linear layers in the sequence `row` with only elementwise layers between them, without overlaps."""
     elementwise = tuple(module for module in row if type(module) in _ELEMENTWISE)
     first: nn.Linear | None = None
     between: list[nn.Module] = []
@@ -103,7 +105,7 @@ def _pairs_in_row(row: list[nn.Module]) -> Iterator[LayerPair]:
 
 
 def divide(pairs: list[LayerPair], mesh: DeviceMesh) -> None:
-    """Divide each of `pairs` in place; the number of ranks of the 1-dimensional `mesh` must divide their units."""
+    """Divide the layers of `pairs` over the 1-dimensional `mesh`, in place; each pair's units must be divisible by its size."""
     from torch.distributed.tensor import Shard, distribute_tensor
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -114,7 +116,7 @@ def divide(pairs: list[LayerPair], mesh: DeviceMesh) -> None:
                 parameter.data = pack_qkv(parameter.data, ranks)
             pair.attention.num_heads //= ranks
         for layer in pair.elementwise:
-            layer.inplace = False  # type: ignore[assignment] # autograd refuses to change what comes out of a DTensor
+            layer.inplace = False  # type: ignore[assignment] # autograd can't modify the output of a DTensor in place
         for dropout in pair.dropouts:
             dropout.__class__ = _SharedDropout
             dropout.ranks, dropout.rank = ranks, rank  # type: ignore[assignment]
@@ -130,13 +132,13 @@ def divide(pairs: list[LayerPair], mesh: DeviceMesh) -> None:
 
 
 class _SharedAttention(nn.MultiheadAttention):
-    """Self-attention for this rank's heads, with the interface that torchvision's ViT uses: [batch, tokens, channels].
+    """Self-attention over this rank's heads, a replacement for the attention of torchvision's ViT.
 
-    It supports neither masks nor dropout, and returns no attention weights.
+    It expects [batch, tokens, channels], supports neither masks nor dropout, and returns no attention weights.
     """
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, need_weights: bool = False) -> Any:  # type: ignore[override]
-        """Return the attention's output and no weights; `query`, which is also key and value, is equal on all ranks."""
+        """Return the output and None instead of weights; `query`, also used as key and value, must be equal on all ranks."""
         from torch.distributed.tensor import DTensor, Replicate
 
         weight: Any = self.in_proj_weight
@@ -148,9 +150,9 @@ class _SharedAttention(nn.MultiheadAttention):
 
 
 class _SharedDropout(nn.Dropout):
-    """Dropout for this rank's slice of the last dimension.
+    """Dropout on this rank's slice of the last dimension.
 
-    All ranks draw the complete mask from the same random numbers, so that it equals that of a single device.
+    All ranks draw the complete mask from the same random numbers, so that it equals the mask of a single device.
     """
 
     ranks: int

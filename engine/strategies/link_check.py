@@ -1,4 +1,4 @@
-"""Test of the connection between every two GPUs, before the first step."""
+"""Test of the connections between GPUs before the first step."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from engine.strategies.base import StrategyError
 from engine.strategies.collectives import Collectives
 
 TIMEOUT_S = 5.0
-"""Seconds within which two GPUs must have exchanged `EXCHANGED_BYTES` after both are ready."""
+"""Timeout of one exchange between two GPUs that are both ready."""
 EXCHANGED_BYTES = 1 << 20
 MIN_SHARED_MEMORY_BYTES = 128 << 20
-"""Size of /dev/shm that several GPUs need for their messages; Docker's default is half of it."""
+"""Minimum size of /dev/shm for messages between several GPUs; Docker's default is half of it."""
 _SHARED_MEMORY = Path("/dev/shm")
 
 
 def check_links(spec: WorkerSpec, device: torch.device, collectives: Collectives) -> None:
-    """Test the connection between every two ranks by exchanging data.
+    """Exchange data between every two ranks to test their connection.
 
-    All ranks call it together, after the process group is initialized. Raises StrategyError on all ranks, which names
-    the two GPUs, the likely cause and the remedy, or the error of this rank.
+    All ranks call it together, after the process group has been initialized. If an exchange fails, all ranks raise
+    StrategyError, which names the two GPUs, a likely cause and the remedy; a rank with an error of NCCL raises that
+    error instead.
     """
     group = dist.new_group()
     assert isinstance(group, dist.ProcessGroup)
@@ -52,7 +53,7 @@ def check_links(spec: WorkerSpec, device: torch.device, collectives: Collectives
 
 
 def rounds(world_size: int) -> list[list[tuple[int, int]]]:
-    """Return rounds of pairs such that every two ranks are paired once, and every rank at most once per round."""
+    """Schedule all pairs of ranks in rounds, so that a rank is in at most one pair per round."""
     count = world_size + world_size % 2
     turns = count - 1
     every = [
@@ -63,7 +64,7 @@ def rounds(world_size: int) -> list[list[tuple[int, int]]]:
 
 
 def _exchange(rank: int, peer: int, device: torch.device, group: dist.ProcessGroup) -> str:
-    """Exchange data with `peer` and return the error, or ""."""
+    """Exchange data with rank `peer` and return a description of the problem, or ""."""
     sent = torch.full((EXCHANGED_BYTES,), rank, dtype=torch.uint8).to(device)
     received = torch.full((EXCHANGED_BYTES,), 255, dtype=torch.uint8).to(device)
     works = dist.batch_isend_irecv(
@@ -78,7 +79,7 @@ def _exchange(rank: int, peer: int, device: torch.device, group: dist.ProcessGro
 
 
 def describe(spec: WorkerSpec, first: int, second: int, problem: str) -> str:
-    """Return a sentence about two ranks whose GPUs can't exchange data, with likely cause and remedy."""
+    """Format an error message about two GPUs that can't exchange data, with a likely cause and a remedy."""
     devices = spec.devices
     pair = f"GPU {first} ({devices[first]}) and GPU {second} ({devices[second]}) of the run"
     return f"{pair} can't exchange data: {problem}. {_remedy(spec, [devices[first], devices[second]])}"

@@ -1,4 +1,4 @@
-"""Detection of exhausted device memory, and retries with smaller parts of a batch."""
+"""Detection of out-of-memory errors, and retries with smaller parts of a batch."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _SINGLE_VALUE = "Expected more than 1 value per channel"
 """Text of BatchNorm's error for a part with too few images for statistics."""
 
 
-class DoesNotFit(Exception):  # noqa: N818 - said of a part of a batch
-    """Error: the device's memory can't hold the smallest part of a batch, with `images` images."""
+class DoesNotFit(Exception):  # noqa: N818 - reads as a condition
+    """Error for a batch that does not fit into memory even in parts of `images` images."""
 
     def __init__(self, images: int) -> None:
         super().__init__(f"the passes of {counted(images, 'image')} do not fit into memory")
@@ -33,7 +33,7 @@ class DoesNotFit(Exception):  # noqa: N818 - said of a part of a batch
 
 
 def ran_out(error: BaseException) -> bool:
-    """Return True if `error` means that a device, or the host, ran out of memory."""
+    """Return True if `error` reports that the device or the host ran out of memory."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and _WORDS.search(str(error)) is not None
@@ -47,17 +47,16 @@ def run_in_parts(
     on_retry: Callable[[], object] = lambda: None,
     can_retry: Callable[[], bool] = lambda: True,
 ) -> tuple[Result, int]:
-    """Return the result of `process(parts)` for a batch of `images`, and the number of parts that it needed.
+    """Call `process(parts)`, doubling `parts` whenever memory runs out; return its result and the final `parts`.
 
-    Each time memory runs out, it is called again with twice as many parts, until a part has one image. Raises
-    DoesNotFit if even such a part does not fit.
+    Raises DoesNotFit if memory is too small even for parts with one image, or with the fewest images that BatchNorm accepts.
 
     Args:
         process: Processes the batch in a number of parts.
         parts: Initial number of parts.
         images: Number of images in the batch.
         on_retry: Called before each retry, after memory has been released.
-        can_retry: Returns True as long as nothing irreversible has happened, so that a retry is possible.
+        can_retry: Returns False once something irreversible has happened, which rules out a retry.
     """
     smallest = 0
     while True:
@@ -70,8 +69,8 @@ def run_in_parts(
                 raise
             if parts >= images:
                 raise DoesNotFit(1) from error
-        # Not in the handler: the exception holds the frames that failed, and they hold the memory (PyTorch's FAQ, "My
-        # out of memory exception handler can't allocate memory").
+        # Not in the handler, where the exception's frames still hold the memory (PyTorch's FAQ, "My out of memory
+        # exception handler can't allocate memory").
         smallest = -(-images // parts)
         parts = min(2 * parts, images)
         release_memory()
@@ -79,14 +78,14 @@ def run_in_parts(
 
 
 def release_memory() -> None:
-    """Return PyTorch's cached GPU memory to the device, and free objects that only cycles keep alive."""
+    """Free objects in reference cycles, and return PyTorch's cached GPU memory to the device."""
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
 
 
 def device_name(strategy: Strategy) -> str:
-    """Return the name of the device used by a worker without peers, as the subject of a sentence."""
+    """Return the name of the device of a single worker, for the start of a sentence."""
     device = strategy.device
     if device.type == "cpu":
         return "The CPU"

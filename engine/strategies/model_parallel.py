@@ -1,4 +1,4 @@
-"""Strategy that cuts the model into parts, one per device, which compute one after another."""
+"""Strategy that cuts the model into parts on several devices, which compute one after another."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from engine.strategies.pipeline import Pipeline
 
 
 class ModelParallel(Pipeline):
-    """Pipeline with one microbatch per batch, so that one device computes at a time.
+    """Strategy that runs a pipeline with a single microbatch, so that one device computes at a time.
 
-    It trains models that no device can hold, and equals a single device in everything, BatchNorm included, except that
-    dropout draws from one stream per rank.
+    It trains models that are too large for one device. Except for dropout, which has a random stream per rank, the results
+    equal those of a single device, including BatchNorm.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(

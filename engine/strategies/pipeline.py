@@ -1,4 +1,4 @@
-"""Strategy that cuts the model into stages on different devices, through which each batch flows in microbatches."""
+"""Strategy that cuts the model into stages on several devices, and sends each batch through them in microbatches."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
 
 
 class Pipeline(Distributed):
-    """Strategy in which each rank along the pipeline holds one or several stages, depending on its schedule.
+    """Strategy with one or several stages of the model on each rank.
 
-    The rank of the first stage reads the images and sends their targets to the rank of the last stage, the only one
-    that gets the model's output. Under ZBV they are the same rank.
+    The rank of the first stage loads the batches and sends their targets to the rank of the last stage, the only rank with
+    the model's output. With the ZBV schedule, both are the same rank.
 
-    Shapes are static, so every batch is padded to complete microbatches, and padding is excluded from loss and metrics.
-    BatchNorm normalizes by microbatches, so its results equal those of a single device with the same microbatches.
-    Dropout draws from one stream per rank, in the order of the schedule's forward passes. With one stage per rank, this
-    is the order of the microbatches.
+    All batches have the same shape: smaller ones are padded to complete microbatches, and the loss and metrics ignore the
+    padding. BatchNorm normalizes each microbatch separately, as on a single device with the same microbatches. Dropout
+    draws from one random stream per rank, in the order of the schedule's forward passes. With one stage per rank, this is
+    the order of the microbatches.
 
-    If the mesh also replicates, each pipeline processes a part of every batch, divides its losses by the size of the
-    global batch, and is cut like the others. After its schedule, the gradients of every stage are summed over the
-    replicas. This is correct for every schedule, whereas stages wrapped in DistributedDataParallel get wrong gradients
-    from schedules that divide the backward pass (pytorch#144530). BatchNorm's running statistics are those of the first
-    replica, which are broadcast before an evaluation and saved.
+    On a mesh with replicas, each pipeline processes a part of every batch and divides its losses by the size of the global
+    batch. All pipelines have the same cut. After the schedule, gradients are summed over the replicas; this works for all
+    schedules, whereas DistributedDataParallel computes wrong gradients if a schedule divides the backward pass
+    (pytorch#144530). BatchNorm's running statistics of the first replica are broadcast before an evaluation, and saved in
+    checkpoints.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -66,9 +66,9 @@ class Pipeline(Distributed):
     profiles = ScheduleProfiler
     profiler: ScheduleProfiler
     group: dist.ProcessGroup | None = None
-    """Ranks of this pipeline, which exchange activations; None for all."""
+    """Group of the ranks of this pipeline, which exchange activations; None for all ranks."""
     peers: dist.ProcessGroup | None = None
-    """Ranks of other pipelines with the same stages; None without replicas."""
+    """Group of the ranks with the same stages in all pipelines; None with a single pipeline."""
     _fed: Microbatches
     _optimizer_step: OptimizerStep
 
@@ -122,7 +122,7 @@ class Pipeline(Distributed):
         self._build({stage: evaluated[stage] for stage in local})
 
     def _found_cut(self, model: nn.Module, traces: Traces) -> Cut:
-        """Return, on all ranks, the cut that rank 0 derives from the measurements of the first replica."""
+        """Measure the model on the first replica, and return the cut that rank 0 computes, on all ranks."""
         costs: Any = None
         travel = 0.0
         if self.coordinate.replicate == 0:
@@ -157,9 +157,9 @@ class Pipeline(Distributed):
         return cut
 
     def _crossing(self, modules: Mapping[int, nn.Module]) -> list[Tensor]:
-        """Return the input of each stage and the last output, for one microbatch, on the meta device.
+        """Return the input of each stage and the output of the last, for one microbatch, as tensors on the meta device.
 
-        All ranks call it together, each with the `modules` of its stages.
+        All ranks call it together, each with its stages in `modules`, by number.
         """
         crossing = [torch.empty(self.microbatch_size, *self.example_shape, device="meta")]
         cuda = [self.device] if self.device.type == "cuda" else []
@@ -175,7 +175,7 @@ class Pipeline(Distributed):
         return crossing
 
     def _build(self, evaluated: dict[int, fx.GraphModule]) -> None:
-        # Imported here, since it costs much and the other strategies do without.
+        # Imported here, because the import is slow and other strategies do not need it.
         from engine.strategies.pipelining import schedules
         from engine.strategies.pipelining.stage import RecordedStage, StageModule
 
@@ -222,7 +222,7 @@ class Pipeline(Distributed):
         )
 
     def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return a microbatch's part of the mean over the global batch, scaled for the backward pass."""
+        """Return the contribution of a microbatch to the mean loss over the global batch, scaled for the backward pass."""
         is_real = (targets.reshape(len(targets), -1) != PADDING).all(1)
         losses = self.objective.loss(outputs.float(), targets.clamp(min=0)) * is_real
         loss = self._optimizer_step.scale(losses.sum() / self._fed.global_size)
@@ -294,7 +294,7 @@ class Pipeline(Distributed):
                     measures.update(torch.cat(outputs)[: fed.images].float(), fed.targets[: fed.images])
                 fed.sent()
         finally:
-            # Not train(): frozen layers stay as the task set them.
+            # Not train(), which would also switch frozen layers to training mode.
             for module, training in modes.items():
                 module.training = training
         sync_metrics(measures, self.collectives)
@@ -310,7 +310,7 @@ class Pipeline(Distributed):
         if self.coordinate.replicate == 0:
             for part in self.parts:
                 state |= copy_to_host(part.state_dict()) if self.spec.rank == 0 else part.state_dict()
-        synchronize(self.device)  # with the copies that are under way
+        synchronize(self.device)  # wait for pending copies
         gathered = self.collectives.gather_states(state)
         return None if gathered is None else self._state.joined(gathered)
 

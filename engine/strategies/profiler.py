@@ -1,4 +1,4 @@
-"""Profiler of a rank's steps: time of their parts, and occasional steps that all ranks record."""
+"""Profiler of training steps, which times their parts and occasionally records a step on all ranks."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from engine.strategies.stopwatch import stopwatch
 RECORD_S = 2.0
 """Minimum seconds between recorded steps."""
 RECORD_SHARE = 0.02
-"""Minimum interval between recorded steps as a fraction of the run's time, so that a long run records fewer."""
+"""Minimum interval between recorded steps as a fraction of the time since the start, so that long runs record fewer."""
 RECORD_COST = 0.01
-"""Fraction of the time that recording may cost; it decides if recording a step is too expensive."""
+"""Maximum fraction of the time for recording; it limits how often expensive steps are recorded."""
 
 
 class StepProfiler:
-    """Profiler of a single rank, which records no steps.
+    """Profiler that times the parts of steps, but records none; subclasses record.
 
-    In each step, `begin` is called, the strategy marks its parts with `mark`, and `end` is called. While `recording` is
-    True, the strategy also records the times that its profiler reports. `watch` measures as long as it runs.
+    For each step, the training loop calls `begin` and `end`, and the strategy calls `mark` at the end of each part. While
+    `recording` is True, subclasses record more about the step. `watch` is the stopwatch behind `mark`.
     """
 
     records: ClassVar[bool] = False
     reducing_parts: ClassVar[tuple[Part, ...]] = ("backward",)
-    """Parts of a data-parallel step that include waiting for other ranks."""
+    """Parts of a step during which a rank may wait for others."""
 
     def __init__(self, device: torch.device) -> None:
         self.watch = stopwatch(device)
         self.mark = self.watch.mark
         self.recording = False
         self.cost_s = 0.0
-        """Seconds that the last recorded step took longer for being recorded."""
+        """Overhead of the last recorded step in seconds."""
         self._started = time.monotonic()
         self._recorded_at = -math.inf
 
@@ -48,14 +48,14 @@ class StepProfiler:
         return self.records and now - self._recorded_at >= interval_s
 
     def begin(self, *, record: bool) -> None:
-        """Start a step; either all ranks record it or none does."""
+        """Start a step; `record` must be equal on all ranks."""
         self.mark("logging")
         if record:
             self.watch.skip()
         self.recording = record
 
     def end(self, step: int, collectives: Collectives) -> RanksTimed | ScheduleTraced | None:
-        """End a step; return its times on rank 0 if it was recorded, else None. All ranks call it together."""
+        """End a step and, if it was recorded, return an event about it on rank 0. All ranks call it together."""
         self.mark("logging")
         if not self.recording:
             return None

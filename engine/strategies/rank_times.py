@@ -1,8 +1,8 @@
-"""Time of a step on each rank: computing, reducing results, and waiting for slower ranks.
+"""Breakdown of each rank's step time into computation, communication, and waiting for slower ranks.
 
-A rank is blocked in a collective from the moment when it has nothing else to do until the collective is complete. The
-last rank to arrive is blocked for the duration of the communication, the others additionally for the time that they
-wait. So the shortest blocked time of a collective is the communication, and the rest is waiting.
+A rank is blocked in a collective from the moment when it has nothing else to do until the collective completes. The last
+rank to arrive is blocked only for the communication; the other ranks are also blocked while they wait for it. So the
+shortest blocked time of a collective is the communication, and the rest is waiting.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from engine.strategies.profiler import StepProfiler
 from engine.torch_compat import device_events
 
 MIN_EXTRA_WAIT = 0.05
-"""Minimum extra wait of every other rank for a straggler, as a fraction of the step."""
+"""Minimum wait of all other ranks for a straggler, as a fraction of the step."""
 
 Interval = tuple[float, float]
-"""Start and end, in seconds."""
+"""Start and end in seconds."""
 
 
 class Spent(NamedTuple):
-    """Duration of one rank's step, and its blocked time in each collective in call order, all in seconds."""
+    """Duration of one rank's step, and its blocked time in each collective in call order, in seconds."""
 
     seconds: float
     blocked: tuple[float, ...]
@@ -49,7 +49,7 @@ def union(intervals: Sequence[Interval]) -> list[Interval]:
 
 
 def length_outside(interval: Interval, covered: Sequence[Interval]) -> float:
-    """Return the length of `interval` outside of `covered`, a result of `union`."""
+    """Return the length of the part of `interval` outside of the intervals `covered`, which `union` has returned."""
     start, end = interval
     inside = 0.0
     index = bisect_left(covered, start, key=itemgetter(1))
@@ -60,9 +60,9 @@ def length_outside(interval: Interval, covered: Sequence[Interval]) -> float:
 
 
 def blocked_times(collectives: Sequence[Interval], computing: Sequence[Interval]) -> tuple[float, ...]:
-    """Return, for each of `collectives` by start, the seconds during which nothing of `computing` ran.
+    """Return for each collective, by start, the seconds during which no interval in `computing` ran.
 
-    Overlapping time counts only for the first collective.
+    If collectives overlap, the common time counts for the first one.
     """
     covered = union(computing)
     blocked: list[float] = []
@@ -75,7 +75,7 @@ def blocked_times(collectives: Sequence[Interval], computing: Sequence[Interval]
 
 
 def ranks_timed(step: int, spent: Sequence[Spent]) -> RanksTimed:
-    """Return the event about each rank's times in `step`.
+    """Create the event about the times of all ranks in `step`.
 
     If ranks recorded different numbers of collectives, all collectives of a rank count as one.
     """
@@ -96,7 +96,7 @@ def ranks_timed(step: int, spent: Sequence[Spent]) -> RanksTimed:
 
 
 def straggler(ranks: Sequence[RankTimes], step_s: float) -> int | None:
-    """Return the rank that all others wait for, by more than MIN_EXTRA_WAIT of the step; None if there is none."""
+    """Return the rank for which all others wait longer than MIN_EXTRA_WAIT of the step; None if there is none."""
     order = sorted(range(len(ranks)), key=lambda rank: ranks[rank].waiting_s)
     if len(order) < 2:
         return None
@@ -105,7 +105,7 @@ def straggler(ranks: Sequence[RankTimes], step_s: float) -> int | None:
 
 
 class HostTimer:
-    """Timer for workers on the CPU, which sums the blocked times that the strategy reports."""
+    """Timer for CPU workers; the strategy reports when a collective has blocked."""
 
     def __init__(self) -> None:
         self.running = False
@@ -121,15 +121,15 @@ class HostTimer:
         return Spent(time.perf_counter() - self._started, tuple(self._blocked))
 
     def add_blocked_since(self, start: float) -> None:
-        """Record the end of a collective that has blocked this rank since `start` (of time.perf_counter)."""
+        """Record that a collective has blocked this rank from `start` (time.perf_counter) until now."""
         if self.running:
             self._blocked.append(time.perf_counter() - start)
 
 
 class KernelTimer:
-    """Timer for workers on a GPU, which uses torch.profiler to compare NCCL's kernels with all others.
+    """Timer for GPU workers, which tells NCCL's kernels from others with torch.profiler.
 
-    A kernel of NCCL waits on the device for the other ranks.
+    NCCL's kernels wait for the other ranks on the device.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -154,10 +154,7 @@ class KernelTimer:
 
 
 class RankProfiler(StepProfiler):
-    """Profiler for strategies whose ranks do the same work on different parts of a batch.
-
-    It records the time of a step on each rank.
-    """
+    """Profiler that records the times of ranks that do the same work on different parts of a batch."""
 
     records = True
 
@@ -168,7 +165,7 @@ class RankProfiler(StepProfiler):
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Inside the block, time a step if it is recorded."""
+        """Time the step in the block if it is to be recorded."""
         if not self.recording:
             yield
             return
@@ -184,16 +181,16 @@ class RankProfiler(StepProfiler):
 
 
 class ShardProfiler(RankProfiler):
-    """Profiler for ranks that also fetch parameters from each other before the passes."""
+    """Profiler of ranks that also fetch parameters from each other, in the forward and the backward pass."""
 
     reducing_parts = ("forward", "backward")
 
 
 @contextmanager
 def timed_reduction(timer: HostTimer | KernelTimer, model: DistributedDataParallel) -> Iterator[None]:
-    """Inside the block, time a forward and backward pass with a broadcast of buffers before and a reduction at the end.
+    """Time the forward and backward pass in the block, including DDP's broadcast of buffers and its reduction.
 
-    A rank is blocked until the buffers arrive, and after its last local gradient.
+    The rank counts as blocked until the buffers have arrived, and from its last local gradient on.
     """
     if not isinstance(timer, HostTimer) or not timer.running:
         yield

@@ -1,4 +1,4 @@
-"""Activation checkpointing: a block's activations are recomputed in the backward pass instead of being stored.
+"""Activation checkpointing: blocks recompute their activations in the backward pass instead of storing them.
 
 Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost.
 """
@@ -19,11 +19,11 @@ from engine.torch_compat import buffers_of
 
 
 def recomputed(function: Callable[..., Any], module: nn.Module) -> Callable[..., Any]:
-    """Wrap `function`, which computes with `module`, so that it stores only its inputs and is recomputed.
+    """Wrap `function`, which calls `module`, so that it stores only its inputs and is repeated in the backward pass.
 
-    The second computation draws the same random numbers. It starts with copies of the buffers from which the first one
-    started, and drops them afterwards. BatchNorm's statistics therefore change once, as without checkpointing, and
-    results that depend on a changing buffer are the same. Without gradients, `function` is called unchanged.
+    The repetition draws the same random numbers. It uses temporary copies of the buffers as they were before the first call.
+    Thus BatchNorm's statistics change once, as without checkpointing, and results that depend on a changing buffer stay the
+    same. Without gradients, `function` is called unchanged.
     """
 
     def call(*inputs: Any, **options: Any) -> Any:
@@ -36,10 +36,9 @@ def recomputed(function: Callable[..., Any], module: nn.Module) -> Callable[...,
 
 
 def checkpoint_blocks(model: nn.Module) -> int:
-    """Make each of `blocks(model)` recompute its activations; return their number.
+    """Turn activation checkpointing on for each of `blocks(model)`, and return the number of blocks.
 
-    Modules, names and state remain the same. Only their classes change, to a subclass, which survives copying and
-    sharding.
+    Modules, names and state remain the same. Each block gets a subclass of its class, which survives copying and sharding.
     """
     found = blocks(model)
     for _, block in found:
@@ -57,12 +56,15 @@ def _recomputing(kind: Any) -> Any:
 
 
 def _contexts(module: nn.Module) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """Return the contexts for the first and for the second computation; called right before the first."""
+    """Return the contexts for the first and the second computation. `checkpoint` calls it right before the first."""
     return nullcontext(), BuffersAsBefore(module)
 
 
 class BuffersAsBefore:
-    """Reusable context in which the buffers of `module` are copies of their values when it was created."""
+    """Reusable context that temporarily restores the buffers of `module` to their values at its creation.
+
+    Changes to the buffers inside the context are discarded.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         # Modules in evaluation mode do not move their buffers.

@@ -1,4 +1,4 @@
-"""Helpers for FSDP2: separable blocks, tied parameters, used parameters and the time of collectives."""
+"""Helpers for FSDP2: divisible blocks, tied parameters, used parameters and timed collectives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def separate_blocks(model: nn.Module) -> list[nn.Module]:
-    """Return those of `blocks(model)` whose parameters are used nowhere else, so that they can be sharded."""
+    """Return the blocks of `model` whose parameters are used nowhere else, so that they can be sharded separately."""
     found = dict(blocks(model))
     homes: dict[nn.Parameter, set[str]] = defaultdict(set)
     for path, part in model.named_modules(remove_duplicate=False):
@@ -36,7 +36,7 @@ def separate_blocks(model: nn.Module) -> list[nn.Module]:
 
 
 def tied_views(model: nn.Module) -> tuple[str, ...]:
-    """Return the names of parameters that share memory with other parameters or buffers as different tensors.
+    """Return the names of parameters that share memory with a different parameter or buffer.
 
     An nn.Parameter with several names is not included, since changes apply to all its names.
     """
@@ -58,16 +58,16 @@ def tied_views(model: nn.Module) -> tuple[str, ...]:
 
 
 def time_collectives(group: FSDPModule, timer: HostTimer, *, all_reduce: bool) -> None:
-    """Make `group` report its collectives, during which a worker on the CPU is blocked, to `timer`."""
+    """Make the collectives of `group` report to `timer` how long they blocked a CPU worker."""
     scatter = _TimedReduceScatter(timer)
     group.set_custom_all_gather(_TimedAllGather(timer))  # type: ignore[arg-type]
     group.set_custom_reduce_scatter(scatter)  # type: ignore[arg-type]
-    if all_reduce:  # which comes right after the reduce-scatter, and the hook right after it
+    if all_reduce:  # it starts right after the reduce-scatter, and the hook runs when it ends
         group.set_all_reduce_hook(lambda _: timer.add_blocked_since(scatter.done))
 
 
 class _TimedCollective:
-    """Timed collective for FSDP that behaves like FSDP's default."""
+    """Base class of timed collectives, which otherwise behave like FSDP's defaults."""
 
     def __init__(self, timer: HostTimer) -> None:
         self.timer = timer
@@ -105,17 +105,18 @@ class _TimedReduceScatter(_TimedCollective):
 
 
 class UsedParameters:
-    """Record of the parameters that have a gradient on any rank; other parameters must not change.
+    """Record of the parameters that received a gradient on any rank, so that others stay unchanged.
 
-    If a custom model uses different layers for the images of different ranks, FSDP must reduce gradients of 0 for
-    unused parameters. These would count as gradients: momentum and weight decay would change a layer that no rank uses.
+    A custom model may use different layers for the images of different ranks. FSDP must then reduce gradients of 0 for
+    unused parameters. The optimizer would treat these as real gradients: momentum and weight decay would change a layer that
+    no rank has used.
     """
 
     def __init__(self, model: nn.Module, groups: Sequence[FSDPModule], collectives: Collectives) -> None:
         self._collectives = collectives
         self._shards = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._used = [0] * len(self._shards)
-        for group in groups:  # one at a time is whole, whose parameters are others, but the same ones ever after
+        for group in groups:  # its gathered parameters are different objects, the same ones every time
             group.unshard()
             trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
             for number, (parameter, shard) in enumerate(zip(trained, self._shards, strict=True)):

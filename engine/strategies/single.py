@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class SingleDevice(Strategy):
     """Strategy with the full model on one device.
 
-    `gradient_scale` multiplies the loss before the backward pass; subclasses use it to compensate for how they reduce
+    The loss is multiplied by `gradient_scale` before the backward pass; subclasses set it to suit their reduction of
     gradients.
     """
 
@@ -38,9 +38,9 @@ class SingleDevice(Strategy):
     )
     gradient_scale: float = 1.0
     divisor: Tensor | int
-    """`loss_divisor` of the current batch."""
+    """Result of `loss_divisor` for the current batch."""
     forward: nn.Module
-    """Module that is called for forward passes: `model`, or a subclass's wrapper for it."""
+    """Module for forward passes: `model`, or a wrapper of it."""
 
     def wrap(self, model: nn.Module, objective: Objective, shape: tuple[int, ...], resolved: ResolvedJob) -> None:
         super().wrap(model, objective, shape, resolved)
@@ -66,7 +66,7 @@ class SingleDevice(Strategy):
         return result
 
     def forward_backward(self, batch: Batch, optimizer_step: OptimizerStep) -> StepResult:
-        """Run a forward and backward pass, adding the gradients of a part of the batch to the existing ones."""
+        """Run a forward and backward pass for a part of the batch, and accumulate its gradients."""
         with self.autocast():
             outputs = self.forward(batch.inputs, *self.objective.extra_inputs(batch.targets))
         outputs = outputs.float()
@@ -81,9 +81,9 @@ class SingleDevice(Strategy):
         return StepResult(loss.detach(), correct, len(batch.targets), losses)
 
     def blank_pass(self, backward: Callable[[Tensor], None]) -> None:
-        """Run a forward and backward pass with gradients of 0, and restore the buffers.
+        """Run a forward and backward pass that yields gradients of 0, and restore the buffers.
 
-        Two blank images are used, since BatchNorm can't compute statistics from a single value.
+        It uses two blank images, since BatchNorm can't compute statistics from a single value.
         """
         blank = torch.zeros(2, *self.example_shape, device=self.device)
         extra = self.objective.extra_inputs(self.objective.blank_targets(blank))
@@ -110,10 +110,10 @@ class SingleDevice(Strategy):
         return True
 
     def _evaluated(self, batch: Batch) -> Tensor:
-        """Return the model's outputs for a batch in an evaluation.
+        """Return the model's outputs for a batch of an evaluation.
 
-        A worker without peers divides the batch into more parts if memory runs out. One of several workers can't notify
-        the others, and uses `parts_of`.
+        If memory runs out, a single worker divides the batch into more parts. One of several workers can't do that on its own,
+        so `parts_of` has divided its batches in advance.
         """
 
         def outputs(parts: int) -> Tensor:
@@ -132,13 +132,13 @@ class SingleDevice(Strategy):
 
 
 def parts_of(batches: Iterable[Batch | None], count: int) -> Iterator[Batch | None]:
-    """Iterate over the parts of each batch; the last ones may be empty."""
+    """Divide each batch into `count` parts and yield them; the last parts of a batch may be empty."""
     for batch in batches:
         yield from [None] if batch is None else microbatches(batch, count)
 
 
 def summed(results: Sequence[StepResult]) -> StepResult:
-    """Return the sum of the results of a step's parts."""
+    """Sum the results of the parts of a step."""
     return results[0] if len(results) == 1 else StepResult(*map(_sum, zip(*results, strict=True)))
 
 

@@ -1,4 +1,4 @@
-"""Measurement of each rank's speed before the training, to divide batches in proportion to it."""
+"""Measurement of the ranks' speeds before the training, so that faster ranks get more images."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 WARM_UP = 2
 TIMED = 5
-"""Number of timed steps; the median counts."""
+"""Number of timed steps; their median counts."""
 EVEN = 0.05
-"""Relative difference of speeds up to which ranks get equal parts; measurements vary by as much."""
+"""Relative difference of speeds below which all ranks get the same number of images; measurements vary that much."""
 STRAGGLES = 1.1
-"""Minimum ratio of a slow rank's time to that of the others for a report."""
+"""Minimum ratio of the slowest rank's time to the median of the others for a warning."""
 
 
 def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]) -> None:
-    """Set the `shares` of `strategy` by the measured speed of every data rank, and a remark about a straggler.
+    """Measure the speed of every data rank, and set `strategy.shares` in proportion; warn about a straggler.
 
-    All ranks call it in `wrap`, if the job requests it, with the plain model on this rank's device and in training
-    mode. Weights, gradients, buffers and random numbers are preserved. Shares of the resumed run take precedence.
+    All ranks call it in `wrap` if the job requests balancing, with the plain model in training mode on this rank's device.
+    Weights, gradients, buffers and random states stay the same. The shares of a resumed run take precedence.
     """
     if strategy.resolved.shares is not None:
         strategy.shares = strategy.resolved.shares
         return
     world = strategy.data_world
-    strategy.collectives.all_reduce_max((0,))  # all measure at once, since they may share a processor
+    strategy.collectives.all_reduce_max((0,))  # start together, since ranks may share a processor
     speeds = torch.zeros(world, dtype=torch.float64)
     speeds[strategy.data_rank] = images_per_second(strategy, model, objective, example_shape)
     measured = strategy.collectives.all_reduce_sum(speeds).tolist()
@@ -60,11 +60,11 @@ def balance(strategy: Strategy, model: nn.Module, objective: Objective, example_
 
 
 class Rehearsal:
-    """Forward and backward passes with blank images on this rank alone.
+    """Context for forward and backward passes with blank images on this rank alone.
 
-    There are as many images as one part of the rank's batch has with `job`. Inside the context, buffers are copies;
-    weights, gradients and random numbers are preserved. `forward` is the function that is called, and `inputs` are the
-    images, float32 [n, channels, height, width]. Both may be replaced between passes.
+    A pass has as many images as a part of this rank's batch under `job`. Inside the context, the passes use copies of the
+    buffers, and leave weights, gradients and random states unchanged. `forward` (the function to call) and `inputs` (float32
+    [n, channels, height, width]) may be replaced between passes.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Rehearsal:
         example_shape: tuple[int, ...],
     ) -> None:
         share = divide(job.training.batch_size, strategy.shares or (1.0,) * strategy.data_world)[strategy.data_rank]
-        # As np.array_split makes the first part; two at least, since BatchNorm takes no statistics of a single value.
+        # Size of the first part of np.array_split. At least 2, since BatchNorm needs more than one value for statistics.
         self.images = max(2, math.ceil(share / (job.training.accumulation * (strategy.layout.microbatches or 1))))
         self.forward: Callable[..., Tensor] = model
         self.inputs = torch.zeros(self.images, *example_shape, device=strategy.device)
@@ -98,7 +98,7 @@ class Rehearsal:
         self._contexts.close()
 
     def seconds(self) -> float:
-        """Run one forward and backward pass, and return its duration."""
+        """Run one forward and backward pass, and return its duration in seconds."""
         started = clock(self.inputs.device)
         with autocast(self.inputs.device, self._precision):
             outputs = self.forward(self.inputs, *self._objective.extra_inputs(self._targets))
@@ -110,7 +110,7 @@ class Rehearsal:
 def images_per_second(
     strategy: Strategy, model: nn.Module, objective: Objective, example_shape: tuple[int, ...]
 ) -> float:
-    """Return this rank's speed in forward and backward passes for equal parts of a batch."""
+    """Measure how many images per second this rank trains if all ranks have equal parts of a batch."""
     with Rehearsal(strategy, strategy.job, model, objective, example_shape) as rehearsal:
         seconds = [rehearsal.seconds() for _ in range(WARM_UP + TIMED)]
     return rehearsal.images / statistics.median(seconds[WARM_UP:])

@@ -1,4 +1,4 @@
-"""Measurement of the time of a step's parts, which marks separate while the steps run."""
+"""Stopwatches for the parts of training steps."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import torch
 from engine.contract.events import Part, RanksTimed, ScheduleTraced
 
 Marked = Part | Literal["passes"]
-"""Name of a mark: a part, or all passes of a pipeline's schedule together, which only a traced step separates."""
+"""Name of a mark: a part of a step, or "passes" for all passes of a pipeline's schedule together."""
 
 SAMPLES_PER_S = 20.0
-"""Maximum number of steps per second that are timed on a GPU: few enough to cost nothing, enough for stable numbers."""
+"""Maximum number of timed steps per second on a GPU: few enough to cost nothing, enough for stable numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Mean seconds per step over `steps` steps, and of their parts, whose sum is `step_s`.
+    """Mean duration of `steps` steps in seconds, and of their parts, which add up to `step_s`.
 
-    `starved` is the fraction of steps for which the device had completed its work when the next batch arrived. It is
-    None on the CPU, and if no step was timed.
+    `starved` is the fraction of steps before which the device ran out of work because the next batch was late. It is None on
+    the CPU, and if no step was timed.
     """
 
     steps: int
@@ -35,10 +35,9 @@ class Times:
 
 
 class Stopwatch:
-    """Stopwatch for workers on the CPU, which times every step with the clock.
+    """Stopwatch for CPU workers, which times every step.
 
-    `mark(part)` assigns the time since the last mark to `part`, and does nothing before `resume`. The training loop
-    marks its own work, the strategy its passes and its optimizer's step.
+    `mark(part)` assigns the time since the last mark to `part`. It does nothing while the stopwatch is paused.
     """
 
     def __init__(self) -> None:
@@ -51,21 +50,21 @@ class Stopwatch:
         self._forget()
 
     def start(self) -> None:
-        """Reset all measurements, and run."""
+        """Reset all measurements and start."""
         self._forget()
         self.resume()
 
     def resume(self) -> None:
-        """Continue after a pause; earlier measurements are kept."""
+        """Continue after a pause, with the measurements before it."""
         self.running = True
         self._last = time.perf_counter()
 
     def pause(self) -> None:
-        """Stop measuring; the following time belongs to no step."""
+        """Pause; the time until `resume` does not count."""
         self.running = False
 
     def skip(self) -> None:
-        """Exclude the step that starts now, since recording makes it slower."""
+        """Leave out the step that starts now, because recording slows it."""
 
     def mark(self, part: Marked) -> None:
         if self.running:
@@ -74,16 +73,16 @@ class Stopwatch:
             self._last = now
 
     def step_done(self) -> None:
-        """End a step and start the next one; the time since the last mark counts as logging."""
+        """End a step and start the next one. The time since the last mark counts as logging."""
         if self.running:
             self.mark("logging")
             self._steps += 1
 
     def learn(self, step: RanksTimed | ScheduleTraced, reducing_parts: tuple[Part, ...]) -> None:
-        """Learn from a recorded step which fraction of rank 0's passes was not its own computation.
+        """Use a recorded step to estimate how much of the passes' time rank 0 spends on communication and waiting.
 
-        Ranks of a data-parallel strategy are blocked in the parts `reducing_parts`; those of a pipeline also wait in
-        between.
+        Ranks of a data-parallel strategy communicate in the parts `reducing_parts`. Ranks of a pipeline are also idle between
+        passes.
         """
         if isinstance(step, RanksTimed):
             local = step.ranks[0]
@@ -98,7 +97,7 @@ class Stopwatch:
             self._passes = {"forward": forward, "backward": backward, "communication": idle}
 
     def take(self) -> Times | None:
-        """Return the times since the last call, and reset them; None if there were no steps."""
+        """Return the times since the last call and reset them; None if there were no steps."""
         if not self._steps:
             return None
         steps, spent = self._steps, self._spent
@@ -109,7 +108,7 @@ class Stopwatch:
         self._spent, self._steps = {}, 0
 
     def _divided(self, spent: Mapping[Marked, float]) -> dict[Part, float]:
-        """Return `spent` after separating communication as learned from recorded steps."""
+        """Split communication off the times in `spent`, in the proportions that `learn` has estimated."""
         parts: dict[Part, float] = {}
 
         def add(part: Part, seconds: float) -> None:
@@ -123,7 +122,7 @@ class Stopwatch:
                     add(pass_, share * seconds)
                 continue
             share = self._communication.get(part, 0.0)
-            # If the recorded step was blocked for longer than the part takes now, use the fraction of the part.
+            # If communication would exceed the time of these parts, use its fraction of the part.
             still = share * seconds * (passed / joined if share * passed < joined else 1.0)
             add(part, seconds - still)
             if still:
@@ -132,11 +131,11 @@ class Stopwatch:
 
 
 class DeviceStopwatch(Stopwatch):
-    """Stopwatch for workers on a GPU, which records events in the stream and reads them later.
+    """Stopwatch for GPU workers, which records events in the stream and reads them later.
 
-    Only some steps are timed, and their events are read once the device has passed them. The time between two events is
-    spent computing or waiting on the device. A late batch, or a host too slow to queue work, becomes visible where the
-    device is idle. Steps are drawn at random, so that periodic effects are sampled proportionally.
+    Only some steps are timed, and their events are read once the device has passed them. The time between two events includes
+    computing and idle time, so a late batch, or a host too slow to queue work, shows up where the device is idle. Steps are
+    chosen at random, so that periodic effects are sampled in proportion.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -169,7 +168,7 @@ class DeviceStopwatch(Stopwatch):
         self._ended = None
 
     def skip(self) -> None:
-        # It is profiled, and waits for the device before and after.
+        # A recorded step synchronizes with the device before and after.
         self.pause()
         self._skipping = True
 
@@ -193,10 +192,10 @@ class DeviceStopwatch(Stopwatch):
         self._begin()
 
     def _begin(self) -> None:
-        """Decide at random whether to time the step that starts now."""
+        """Decide at random whether to time the next step."""
         elapsed = self._seconds + time.perf_counter() - self._since
         self._sampling = self._random.random() < SAMPLES_PER_S * elapsed / self._steps if self._steps else True
-        # Its first event has no part before it.
+        # The first event only marks the start, so its name does not matter.
         self._marks = [("logging", self._now())] if self._sampling else []
 
     def _now(self) -> torch.cuda.Event:
@@ -208,7 +207,7 @@ class DeviceStopwatch(Stopwatch):
         passed = [marks for marks in self._sampled if marks[-1][1].query()]
         if not passed or not self._steps:
             return None
-        self._sampled = self._sampled[len(passed) :]  # a stream passes them in their order
+        self._sampled = self._sampled[len(passed) :]  # a stream reaches events in order
         spent: dict[Marked, float] = {}
         for marks in passed:
             for (_, begin), (part, end) in itertools.pairwise(marks):
@@ -225,5 +224,5 @@ class DeviceStopwatch(Stopwatch):
 
 
 def stopwatch(device: torch.device) -> Stopwatch:
-    """Return the stopwatch for a worker on `device`."""
+    """Create a stopwatch for a worker on `device`."""
     return DeviceStopwatch(device) if device.type == "cuda" else Stopwatch()

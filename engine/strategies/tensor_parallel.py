@@ -1,4 +1,4 @@
-"""Strategy that divides layers among the devices, which compute each layer together (tensor parallelism)."""
+"""Strategies that divide each layer among several devices, which compute it together (tensor parallelism)."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 
 class _UnrecordedProfiler(ShardProfiler):
-    """Profiler that records nothing, since ranks that compute every layer together can't wait long for each other."""
+    """Profiler that records no steps: ranks that compute every layer together hardly wait for each other."""
 
     records = False
 
 
 class TensorParallel(FullySharded):
-    """Strategy in which each rank of a group computes a slice of every layer in `layer_pairs`.
+    """Strategy with groups of ranks, each of which computes a slice of every layer in `layer_pairs`.
 
-    The ranks of a group get the same images. Other layers are the same on all of them, which compute the same and draw
-    the same random numbers. Their gradients are taken from the group's first rank, since GPU kernels that add in random
-    order would let the copies drift apart.
+    All ranks of a group get the same images. They compute all other layers identically, with the same random numbers. To
+    keep these copies equal even if GPU kernels add in random order, their gradients are taken from the first rank of the
+    group.
 
-    Along the other dimensions of the mesh, it behaves like FullySharded; with only one rank to shard over, parameters
-    remain complete. BatchNorm's statistics are computed from a group's images.
+    Along the other dimensions of the mesh, parameters are sharded as in FullySharded; with a single rank to
+    shard over, they remain complete. BatchNorm normalizes the images of each group separately.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -71,10 +71,9 @@ class TensorParallel(FullySharded):
         self._divided -= {named[pair.second.bias] for pair in pairs if pair.second.bias is not None}
 
     def _refuse_unequal_gpus(self, model: nn.Module) -> None:
-        """Raise StrategyError for dropout on GPUs of different types, which draw different masks.
+        """Raise StrategyError if the model has dropout and the GPUs are of different types, which draw different masks.
 
-        The random numbers are the same, but the layout of a mask depends on the number of multiprocessors
-        (ATen/native/cuda/Dropout.cu).
+        The layout of a mask depends on the number of multiprocessors (ATen/native/cuda/Dropout.cu).
         """
         names = sorted(set(self.collectives.all_gather_objects(gpu_type(self.device))))
         has_dropout = any(isinstance(module, nn.Dropout) and module.p for module in model.modules())
@@ -125,7 +124,7 @@ class TensorParallel(FullySharded):
 
 
 def gpu_type(device: torch.device) -> str:
-    """Return name and number of multiprocessors of a GPU, or "CPU", on which masks are the same everywhere."""
+    """Return a GPU's name and number of multiprocessors; "CPU" for CPUs, whose dropout masks do not depend on the type."""
     if device.type != "cuda":
         return "CPU"
     properties = torch.cuda.get_device_properties(device)
@@ -133,7 +132,7 @@ def gpu_type(device: torch.device) -> str:
 
 
 class ReplicatedTensorParallel(TensorParallel):
-    """Strategy with several groups, each for a part of every batch, whose gradients are summed at every step."""
+    """Strategy with several tensor-parallel groups, each of which holds a replica and processes a part of every batch."""
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="ddp_tp",
@@ -146,7 +145,7 @@ class ReplicatedTensorParallel(TensorParallel):
 
 
 class ShardedTensorParallel(TensorParallel):
-    """Strategy with groups for different parts of every batch, over which each rank's parameters are sharded."""
+    """Strategy with several tensor-parallel groups that process parts of every batch and shard all parameters."""
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
         id="fsdp_tp",

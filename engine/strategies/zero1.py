@@ -1,4 +1,4 @@
-"""Strategy that extends DDP by sharding the optimizer's state over the ranks (ZeRO stage 1)."""
+"""Strategy that shards only the optimizer state over the ranks (ZeRO stage 1)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class ShardedOptimizer(DataParallelProcesses):
-    """Strategy that updates each parameter on one rank and broadcasts it (Rajbhandari et al. 2020, ZeRO).
+    """DDP with a single rank that updates each parameter and broadcasts it (Rajbhandari et al. 2020, ZeRO).
 
-    Only that rank stores the parameter's optimizer state and moving average, so both need only a fraction of DDP's
-    memory. Parameters are not divided: an optimizer that needs complete ones, such as LAMB, works unchanged, and a rank
-    needs at least the memory for the largest parameter. Gradients are reduced as under DDP, complete on every rank.
+    Only that rank stores the optimizer state and the moving average of the parameter, which saves most of DDP's memory for
+    them. Parameters are assigned as a whole: optimizers that need complete parameters, such as LAMB, work unchanged, and a
+    rank needs memory for at least the largest parameter. Gradients are reduced as under DDP, and are complete on every rank.
     """
 
     entry: ClassVar[StrategyEntry] = StrategyEntry(
@@ -43,7 +43,7 @@ class ShardedOptimizer(DataParallelProcesses):
         super().wrap(model, objective, shape, resolved)
         trained = super().parameters()
         self._updated: list[list[tuple[str, nn.Parameter]]] = [[] for _ in range(self.spec.world_size)]
-        """The parameters that each rank updates."""
+        """Parameters that each rank updates, by rank."""
         for named, rank in zip(
             trained, owners([parameter.numel() for _, parameter in trained], self.spec.world_size), strict=True
         ):
@@ -79,7 +79,7 @@ class ShardedOptimizer(DataParallelProcesses):
 
 
 def owners(sizes: Sequence[int], ranks: int) -> list[int]:
-    """Assign parameters with these `sizes` to ranks: largest first, each to the rank with the smallest load."""
+    """Assign parameters with these `sizes` to ranks: the largest first, each to the rank with the smallest load."""
     loads = [(0, rank) for rank in range(ranks)]
     found = [0] * len(sizes)
     for index in sorted(range(len(sizes)), key=lambda each: -sizes[each]):

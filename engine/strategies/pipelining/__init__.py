@@ -1,1 +1,1 @@
-"""Building blocks of the strategies that cut the model into stages."""
+"""Building blocks of the pipeline strategies."""

@@ -1,4 +1,4 @@
-"""Transfer of a batch into a pipeline: images to the first stage, targets to the last."""
+"""Input of a pipeline: images go to the first stage, targets to the last."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ if TYPE_CHECKING:
     from engine.data.loading.base_loader import Batch
 
 PADDING = -1
-"""Target of images that only pad a microbatch and are ignored."""
+"""Target of padding images, which the loss and metrics ignore."""
 
 
 class Microbatches(NamedTuple):
-    """Part of a batch on one rank: `inputs` on the rank of the first stage, `targets` on that of the last."""
+    """This rank's input for one batch: `inputs` on the rank of the first stage, `targets` on the rank of the last."""
 
     inputs: Tensor | None = None
     targets: Tensor | None = None
     images: int = 0
-    """Number of images without padding, which come first; known on the ranks of the first and last stage."""
+    """Number of images before the padding; known on the ranks of the first and last stage."""
     global_size: int = 0
-    """Number of images of the batch over all pipelines; known on the ranks of the first and last stage."""
+    """Size of the batch over all pipelines; known on the ranks of the first and last stage."""
     sending: tuple[tuple[Any, Tensor], ...] = ()
 
     def sent(self) -> None:
-        """Wait until this rank's messages have arrived."""
+        """Wait until the last stage has received this rank's messages."""
         for work, _ in self.sending:
             work.wait()
 
 
 class MicrobatchFeeder:
-    """Transfer of batches into a pipeline, from the rank of its `first` stage to that of its `last` stage.
+    """Feeder that passes batches from the rank of the `first` stage to the rank of the `last` stage.
 
-    Every batch is padded to `size` images. Targets use `group`, like activations. Counts use `control`, so that the
-    host knows them without waiting for its device.
+    Every batch is padded to `size` images. Targets travel over `group`, like activations. Counts travel over `control`, so
+    that the host can read them without waiting for its device.
     """
 
     def __init__(
@@ -59,7 +59,10 @@ class MicrobatchFeeder:
         self._rank = dist.get_rank()
 
     def feed(self, batch: Batch | None) -> Microbatches:
-        """Return this rank's part of a batch, which the rank of the first stage passes. All ranks call it together."""
+        """Distribute `batch`, which only the rank of the first stage passes, and return this rank's input.
+
+        All ranks call it together.
+        """
         if batch is not None:
             return self._begin(batch)
         return self._receive() if self._rank == self._last else Microbatches()
@@ -89,7 +92,7 @@ class MicrobatchFeeder:
 
 
 def _filled(inputs: Tensor, size: int) -> Tensor:
-    """Repeat `inputs` from the start up to `size` images; without inputs, return blank images."""
+    """Pad `inputs` to `size` images by repeating them, or with blank images if there are none."""
     count = len(inputs)
     if count == size:
         return inputs

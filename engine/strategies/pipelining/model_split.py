@@ -1,16 +1,17 @@
-"""Split points of a model, and its pipeline stages.
+"""Tracing of a model, detection of its split points, and division into pipeline stages.
 
 A model is traced with torch.fx, once in training and once in evaluation mode, because functional calls fix
-`training=self.training` in the graph. A split point is the output of a node after which the graph may be cut. It obeys
-these rules; ignoring any of them resulted in wrong or failing stages:
+`training=self.training` in the graph. A split point is a node after which the graph may be cut. These conditions must
+hold, or stages would fail or compute wrong results:
 
-- a single tensor crosses, so that nothing but activations travels between stages;
+- A single tensor crosses the cut, so that only activations travel between stages.
 
-- that tensor is not a view, and nothing after the cut changes it in place (it arrives as a leaf that needs a gradient);
+- That tensor is not a view, and nothing after the cut modifies it in place. It arrives as a leaf that requires a
+  gradient.
 
-- no parameter or buffer is used on both sides (it would be stepped twice);
+- No parameter or buffer is used on both sides, where it would be updated twice.
 
-- both traces have the point, with the same parameters before it.
+- Both traces have the split point, with the same parameters before it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from engine.parallel.cut import CannotCut
 
 @dataclass(frozen=True, slots=True)
 class CutPoint:
-    """Split point after graph node `node`, which belongs to the submodule `module` (dotted path)."""
+    """Split point after the graph node `node`, which belongs to the submodule `module` (dotted path)."""
 
     node: str
     module: str
@@ -38,7 +39,7 @@ class CutPoint:
 
 @dataclass(frozen=True)
 class Traces:
-    """Graphs of a model in training and in evaluation mode, with their common split points in order."""
+    """Graphs of a model in training and in evaluation mode, with the split points that both have, in order."""
 
     train: fx.Graph
     eval: fx.Graph
@@ -66,16 +67,16 @@ _TUPLE_MODULES = (nn.MultiheadAttention, nn.RNNBase)
 
 
 def split_points(model: nn.Module) -> list[CutPoint]:
-    """Return all split points of `model`, in the order of its computation.
+    """Return all split points of `model`, in the order of computation.
 
-    Nothing is computed, so the model may be on the meta device. The modes of its modules are preserved. Raises
-    CannotCut if there is none, or if the model can't be traced.
+    Nothing is computed, so the model may be on the meta device. Its modules keep their modes. Raises CannotCut if there is
+    no split point or if the model can't be traced.
     """
     return list(trace(model).points)
 
 
 def trace(model: nn.Module) -> Traces:
-    """Trace `model` in both modes. Raises CannotCut like `split_points`."""
+    """Trace `model` in training and in evaluation mode. Raises CannotCut under the same conditions as `split_points`."""
     with _preserve_modes(model):
         in_training = _graph(model.train())
         in_evaluation = _graph(model.eval())
@@ -107,8 +108,8 @@ def _graph(model: nn.Module) -> fx.Graph:
         raise CannotCut("it returns more than one output")
     if sum(node.op == "placeholder" and bool(node.users) for node in graph.nodes) != 1:
         raise CannotCut("it takes more than one input")
-    # Constants stand next to their first use, so that they do not cross where they need not. Moving them leaves the
-    # order of all others as it is, and none of them uses another.
+    # Move constants next to their first use, so that they do not cross a cut before it. The order of all other nodes
+    # remains the same, and no constant uses another one.
     order = {node: index for index, node in enumerate(graph.nodes)}
     for node in [node for node in order if node.op == "get_attr" and node.users]:
         min(node.users, key=order.__getitem__).prepend(node)
@@ -117,17 +118,18 @@ def _graph(model: nn.Module) -> fx.Graph:
 
 @dataclass(frozen=True)
 class _Found:
-    """Split points of one graph, each with its node's number and how many parameters and buffers are used before it."""
+    """Split points of one graph."""
 
     points: dict[CutPoint, tuple[int, int]]
+    """Number of each split point's node, and the count of parameters and buffers that are used before it."""
     first_used: dict[int, int]
-    """Number of the node that first uses each parameter or buffer, by the tensor's id and in order."""
+    """Number of the first node that uses each parameter or buffer, by the tensor's id and in order."""
 
 
 def _common(one: _Found, other: _Found) -> tuple[CutPoint, ...]:
-    """Return the split points of both graphs that have the same parameters and buffers before them.
+    """Return the split points that both graphs have, with the same parameters and buffers before them.
 
-    These are the same if their counts are equal and the last one in `one` that `other` uses comes before the point.
+    They are the same if their counts are equal and if `other`, too, has used all of those of `one` before the point.
     """
     used = iter([*one.first_used.items(), (0, sys.maxsize)])
     tensor, first = next(used)
@@ -144,10 +146,10 @@ def _common(one: _Found, other: _Found) -> tuple[CutPoint, ...]:
 
 
 def _points(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Module]) -> _Found:
-    """Return the nodes of a graph after which the model can be cut.
+    """Find the nodes of `graph` after which the model can be cut.
 
     After such a node, its output is the only tensor that is still needed, no parameter or buffer is used on both sides,
-    and no later operation changes the output in place.
+    and no later operation modifies the output in place.
     """
     nodes = list(graph.nodes)
     order = {node: number for number, node in enumerate(nodes)}
@@ -158,7 +160,7 @@ def _points(model: nn.Module, graph: fx.Graph, modules: dict[str, nn.Module]) ->
     last_computing = max((number for number, node in enumerate(nodes) if node.op.startswith("call_")), default=-1)
     found: dict[CutPoint, tuple[int, int]] = {}
     first_used: dict[int, int] = {}
-    alive = 0  # tensors that are still to be used
+    alive = 0  # number of tensors that later nodes use
     held_until = -1
     for number, node in enumerate(nodes[: last_computing + 1]):
         for tensor in held[number]:
@@ -190,7 +192,7 @@ def _function(node: fx.Node) -> str:
 
 
 def _is_fresh_tensor(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
-    """Return True if `node` makes a tensor that shares no memory with another."""
+    """Return True if the output of `node` is a tensor that shares no memory with others."""
     while True:
         if node.op == "call_module":
             module = modules[str(node.target)]
@@ -228,7 +230,7 @@ _IN_PLACE = frozenset({"add", "sub", "mul", "truediv", "floordiv", "pow", "matmu
 
 
 def _changed_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
-    """Return True if a user of `node`, or of a tensor that shares its memory, changes it in place."""
+    """Return True if a later operation modifies the output of `node`, or a view of it, in place."""
     for user in node.users:
         if user.args and user.args[0] is node and _is_in_place(user, modules):
             return True
@@ -239,7 +241,7 @@ def _changed_in_place(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
 
 
 def module_of(node: fx.Node) -> str:
-    """Return the submodule of `node` as a dotted path, or its name if it belongs to no submodule."""
+    """Return the dotted path of the submodule that contains `node`, or the name of `node` if there is none."""
     if node.op == "call_module":
         return str(node.target)
     stack = node.meta.get("nn_module_stack")
@@ -247,9 +249,9 @@ def module_of(node: fx.Node) -> str:
 
 
 def split(model: nn.Module, graph: fx.Graph, cuts: Sequence[CutPoint]) -> list[fx.GraphModule]:
-    """Cut `graph` after each of `cuts`; the parts share their parameters with `model`, with the same names.
+    """Cut `graph` after each of `cuts` into modules that share their parameters, and the parameter names, with `model`.
 
-    The output of each part is contiguous, since NCCL has sent wrong values between tensors with different strides
+    Each part makes its output contiguous, because NCCL has sent wrong values between tensors with different strides
     (pytorch#62283).
     """
     ends = {cut.node for cut in cuts}

@@ -1,4 +1,4 @@
-"""Forward passes of batches through the stages of a pipeline, for evaluation."""
+"""Forward passes through the stages of a pipeline, for evaluation."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 
 class Relay:
-    """Relay that sends microbatches, without gradients, through stages on several ranks in any order.
+    """Forward passes of microbatches, without gradients, through stages that are in any order on several ranks.
 
-    `stages` are this rank's stages by number; `ranks` holds the rank of every stage. Activations use `group`; their
-    shapes, which are sent once, use `control`.
+    `stages` has this rank's stages by number, and `ranks` the rank of every stage. Activations travel over `group`. Their
+    shapes, which are sent once, travel over `control`.
     """
 
     def __init__(
@@ -34,12 +34,12 @@ class Relay:
 
     @torch.no_grad()
     def run(self, count: int, inputs: Sequence[Tensor] | None) -> list[Tensor]:
-        """Return the model's outputs for `count` microbatches on the rank of the last stage, [] on others.
+        """Compute `count` microbatches; return the model's outputs on the rank of the last stage, and [] on other ranks.
 
-        All ranks call it together. The rank of stage 0 passes the `inputs`, with the same shape in every call.
+        All ranks call it together. The rank of stage 0 passes `inputs`, which must have the same shape in every call.
         """
-        # Everybody goes through the same list, so that any two ranks send and receive in the same order, as NCCL
-        # needs; what a stage needs is always made at an earlier place in it.
+        # All ranks follow the same list, so that any two ranks send and receive in the same order, as NCCL requires. In
+        # this list, the input of a stage is always computed before it is needed.
         every = sorted((stage + number, stage, number) for stage in range(len(self._ranks)) for number in range(count))
         waiting: dict[tuple[int, int], tuple[Tensor, Any]] = {}
         sent: list[tuple[Any, Tensor]] = []

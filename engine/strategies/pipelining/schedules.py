@@ -1,4 +1,4 @@
-"""Schedules from torch.distributed.pipelining, whose import is slow."""
+"""Pipeline schedules from torch.distributed.pipelining, whose import is slow."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ MULTI: dict[str, Any] = {
     "zb1p": ScheduleInterleavedZeroBubble,
     "zbv": ScheduleZBVZeroBubble,
 }
-"""Schedules for several stages per device, which also accept a single one."""
+"""Schedules for one or several stages per device."""
 
 
 def build(name: str, stages: Sequence[PipelineStage], microbatches: int, loss: Callable[..., Tensor]) -> Any:
-    """Return the schedule for this rank's `stages`, in the order of computation; `loss` is summed over microbatches."""
+    """Create the schedule `name` for this rank's `stages`, in the order of computation; it sums `loss` over microbatches."""
     options: dict[str, Any] = {"loss_fn": loss, "scale_grads": False}
     if name in SINGLE:
         (stage,) = stages
@@ -37,7 +37,7 @@ def build(name: str, stages: Sequence[PipelineStage], microbatches: int, loss: C
 
 
 def order(name: str, schedule: Any, devices: int, microbatches: int) -> Order:
-    """Return the passes of each device in a `schedule` that `build` created for `name`."""
+    """Return the passes of each device in `schedule`, the result of `build` for `name`."""
     if name == "gpipe":
         return gpipe(devices, microbatches)
     if name == "1f1b":

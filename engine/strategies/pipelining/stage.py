@@ -1,4 +1,4 @@
-"""Stage of a pipeline, with the interface of torch.distributed.pipelining, whose import is slow."""
+"""Pipeline stages for torch.distributed.pipelining, whose import is slow."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from engine.torch_compat import greet_no_own_rank, send_no_missing_gradient
 
 
 class StageModule(nn.Module):
-    """Part of the model that computes with the job's precision and passes contiguous gradients back.
+    """Module that computes a stage with the job's precision, and passes contiguous gradients back.
 
-    With `recompute` it stores only its input, and recomputes the rest in the backward pass. With `divided_backward` its
-    output has a gradient even if the entire stage is frozen, because torch's divided backward pass loses the gradients
-    of weights between an input without gradient and the first one with a gradient.
+    With `recompute`, it stores only its input, and recomputes activations in the backward pass. With `divided_backward`, its
+    output requires a gradient even if all its parameters are frozen, because torch's divided backward pass otherwise loses
+    the gradients of weights in earlier stages.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class StageModule(nn.Module):
 
 
 def _contiguous(gradient: Tensor) -> Tensor:
-    """Return the gradient as a contiguous tensor: NCCL sent wrong values between different strides (pytorch#62283)."""
+    """Make `gradient` contiguous, because NCCL has sent wrong values between different strides (pytorch#62283)."""
     return gradient.contiguous()
 
 
 class RecordedStage(PipelineStage):
-    """Stage whose passes `profiler` records.
+    """Stage that reports its passes to `profiler`.
 
-    `received` and `output` are its input and output for one microbatch on the meta device. Without them, torch learns
-    their shapes from a pass, which before 2.14 changed BatchNorm's statistics.
+    `received` and `output` are the input and the output for one microbatch, on the meta device. Without them, torch would
+    run a pass to infer their shapes, which changed BatchNorm's statistics before torch 2.14.
     """
 
     def __init__(

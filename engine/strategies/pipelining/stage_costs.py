@@ -1,7 +1,7 @@
-"""Measurement of the costs of each part of a model on the devices that train it, in a short run.
+"""Measurement of the time and memory that each segment of a model needs on the devices that train it.
 
-A pipeline calls these functions on the ranks of its first replica (the others only receive the cut): `trace`,
-`measure_rank`, `seconds_per_byte`, and on rank 0 `assemble`. `split` at `split_points_of` then creates the stages.
+A pipeline calls `trace`, `measure_rank` and `seconds_per_byte` on the ranks of its first replica, and `assemble` on rank
+0; other replicas only receive the cut. Finally, `split` at `split_points_of` creates the stages.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from engine.parallel.peak_microbatches import in_flight
 from engine.strategies.pipelining.model_split import CutPoint, Traces, module_of, split
 
 PASSES = 2
-"""Number of passes over all segments, so that other work on the device does not always slow the same segment."""
+"""Number of passes over all segments; repeating helps if other work on the device slows some segments."""
 RUNS = 3
-"""Maximum number of runs of a segment in a pass; the minimum time counts."""
+"""Maximum number of runs of a segment in a pass; the fastest counts."""
 ENOUGH_S = 2.0
-"""Seconds for all segments.
+"""Time budget for all segments, divided equally.
 
-A warm segment that has used its fraction of them is not run again; when all are used, no further pass starts.
+A segment is not repeated after its warm-up once its part is used up, and no further pass starts once all is used up.
 """
 LONG_S = 0.5
-"""Duration in seconds of a run on the CPU that is not repeated, since its first-run overhead is relatively small."""
+"""Duration of a run on the CPU after which it is not repeated, because its warm-up no longer matters."""
 USABLE = 0.9
-"""Fraction of the free memory for stages; the rest is left for workspaces, communication buffers and fragmentation."""
+"""Fraction of the free memory for stages; workspaces, communication buffers and fragmentation need the rest."""
 TRAVELLING_BYTES = 4 << 20
-"""Number of bytes sent to measure the transfer time, about the size of an activation."""
+"""Size of the messages that measure the transfer time, about the size of an activation."""
 TRAVELS = 3
-"""Number of transfers; the minimum time counts, since the first one takes longer."""
+"""Number of transfers; the fastest counts, because the first one takes longer."""
 STATE_BYTES = {"sgd": 12, "adam": 16, "adamw": 16}
-"""Bytes per parameter for weight, gradient and the optimizer's one or two averages, all in fp32."""
+"""Bytes per parameter for weight, gradient and the optimizer's one or two averages in fp32, by optimizer."""
 AVERAGE_BYTES = 4
 """Bytes per parameter for the moving average of weights."""
 UPDATED = 1 << 22
-"""Number of parameters on which the optimizer is timed: more than the CPU's caches hold, as in a real model."""
+"""Number of parameters for timing the optimizer: too many for the CPU's caches, as in a real model."""
 UPDATES = 3
-"""Number of timed steps of the optimizer; the minimum counts."""
+"""Number of timed optimizer steps; the fastest counts."""
 
 
 class Measured(NamedTuple):
@@ -67,10 +67,10 @@ class CutPointCosts(NamedTuple):
     """Measurements of one rank, as plain values that can be sent to other ranks."""
 
     device: str
-    """Device as named in the job: a GPU's UUID, or "cpu"."""
+    """Name of the device in the job: a GPU's UUID, or "cpu"."""
     segments: tuple[Measured, ...]
     memory_bytes: int | None
-    """Free bytes on its device for a stage; None if unknown."""
+    """Free memory of the device for stages; None if unknown."""
     update_s: float = 0.0
     """Seconds that the optimizer needs per parameter and step."""
 
@@ -84,19 +84,19 @@ def measure(
     autocast: Callable[[], AbstractContextManager[None]],
     progress: Callable[[float], None] = lambda _: None,
 ) -> list[Measured]:
-    """Run the segments between neighboring split points forward and backward on the device of `example`.
+    """Measure the forward and backward pass of each segment between split points, on the device of `example`.
 
-    Each segment is copied to the device separately and dropped afterwards. Weights, buffers, gradients, modes and
-    random states are therefore preserved, and a model larger than the device's memory can be measured. Raises CannotCut
-    if a single segment does not fit.
+    Each segment is copied to the device and dropped afterwards. Weights, buffers, gradients, modes and random states
+    therefore stay the same, and the model may be larger than the device's memory. Raises CannotCut if a single segment does
+    not fit.
 
     Args:
         model: Plain model, on any device.
         traces: Graphs of the model.
         example: One microbatch [n, channels, height, width].
-        clock: Returns seconds after synchronizing with the device.
+        clock: Synchronizes with the device and returns the time in seconds.
         autocast: Returns the context for a forward pass.
-        progress: Receives the completed fraction.
+        progress: Called with the completed fraction.
     """
     parts = split(model, traces.train, traces.points)
     cuda = [example.device] if example.device.type == "cuda" else []
@@ -143,10 +143,10 @@ def _minimum(one: Measured, other: Measured) -> Measured:
 
 
 class _Run:
-    """Runs of one segment, in a temporary copy, on the device of its input."""
+    """Timed runs of one segment, with a temporary copy on the device of its input."""
 
     output: Tensor
-    """Tensor that the next segment receives."""
+    """Output, which is the input of the next segment."""
     measured: Measured
 
     def __init__(
@@ -167,7 +167,7 @@ class _Run:
         with saved_tensors_hooks(saved.pack, saved.unpack):
             output, forward_s, backward_s = self._once()
         saved.pack(output)
-        # A GPU's first run may load kernels and libraries for seconds.
+        # The first run on a GPU may take seconds to load kernels and libraries.
         on_cpu = self.received.device.type == "cpu"
         needed = 2 if on_cpu else 3
         for run in range(1, RUNS):
@@ -180,11 +180,11 @@ class _Run:
         self.output = output.detach().requires_grad_(output.requires_grad)
 
     def drop(self) -> None:
-        """Free the copy, which Python would keep until it collects cycles: a graph and its module form one."""
+        """Free the copy at once; Python would wait for garbage collection, since a graph and its module form a cycle."""
         self.part.to("meta")
 
     def _once(self) -> tuple[Tensor, float, float]:
-        """Run the segment; return its output, and the seconds of the forward and the backward pass."""
+        """Run the segment once, and return its output and the seconds of the forward and of the backward pass."""
         received = self.received.detach().requires_grad_(self.received.requires_grad)
         started = self.clock()
         with self.autocast():
@@ -199,7 +199,7 @@ class _Run:
 
 
 class _SavedMemory:
-    """Total memory of the tensors that autograd stores, counting each storage once and excluding those of `others`."""
+    """Memory of all tensors that autograd saves, with each storage counted once and those of `others` excluded."""
 
     def __init__(self, others: Sequence[Tensor]) -> None:
         self._counted = {tensor.untyped_storage().data_ptr() for tensor in others}
@@ -210,7 +210,7 @@ class _SavedMemory:
         if storage.data_ptr() not in self._counted:
             self._counted.add(storage.data_ptr())
             self.size += storage.nbytes()
-        return tensor.detach()  # as it is, an output would hold itself
+        return tensor.detach()  # otherwise an output would keep itself alive
 
     def unpack(self, tensor: Tensor) -> Tensor:
         return tensor
@@ -232,9 +232,9 @@ def measure_rank(
     autocast: Callable[[], AbstractContextManager[None]],
     progress: Callable[[float], None] = lambda _: None,
 ) -> CutPointCosts:
-    """Return the results of `measure`, the optimizer's costs, and the free memory of this rank's device.
+    """Measure the model and the optimizer on this rank, and determine the free memory of its device.
 
-    The device is named `device` in the job. `workers` of the run's ranks share the CPU's memory.
+    `device` is the device's name in the job. `workers` is the number of ranks that share the CPU's memory.
     """
     free = free_bytes(example.device, workers)
     costs = measure(model, traces, example, clock=clock, autocast=autocast, progress=progress)
@@ -242,11 +242,11 @@ def measure_rank(
 
 
 def update_s(job: Job, device: torch.device, clock: Callable[[], float]) -> float:
-    """Return the seconds per parameter for a step of the job's optimizer, including clipping and weight averaging."""
+    """Measure the seconds per parameter for a step of the job's optimizer, including clipping and weight averaging."""
     tensors = [nn.Parameter(torch.ones(UPDATED // 4, device=device)) for _ in range(4)]
     for tensor in tensors:
         tensor.grad = torch.ones_like(tensor)
-    plain = job.with_fields(schedule="none", precision="fp32")  # which scales no gradients
+    plain = job.with_fields(schedule="none", precision="fp32")  # fp32 needs no gradient scaling
     optimizer_step = OptimizerStep([(str(number), tensor) for number, tensor in enumerate(tensors)], plain, 1, device)
     seconds = []
     for _ in range(UPDATES):
@@ -257,7 +257,7 @@ def update_s(job: Job, device: torch.device, clock: Callable[[], float]) -> floa
 
 
 def free_bytes(device: torch.device, workers: int) -> int:
-    """Return the bytes of `device` that are free for one rank, if `workers` ranks share the CPU's memory."""
+    """Return the free memory of `device` for one rank in bytes; `workers` ranks share the CPU's memory."""
     if device.type != "cuda":
         return int(psutil.virtual_memory().available / max(1, workers) * USABLE)
     free, _ = torch.cuda.mem_get_info(device)
@@ -266,9 +266,9 @@ def free_bytes(device: torch.device, workers: int) -> int:
 
 
 def seconds_per_byte(group: dist.ProcessGroup | None, device: torch.device) -> float:
-    """Return the time to send a byte from one rank of `group` (None for all) to the next, for the slowest neighbors.
+    """Measure the seconds to send one byte to the next rank of `group`, and return the maximum over its ranks.
 
-    All ranks of the group call it together, wait for each other, and get the same result; it is 0 with one rank.
+    All ranks of the group (all ranks if None) call it together and get the same result, which is 0 for a single rank.
     """
     rank, world = dist.get_rank(group), dist.get_world_size(group)
     load = torch.zeros(TRAVELLING_BYTES, dtype=torch.uint8, device=device)
@@ -301,10 +301,10 @@ def assemble(
     gathered: Sequence[CutPointCosts],
     travel: float,
 ) -> Cut:
-    """Return the cut of `job`: its `cuts` if it specifies some, else those that balance the measurements.
+    """Return the job's own `cuts` if it has some, else the cut that balances the measurements.
 
-    `gathered` holds the measurements of one replica, in order; `travel` is the result of `seconds_per_byte`. Raises
-    CannotCut.
+    `gathered` has the measurements of one replica, in order; `travel` is the result of `seconds_per_byte`. Raises CannotCut
+    if the job's cuts or batch size are impossible.
     """
     if layout.microbatches is None:
         raise CannotCut(
@@ -340,7 +340,7 @@ def assemble(
 def _segments(
     model: nn.Module, traces: Traces, gathered: Sequence[CutPointCosts], microbatches: int
 ) -> tuple[Segment, ...]:
-    """Return the segments with their costs; the optimizer's time is divided by the `microbatches` per step."""
+    """Combine the measurements of all ranks per segment, and spread the optimizer's time over `microbatches`."""
     segments = []
     for number, part in enumerate(split(model, traces.train, traces.points)):
         costs = [rank.segments[number] for rank in gathered]
@@ -367,6 +367,6 @@ def _segments(
 
 
 def split_points_of(traces: Traces, cut: Cut) -> tuple[CutPoint, ...]:
-    """Return those split points of `traces` that `cut` uses, for `split`."""
+    """Return the split points of `traces` at which `cut` cuts, for `split`."""
     by_name = {point.node: point for point in traces.points}
     return tuple(by_name[name] for name in cut.cuts)

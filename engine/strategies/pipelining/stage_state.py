@@ -1,4 +1,4 @@
-"""Conversion between the state of the plain model and those of a pipeline's stages."""
+"""Conversion between the state of the plain model and the states of pipeline stages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.torch_compat import buffers_of
 
 
 class PlainState:
-    """Mapping between the names in a model's state and in its stages, `parts`."""
+    """Mapping between the state of `model` and the states of its stages, `parts`."""
 
     def __init__(self, model: nn.Module, parts: Sequence[nn.Module]) -> None:
         state = model.state_dict(keep_vars=True)
@@ -29,21 +29,21 @@ class PlainState:
         )
 
     def joined(self, states: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
-        """Return the model's state from those of all stages."""
+        """Combine the states of all stages into the plain model's state."""
         held = {name: tensor for state in states for name, tensor in state.items()}
         held |= {alias: held[name] for alias, name in self._aliases.items()}
         held |= self._unused
         return {name: held[name] for name in self._names}
 
     def load(self, parts: Iterable[nn.Module], state: dict[str, Tensor]) -> None:
-        """Load the model's `state` into `parts`, which are some of the stages, and store what no stage uses."""
+        """Load `state` of the plain model into `parts`, some of the stages, and store tensors that no stage uses."""
         for part in parts:
             part.load_state_dict({name: state.get(name, tensor) for name, tensor in part.state_dict().items()})
         self._unused = copy_to_host({name: state[name] for name in self._unused})
 
 
 def share_buffers(trained: nn.Module, evaluated: nn.Module) -> None:
-    """Make both graphs of a stage use the same buffers, which moving to a device may have copied."""
+    """Make the training and evaluation graph of a stage share buffers again, which moving to a device may have copied."""
     names = {name for name, _ in evaluated.named_buffers()}
     for name, buffer in trained.named_buffers():
         if name in names:

@@ -1,4 +1,4 @@
-"""Timeline of a pipeline's passes in a step, and the idle time of schedules."""
+"""Timeline of the passes in a pipeline's step, and the idle time of schedules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.strategies.profiler import StepProfiler
 
 Kind = Literal["F", "B", "I", "W"]
 COSTS: dict[Kind, float] = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
-"""Theoretical costs of a stage's passes: a backward pass costs two forward passes, and each half of it one."""
+"""Theoretical costs of a pass: a backward pass costs as much as two forward passes, each half of it as one."""
 
 
 class Pass(NamedTuple):
@@ -39,7 +39,7 @@ def gpipe(devices: int, microbatches: int) -> Order:
 
 
 def one_f_one_b(devices: int, microbatches: int) -> Order:
-    """Return 1F1B's order: a forward pass per later stage, then backward and forward passes in turn.
+    """Return 1F1B's order: one forward pass per later stage, then forward and backward passes in turn.
 
     Source: Narayanan et al. 2019.
     """
@@ -56,12 +56,12 @@ def _one_f_one_b(stage: int, warmup: int, microbatches: int) -> Iterator[Pass]:
 
 
 def simulated(order: Order) -> list[list[tuple[float, float]]]:
-    """Return start and end of each pass in `order`, assuming that all stages cost the same and transfers cost nothing.
+    """Compute start and end of each pass in `order`, if all stages cost the same and transfers cost nothing.
 
-    The unit is a device's forward pass of one microbatch through all its stages. Each rank executes its passes in
-    order. A pass starts when its inputs exist: a forward pass needs that of the previous stage, a backward pass needs
-    that of the next stage and its forward pass, and a pass for weights needs the one for inputs. Raises ValueError if
-    an order deadlocks.
+    The unit is the time that a device needs for a microbatch's forward passes through all its stages. Each rank executes its
+    passes in order. A pass waits for its prerequisites: a forward pass for that of the previous stage, a backward pass for
+    its forward pass and for the backward pass of the next stage, and a weights-only pass for the inputs-only pass. Raises
+    ValueError if the order deadlocks.
     """
     stages = {task.stage for passes in order for task in passes}
     share = len(order) / len(stages)
@@ -85,7 +85,7 @@ def simulated(order: Order) -> list[list[tuple[float, float]]]:
 
 
 def _needs(task: Pass, last: int) -> list[tuple[Pass, ...]]:
-    """Return the prerequisites of `task`: at least one pass of each tuple."""
+    """Return the prerequisites of `task`; of each tuple, one pass suffices."""
     kind, stage, number = task
     if kind == "F":
         return [(Pass("F", stage - 1, number),)] if stage else []
@@ -96,20 +96,20 @@ def _needs(task: Pass, last: int) -> list[tuple[Pass, ...]]:
 
 
 def idle_share(times: Sequence[Sequence[tuple[float, float]]]) -> float:
-    """Return the fraction of the ranks' time, from the first start to the last end, in which no pass runs."""
+    """Return the fraction of time that ranks are idle, from the first start to the last end."""
     every = [each for rank in times for each in rank]
     span = max(end for _, end in every) - min(start for start, _ in every)
     return 1.0 - sum(end - start for start, end in every) / (span * len(times))
 
 
 class ScheduleProfiler(StepProfiler):
-    """Profiler for pipelines, which records the passes on the first pipeline's `devices` ranks.
+    """Profiler that records the passes on the ranks of the first pipeline.
 
-    `theory` is the fraction of the time that `schedule` leaves idle in theory.
+    `devices` is the number of these ranks, and `theory` the idle fraction of `schedule` in theory.
 
-    While it records, each rank notes start and end of each pass of its stages. On the CPU, it uses the clock that all
-    processes of a machine share. On a GPU, it uses events in the stream, which don't slow the step, are read
-    afterwards, and are converted to the host's clock by one event at which both clocks were read together.
+    While recording, each rank saves start and end of its passes. CPU workers use the clock that all processes of a machine
+    share. GPU workers record events in the stream, which do not slow the step. They are read afterwards, and converted to the
+    host's clock with an event whose time is known on both clocks.
     """
 
     records = True
@@ -144,13 +144,13 @@ class ScheduleProfiler(StepProfiler):
         self._passes.append((Pass(kind, stage, microbatch), start, self._now()))
 
     def extend(self) -> None:
-        """Add the time since the last pass to that pass."""
+        """Extend the last recorded pass to the present."""
         if self.recording and self._passes:
             task, start, _ = self._passes[-1]
             self._passes[-1] = task, start, self._now()
 
     def noted(self) -> list[tuple[Pass, float, float]]:
-        """Wait for the device, and return the recorded passes in order, in seconds of the host's clock."""
+        """Wait for the device, and return the recorded passes with start and end in seconds of the host's clock."""
         return [(task, self._seconds(start), self._seconds(end)) for task, start, end in self._passes]
 
     def _recorded(self, step: int, collectives: Collectives) -> ScheduleTraced | None:
@@ -175,7 +175,7 @@ class ScheduleProfiler(StepProfiler):
 def traced(
     step: int, schedule: str, ranks: Iterable[list[tuple[Pass, float, float]]], theory: float
 ) -> ScheduleTraced | None:
-    """Return the event about the ranks' passes in one step; None if they recorded nothing."""
+    """Create the event about the passes of all ranks in one step; return None if no passes were recorded."""
     noted = [list(passes) for passes in ranks]
     times = [[(start, end) for _, start, end in passes] for passes in noted]
     every = [each for rank in times for each in rank]
