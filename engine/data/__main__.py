@@ -1,8 +1,8 @@
-"""``python -m engine.data FOLDER``: print `INSPECTION` lines, progress first and the report last.
+"""``python -m engine.data FOLDER``: inspect a dataset folder and print `INSPECTION` lines.
 
-The process exits without an error message on an interrupt, when nobody reads its output any more, and when its parent
-process exits. On Linux a child process inspects the folder. If a file crashes its decoder, the parent can then name the
-file.
+Progress lines come first, and the last line is the report. On an interrupt, and when its output or its parent process
+is closed, the process exits without an error message. On Linux the inspection runs in a child process, so that the
+parent can report a file that crashes its decoder.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from engine.system.regular_files import LAST_OPENED
 
 PROGRESS_INTERVAL_S = 0.1
 _WATCHED_SIGNALS = (signal.SIGINT, signal.SIGCHLD) if sys.platform == "linux" else ()
-"""Signals that the parent of the inspecting child waits for.
+"""Signals that the parent process waits for during an inspection.
 
-They stay blocked, since a signal that arrives between `fork` and the wait would be lost otherwise.
+They stay blocked. Otherwise, a signal that arrives between `fork` and the wait would be lost.
 """
 
 
@@ -46,7 +46,7 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=0)
     arguments = parser.parse_args()
     _die_with_parent()
-    FORMATS.added()  # so that imports of plug-ins count neither as the dataset's memory nor as its time
+    FORMATS.added()  # so that importing plug-ins affects neither the memory limit nor the time of the inspection
     try:
         return _inspect_in_child(arguments) if sys.platform == "linux" else _inspect(arguments)
     except KeyboardInterrupt:
@@ -56,10 +56,10 @@ def main() -> int:
 
 
 def _inspect_in_child(arguments: argparse.Namespace) -> int:
-    """Inspect the folder in a child process, and return the exit code.
+    """Inspect the folder in a child process, and return its exit code.
 
-    If a signal kills the child, a second child inspects one file at a time, and the last file that it opened is
-    reported as the cause.
+    If a signal kills the child, the folder is inspected again with a single thread. If that child is killed, too, the
+    last file that it opened is reported as the cause.
     """
     parent = os.getpid()
     for threads in (None, 1):
@@ -128,12 +128,15 @@ def _print(message: InspectionProgress | Done[DatasetReport]) -> None:
 
 
 def _exit_now(code: int) -> NoReturn:
-    """Exit immediately, without waiting for decoding threads and without flushing into a closed pipe."""
+    """Exit immediately, without waiting for decoding threads or flushing standard output, which may be closed."""
     os._exit(code)
 
 
 def _die_with_parent() -> None:
-    """Ask the Linux kernel to kill this process when its parent exits; on other systems the closed pipe ends it."""
+    """Ask the Linux kernel to kill this process when its parent exits.
+
+    On other systems, writing to the closed pipe ends the process.
+    """
     if sys.platform == "linux":
         linux.signal_at_parents_death(signal.SIGKILL)
 

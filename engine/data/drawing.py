@@ -1,4 +1,4 @@
-"""Images with annotations or predictions drawn on them. Torch-free."""
+"""Draw annotations or predictions on images. Torch-free."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from engine.data.decoding.idx import Bytes
 from engine.data.decoding.masks import NO_CLASS
 
 FRAME_RATIO, LABEL_RATIO = 200, 40
-"""An image's longer side divided by the width of a frame, and divided by the height of the frame's label."""
+"""Ratios of an image's longer side to the width of a frame, and to the height of the frame's label."""
 
 
 def class_colors(count: int) -> Bytes:
     """Return one color for each class, uint8 [count, 3].
 
-    These are PASCAL VOC's colors: in turn, the bits of the class number become the highest bits of red, green and blue
-    (`VOClabelcolormap` in its development kit).
+    The colors are those of PASCAL VOC. The bits of the class number become, in turn, the highest bits of red, green and
+    blue (`VOClabelcolormap` in the development kit).
     """
     numbers = np.arange(count)
     colors = np.zeros((count, 3), np.uint8)
@@ -33,7 +33,7 @@ def class_colors(count: int) -> Bytes:
 
 
 def color_legend(names: Sequence[str], colors: Bytes) -> tuple[LegendEntry, ...]:
-    """Return the legend for class colors, uint8 [n, 3]; black means that the image is visible unchanged."""
+    """Return the legend for class colors, uint8 [n, 3]. Black means that the image is shown unchanged."""
     codes = ("#{:02x}{:02x}{:02x}".format(*color) if any(color) else "" for color in colors.tolist())
     return tuple(LegendEntry(name, color) for name, color in zip(names, codes, strict=True))
 
@@ -49,19 +49,19 @@ def frame_legend(classes: Sequence[str]) -> tuple[LegendEntry, ...]:
 
 
 def classes_in(plane: Bytes) -> tuple[int, ...]:
-    """Return the classes that occur in a plane, sorted."""
+    """Return the sorted classes that occur in a plane."""
     return tuple(np.unique(plane[plane != NO_CLASS]).tolist())
 
 
 def _frame_colors(classes: npt.NDArray[np.int64]) -> Bytes:
-    """Return the frame colors of classes, uint8 [n, 3]; none of them is black."""
+    """Return the frame color for each class, uint8 [n, 3]. No color is black."""
     return class_colors(NO_CLASS + 1)[classes % NO_CLASS + 1]
 
 
 def overlay_mask(image: Bytes, plane: Bytes) -> Bytes:
     """Blend `image`, uint8 [h, w, 3], with the colors of the classes in `plane`, uint8 [h, w].
 
-    Pixels without a class, and pixels of the first class, whose color is black, show the image unchanged.
+    The image stays unchanged at pixels without a class, and at pixels of the first class, whose color is black.
     """
     colors = np.concatenate([class_colors(NO_CLASS), np.zeros((1, 3), np.uint8)])
     overlay = colors[plane]
@@ -74,8 +74,8 @@ def draw_boxes(
 ) -> Bytes:
     """Draw a frame around each of `boxes` [n, 4] (x1, y1, x2, y2 in pixels) on `image`, uint8 [h, w, 3].
 
-    Each frame has the color of its class, and a label from `labels` if given. Frames and labels scale with the image,
-    so that they remain visible in thumbnails.
+    Each frame has the color of its class, and a label if `labels` are given. Frames and labels scale with the image, so
+    that they remain visible in thumbnails.
     """
     colors = _frame_colors(np.asarray(classes, np.int64)).tolist()
     side = max(image.shape[:2])
@@ -98,6 +98,9 @@ def encode_png(image: Bytes) -> bytes:
 
 
 def to_rgb(image: npt.NDArray[np.floating[Any]]) -> Bytes:
-    """Convert float [C, h, w] in 0..1 to uint8 [h, w, 3] for display, from the first three channels or the only one."""
+    """Convert float [C, h, w] in 0..1 to uint8 [h, w, 3] for display.
+
+    The first three channels are displayed, or the first one as gray if there are fewer.
+    """
     channels = image[:3] if len(image) >= 3 else image[:1].repeat(3, 0)
     return np.ascontiguousarray((channels * 255).round().clip(0, 255).astype(np.uint8).transpose(1, 2, 0))

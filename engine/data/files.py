@@ -1,4 +1,4 @@
-"""Compact storage of many file paths. Torch-free."""
+"""Memory-efficient storage for many file paths. Torch-free."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 CHUNK = 4096
-"""Number of paths that are built at once during iteration."""
+"""Number of paths that are created at once during iteration."""
 
 
 class Listing(NamedTuple):
-    """Names of `length` files in one folder, as the system spells them, each followed by a zero byte."""
+    """Names of `length` files in one folder, encoded as the file system stores them, each followed by a zero byte."""
 
     folder: str
     names: bytes
@@ -30,21 +30,21 @@ class Listing(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Files(Sequence[str]):
-    """Sequence of paths that are built on access, to save memory.
+    """Sequence of file paths that are created on access, to save memory.
 
-    Each file takes the length of its name and 9 bytes, and 4 more bytes in a selection. In a list of str, a path of 50
-    letters takes 107 bytes, and every worker would hold a million of them.
+    Each file takes the length of its name plus 9 bytes, and 4 more bytes in a selection. In a list of str, a path with
+    50 letters takes 107 bytes, and every worker would hold a million of them.
     """
 
     _folders: list[bytes]
-    """Folders, each with a path separator at its end."""
+    """Folders, each ending with a path separator."""
     _firsts: list[int]
-    """Row of each folder's first file."""
+    """Row of the first file in each folder."""
     _names: bytes
     _bounds: npt.NDArray[np.int64]
-    """Positions of the zero bytes: the name in row i is between `_bounds[i]` and `_bounds[i + 1]` in `_names`."""
+    """Positions of the zero bytes. The name in row i is between `_bounds[i]` and `_bounds[i + 1]` in `_names`."""
     _rows: npt.NDArray[np.uint32] | None = None
-    """Rows of the selected files; None if all files are selected."""
+    """Rows of the selected files, or None if all files are selected."""
 
     @classmethod
     def of(cls, listings: Iterable[Listing] = ()) -> Self:
@@ -74,11 +74,14 @@ class Files(Sequence[str]):
         return map(os.fsdecode, self._paths(self._folders))
 
     def below(self, root: str) -> Iterator[bytes]:
-        """Yield the paths relative to `root`, as the system spells them."""
+        """Yield the paths relative to `root`, encoded as the file system stores them."""
         return self._paths([os.path.join(os.path.relpath(folder, os.fsencode(root)), b"") for folder in self._folders])
 
     def _paths(self, folders: Sequence[bytes]) -> Iterator[bytes]:
-        """Yield the paths of the files, using `folders`, each with a separator at its end, instead of their own."""
+        """Yield the paths of the files with `folders` in place of their actual folders.
+
+        Each folder ends with a separator.
+        """
         firsts = np.array(self._firsts)
         for start in range(0, len(self), CHUNK):
             rows = np.arange(start, min(start + CHUNK, len(self)))
@@ -90,7 +93,7 @@ class Files(Sequence[str]):
                 yield folders[parent] + self._names[begin:end]
 
     def identity(self, root: str) -> Iterator[bytes | memoryview]:
-        """Yield bytes, to be hashed, that identify these paths relative to `root`.
+        """Yield bytes for a hash that identifies these paths relative to `root`.
 
         The same paths give the same bytes if they were listed and selected in the same way.
         """
@@ -118,7 +121,7 @@ class Files(Sequence[str]):
 
 
 def files_of(paths: Iterable[str]) -> Files:
-    """Store full paths compactly; paths in the same folder should be adjacent."""
+    """Store full paths compactly. Paths in the same folder should be adjacent."""
     listings: list[Listing] = []
     names: list[str] = []
     folder = ""

@@ -1,6 +1,6 @@
-"""Memory limit for the dataset inspector, so that no file, however small, exhausts the memory of the machine.
+"""Memory limit for the dataset inspector, so that no file can exhaust the memory of the computer. Torch-free.
 
-It only applies to processes that request it, and only on Linux. Torch-free.
+It applies only to processes that request it, and only on Linux.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BASE_BYTES = 800 << 20
-"""Base limit; with Python and its libraries, the process stays below 1 GiB."""
+"""Base limit in bytes. With it, the process stays below 1 GiB including Python and its libraries."""
 BYTES_PER_TEXT_BYTE = 16
-"""Bytes allowed per byte of annotations; Python objects were measured to take 6 to 12."""
+"""Memory in bytes that is allowed per byte of annotations. Python objects were measured to take 6 to 12 bytes."""
 BYTES_PER_FILE = 1 << 10
-"""Bytes allowed per listed file, whose path is stored several times."""
+"""Memory in bytes that is allowed per listed file, whose path is stored several times."""
 
 _STEP_BYTES = 64 << 20
 
 
 @dataclass
 class _Limit:
-    """Limit in bytes, None if there is none.
+    """Memory limit in bytes, or None if there is none.
 
-    `earned` counts the bytes granted since the system's limit was last raised.
+    `earned` counts the bytes that were allowed since the system limit was last raised.
     """
 
     bytes: int | None = None
@@ -42,9 +42,9 @@ _LIMIT = _Limit()
 
 
 def limit_memory() -> None:
-    """Limit this process to its present memory use plus `BASE_BYTES` and the bytes granted by `allow`.
+    """Limit this process to its present memory use plus `BASE_BYTES`, plus what is added later with `allow`.
 
-    Further allocations raise MemoryError. Files mapped for reading and reserved address space do not count.
+    Allocations beyond the limit raise MemoryError. Files mapped for reading and reserved address space are not counted.
     """
     if sys.platform == "linux":
         status = Path("/proc/self/status").read_text(encoding="ascii")
@@ -53,14 +53,14 @@ def limit_memory() -> None:
 
 
 def allow_for_text(path: str | os.PathLike[str]) -> None:
-    """Allow the memory for reading an annotation file, according to its size on disk without holes."""
+    """Raise the memory limit to read an annotation file, according to its size on disk without holes."""
     if _LIMIT.bytes is not None:
         info = os.stat(path)
         allow(BYTES_PER_TEXT_BYTE * min(info.st_size, 512 * info.st_blocks))
 
 
 def allow(count: int) -> None:
-    """Allow `count` more bytes, as larger datasets need more memory."""
+    """Raise the memory limit by `count` bytes, since larger datasets need more memory."""
     if _LIMIT.bytes is not None:
         _LIMIT.earned += count
         if _LIMIT.earned >= _STEP_BYTES:  # a system call per file would be slow

@@ -1,4 +1,4 @@
-"""Random streams of a run, identified by the seed, the purpose, and the time and location of use. Torch-free."""
+"""Random streams of a run, identified by the seed, the purpose, and the time and place of use. Torch-free."""
 
 from __future__ import annotations
 
@@ -15,41 +15,44 @@ _MASK = 0xFFFFFFFFFFFFFFFF
 
 
 class Purpose(IntEnum):
-    """Purpose of a stream. The numbers influence what a seed generates, so they must never change."""
+    """Purpose of a random stream.
+
+    The values must never change, since they determine the numbers that a seed generates.
+    """
 
     ORDER = 1
-    """Order of an epoch's samples."""
+    """Order of the samples in an epoch."""
     CROP = 2
-    """Crops and mirroring of the light augmentation."""
+    """Crops and mirroring in the light augmentation."""
     MIX = 3
     """Mixup and CutMix."""
     TRANSFORM = 4
-    """Draws in a custom task's `transform`."""
+    """Random numbers for `transform` in a custom task."""
     POINTS = 5
-    """Choice of a block's points."""
+    """Choice of points in a block."""
     ROTATE = 6
-    """Rotation of a sample of points."""
+    """Rotation of a point cloud sample."""
     MODEL = 7
-    """Draws by the model in training, such as dropout."""
+    """Random numbers used by the model in training, such as dropout."""
     AUGMENT = 8
-    """Transforms in augmentations other than the light one."""
+    """Transforms in all augmentations except the light one."""
     PARTNERS = 9
     """Choice of the other images in a mosaic."""
 
 
 @dataclass(frozen=True)
 class RandomStreams:
-    """Random streams of a run with `seed`, 0 to 2**31 - 1.
+    """Random streams for a run with `seed`, 0 to 2**31 - 1.
 
-    Streams of different seeds or purposes neither coincide nor overlap, apart from collisions in 64 bits (32 bits for
-    torch's CPU generators). Only fresh weights are drawn directly from the seed, so that they equal those after
+    Streams with different seeds or purposes neither coincide nor overlap, apart from collisions in 64 bits (32 bits for
+    torch's CPU generators). Only initial weights are drawn directly from the seed, so that they are the same as after
     `torch.manual_seed(seed)` in any script.
     """
 
     seed: int
 
     def number(self, purpose: Purpose, *, epoch: int = 0, batch: int = 0, rank: int = 0) -> int:
-        """Return the 64-bit seed for a generator: numpy's hash of all values (SeedSequence, after O'Neill 2015)."""
+        """Return a 64-bit seed for a generator: numpy's hash of all arguments (SeedSequence, after O'Neill 2015)."""
         state = np.random.SeedSequence((self.seed, purpose, epoch, batch, rank)).generate_state(1, np.uint64)
         return int(state[0])
 
@@ -62,7 +65,8 @@ class RandomStreams:
         """Return independent numbers in [0, 1), [count, n], for a batch of `samples` [n].
 
         Each `part` of a purpose has different numbers. SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom
-        Number Generators, 2014) hashes the counters, so threads, the number of workers and earlier draws do not matter.
+        Number Generators, 2014) hashes the counters. The numbers therefore don't depend on threads, the number of
+        workers, or earlier calls.
         """
         base = self.number(purpose, epoch=epoch, batch=part)
         starts = np.array([mix(base ^ column) for column in range(count)], np.uint64)
@@ -71,7 +75,7 @@ class RandomStreams:
 
 
 def mix(state: int) -> int:
-    """Return the number that SplitMix64 generates after `state`, both with 64 bits."""
+    """Return the number that SplitMix64 generates after `state`. Both have 64 bits."""
     state = (state + _GOLDEN) & _MASK
     state = ((state ^ (state >> 30)) * _FIRST) & _MASK
     state = ((state ^ (state >> 27)) * _SECOND) & _MASK
@@ -79,7 +83,7 @@ def mix(state: int) -> int:
 
 
 def _mix_all(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Apply `mix` to an array, which is slower than `mix` for single numbers."""
+    """Apply `mix` to each element of an array. For single numbers, `mix` is faster."""
     state = state + np.uint64(_GOLDEN)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(_FIRST)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(_SECOND)

@@ -1,6 +1,6 @@
-"""Recognized dataset with its splits, and messages shared by all formats. Torch-free.
+"""Recognized datasets with their splits, and messages shared by all formats. Torch-free.
 
-Paths are str with surrogate escapes for names that are not UTF-8; `printable` makes them displayable.
+Paths are str with surrogate escapes for names that are not UTF-8. `printable` makes them displayable.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LAYOUT = "Choose a folder with one folder of images per class, or with train and
 
 Labels = npt.NDArray[np.int64]
 _HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
-"""Pattern for lone surrogates, except those that encode bytes of a name (PEP 383)."""
+"""Pattern for lone surrogates other than those that encode bytes of a file name (PEP 383)."""
 
 
 class Split(Protocol):
-    """Split of a dataset; each kind of dataset has its own subclass.
+    """Split of a dataset. Each type of dataset has a separate subclass.
 
     `is_drawn` is True if the split was drawn from the training images.
     """
@@ -37,7 +37,7 @@ class Split(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class FileSplit:
-    """Split of image files. `labels[i]` is the class of `files[i]`; `strays` are files without an image extension."""
+    """Split of image files. `labels[i]` is the class of `files[i]`. `strays` are files without an image extension."""
 
     files: Files
     labels: Labels
@@ -45,9 +45,9 @@ class FileSplit:
     is_drawn: bool = False
 
     def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> FileSplit:
-        """Return only the images for which `which`, bool [n], is True.
+        """Return a split with only the images selected by `which`, bool [n].
 
-        The strays remain with splits that the folder has.
+        The strays are kept unless `is_drawn` is True.
         """
         return FileSplit(
             self.files.select(which), self.labels[which], Files.of() if is_drawn else self.strays, is_drawn
@@ -56,7 +56,7 @@ class FileSplit:
 
 @dataclass(frozen=True, eq=False)
 class IdxSplit:
-    """Split of images in idx files. `rows` are the rows in the file that belong to the split, None for all."""
+    """Split of images in idx files. `rows` are the rows of the file that belong to the split, or None for all rows."""
 
     images: str
     labels: Labels
@@ -64,14 +64,14 @@ class IdxSplit:
     is_drawn: bool = False
 
     def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> IdxSplit:
-        """Return only the images for which `which`, bool [n], is True."""
+        """Return a split with only the images selected by `which`, bool [n]."""
         rows: Labels = np.arange(len(which)) if self.rows is None else self.rows
         return IdxSplit(self.images, self.labels[which], rows[which], is_drawn)
 
 
 @dataclass(frozen=True, eq=False)
 class LabelSplit:
-    """Split of image files. `labels`, bool [N, C], is True for the classes of an image."""
+    """Split of image files with labels. `labels`, bool [N, C], is True for the classes of an image."""
 
     files: Sequence[str]
     labels: npt.NDArray[np.bool_]
@@ -80,7 +80,7 @@ class LabelSplit:
 
 @dataclass(frozen=True, eq=False)
 class MaskSplit:
-    """Split of image files and their masks: `masks[i]` holds the class of every pixel of `files[i]`."""
+    """Split of image files and masks. `masks[i]` contains the class of every pixel in `files[i]`."""
 
     files: Sequence[str]
     masks: Sequence[str]
@@ -88,18 +88,20 @@ class MaskSplit:
 
     @property
     def annotation_files(self) -> Sequence[str]:
-        """Files of the masks."""
         return self.masks
 
     def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> MaskSplit:
-        """Return only the pairs for which `which`, bool [n], is True; `is_drawn` if the folder has no such split."""
+        """Return a split with only the images and masks selected by `which`, bool [n].
+
+        `is_drawn` is True if the new split does not exist in the folder.
+        """
         rows = np.flatnonzero(which).tolist()
         return MaskSplit([self.files[row] for row in rows], [self.masks[row] for row in rows], is_drawn)
 
 
 @dataclass(frozen=True, eq=False)
 class AnySplit:
-    """Files that a user's program divides into splits."""
+    """Files that a user-written program divides into splits."""
 
     holds_images: ClassVar[bool] = False
     files: Sequence[str]
@@ -111,9 +113,9 @@ class MaskCode:
     """Meaning of the values in masks, or of point labels.
 
     `values[i]` is the value of class i: a gray level, a palette index, or a color 0xRRGGBB if `colors` is True. Values
-    in `ignored`, and pixels outside of an image, have no class. With `nearest`, each pixel has the class whose value is
-    nearest, as in masks saved as JPEG. `palette` holds the color of each class in the palette that all masks share, -1
-    if unknown. `notes` are warnings about the interpretation of the values.
+    in `ignored`, and pixels outside the image, have no class. If `nearest` is True, each pixel has the class with the
+    nearest value, as in masks saved as JPEG. `palette` holds the color of each class in the palette that all masks
+    share, or -1 if it is unknown. `notes` are warnings about the interpretation of the values.
     """
 
     values: tuple[int, ...]
@@ -126,22 +128,24 @@ class MaskCode:
 
 @dataclass(frozen=True, eq=False)
 class RecognizedDataset:
-    """Dataset that was recognized, or the problems that keep it from being read.
+    """Dataset that was recognized, or the problems that prevent it from being read.
 
     Attributes:
-        format: Id of the format in `registry.FORMATS`, followed by a colon and its variant if any; "" if none was
-            chosen.
+        format: Id of the format in `registry.FORMATS`, followed by a colon and its variant if it has one, or "" if none
+            was chosen.
         classes: Printable class names in the order of their numbers.
-        train: Training split; it exists unless `problems` hold an error, and so does `val`.
-        val: Validation split.
+        train: Training split. It exists unless `problems` contain an error.
+        val: Validation split. It exists unless `problems` contain an error.
         problems: All errors and warnings.
-        code: Meaning of the values of masks and point labels; None for other kinds.
-        other: Kind of annotations that the folder has instead of the requested ones; "" if it has the requested ones.
-        test: Test split; None if the folder has none, and the same object as `val` if one split serves both purposes.
-        kind: Kind of annotations that were read (see `registry.KINDS`); "" if none were read.
+        code: Meaning of the values in masks and point labels, or None for other kinds.
+        other: Kind of annotations that the folder has instead of the requested kind, or "" if it has the requested
+            kind.
+        test: Test split, or None if the folder has none. It is the same object as `val` if one split serves both
+            purposes.
+        kind: Kind of annotations that were read (see `registry.KINDS`), or "" if none were read.
         title: Name of the format for messages.
-        evidence: Evidence by which the format was recognized.
-        certain: True if the evidence is so strong that nobody needs to see samples before training.
+        evidence: Evidence for the format.
+        certain: True if the evidence is so strong that users need not check samples before training.
     """
 
     format: str
@@ -159,7 +163,10 @@ class RecognizedDataset:
 
 
 def printable(path: str) -> str:
-    r"""Return a path as valid Unicode. Bytes that are not UTF-8 become \xNN, and half characters from JSON \uNNNN."""
+    r"""Convert a path to valid Unicode.
+
+    Bytes that are not UTF-8 become \xNN, and lone surrogates from JSON become \uNNNN.
+    """
     if path.isascii():
         return path
     path = _HALF.sub(lambda found: f"\\u{ord(found[0]):04x}", path)
@@ -175,11 +182,11 @@ def dataset_warning(message: str, remedy: str = "") -> Problem:
 
 
 def warn_about(names: Sequence[str], noun: str, text: str, remedy: str) -> list[Problem]:
-    """Return a warning that counts files and names the first ones; [] if there are none.
+    """Return a warning that counts files and names the first ones, or [] if there are none.
 
     Args:
-        names: Paths or names; only the last part of a path is shown.
-        noun: Word for one of them.
+        names: Paths or names. Only the last part of a path is shown.
+        noun: Singular noun for the files.
         text: Words between the count and the names: "without a class:" or "without area, in".
         remedy: Advice.
     """
@@ -210,16 +217,16 @@ def first_names(paths: Sequence[str]) -> str:
 
 
 def spread_evenly(length: int, count: int) -> list[int]:
-    """Return up to `count` indices of a sequence of `length`, evenly spread and starting with the first."""
+    """Return up to `count` evenly spaced indices of a sequence with `length` items, starting with the first."""
     return list(range(0, length, max(-(-length // count), 1)))
 
 
 def hash_order(keys: Iterable[bytes], labels: Labels, seed: int) -> Labels:
-    """Return the sample indices sorted by class, and within a class by a hash of the seed and their names."""
+    """Return the sample indices sorted by class, and within each class by a hash of the seed and the sample's key."""
     salted = hashlib.blake2b(digest_size=8, salt=seed.to_bytes(8, "little", signed=True))
     digests = bytearray()
     for key in keys:
-        # Copying the salted hash takes half as long as creating one.
+        # Copying the salted hash takes half the time of creating a new one.
         digest = salted.copy()
         digest.update(key)
         digests += digest.digest()
@@ -227,10 +234,10 @@ def hash_order(keys: Iterable[bytes], labels: Labels, seed: int) -> Labels:
 
 
 def draw_validation(keys: Iterable[bytes], labels: Labels, val_fraction: float, seed: int) -> npt.NDArray[np.bool_]:
-    """Choose the samples for validation: the given fraction of each class, and at least one of two samples.
+    """Choose the samples for validation: the given fraction of each class, but at least one of two samples.
 
-    Samples are ordered by a hash of seed and name, so that the choice is the same on every machine and hardly changes
-    when images are added. With a fraction of 0, none are chosen.
+    Samples are ordered by a hash of the seed and their key, so that the choice is the same on every computer and hardly
+    changes when images are added. With a fraction of 0, none are chosen.
     """
     if not val_fraction:
         return np.zeros(len(labels), bool)

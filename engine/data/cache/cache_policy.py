@@ -13,13 +13,13 @@ from engine.data.datasets.images import ImageSet
 from engine.data.decoding.images import VERSION
 
 MEMORY_LIMIT_BYTES = 1 << 30
-"""Memory that a worker uses for its cache by default, limited to an eighth of the free memory.
+"""Upper limit for the cache of a worker in mode "auto". The cache never exceeds an eighth of the free memory either.
 
-If the user requests the memory cache, a worker may use half of the free memory.
+In mode "memory", a worker may use half of the free memory.
 """
 
 OnChosen = Callable[[str, str], None]
-"""Callback with the chosen cache ("disk", "memory", "file" or "off") and the reason, as a sentence."""
+"""Callback that receives the chosen cache ("disk", "memory", "file" or "off") and a sentence with the reason."""
 
 
 def open_store(
@@ -27,13 +27,13 @@ def open_store(
 ) -> Store | None:
     """Open a cache for a split's images in the requested `mode`: "auto", "memory", "disk" or "off".
 
-    Returns None if nothing is cached. With `stretched`, the cache holds the results of `ImageSet.load_stretched`,
-    otherwise those of `ImageSet.load`.
+    Returns None if nothing is cached. If `stretched` is True, the cache holds results of `ImageSet.load_stretched`,
+    otherwise results of `ImageSet.load`.
 
-    "auto" caches the images of a folder on disk: later runs and all workers can use them, and reading them is as fast
-    as memory after the first time. If the disk can't be used, images are cached in memory if they fit. Images that only
-    need resizing are never cached on disk. `on_chosen` is called immediately, and a second time if the disk fails
-    later.
+    In mode "auto", images are cached on disk. Later runs and all workers share that cache, and after the first epoch
+    reading from it is as fast as from memory. If the disk can't be used, images are cached in memory if they fit.
+    Images that only need resizing are never cached on disk. `on_chosen` is called immediately, and again if the disk
+    fails later.
     """
     mapped = None if stretched else images.mapped_file(size, channels)
     if mapped is not None:

@@ -1,8 +1,8 @@
-"""Folder of the disk cache: its sets of decoded images, its size limit, and the eviction of old sets.
+"""Folder of the disk cache: list, limit and evict sets of decoded images.
 
 A set is a folder with the files `about.json`, `index` and `pixels` (see `cached_images`). A process that uses a set
-holds a shared lock on its index, so that no other process removes the set. A lock on the cache folder is held while a
-set is opened, extended or removed. Torch-free.
+holds a shared lock on its index, so that no other process removes the set. Opening, extending or removing a set
+requires the lock on the cache folder. Torch-free.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ INDEX, PIXELS, ABOUT = "index", "pixels", "about.json"
 
 
 class CacheRefused(Exception):  # noqa: N818 - not an error of the program
-    """Error: the disk cache can't be used. Its text is the reason, without a capital letter and a period."""
+    """Error: the disk cache can't be used. Its text is the reason, starting in lower case and without a period."""
 
 
 class CacheInfo(msgspec.Struct, frozen=True):
-    """Description of a cached set: the images of the folder `dataset`, each uint8 [channels, size, size]."""
+    """Description of a cached set: images from the folder `dataset`, each uint8 [channels, size, size]."""
 
     dataset: str
     size: int
@@ -41,8 +41,8 @@ class CacheInfo(msgspec.Struct, frozen=True):
 class CachedSet(msgspec.Struct, frozen=True):
     """Set of decoded images on disk.
 
-    `reserved_bytes` is the size that the set has when it is full, and `used_at` the time of its last use in seconds
-    since 1970.
+    `reserved_bytes` is the size of the set once all of its images are stored. `used_at` is the time of its last use, in
+    seconds since 1970.
     """
 
     folder: Path
@@ -78,7 +78,7 @@ def folder_lock() -> Iterator[Path]:
 
 
 def mark_in_use(index: int) -> None:
-    """Mark a set as in use until `index`, the descriptor of its open index file, is closed."""
+    """Mark a set as in use until the file descriptor `index` of its index file is closed."""
     fcntl.flock(index, fcntl.LOCK_SH)
 
 
@@ -100,7 +100,7 @@ def list_sets() -> list[CachedSet]:
             index, pixels = (about.with_name(name).stat() for name in (INDEX, PIXELS))
             info = msgspec.json.decode(read_file(about), type=CacheInfo)
         except (OSError, msgspec.MsgspecError):
-            continue  # removed at this moment, or not ours
+            continue  # being removed, or not a cached set
         size = (index.st_size + pixels.st_size, 512 * (index.st_blocks + pixels.st_blocks))
         sets.append(CachedSet(about.parent, info, *size, index.st_mtime))
     return sorted(sets, key=lambda each: each.used_at)
@@ -123,7 +123,7 @@ def limit_bytes() -> int:
 
 
 def set_limit(limit: int) -> None:
-    """Save the size limit in bytes, and evict unused sets until the cache is smaller."""
+    """Save a new size limit in bytes, and evict unused sets until the cache is smaller than the limit."""
     with folder_lock():
         limit_file().write_text(f"{limit}\n")
         make_room(0)
@@ -162,20 +162,20 @@ def make_room(needed: int) -> None:
 
 
 def clear() -> tuple[int, int]:
-    """Remove all unused sets, and return the number of removed sets and of those that remain."""
+    """Remove all unused sets. Return the number of removed sets and the number of sets that remain."""
     with folder_lock():
         removed = [remove(each.folder) for each in list_sets()]
     return sum(removed), len(removed) - sum(removed)
 
 
 def _reserve_bytes(disk_bytes: int) -> int:
-    """Return the disk space that the cache must leave free: 2 GiB, or a twentieth of a small disk."""
+    """Return the disk space that the cache must leave free: 2 GiB, or 5 % of a small disk."""
     return min(2 * GIB, disk_bytes // 20)
 
 
 @contextmanager
 def _lock_unused(folder: Path) -> Iterator[bool]:
-    """Yield True while holding the lock of a set if no process uses it, otherwise False."""
+    """Try to lock a set exclusively: yield True while the lock is held, or False if another process uses the set."""
     try:
         index = os.open(folder / INDEX, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -193,5 +193,5 @@ def _lock_unused(folder: Path) -> Iterator[bool]:
 
 
 def format_bytes(count: int) -> str:
-    """Return a number of bytes as text for users."""
+    """Format a number of bytes for users."""
     return f"{count / GIB:,.1f} GiB" if count >= GIB else f"{count / 2**20:,.0f} MiB"

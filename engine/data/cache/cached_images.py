@@ -1,9 +1,9 @@
-"""Disk cache for a dataset's decoded images at one size, shared by several runs and by the workers of a run.
+"""Disk cache for the decoded images of a dataset at one size, shared between runs and between the workers of a run.
 
-`pixels` is a memory-mapped file of rows, each uint8 [channels, size, size]. `index` has one record for each row with
-the image's path, the state of its file, and a checksum. Rows are assigned under a lock. The first process that decodes
-an image writes its row once, first the pixels and then the record. After a crash, a concurrent run or a change of the
-image file, record, file and checksum may disagree; the image is then decoded again into another row. Torch-free.
+`pixels` is a memory-mapped file of rows, each uint8 [channels, size, size]. `index` has one record for each row: the
+image's path, the size and modification time of its file, and a checksum. Rows are assigned under a lock. The first
+process that decodes an image writes its row once: first the pixels, then the record. A crash, a concurrent run or a
+changed image file can make a record invalid. The image is then decoded again and stored in another row. Torch-free.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from engine.data.decoding.idx import Bytes
 from engine.data.splits import Labels, printable
 
 RECORD = np.dtype([("path", "<u8"), ("file_bytes", "<i8"), ("mtime_ns", "<i8"), ("checksum", "<u4"), ("aspect", "<f4")])
-"""Record of a row in the index.
+"""Record for one row in the index.
 
 `path` is a hash of the image's path relative to the dataset folder. `file_bytes` is 0 until the row is written.
 `aspect` is the width divided by the height of the original image.
@@ -51,13 +51,13 @@ _POSITIVE = (1 << 63) - 1
 
 
 class CachedImages(Store):
-    """Disk cache for the images `files`, all below `folder`; thread-safe except for `close`.
+    """Disk cache for the images `files`, all below `folder`. All methods except `close` are thread-safe.
 
-    `companions` are second files, such as masks, that the cached images also depend on. `kind` separates caches that
-    use the same files in different ways. `on_failure(reason)` is called once when the cache can't write any more;
-    cached images stay readable.
+    `companions` are additional files that the cached images depend on, such as masks. `kind` separates caches that use
+    the same files in different ways. If the cache can no longer write, it calls `on_failure(reason)` once; images that
+    are cached already stay readable.
 
-    Raises CacheRefused if there is no space or no folder to write to.
+    Raises CacheRefused if there is not enough space or no folder to write to.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class CachedImages(Store):
             self.folder = root / key.hexdigest()
             known = _records(self.folder / INDEX)["path"]
             if len(known) > 2 * _count_distinct(known) and remove(self.folder):
-                known = known[:0]  # most rows were of older versions of the files
+                known = known[:0]  # most rows belonged to older versions of the files
             self._rows, new = _assign(known, self._paths)
             self.folder.mkdir(mode=0o700, exist_ok=True)
             if not len(known):
@@ -104,18 +104,18 @@ class CachedImages(Store):
             undo.pop_all()
 
     def close(self) -> None:
-        """Close the files of the set, so that other processes may remove it."""
-        del self._index, self._pixels  # their maps keep the files open, and so the lock
+        """Close the files of the set, so that other processes can remove it."""
+        del self._index, self._pixels  # the memory maps keep the files open, and thus the lock
         for descriptor in (self._index_file, self._pixels_file):
             os.close(descriptor)
 
     def find(self, sample: int) -> bool:
-        """Return True if the cache holds the sample's complete image and the image file has not changed since."""
+        """Return True if the cache holds the image of a sample and the image file has not changed since."""
         try:
             state = self._state_of(sample)
         except OSError:
             return False
-        self._states[sample] = state  # taken before the file is read: a change in between is found next time
+        self._states[sample] = state  # determined before the file is read, so that `find` detects a later change
         if self._is_valid(sample, state):
             return True
         if self._index[self._rows[sample]]["file_bytes"]:
@@ -124,7 +124,7 @@ class CachedImages(Store):
         return False
 
     def put(self, sample: int, pixels: Bytes, aspect: float) -> bool:
-        """Store an image, uint8 [C, s, s], for which `find` returned False. Return False if writing failed."""
+        """Store an image, uint8 [C, s, s], after `find` returned False for it. Return False if writing failed."""
         state = self._states.pop(sample, None)
         if state is None or self._has_failed:
             return False
@@ -148,7 +148,10 @@ class CachedImages(Store):
         return float(self._index[self._rows[sample]]["aspect"])
 
     def gather(self, samples: Labels, out: Bytes) -> None:
-        """Copy images to `out`, uint8 [n, C, s, s]; `find` or `put` must have returned True for them."""
+        """Copy images to `out`, uint8 [n, C, s, s].
+
+        Each of them must have been found with `find` or stored with `put`.
+        """
         rows = self._rows[samples]
         np.take(self._pixels, rows, axis=0, out=out, mode="clip")
 
@@ -171,7 +174,7 @@ class CachedImages(Store):
         return zlib.crc32(pixels.data, zlib.crc32(b"%d %d %d %a" % (self._paths[sample], *state, float(aspect))))
 
     def _assign_another_row(self, sample: int) -> None:
-        """Replace the invalid row of a sample: by one that another process has added for it, or by a new one."""
+        """Replace the invalid row of a sample with a row that another process has added for it, or with a new row."""
         with self._extending:
             try:
                 with folder_lock():
@@ -216,7 +219,7 @@ class CachedImages(Store):
 
 
 def filled_rows(folder: Path) -> int:
-    """Return the number of images that the set in `folder` holds."""
+    """Return the number of images that are stored in the set in `folder`."""
     return int(np.count_nonzero(_records(folder / INDEX)["file_bytes"]))
 
 
@@ -229,7 +232,7 @@ def _hashes(files: Sequence[str], folder: str) -> npt.NDArray[np.uint64]:
 
 
 def _records(index: Path) -> npt.NDArray[np.void]:
-    """Return all records of an index file, without an incomplete last one that a crash may leave."""
+    """Return all records of an index file, except an incomplete last record that a crash can leave."""
     try:
         return np.fromfile(index, RECORD)
     except FileNotFoundError:
@@ -242,12 +245,15 @@ def _map_file(descriptor: int, kind: np.dtype[Any], shape: tuple[int, ...]) -> n
 
 
 def _count_distinct(values: npt.NDArray[np.uint64]) -> int:
-    """Return the number of distinct values, for a million of them in a tenth of the time of np.unique."""
+    """Return the number of distinct values. For a million values, this takes a tenth of the time of `np.unique`."""
     return int(np.count_nonzero(np.diff(np.sort(values)))) + bool(len(values))
 
 
 def _assign(known: npt.NDArray[np.uint64], requested: npt.NDArray[np.uint64]) -> tuple[Labels, npt.NDArray[np.uint64]]:
-    """Return the latest row of each `requested` path, and the paths that need a new row, in order."""
+    """Return a row for each path in `requested`, and the paths that need a new row, in order.
+
+    A path that occurs in `known` gets its latest row.
+    """
     order = np.argsort(known, kind="stable")
     position = np.searchsorted(known[order], requested, side="right") - 1
     found = position >= 0

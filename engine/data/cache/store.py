@@ -1,4 +1,4 @@
-"""Stores that keep a split's decoded images from epoch to epoch. Torch-free."""
+"""Stores that keep the decoded images of a split between epochs. Torch-free."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from engine.data.splits import Labels
 
 
 class Store(ABC):
-    """Decoded images, each uint8 [C, s, s], by their index in the split; thread-safe except for `close`."""
+    """Decoded images, each uint8 [C, s, s], addressed by their index in the split.
+
+    All methods except `close` are thread-safe.
+    """
 
     complete = False
-    """True if the store holds all images from the start."""
+    """True if the store holds all images from the beginning."""
 
     @abstractmethod
     def find(self, sample: int) -> bool:
@@ -22,13 +25,13 @@ class Store(ABC):
 
     @abstractmethod
     def put(self, sample: int, pixels: Bytes, aspect: float) -> bool:
-        """Store an image for which `find` returned False, with its `aspect` (width over height).
+        """Store an image after `find` returned False for it, together with its `aspect` (width divided by height).
 
-        Return False if that failed.
+        Returns False if storing failed.
         """
 
     def aspect(self, sample: int) -> float:
-        """Return the width over height of an image for which `find` returned True."""
+        """Return the width divided by the height of an image for which `find` returned True."""
         return 1.0
 
     @abstractmethod
@@ -40,9 +43,9 @@ class Store(ABC):
 
 
 class Mapped(Store):
-    """Store in one memory-mapped file, uint8 [rows, C, s, s].
+    """Store that reads images from one memory-mapped file, uint8 [rows, C, s, s].
 
-    The row of each image is given, or None if image i is in row i.
+    `rows` holds the row of each image; with None, image i is in row i.
     """
 
     complete = True
@@ -62,7 +65,7 @@ class Mapped(Store):
 
 
 class InMemory(Store):
-    """Store in the memory of this process."""
+    """Store that keeps images in the memory of this process."""
 
     def __init__(self, count: int, size: int, channels: int) -> None:
         # The system commits memory on the first write, not here.

@@ -1,1 +1,1 @@
-"""Splits of a recognized dataset, as samples that a loader reads."""
+"""Splits of a recognized dataset: samples that a loader can read."""

@@ -1,4 +1,4 @@
-"""Images with boxes or outlined objects, and their targets as tensors."""
+"""Images with boxes or outlined objects, and their training targets as tensors."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from engine.data.splits import Labels
 from engine.data.transforms.device_transforms import Placement
 
 PADDING = -1
-"""Class number of padding rows in targets, which hold no box."""
+"""Class number in padding rows of a target, which describe no box."""
 MIN_LEFT = 0.25
-"""Smallest fraction of a box's area that must remain visible after an augmentation; otherwise the box is dropped.
+"""Smallest fraction of a box's area that must remain visible after an augmentation. Boxes with less are dropped.
 
-Ultralytics (`box_candidates`) drops boxes of which less than a tenth remains, after mosaics that cut most boxes.
+For comparison, Ultralytics (`box_candidates`) drops boxes below a tenth, after mosaics that cut most boxes.
 """
 
 
 class BoxedImages(LetterboxedImages):
     """Split of images with boxes.
 
-    `targets_of` returns float32 [n, m, 6] for n images with at most m boxes. Each row holds x1, y1, x2 and y2 in
-    fractions of the square, the class, and 1 for ignored boxes or 0. Rows of class PADDING hold no box.
+    `targets_of` returns float32 [n, m, 6] for n images with at most m boxes. Each row holds x1, y1, x2 and y2 as
+    fractions of the square, the class, and 1 if the box is ignored or 0 if it is not. Rows with the class PADDING
+    describe no box.
     """
 
     kind = "whole"
@@ -60,9 +61,9 @@ class BoxedImages(LetterboxedImages):
         return self._rows, self._bounds, self._sizes
 
     def batch_targets(self, rows: Tensor, planes: Tensor | None, placement: Placement | None, size: int) -> Tensor:
-        """Return the boxes after the augmentation, in pixels of the square of `size`, as float32 [n, tiles * M, 6].
+        """Return the boxes after the augmentation, in pixels of a square of `size`, as float32 [n, tiles * M, 6].
 
-        Boxes are cut at the edges of the image. Boxes of which too little remains become padding.
+        Boxes are clipped to the image. A box becomes padding if too little of its area remains.
         """
         if placement is None:
             rows[..., :4] *= size
@@ -95,9 +96,9 @@ class BoxedImages(LetterboxedImages):
 class InstanceImages(LetterboxedImages):
     """Split of images with outlined objects.
 
-    Two planes follow the color channels. The first holds the number of the object at each pixel, 0 for background. The
-    second holds the object's class, NO_CLASS for background and for ignored objects. The targets of a batch are these
-    two planes, int64 [n, 2, size, size]. Object numbers are not consecutive if a crop removed some objects.
+    Two planes follow the color channels. The first holds the number of the object at each pixel, or 0 for background.
+    The second holds the class of that object, or NO_CLASS for background and ignored objects. The targets of a batch
+    are these two planes, int64 [n, 2, size, size]. Object numbers can have gaps, since a crop may remove objects.
     """
 
     planes = 2
@@ -110,7 +111,10 @@ class InstanceImages(LetterboxedImages):
         self._sources = split.sources
 
     def drop_remnants(self, planes: Tensor, before: Tensor, placement: Placement) -> Tensor:
-        """Remove objects that an augmentation has left too few pixels of, by the same limit as for boxes."""
+        """Remove objects that have too few pixels left after an augmentation.
+
+        The limit is the same as for boxes (MIN_LEFT).
+        """
         grown = torch.linalg.det(placement.maps()[0]).abs() / before[0, 0].numel()
         counts = [_pixels_of_each(numbers) for numbers in (before[:, 0], planes[:, 0])]
         is_lost = counts[1] < MIN_LEFT * grown[:, None] * counts[0]
@@ -120,7 +124,7 @@ class InstanceImages(LetterboxedImages):
         )
 
     def class_counts(self, classes: int) -> Sequence[float]:
-        """Return the number of readable objects of each class; ignored objects are not counted."""
+        """Return the number of objects of each class; ignored and unreadable objects are not counted."""
         counts = np.zeros(classes, np.int64)
         for source in self._sources:
             counts += np.bincount(source.labels(), minlength=classes)
@@ -133,19 +137,19 @@ class InstanceImages(LetterboxedImages):
 
 
 def _areas(edges: Tensor) -> Tensor:
-    """Return the areas of boxes [..., 4]."""
+    """Return the areas of boxes given as [..., 4]."""
     return (edges[..., 2] - edges[..., 0]) * (edges[..., 3] - edges[..., 1])
 
 
 def _pixels_of_each(numbers: Tensor) -> Tensor:
-    """Count the pixels of each object number in uint8 [n, h, w]; returns float32 [n, 256]."""
+    """Count the pixels of each object number in `numbers`, uint8 [n, h, w]. Returns float32 [n, 256]."""
     indices = numbers.flatten(1).long()
     counts = torch.zeros((len(numbers), MAX_INSTANCES + 1), device=numbers.device)
     return counts.scatter_add_(1, indices, torch.ones_like(indices, dtype=torch.float32))
 
 
 def _rows(split: BoxSplit) -> npt.NDArray[np.float32]:
-    """Return the target rows of all boxes of a split, float32 [k, 6]; see `BoxedImages` for the columns."""
+    """Return the target rows for all boxes in a split, float32 [k, 6]. See `BoxedImages` for the columns."""
     images = np.repeat(np.arange(len(split.files)), np.diff(split.bounds))
     height, width = split.sizes[images].T.astype(np.float64)
     longer = np.maximum(height, width)

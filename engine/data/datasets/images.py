@@ -41,7 +41,7 @@ from engine.data.transforms.device_transforms import Placement
 
 
 class UnreadableImage(Exception):  # noqa: N818 - it describes the image
-    """Error: an image can't be decoded. `path` is printable, and `reason` is meant for users."""
+    """Error: an image can't be decoded. `path` is printable, and `reason` is written for users."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -50,7 +50,7 @@ class UnreadableImage(Exception):  # noqa: N818 - it describes the image
 
 
 class DatasetError(Exception):
-    """Error: no model can be trained on a folder. `problems` explain why."""
+    """Error: a dataset folder can't be used for training. `problems` explain why."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -74,15 +74,18 @@ class ImageSet(ABC):
     companions: Sequence[str] = ()
     """Path of a second file for each image, such as its mask; empty if images have none."""
     kind = ""
-    """Fingerprint of all settings that influence the decoded images."""
+    """Fingerprint of all settings that affect the decoded images."""
     framing: Framing = "crop"
-    """How an image becomes a square."""
+    """Way to make an image square."""
     bands: Bands | None = None
-    """Rule that maps the bands of the images to channels; None if no image has bands."""
+    """Conversion from the bands of the images to channels, or None if the images have no bands."""
     planes = 0
-    """Number of planes with per-pixel targets that follow the channels; an augmentation moves them like the image."""
+    """Number of planes with per-pixel targets that follow the channels.
+
+    Augmentations transform them together with the image.
+    """
     outside: tuple[int, ...] = ()
-    """Value that each plane has outside of the image."""
+    """Value of each plane outside the image."""
     extends_edges = False
     """True to fill the area around an image with its outermost pixels instead of black."""
     can_stretch = False
@@ -92,7 +95,7 @@ class ImageSet(ABC):
         return len(self.targets)
 
     def path(self, index: int) -> str:
-        """Return the name of the image for messages."""
+        """Return the name of an image for messages."""
         return printable(os.path.relpath(self.files[index], self.folder))
 
     @abstractmethod
@@ -103,7 +106,9 @@ class ImageSet(ABC):
         """
 
     def load_stretched(self, index: int, size: int, channels: int) -> tuple[Tensor, float]:
-        """Load an image, stretch all of it to uint8 [channels, size, size], and return it with its width over height.
+        """Load an image and stretch it to uint8 [channels, size, size].
+
+        Return it with its original width divided by its height.
 
         Raises UnreadableImage, or DatasetError if the dataset folder has disappeared.
         """
@@ -111,7 +116,7 @@ class ImageSet(ABC):
 
     @contextmanager
     def _errors_of(self, index: int) -> Iterator[None]:
-        """Convert an exception raised while an image is read or decoded to UnreadableImage.
+        """Convert exceptions from reading or decoding an image to UnreadableImage.
 
         Raises DatasetError instead if the dataset folder has disappeared.
         """
@@ -123,11 +128,11 @@ class ImageSet(ABC):
             raise UnreadableImage(self.path(index), describe_failure(error)) from error
 
     def targets_of(self, samples: Labels) -> Tensor:
-        """Return the rows of `targets` for the images `samples` [n], copied to CPU memory for the device."""
-        return torch.from_numpy(self.targets.numpy()[samples])  # NumPy leaves torch's thread pool to the step
+        """Return the rows of `targets` for the images `samples` [n], copied to CPU memory before the transfer."""
+        return torch.from_numpy(self.targets.numpy()[samples])  # doesn't use torch's thread pool
 
     def identity(self) -> Iterator[bytes | memoryview]:
-        """Yield bytes, to be hashed, that identify this split by the names, the order and the targets of its images."""
+        """Yield bytes for a hash that identifies this split by the names, order and targets of its images."""
         yield f"{len(self)} {self.kind} {self.bands}".encode()
         for files in (self.files, self.companions):
             root = stable_root(files[0], self.folder) if len(files) else self.folder
@@ -166,20 +171,21 @@ class ImageSet(ABC):
         return planes
 
     def class_counts(self, classes: int) -> Sequence[float]:
-        """Return the number of samples, objects or pixels of each class."""
+        """Return the number of samples, objects or pixels in each class."""
         return torch.bincount(self.targets, minlength=classes).tolist()
 
     def load_many(self, indices: Labels, size: int, channels: int) -> Bytes | None:
-        """Return several images, uint8 [n, channels, size, size]; None unless the dataset can load many at once.
+        """Return several images at once as uint8 [n, channels, size, size], or None if the dataset can't do that.
 
-        Only datasets without unreadable images implement this.
+        Datasets that may contain unreadable images don't support it.
         """
         return None
 
     def mapped_file(self, size: int, channels: int) -> tuple[Bytes, Labels | None] | None:
-        """Return a memory-mapped file with all images in the requested size, or None.
+        """Return a memory-mapped file with all images in the requested size, or None if there is no such file.
 
-        It is uint8 [rows, channels, size, size]. The row of each image comes with it, or None if image i is in row i.
+        The file is uint8 [rows, channels, size, size]. It is returned with the row of each image, or with None if image
+        i is in row i.
         """
         return None
 
@@ -206,7 +212,10 @@ class FileImages(ImageSet):
 
 
 class LabeledImages(FileImages):
-    """Split of images with any number of labels each; `targets` are float32 [N, C], 1 for each label of an image."""
+    """Split of images that may have several labels each.
+
+    `targets` are float32 [N, C], with 1 for each label of an image.
+    """
 
     def __init__(self, split: LabelSplit, folder: str) -> None:
         self.targets = torch.from_numpy(split.labels).float()
@@ -220,7 +229,7 @@ class LabeledImages(FileImages):
 
 
 class LetterboxedImages(ImageSet):
-    """Split of image files that are letterboxed: each image is completely visible within a square."""
+    """Split of image files that are letterboxed: each image is scaled to fit completely inside a square."""
 
     mirror = True
     framing: Framing = "whole"
@@ -234,12 +243,12 @@ class LetterboxedImages(ImageSet):
     def _add_planes(self, index: int, image: Bytes, sides: tuple[int, int]) -> Bytes:
         """Return `image`, uint8 [C, size, size], followed by its planes.
 
-        `sides` are the height and width of the file's image.
+        `sides` are the height and width of the image in the file.
         """
 
 
 class MaskedImages(LetterboxedImages):
-    """Split of images with one mask each; a plane after the channels holds the class of each pixel."""
+    """Split of images with one mask each. A plane after the channels holds the class of each pixel."""
 
     planes = 1
     outside = (NO_CLASS,)
@@ -252,17 +261,17 @@ class MaskedImages(LetterboxedImages):
         self._code = code
 
     def with_code(self, code: MaskCode) -> Self:
-        """Return the same images and masks with another mapping of mask values to classes."""
+        """Return the same images and masks with another mapping from mask values to classes."""
         other = copy.copy(self)
         other.kind, other._code = repr(code), code
         return other
 
     def class_plane(self, index: int) -> Bytes:
-        """Return the class of each pixel of a mask, [h, w]. Raises Unfit, and any exception of the decoder."""
+        """Return the class of each pixel in a mask, [h, w]. Raises Unfit, and any exception of the decoder."""
         return class_plane(read_values(read_image(self.companions[index])), self._code)
 
     def class_counts(self, classes: int) -> Sequence[float]:
-        """Return the number of pixels of each class in an evenly spread sample of the masks."""
+        """Return the number of pixels in each class, counted in an evenly spaced sample of the masks."""
         counts = np.zeros(NO_CLASS + 1, np.int64)
         for number in spread_evenly(len(self), SAMPLED_MASKS):
             try:
@@ -280,7 +289,7 @@ class MaskedImages(LetterboxedImages):
 
 
 def is_missing(folder: str) -> bool:
-    """Return True if a folder is missing, or if it is empty because its disk was removed."""
+    """Return True if a folder does not exist or is empty, as when its disk was removed."""
     try:
         with os.scandir(folder) as entries:
             return next(entries, None) is None
@@ -289,7 +298,7 @@ def is_missing(folder: str) -> bool:
 
 
 def folder_lost(folder: str) -> DatasetError:
-    """Return the error for a dataset whose folder has disappeared."""
+    """Return the error to raise if the folder of a dataset has disappeared."""
     message = (
         f"The dataset's folder {printable(folder)} no longer exists: it was renamed or deleted, or its disk is gone."
     )
@@ -297,7 +306,7 @@ def folder_lost(folder: str) -> DatasetError:
 
 
 class IdxImages(ImageSet):
-    """Split of images in one idx file; they are never mirrored, since mirrored digits are different characters."""
+    """Split of images in one idx file. They are never mirrored, since a mirrored digit is a different character."""
 
     mirror = False
 

@@ -1,4 +1,4 @@
-"""Opening of a dataset of any format for training."""
+"""Open datasets of any format for training."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from engine.system.regular_files import UnusableFile
 class Splits:
     """Dataset that is open for training.
 
-    `channels` is 1 for gray and 3 for color images. `statistics` are the mean and standard deviation of the images if
-    they have another number of channels, for which no pretrained model exists. `test` is None if there is no test
-    split, and the same object as `val` if the dataset has one split for both purposes.
+    `channels` is 1 for gray and 3 for color images. `statistics` are the mean and standard deviation of images with
+    another number of channels, for which no pretrained model exists. `test` is None if there is no test split. It is
+    the same object as `val` if the dataset uses one split for both purposes.
     """
 
     classes: tuple[str, ...]
@@ -47,7 +47,7 @@ class Splits:
     test: ImageSet | SampleSet | None = None
 
     def with_each(self, change: Callable[[Any], ImageSet | SampleSet], **changes: Any) -> Splits:
-        """Return the dataset with `change` applied to each split, and with the attributes in `changes` replaced."""
+        """Return a copy with `change` applied to each split, and with the attributes in `changes` replaced."""
         val = change(self.val)
         test = val if self.test is self.val else None if self.test is None else change(self.test)
         return replace(self, train=change(self.train), val=val, test=test, **changes)
@@ -64,7 +64,7 @@ def open_splits(
 ) -> Splits:
     """Open the dataset in `folder`, which must have annotations of one of `kinds`.
 
-    `format` and `fold` are the values from a job. Raises DatasetError with all problems that were found.
+    `format` and `fold` have the meaning of the job's fields. Raises DatasetError with all problems that were found.
     """
     folder = os.path.expanduser(folder)
     found = recognize(folder, val_fraction=val_fraction, seed=seed, kinds=kinds, format=format)
@@ -86,7 +86,7 @@ def open_recognized(found: RecognizedDataset, folder: str) -> Splits:
 
 
 def _of_bands(splits: Splits, folder: str) -> Splits:
-    """Convert the bands of the images to channels; return the splits unchanged if no image has bands."""
+    """Convert the bands of the images to channels. Returns the splits unchanged if no image has bands."""
     if not isinstance(splits.train, ImageSet):
         return splits
     files = splits.train.files or getattr(splits.test or splits.val, "files", ())
@@ -149,10 +149,11 @@ OPENERS: dict[type, Callable[[RecognizedDataset, str], Splits]] = {
 
 
 def with_fold(found: RecognizedDataset, folder: str, fold: str, seed: int) -> RecognizedDataset:
-    """Return a dataset that validates on one fold of its training images: "2/5" is the second of five folds.
+    """Return a copy of a dataset that uses one fold of its training images for validation.
 
-    Each image is in exactly one fold, and each class is spread evenly over the folds. A validation split that was drawn
-    from the training images is divided with them; a validation split that the folder contains is not used.
+    The `fold` "2/5" is the second of five folds. Each image is in exactly one fold, and each class is spread evenly
+    over the folds. A validation split that was drawn from the training images is merged with them first. A validation
+    split that exists in the folder is not used.
     """
     fold_number = parse_fold(fold)
     train: Any = found.train

@@ -1,4 +1,4 @@
-"""Samples that are not images of one size, such as point clouds or samples of a user-defined class."""
+"""Samples other than images of one size, such as point clouds or samples of a user-defined class."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ Sample = tuple[Tensor, Tensor]
 
 
 class SampleSet(ABC):
-    """Split of samples, each an input and a target.
+    """Split of samples, each with an input and a target.
 
     All inputs of a split have the same shape and type, and so do all targets.
 
-    Random draws for a sample should depend only on the job's seed, the epoch and the number of the sample, so that a
-    resumed run sees the same samples. For validation they should not depend on the epoch either, so that metrics of
-    different epochs are comparable.
+    Random choices for a sample should depend only on the job's seed, the epoch and the index of the sample, so that a
+    resumed run sees the same samples. For validation they should not depend on the epoch, so that metrics of different
+    epochs are comparable.
     """
 
     folder = ""
     """Folder of the dataset if the samples are files in it, else ""."""
     streams = RandomStreams(0)
-    """Random streams of the run; the loader sets them."""
+    """Random streams for the run, assigned by the loader."""
     features: tuple[str, ...] = ()
-    """Names of optional inputs, in addition to those that all samples of this kind have."""
+    """Names of optional inputs that the samples have in addition to the inputs that are always present."""
     label_values: tuple[int, ...] = ()
-    """Label that the files use for each class; empty if the files have no labels."""
+    """Label in the files for each class, or an empty tuple if the files have no labels."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -44,17 +44,17 @@ class SampleSet(ABC):
 
     @abstractmethod
     def path(self, index: int) -> str:
-        """Return the name of the sample for messages."""
+        """Return the name of a sample for messages."""
 
     @abstractmethod
     def load(self, index: int, epoch: int) -> Sample:
-        """Return the sample for the given epoch, on the CPU. Several threads call this concurrently.
+        """Return a sample for the given epoch, on the CPU. Several threads call this concurrently.
 
         Raises UnreadableImage for an unusable sample, and DatasetError if all samples have disappeared.
         """
 
     def with_features(self, features: tuple[str, ...]) -> SampleSet:
-        """Return the same samples with only these optional features, which must be available."""
+        """Return the same samples with only these optional inputs, which must be available."""
         return self
 
     def for_evaluation(self, statistics: Statistics) -> SampleSet:
@@ -62,17 +62,20 @@ class SampleSet(ABC):
         return self
 
     def identity(self) -> Iterator[bytes | memoryview]:
-        """Yield bytes that identify this split by the names of its samples in order; ranks compare them."""
+        """Yield bytes that identify this split by the names and order of its samples. Ranks compare them."""
         yield "\0".join(self.path(index) for index in range(len(self))).encode(errors="backslashreplace")
 
     def class_counts(self, classes: int) -> Sequence[float]:
-        """Return the frequency of each class. The default counts integer targets, for which it loads every sample."""
+        """Return the number of samples in each class.
+
+        By default, this loads every sample and counts its integer targets.
+        """
         counts = torch.zeros(classes, dtype=torch.int64)
         for index in range(len(self)):
             try:
                 _, target = self.load(index, 0)
             except UnreadableImage:
-                continue  # the loader names it
+                continue  # the loader reports it
             if not target.is_floating_point():
                 known = target[(target >= 0) & (target < classes)].long()
                 counts += torch.bincount(known, minlength=classes)

@@ -20,8 +20,8 @@ from engine.data.splits import printable
 class UnlabeledImages(ImageSet):
     """Images for prediction, cropped or letterboxed to squares like the training images. Their targets are zeros.
 
-    `sides`, int32 [n, 2], holds the height and width of each image once it has been loaded. It is 0 before that, and
-    for all images if `framing` is "crop".
+    `sides`, int32 [n, 2], holds the height and width of each image. They are 0 until the image is loaded, and always 0
+    if `framing` is "crop".
     """
 
     mirror = False
@@ -49,7 +49,7 @@ class UnlabeledImages(ImageSet):
 
 
 def bands_of(preprocessing: Preprocessing) -> Bands | None:
-    """Return the rule that maps the bands of TIFFs to channels; None for ordinary images."""
+    """Return the conversion from the bands of TIFFs to channels, or None for ordinary images."""
     if not preprocessing.low:
         return None
     return Bands(preprocessing.low, preprocessing.high, preprocessing.mean, preprocessing.std)

@@ -1,1 +1,1 @@
-"""Decoding of files to arrays. All modules except `images` are torch-free."""
+"""Decode files to arrays. All modules except `images` are torch-free."""

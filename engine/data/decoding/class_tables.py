@@ -1,4 +1,4 @@
-"""Files that list the names of mask classes with their values or colors, in all common forms. Torch-free."""
+"""Files that list the names of mask classes with their values or colors, in many layouts. Torch-free."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.system.regular_files import UnusableFile
 
 _MAX_LINES = 100_000
 _MAX_BYTES = 1 << 20
-"""Size above which a file of a matching name is not read: it then holds annotations rather than names of classes."""
+"""Size limit for files that may be class tables. A larger file with a matching name contains annotations instead."""
 _DEFINITION = "esri_model_definition.emd"
 _LISTS = ("classes.txt", "class_names.txt", "labels.txt", "codes.txt")
 _COLOR_LISTS = ("label_colors.txt", "labelmap.txt")
@@ -42,9 +42,10 @@ Entry = tuple[str, int, bool]
 
 @dataclass(frozen=True)
 class ClassTable:
-    """Names of classes with the value of each in masks: a color 0xRRGGBB if `colors` is True, else a number.
+    """Class names with the value of each class in masks.
 
-    `listed` is True if the file lists only names. They are numbered from 0 then.
+    Values are colors 0xRRGGBB if `colors` is True, otherwise numbers. If the file has names but no values, `listed` is
+    True and the classes are numbered from 0.
     """
 
     path: str
@@ -68,7 +69,7 @@ def find_tables(folder: str) -> list[ClassTable]:
 
 
 def arcgis_classes(folder: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
-    """Return the class values and names that ArcGIS exports with image chips; None if `folder` has no such file."""
+    """Return the class values and names that ArcGIS exports with image chips, or None if `folder` has no such file."""
     try:
         path = os.path.join(folder, _DEFINITION)
         with refuse_unusable(path):
@@ -123,7 +124,7 @@ def _color_line(line: str) -> Row | None:
 
 
 def _of_sheet(path: str) -> ClassTable | None:
-    """Read a CSV table that lists names with values or colors, with or without a header."""
+    """Read a CSV table that lists names with values or colors. A header is optional."""
     lines = _lines(path)
     if len(lines) < 2:
         return None
@@ -135,14 +136,14 @@ def _of_sheet(path: str) -> ClassTable | None:
     if take is not None:
         rows = rows[1:]
     elif os.path.basename(path) == "labels.csv":
-        return None  # without a header it may list images
+        return None  # a table without a header may list images
     taken = [entry for row in rows if (entry := (take or _by_cells)(row)) is not None]
-    unread = len(rows) - len(taken) - (take is None)  # without a known header, the first row may be an unknown one
+    unread = len(rows) - len(taken) - (take is None)  # the first row may be an unknown header
     return _of_entries(path, taken) if unread <= 0 else None
 
 
 def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]], Entry | None] | None:
-    """Return a function that reads the rows below the header `head`; None if `head` isn't a header.
+    """Return a function that reads the rows below the header `head`, or None if `head` isn't a header.
 
     `row` is the first row below it.
     """
@@ -172,9 +173,9 @@ def _by_head(head: Sequence[str], row: Sequence[str]) -> Callable[[Sequence[str]
 
 
 def _by_cells(row: Sequence[str]) -> Entry | None:
-    """Read a row of a table without a header: one name, and one value or three color channels.
+    """Read a row of a table without a header. It must contain one name, and one value or three color channels.
 
-    In a row with four numbers the first one is an id.
+    If the row has four numbers, the first one is an id.
     """
     names = [cell for cell in row if cell and not cell.isdecimal()]
     numbers = [int(cell) for cell in row if cell.isdecimal()]
@@ -191,7 +192,10 @@ def _is_number(row: Sequence[str], at: int) -> bool:
 
 
 def _of_object(path: str) -> ClassTable | None:
-    """Read JSON: {"name": color}, {"name": value}, {"value": "name"}, or a list of objects with name and color."""
+    """Read a JSON file in one of four layouts.
+
+    These are {"name": color}, {"name": value}, {"value": "name"}, and a list of objects with name and color.
+    """
     try:
         with refuse_unusable(path):
             content = json.loads(read_text(path))
@@ -200,7 +204,7 @@ def _of_object(path: str) -> ClassTable | None:
     except (OSError, ValueError):
         return None
     if os.path.basename(path) == "config.json" and not (isinstance(content, dict) and "labels" in content):
-        return None  # Mapillary's has labels; others are settings
+        return None  # Mapillary's config.json has labels; other files with this name contain settings
     if isinstance(content, dict):
         content = next((content[key] for key in ("labels", "classes", "categories") if key in content), content)
     if isinstance(content, dict):
@@ -214,9 +218,9 @@ def _of_object(path: str) -> ClassTable | None:
 
 
 def _of_entries(path: str, entries: Sequence[Entry]) -> ClassTable | None:
-    """Return a class table, or None unless there are at least two entries with different values.
+    """Return a class table, or None if there are fewer than two entries with different values.
 
-    The values must be all colors or all numbers.
+    All values must be colors, or all must be numbers.
     """
     rows = [(name, value) for name, value, _ in entries]
     kinds = {is_color for *_, is_color in entries}
@@ -239,7 +243,7 @@ def _entry(name: Any, value: Any) -> Entry | None:
 
 
 def _color(value: Any) -> int | None:
-    """Convert [r, g, b] or "#rrggbb" to 0xRRGGBB; None for anything else."""
+    """Convert [r, g, b] or "#rrggbb" to 0xRRGGBB. Returns None for anything else."""
     if isinstance(value, str):
         match = _HEX.fullmatch(value.strip())
         return int(match[1], 16) if match else None
@@ -263,7 +267,7 @@ def _table(path: str, rows: Sequence[Row], *, colors: bool = False) -> ClassTabl
 
 
 def _unique(names: Sequence[str]) -> tuple[str, ...]:
-    """Return `names` with a number appended to names that occur several times."""
+    """Append numbers to repeated names, so that all names are different."""
     counts = Counter(names)
     numbers: Counter[str] = Counter()
     found = []
@@ -282,7 +286,7 @@ def _is_small(path: str) -> bool:
 
 
 def _lines(path: str) -> list[str]:
-    """Return the lines of a file without empty lines and comments; an empty list if the file is missing."""
+    """Return the lines of a file without empty lines and comments, or an empty list if the file is missing."""
     try:
         text = read_text(path)
     except OSError:

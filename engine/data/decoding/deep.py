@@ -1,4 +1,4 @@
-"""Reading of image files whose values Pillow reduces to 8 bits or can't read. Torch-free.
+"""Read image files whose values Pillow reduces to 8 bits or can't read. Torch-free.
 
 These are PNG, PNM and JPEG 2000 files with more than 8 bits, and NumPy arrays.
 """
@@ -35,8 +35,8 @@ _MAX_CHANNELS = 4
 class Facts(NamedTuple):
     """Size, number of bands and number type of an image, from its header.
 
-    `largest` is the value of white; None if it can't be derived from the number type. `has_alpha` is True if the header
-    declares the last band as opacity.
+    `largest` is the value for white, or None if the number type does not determine it. `has_alpha` is True if the
+    header declares the last band as opacity.
     """
 
     height: int
@@ -53,12 +53,12 @@ class Facts(NamedTuple):
 
 
 def is_array(content: bytes) -> bool:
-    """Return True if `content`, which may be only the first bytes, belongs to a NumPy file."""
+    """Return True if `content` begins like a NumPy file. The first bytes of a file are enough."""
     return content.startswith(NUMPY)
 
 
 def facts_of(stream: IO[bytes]) -> Facts | None:
-    """Return the facts of a NumPy array or an image with more than 8 bits; None for any other file.
+    """Return the facts about a NumPy array or an image with more than 8 bits, or None for any other file.
 
     `stream` is rewound. Raises Unfit for an array that can't be an image.
     """
@@ -77,7 +77,10 @@ def facts_of(stream: IO[bytes]) -> Facts | None:
 
 
 def read_deep(content: bytes, facts: Facts) -> Values:
-    """Return the values [h, w, bands] of an image with these facts. Raises Unfit, or any exception of a decoder."""
+    """Return the values [h, w, bands] of an image that has these facts.
+
+    Raises Unfit, and any exception of the decoder.
+    """
     if facts.height * facts.width > MAX_PIXELS or facts.height * facts.width * facts.bands > MAX_VALUES:
         raise Unfit(f"it is too large ({facts.width:,} x {facts.height:,} pixels)")
     if is_array(content):
@@ -108,7 +111,7 @@ def _jp2_facts(head: bytes) -> Facts | None:
 
 
 def _pnm_facts(head: bytes) -> Facts | None:
-    """Return the facts of a PGM or PPM file if it has more than 8 bits, else None."""
+    """Return the facts about a PGM or PPM file with more than 8 bits, otherwise None."""
     header = pnm_header(head)
     if header is None:
         return None
@@ -119,7 +122,7 @@ def _pnm_facts(head: bytes) -> Facts | None:
 
 
 def pnm_header(head: bytes) -> tuple[list[int], int] | None:
-    """Return the three numbers in a PNM header and the position where the values begin; None for a broken header."""
+    """Return the three numbers in a PNM header and the offset of the first value, or None for a broken header."""
     numbers: list[int] = []
     at = 2
     while len(numbers) < 3 and at < len(head):
@@ -156,7 +159,7 @@ def _read_pnm(content: bytes, facts: Facts) -> Values:
 
 
 def array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and number type of the array in a NumPy file. Raises Unfit if it holds anything but numbers."""
+    """Return the shape and number type of the array in a NumPy file. Raises Unfit if it does not contain numbers."""
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     read = readers.get(np.lib.format.read_magic(stream))
     if read is None:
@@ -172,7 +175,10 @@ def array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def array_facts(stream: IO[bytes]) -> Facts:
-    """Return the facts about a NumPy array, and leave `stream` at its first value. Raises Unfit unless it is an image."""
+    """Return the facts about a NumPy array, and leave `stream` at its first value.
+
+    Raises Unfit if it can't be an image.
+    """
     shape, kind = array_header(stream)
     height, width, bands = _sides(shape)
     largest = int(np.iinfo(kind).max) if kind in (np.uint8, np.uint16) else None
@@ -231,9 +237,9 @@ MODES = ("L", "LA", "RGB", "RGBA")
 
 
 def mode_of(facts: Facts) -> str:
-    """Return Pillow's mode for the image that `image_of` creates.
+    """Return the Pillow mode of the image that `image_of` creates.
 
-    For color images that `image_of` refuses, it is the mode of the same image with 8 bits.
+    `image_of` rejects color images with more than 8 bits. For these, it is the mode of the same image with 8 bits.
     """
     if facts.bands == 1 and facts.is_deep:
         return "F" if facts.kind.kind == "f" else "I"
@@ -247,9 +253,9 @@ def described(kind: np.dtype[Any]) -> str:
 
 
 def to_levels(values: Values, largest: int | None) -> npt.NDArray[np.uint8]:
-    """Convert values with more than 8 bits, [h, w, bands], to 8-bit levels if their scale is known without the dataset.
+    """Convert values with more than 8 bits, [h, w, bands], to 8-bit levels if the file itself determines their scale.
 
-    Raises Unfit if the scale is unknown, rather than give a model of 8-bit images guessed levels.
+    Raises Unfit if the scale is unknown, since a guess would give the model wrong levels.
     """
     convert = "Convert it to 8 bits with the same range for all images."
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
@@ -271,8 +277,7 @@ def to_levels(values: Values, largest: int | None) -> npt.NDArray[np.uint8]:
 
 
 NARROW = 16
-"""Divisor of a file's value range; an image whose values stay below the quotient has a narrower bit depth than its
-file.
+"""Factor that detects files with unused bits, such as 12-bit values stored in 16 bits.
 
-Examples are 12-bit values in 16 bits, or 4-bit values in 8 bits.
+A file uses too few bits if its largest value is below the maximum of its number type divided by this factor.
 """

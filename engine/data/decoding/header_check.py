@@ -1,4 +1,4 @@
-"""Check whether an image file is complete by its first and last bytes, a hundred times as fast as decoding."""
+"""Check from the first and last bytes of an image file if it is complete, a hundred times as fast as decoding."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ END_BYTES = 12
 MAX_SEGMENTS = 1000
 """Largest number of segments before the pixels of a JPEG; hostile files have more."""
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Flags that open a file without waiting.
+"""Flags for opening a file without waiting.
 
-A FIFO then has no end, and fails the check like other irregular files.
+With these flags, opening a FIFO returns immediately. It then fails the check like other irregular files.
 """
 
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""Markers of the segment with the height and width of a JPEG (ITU-T T.81, table B.1).
+"""Markers for the JPEG segment that contains the height and width (ITU-T T.81, table B.1).
 
 The three excluded markers have other meanings.
 """
 
 
 _SIZE_OF_BMFF = re.compile(rb"ispe")
-"""Type of the box with the image size; 4 bytes of version and flags, the width and the height follow it."""
+"""Type of the box that contains the image size: 4 bytes of version and flags, then the width and the height."""
 
 
 class _Kind(NamedTuple):
-    """First and last bytes of the files of a format.
+    """First and last bytes in files of one format.
 
-    `pixels(head, descriptor)` returns width x height, or 0 for an incomplete file.
+    `pixels(head, descriptor)` returns width times height, or 0 for an incomplete file.
     """
 
     begin: bytes
@@ -49,8 +49,8 @@ class _Kind(NamedTuple):
 def seems_complete(path: str) -> bool:
     """Return True if a file begins and ends like a complete image, and is not too large.
 
-    False only means unknown: decoding shows whether such a file can be read. It is returned for all files in formats
-    that do not mark their end, such as TGA and BMP.
+    False means unknown: only decoding can then show if the file is readable. Formats without an end marker, such as TGA
+    and BMP, always return False.
     """
     try:
         descriptor = os.open(path, _READ)
@@ -64,7 +64,7 @@ def seems_complete(path: str) -> bool:
             if head.startswith(kind.begin, kind.offset):
                 return end.endswith(kind.end) and 0 < kind.pixels(head, descriptor) <= MAX_PIXELS
         return False
-    except (OSError, struct.error, IndexError, Unfit, ValueError):  # it ends before its header does, or has none
+    except (OSError, struct.error, IndexError, Unfit, ValueError):  # the header is truncated or missing
         return False
     finally:
         os.close(descriptor)
@@ -80,7 +80,7 @@ def _jpeg_pixels(head: bytes, descriptor: int) -> int:
             height, width = struct.unpack_from(">HH", head, at - start + 5)
             return int(height * width)
         at += 2 + int.from_bytes(head[at - start + 2 : at - start + 4])
-        if at + 9 > start + len(head):  # behind metadata, often with a small image of their own
+        if at + 9 > start + len(head):  # after metadata, which often contain a thumbnail
             start = os.lseek(descriptor, at, os.SEEK_SET)
             head = os.read(descriptor, HEAD_BYTES)
     return 0
@@ -103,7 +103,7 @@ def _jp2_pixels(head: bytes, _: int) -> int:
 
 
 def _bmff_pixels(head: bytes, descriptor: int) -> int:
-    """Return the number of pixels of the largest image in an AVIF or HEIF file if its boxes fill the file.
+    """Return the number of pixels in the largest image of an AVIF or HEIF file, or 0 if the file is incomplete.
 
     Source: ISO/IEC 14496-12, section 4.2.
     """
@@ -116,7 +116,7 @@ def _bmff_pixels(head: bytes, descriptor: int) -> int:
         if size == 1:
             (size,) = struct.unpack_from(">Q", box, 8)
         if size < 8:
-            return 0  # the last box reaches to the end of the file
+            return 0  # the last box extends to the end of the file
         types.append(box[4:8])
         at += size
     if at != length or b"mdat" not in types:
@@ -126,7 +126,7 @@ def _bmff_pixels(head: bytes, descriptor: int) -> int:
 
 
 def _pnm_pixels(head: bytes, descriptor: int) -> int:
-    """Return the number of pixels of a PGM or PPM file with one byte per value if the file is complete."""
+    """Return the number of pixels in a PGM or PPM file with one byte per value, or 0 if the file is incomplete."""
     header = pnm_header(head)
     if header is None:
         return 0
@@ -136,7 +136,7 @@ def _pnm_pixels(head: bytes, descriptor: int) -> int:
 
 
 def _array_pixels(head: bytes, descriptor: int) -> int:
-    """Return the number of pixels of a NumPy array if the file holds all of its values."""
+    """Return the number of pixels in a NumPy array, or 0 if the file is incomplete."""
     stream = BytesIO(head)
     facts = array_facts(stream)
     needed = facts.height * facts.width * facts.bands * facts.kind.itemsize

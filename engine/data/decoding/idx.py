@@ -1,4 +1,4 @@
-"""Reading of idx files, MNIST's format: a big-endian header, then bytes. Torch-free.
+"""Read idx files, the format of MNIST: a big-endian header followed by bytes. Torch-free.
 
 Source: yann.lecun.com/exdb/mnist.
 """
@@ -25,16 +25,16 @@ _NAME = re.compile(
 )
 _PIECE_BYTES = 1 << 20
 MAX_UNZIPPED_BYTES = 1 << 29
-"""Largest size of gzipped idx files after decompression; other files are memory-mapped and take no memory."""
+"""Largest size of a gzipped idx file after decompression. Other files are memory-mapped and need no memory."""
 _PLACES = ("", "raw", "MNIST/raw", "FashionMNIST/raw")
 
 
 class IdxError(ValueError):
-    """Error: an idx file can't be used. The text gives the reason, without the name of the file."""
+    """Error: an idx file can't be used. The text gives the reason without the file name."""
 
 
 class IdxFiles(msgspec.Struct, frozen=True):
-    """Paths of the idx files in a folder; None for a missing file."""
+    """Paths of the idx files in a folder, with None for missing files."""
 
     train_images: str | None = None
     train_labels: str | None = None
@@ -43,7 +43,7 @@ class IdxFiles(msgspec.Struct, frozen=True):
 
 
 def find_idx(folder: str) -> IdxFiles | None:
-    """Return the idx files in `folder` or in the subfolder that torchvision creates; None if there are none.
+    """Return the idx files in `folder` or in the subfolder that torchvision creates, or None if there are none.
 
     If a file exists both plain and gzipped, the plain one is used.
     """
@@ -64,9 +64,9 @@ def find_idx(folder: str) -> IdxFiles | None:
 
 
 def read_idx(path: str) -> Bytes:
-    """Return the array of an idx file of unsigned bytes, memory-mapped unless it is gzipped.
+    """Return the array in an idx file of unsigned bytes. It is memory-mapped if the file is not gzipped.
 
-    Raises IdxError if it is invalid or truncated, and OSError if it can't be read.
+    Raises IdxError if the file is invalid or truncated, and OSError if it can't be read.
     """
     zipped = path.lower().endswith(".gz")
     try:
@@ -86,7 +86,7 @@ def read_idx(path: str) -> Bytes:
                     raise IdxError(
                         f"it unpacks to {expected:,} bytes; unpack it with gunzip, so that it can be read in parts"
                     )
-                # One byte more than announced, so that a longer file shows; in pieces, so as not to hold it twice.
+                # Read one more byte than announced to detect longer files, in chunks to avoid a second copy in memory.
                 content = bytearray()
                 while expected and (piece := stream.read(min(_PIECE_BYTES, expected + 1 - len(content)))):
                     content += piece
@@ -105,17 +105,17 @@ def read_idx(path: str) -> Bytes:
 
 
 class _GzipMember:
-    """Reader of the first member of a gzip file. What follows it is ignored: the gzip module looks at each byte there.
+    """Reader for the first member of a gzip file. Bytes after it are ignored; the gzip module would scan all of them.
 
     Raises EOFError, zlib.error.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)  # with gzip's header and checksum
+        self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)  # with the header and checksum of gzip
 
     def read(self, size: int) -> bytes:
-        """Return `size` bytes, less only at the end of the member."""
+        """Return `size` bytes, or fewer at the end of the member."""
         unpacked = bytearray()
         while len(unpacked) < size and not self._unpacker.eof:
             packed = self._unpacker.unconsumed_tail or self._file.read(_PIECE_BYTES)

@@ -1,4 +1,4 @@
-"""Names of image files. Torch-free."""
+"""Recognize image files by their names. Torch-free."""
 
 from __future__ import annotations
 

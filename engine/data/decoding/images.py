@@ -1,4 +1,4 @@
-"""Decoding of image files to uint8 pixels of a requested size."""
+"""Decode image files to uint8 pixels in a requested size."""
 
 from __future__ import annotations
 
@@ -22,36 +22,40 @@ from engine.data.decoding.tiff import Bands
 from engine.data.decoding.view import boxed, extend_edges
 
 VERSION = 3
-"""Version of the decoding; raise it with any change of the resulting pixels, so that older caches are not used."""
+"""Version of the decoding code.
+
+Increase it with any change to the decoded pixels, so that older caches are not used.
+"""
 
 REDUCING_GAP = 3
-"""Least ratio of a reduced JPEG to the requested size: a large JPEG is decoded at 1/2, 1/4 or 1/8 of its scale.
+"""Smallest ratio of a reduced JPEG to the requested size. Large JPEGs are decoded at 1/2, 1/4 or 1/8 of their size.
 
-From this value up, Pillow's documentation of `Image.resize` calls the result nearly indistinguishable from one of the
-full image. Measured on photographs, a ratio of 2 differs by 2.3 of 255 levels on average, and a ratio of 3 by 1.6.
+From a ratio of 3, Pillow's documentation of `Image.resize` calls the result nearly indistinguishable from a result of
+the full image. Measured on photographs, a ratio of 2 differs by 2.3 of 255 levels on average, and a ratio of 3 by 1.6.
 """
 
 SCRATCH_BYTES = 16 << 20
-"""Memory that each thread reuses for decoding; memory for larger images is allocated separately."""
+"""Memory in bytes that each thread reuses for decoding. Larger images get memory of their own."""
 
 _APP1, _START_OF_SCAN = 0xE1, 0xDA
-"""Markers of JPEG segments: the one with Exif or XMP metadata, and the last one before the pixels."""
+"""Markers of two JPEG segments: Exif or XMP metadata, and the last segment before the pixels."""
 
 
 def decode(content: bytes, size: int, channels: int, bands: Bands | None = None) -> Bytes:
-    """Decode an image, turn it upright, and return its center square as uint8 [channels, size, size], without alpha.
+    """Decode an image, turn it upright, and return its center square as uint8 [channels, size, size] without alpha.
 
-    `bands`, if given, maps the bands of TIFFs to channels. The GIL is released for nearly all of the time, and torch's
-    intra-op threads are not used. Raises Unfit, and nearly any other exception, since decoders may raise anything for a
-    broken file.
+    `bands` converts the bands of TIFFs to channels. The GIL is released nearly all of the time, and torch's intra-op
+    threads are not used. Raises Unfit, and nearly any other exception, since decoders may raise anything for a broken
+    file.
     """
     return _decode(content, size, channels, bands, _fit)[0]
 
 
 def decode_stretched(content: bytes, size: int, channels: int, bands: Bands | None = None) -> tuple[Bytes, float]:
-    """Decode an image, turn it upright, and stretch all of it to uint8 [channels, size, size].
+    """Decode an image, turn it upright, and stretch it to uint8 [channels, size, size] without cropping.
 
-    Returns these pixels and the width over height of the original image. `bands` and exceptions are those of `decode`.
+    Returns the pixels, and the original width divided by the height. `bands` and the exceptions are the same as for
+    `decode`.
     """
     return _decode(content, size, channels, bands, _stretch)
 
@@ -59,7 +63,10 @@ def decode_stretched(content: bytes, size: int, channels: int, bands: Bands | No
 def _decode(
     content: bytes, size: int, channels: int, bands: Bands | None, resize: Callable[[Bytes, int], Bytes]
 ) -> tuple[Bytes, float]:
-    """Decode an image, `resize` it from [h, w, C] or [h, w] to [C, size, size], and return its width over height."""
+    """Decode an image and resize it from [h, w, C] or [h, w] to [C, size, size] with the function `resize`.
+
+    Returns the pixels, and the original width divided by the height.
+    """
     if bands is not None:
         pixels = decode_pixels(content, channels, bands)
     else:
@@ -76,15 +83,15 @@ def decode_letterboxed(
 ) -> tuple[Bytes, tuple[int, int]]:
     """Decode an image, turn it upright, and letterbox it to uint8 [channels, size, size].
 
-    Returns the result with the height and width of the image. The image is as large as fits and centered on black (see
-    `boxed`). `bands` and exceptions are those of `decode`.
+    Returns the result with the height and width of the original image. The image is centered on black and as large as
+    possible (see `boxed`). `bands` and the exceptions are the same as for `decode`.
     """
     pixels = decode_pixels(content, channels, bands)
     return letterbox(pixels, size), pixels.shape[:2]
 
 
 def letterbox(pixels: Bytes, size: int) -> Bytes:
-    """Letterbox an image uint8 [h, w, C] into a black square, uint8 [C, size, size]; see `boxed` for its position."""
+    """Letterbox an image, uint8 [h, w, C], to a black square, uint8 [C, size, size]. See `boxed` for its position."""
     height, width, channels = pixels.shape
     image = torch.from_numpy(pixels).permute(2, 0, 1)[None]
     top, left, tall, wide = boxed(height, width, size)
@@ -96,10 +103,7 @@ def letterbox(pixels: Bytes, size: int) -> Bytes:
 
 
 def frame(pixels: Bytes, size: int, framing: Framing) -> Bytes:
-    """Convert an image uint8 [h, w, C] to a square, uint8 [C, size, size], by cropping, letterboxing or stretching.
-
-    `framing` chooses between these.
-    """
+    """Crop, letterbox or stretch an image, uint8 [h, w, C], to a square, uint8 [C, size, size], as `framing` says."""
     if framing == "crop":
         return _fit(pixels, size)
     image = letterbox(pixels, size)
@@ -109,7 +113,7 @@ def frame(pixels: Bytes, size: int, framing: Framing) -> Bytes:
 def fit(image: Tensor, size: int) -> Tensor:
     """Resize the short side of uint8 [N, C, h, w] (bilinear, antialiased), and crop the center to [N, C, size, size].
 
-    The result may be a view: a copy would start torch's threads, which the training needs.
+    The result may be a view, because a copy would start torch's threads and take CPU time from the training.
     """
     height, width = image.shape[-2:]
     if (height, width) != (size, size):
@@ -141,14 +145,14 @@ def _decode_jpeg(
 def jpeg_pixels(content: bytes, size: int, channels: int) -> Bytes | None:
     """Decode a JPEG with libjpeg-turbo to uint8 [h, w, channels], large enough to be resized to `size`.
 
-    The result is valid until this thread decodes its next image. Returns None for CMYK, and for files that the library
-    rejects or warns about; Pillow decodes these.
+    The result is valid until this thread decodes another image. Returns None for CMYK images and for files that the
+    library rejects or warns about; Pillow decodes these.
     """
     try:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(content)
         if height * width > MAX_PIXELS or colours in ("CMYK", "YCCK"):
             return None
-        # Only these scales have vectorised code; those between take longer than the whole image.
+        # Only these scales have vectorized code. Scales in between are slower than decoding the full image.
         scale = next((s for s in (8, 4, 2) if min(height, width) >= s * REDUCING_GAP * size), 1)
         height, width = -(-height // scale), -(-width // scale)
         pixels: Bytes = simplejpeg.decode_jpeg(
@@ -167,7 +171,7 @@ _of_thread = threading.local()
 
 
 def _scratch(count: int) -> Bytes | None:
-    """Return memory for `count` bytes that this thread may use until its next image; None if `count` is too large.
+    """Return memory for `count` bytes that this thread may use until its next image, or None if `count` is too large.
 
     Allocating memory for each image would take a third of the decoding time.
     """
@@ -182,7 +186,7 @@ def _scratch(count: int) -> Bytes | None:
 def _orientation(content: bytes) -> int:
     """Return the orientation of a JPEG from its Exif or XMP data.
 
-    Pillow, which is slow, reads it only if the file may have an orientation.
+    Pillow reads the data, but it is slow, so it is called only if the file may have an orientation.
     """
     offset = 2
     while content[offset : offset + 1] == b"\xff" and content[offset + 1] != _APP1:
@@ -194,13 +198,13 @@ def _orientation(content: bytes) -> int:
 
 
 def _fit(pixels: Bytes, size: int) -> Bytes:
-    """Resize the center square of uint8 [h, w, C] or [h, w] to [C, size, size]."""
+    """Resize the center square of an image, uint8 [h, w, C] or [h, w], to [C, size, size]."""
     fitted: Bytes = fit(_channels_first(pixels), size)[0].numpy()
     return fitted
 
 
 def _stretch(pixels: Bytes, size: int) -> Bytes:
-    """Stretch uint8 [h, w, C] or [h, w] of any shape to [C, size, size]."""
+    """Stretch an image of any shape, uint8 [h, w, C] or [h, w], to [C, size, size]."""
     image = _channels_first(pixels)
     if image.shape[-2:] != (size, size):
         image = functional.interpolate(image, (size, size), mode="bilinear", antialias=True)
@@ -209,5 +213,5 @@ def _stretch(pixels: Bytes, size: int) -> Bytes:
 
 
 def _channels_first(pixels: Bytes) -> Tensor:
-    """View uint8 [h, w, C] or [h, w] as [1, C, h, w]."""
+    """Return a view of uint8 [h, w, C] or [h, w] with the shape [1, C, h, w]."""
     return torch.from_numpy(pixels if pixels.ndim == 3 else pixels[:, :, None]).permute(2, 0, 1)[None]

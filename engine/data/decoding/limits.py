@@ -1,11 +1,11 @@
-"""Limits for the files that are decoded, and the error for files that exceed them."""
+"""Size limits for files that are decoded, and the error for files that exceed them."""
 
 from __future__ import annotations
 
 MAX_PIXELS = 178_956_970
-"""Limit on the pixels of an image: twice Pillow's MAX_IMAGE_PIXELS, from where it suspects a decompression bomb."""
+"""Largest number of pixels in an image. It is twice Pillow's MAX_IMAGE_PIXELS, which warns of decompression bombs."""
 MAX_VALUES = 4 * MAX_PIXELS
-"""Limit on the values of a file in all its bands; more would take gigabytes."""
+"""Largest number of values in a file, in all bands together. More would take gigabytes."""
 
 
 Size = tuple[int, int]
@@ -13,11 +13,11 @@ Size = tuple[int, int]
 
 
 class Unfit(ValueError):  # noqa: N818 - it describes the file
-    """Error: a file must not or can't be decoded. The text says why."""
+    """Error: a file can't or must not be decoded. The text gives the reason."""
 
 
 def require_size(subject: str, size: Size, expected: Size) -> None:
-    """Raise Unfit unless annotations have the size of their image.
+    """Raise Unfit if annotations don't have the same size as their image.
 
     `subject` is the beginning of the message, such as "its mask has".
     """

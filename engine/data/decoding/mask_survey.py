@@ -1,4 +1,4 @@
-"""Values in a sample of masks: the frequency of each, and the kinds of images that hold them. Torch-free."""
+"""Values that occur in a sample of masks, with their frequencies and the image types that contain them. Torch-free."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from engine.data.decoding.reading import describe_failure, read_image
 from engine.data.splits import printable, spread_evenly
 
 SAMPLED_MASKS = 400
-"""Number of masks, evenly spread, that are opened to learn their values.
+"""Number of evenly spaced masks that are opened to learn their values.
 
-If only other masks hold a value, training reports it.
+Values that occur only in other masks are reported during training.
 """
 MAX_VALUES = 4096
-"""Number of values that are counted in one mask: the most frequent ones."""
+"""Number of distinct values that are counted in one mask. Rarer values are ignored."""
 ENOUGH_PHOTOS = 16
-"""Number of images that are read before a folder of photos is recognized and no further image is read."""
+"""Number of images that are read to recognize a folder of photos."""
 MANY = 50
-"""Number of values in most of the masks above which these may be photos or depth images."""
+"""Number of distinct values in most masks that suggests photos or depth images rather than masks."""
 _ODD_PALETTES = 0.1
-"""Share of masks with a different palette above which colors are used instead of palette indices."""
+"""Fraction of masks with a different palette above which colors are used instead of palette indices."""
 _SMOOTH = 0.85
-"""Smallest share of equal neighboring pixels in an image that counts as a mask."""
+"""Smallest fraction of equal neighboring pixels in an image that is considered a mask."""
 
 
 class MaskSample(NamedTuple):
-    """Mask in the sample.
+    """One mask in the sample.
 
-    `distinct` is the number of its different values, and `flat` is False if its values vary smoothly.
+    `distinct` is the number of distinct values in it. `flat` is False if its values vary smoothly.
     """
 
     mode: Mode
@@ -58,7 +58,7 @@ class MaskSample(NamedTuple):
 
 
 class Levels(NamedTuple):
-    """Values that occur in several masks, the number of pixels of each, and the number of masks that hold it."""
+    """Values that occur in masks, the number of pixels for each value, and the number of masks that contain it."""
 
     values: Values
     pixels: Values
@@ -89,11 +89,11 @@ class Survey:
         return merge_counts([(mask.values, mask.pixels) for mask in self.of("color")])[0]
 
     def is_colored(self) -> bool:
-        """Return True if any mask in color holds more than gray levels."""
+        """Return True if any color mask contains a color that is not gray."""
         return not are_gray(self.colors, JPEG_SPREAD if self.lossy else 0)
 
     def palette(self) -> dict[int, int] | None:
-        """Return the color of each used palette index; None if more than a few masks have other colors."""
+        """Return the color for each used palette index, or None if the palettes of too many masks differ."""
         of_masks = [_used_colors(mask) for mask in self.of("palette")]
         colors: dict[int, Counter[int]] = {}
         for used in of_masks:
@@ -104,7 +104,7 @@ class Survey:
         return found if odd <= _ODD_PALETTES * len(of_masks) else None
 
     def levels(self) -> Levels:
-        """Count the values of all masks as gray levels, also of gray masks stored in color, or as palette indices."""
+        """Count the values of all masks as gray levels or palette indices. Gray masks may be stored as color images."""
         return Levels(
             *merge_counts(
                 [(mask.values >> 8 & 0xFF if mask.mode == "color" else mask.values, mask.pixels) for mask in self.masks]
@@ -116,12 +116,12 @@ class Survey:
         return Levels(*merge_counts([(_as_colors(mask), mask.pixels) for mask in self.masks]))
 
     def has_smooth_values(self) -> bool:
-        """Return True if most masks hold many values that vary from pixel to pixel, as photos do."""
+        """Return True if most masks have many values that vary from pixel to pixel, as in photos."""
         many = [mask for mask in self.masks if mask.distinct > MANY and not mask.flat]
         return 2 * len(many) > len(self.masks)
 
     def no_data(self) -> tuple[int, ...]:
-        """Return the levels that are declared as missing data by all masks that hold them."""
+        """Return the levels that are declared as missing data in every mask that contains them."""
         declared = {mask.no_data for mask in self.masks if mask.no_data is not None}
         return tuple(
             sorted(
@@ -131,7 +131,7 @@ class Survey:
 
 
 def survey_masks(paths: Sequence[str]) -> Survey:
-    """Read a sample of the masks at `paths`; masks that can't be read are skipped."""
+    """Read a sample of the masks at `paths`. Unreadable masks are skipped."""
     survey = Survey()
     for index in spread_evenly(len(paths), SAMPLED_MASKS):
         if len(survey.masks) == ENOUGH_PHOTOS and survey.has_smooth_values():
@@ -157,14 +157,14 @@ def _sample(mask: MaskValues) -> MaskSample:
 
 
 def _flatness(values: Values) -> float:
-    """Return the share of equal neighboring pixels, horizontally or vertically, whichever is smaller."""
+    """Return the fraction of equal pixels among horizontal or among vertical neighbors, whichever is smaller."""
     shares = [float((after == before).mean()) for after, before in
               ((values[1:], values[:-1]), (values[:, 1:], values[:, :-1])) if after.size]  # fmt: skip
     return min(shares, default=1.0)
 
 
 def _used_colors(mask: MaskSample) -> dict[int, int]:
-    """Return the color of each index that occurs in a mask with a palette, except indices beyond the palette."""
+    """Return the color for each index that occurs in a mask with a palette. Indices beyond the palette are left out."""
     assert mask.palette is not None
     used = mask.values[mask.values < len(mask.palette)]
     return dict(zip(used.tolist(), mask.palette[used].tolist(), strict=True))

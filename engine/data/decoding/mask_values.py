@@ -1,4 +1,4 @@
-"""Reading of a mask's pixel values, and their conversion to classes. Torch-free."""
+"""Read the pixel values of masks and convert them to classes. Torch-free."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from engine.data.splits import MaskCode
 from engine.system.regular_files import open_regular
 
 NO_CLASS = 255
-"""Value of pixels without a class in a plane of classes; loss and metrics ignore them, as is usual since PASCAL VOC."""
+"""Value for pixels without a class. Losses and metrics ignore these pixels, following the convention of PASCAL VOC."""
 GRAY = 0x010101
 """Factor that converts a gray level to its color 0xRRGGBB."""
 WHITE = 0xFFFFFF
 NOT_A_NUMBER = -(1 << 31)
-"""Value that replaces NaN and numbers too large for a class in floating-point masks."""
+"""Replacement for NaN, and for numbers too large to be a class, in floating-point masks."""
 JPEG_SPREAD = 24
-"""Largest difference between the color channels of a gray pixel in a JPEG, which changes colors."""
+"""Largest difference between the color channels of a gray pixel in a JPEG, whose compression changes colors."""
 ARRAY_SIGN = b"\x93NUMPY"
 
 _AT_ONCE = 1 << 20
-"""Number of pixels whose values are looked up together, since each needs many bytes of memory."""
+"""Number of pixels that are looked up at once, to limit memory: each pixel needs many bytes."""
 _SHORT = (np.uint8, np.uint16)
-"""Number types for which a lookup table of all values is small enough."""
+"""Number types with few enough values for a lookup table."""
 _GDAL_NO_DATA = 42113
 _LOSSY_FORMATS = frozenset({"JPEG", "MPO", "AVIF"})
 
@@ -43,11 +43,11 @@ Mode = Literal["gray", "palette", "color"]
 
 @dataclass(frozen=True, eq=False)
 class MaskValues:
-    """Values [h, w] of a mask's pixels, and the kind of image that they come from.
+    """Values [h, w] of a mask, and the type of image that contains them.
 
     A gray mask holds levels, a mask with a palette holds indices, and a color mask holds 0xRRGGBB. `palette` has the
-    color 0xRRGGBB of each index. `no_data` is the level that the file declares as missing data. `lossy` is True if the
-    compression of the file changes levels, and `transparent` if some pixels are transparent.
+    color 0xRRGGBB for each index. `no_data` is the level that the file declares as missing data. `lossy` is True if the
+    compression of the file changes levels. `transparent` is True if some pixels are transparent.
     """
 
     values: Values
@@ -59,7 +59,7 @@ class MaskValues:
 
 
 def read_values(content: bytes) -> MaskValues:
-    """Decode a mask from an image or from a NumPy array (.npy).
+    """Decode a mask from an image or a NumPy array (.npy).
 
     Raises Unfit, and any exception of Pillow, tifffile or NumPy.
     """
@@ -71,14 +71,14 @@ def read_values(content: bytes) -> MaskValues:
     except Unfit:
         raise
     except Exception:
-        if is_tiff(content):  # 64-bit numbers and some compressions, which Pillow lacks
+        if is_tiff(content):  # Pillow supports neither 64-bit numbers nor some compressions
             levels, no_data = read_levels(content)
             return _of_levels(levels, no_data)
         raise
 
 
 def mask_size(path: str) -> tuple[int, int]:
-    """Return the width and height of a mask from its header. Raises the exceptions of `open_image`."""
+    """Return the width and height of a mask from its header. Raises the same exceptions as `open_image`."""
     with open_regular(path) as stream:
         is_array = stream.read(len(ARRAY_SIGN)) == ARRAY_SIGN
         if is_array:
@@ -122,7 +122,7 @@ def _of_array(content: bytes) -> MaskValues:
 
 
 def _without_ones(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Remove dimensions of size 1 from a mask's array; returns [h, w], or uint8 [h, w, 3] for colors.
+    """Remove dimensions of size 1 from the array of a mask. Returns [h, w], or uint8 [h, w, 3] for colors.
 
     Raises Unfit for other shapes.
     """
@@ -136,7 +136,7 @@ def _without_ones(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _of_levels(levels: npt.NDArray[Any], no_data: float | None = None, *, lossy: bool = False) -> MaskValues:
-    """Convert gray levels or bands of any number type to mask values. Raises Unfit for fractions."""
+    """Convert gray levels or bands of any number type to mask values. Raises Unfit for fractional numbers."""
     if levels.ndim == 3:
         if levels.shape[2] == 3 and levels.dtype == np.uint8:
             return MaskValues(colors_of(levels), "color", lossy=lossy)
@@ -144,7 +144,7 @@ def _of_levels(levels: npt.NDArray[Any], no_data: float | None = None, *, lossy:
             raise Unfit(f"a mask must have one band, but this one has {levels.shape[2]} of {levels.dtype}")
         levels = levels[..., 0]
     missing = None if no_data is None or abs(no_data) >= -NOT_A_NUMBER else int(no_data)
-    if levels.dtype == bool:  # as programs show it, and as conversion to 8 bits gives it
+    if levels.dtype == bool:  # as image viewers show it and as conversion to 8 bits yields
         return MaskValues(levels.astype(np.uint8) * np.uint8(255), no_data=missing)
     if levels.dtype.kind == "f":
         return MaskValues(_to_integers(levels), no_data=missing)
@@ -153,7 +153,7 @@ def _of_levels(levels: npt.NDArray[Any], no_data: float | None = None, *, lossy:
 
 
 def _to_integers(levels: npt.NDArray[np.floating[Any]]) -> Values:
-    """Convert floating-point levels to whole numbers. Raises Unfit if they have fractions."""
+    """Convert floating-point levels to integers. Raises Unfit for fractional numbers."""
     missing = ~(np.abs(levels) < -NOT_A_NUMBER)
     known = np.where(missing, 0, levels)
     fractions = known != np.rint(known)
@@ -166,7 +166,7 @@ def _to_integers(levels: npt.NDArray[np.floating[Any]]) -> Values:
 
 
 def colors_of(pixels: npt.NDArray[Any]) -> Values:
-    """Convert uint8 [..., 3 or more] to colors 0xRRGGBB."""
+    """Convert pixels, uint8 [..., C] with at least 3 channels, to colors 0xRRGGBB."""
     colors: Values = pixels[..., 0].astype(np.int32)
     for band in (1, 2):
         colors <<= 8
@@ -175,15 +175,15 @@ def colors_of(pixels: npt.NDArray[Any]) -> Values:
 
 
 def are_gray(colors: Values, spread: int = 0) -> bool:
-    """Return True if the channels of all colors 0xRRGGBB differ by at most `spread`."""
+    """Return True if the channels of every color 0xRRGGBB differ by at most `spread`."""
     bands = np.stack([colors >> 16 & 0xFF, colors >> 8 & 0xFF, colors & 0xFF])
     return bool((bands.max(0) - bands.min(0)).max(initial=0) <= spread)
 
 
 def aligned(mask: MaskValues, code: MaskCode) -> Values:
-    """Convert a mask's values to the kind that `code` uses: gray levels, palette indices, or colors.
+    """Convert the values of a mask to the type of value that `code` uses: gray levels, palette indices or colors.
 
-    Raises Unfit if the mask has colors and `code` has none, or if its palette has other colors.
+    Raises Unfit for a color mask if `code` has no colors, and for a palette with other colors than that of `code`.
     """
     if code.colors:
         if mask.mode == "palette":
@@ -208,7 +208,7 @@ def _through_palette(mask: MaskValues) -> Values:
 
 
 def _in_palette_of(mask: MaskValues, code: MaskCode) -> Values:
-    """Convert the mask's colors to indices in the palette that the other masks share."""
+    """Convert the colors of a mask to indices in the palette that the other masks share."""
     expected = {value: color for value, color in zip(code.values, code.palette, strict=True) if color >= 0}
     used = values_in(mask).tolist()
     assert mask.palette is not None
@@ -226,17 +226,17 @@ def _in_palette_of(mask: MaskValues, code: MaskCode) -> Values:
 
 
 def class_plane(mask: MaskValues, code: MaskCode) -> Bytes:
-    """Return the class of each pixel as uint8 [h, w], `NO_CLASS` for pixels without a class.
+    """Return the class of each pixel as uint8 [h, w], with `NO_CLASS` for pixels without a class.
 
-    Raises Unfit for a value that stands for no class.
+    Raises Unfit for a value that does not belong to any class.
     """
     return classes_of_values(aligned(mask, code), code)
 
 
 def classes_of_values(values: Values, code: MaskCode) -> Bytes:
-    """Return the class of each value in [h, w], which `aligned` has converted for `code`.
+    """Return the class for each of the values [h, w] that `aligned` has converted.
 
-    Raises Unfit like `class_plane`.
+    Raises Unfit for a value that does not belong to any class.
     """
     known = np.array([*code.values, *code.ignored], np.int64)
     if code.nearest:
@@ -263,19 +263,19 @@ def classes_of_values(values: Values, code: MaskCode) -> Bytes:
 
 
 def _nearest(values: Values, known: Values) -> Values:
-    """Replace each of `values` by the nearest of the `known` values."""
+    """Replace each value with the nearest of the `known` values."""
     levels = np.sort(known)
     middles = (levels[1:] + levels[:-1]) / 2
     return levels[np.searchsorted(middles, values)]
 
 
 def values_in(mask: MaskValues) -> Values:
-    """Return the different values in a mask, sorted."""
+    """Return the distinct values in a mask, sorted."""
     return count_values(mask.values)[0]
 
 
 def count_values(values: Values) -> tuple[Values, Values]:
-    """Return the different values in [h, w], sorted, and the number of pixels of each."""
+    """Return the distinct values in [h, w], sorted, and the number of pixels with each value."""
     if values.dtype not in _SHORT:
         flat = values.ravel()  # masks have long runs of equal values, which are faster to sort than pixels
         starts = np.flatnonzero(np.append(True, flat[1:] != flat[:-1])) if len(flat) else np.zeros(0, np.int64)
@@ -291,7 +291,10 @@ def count_values(values: Values) -> tuple[Values, Values]:
 
 
 def merge_counts(counts: list[tuple[Values, Values]]) -> tuple[Values, Values, Values]:
-    """Merge the counts of several masks: return the values, the number of pixels of each, and of masks that hold it."""
+    """Merge the counts from several masks.
+
+    Returns the values, the number of pixels with each value, and the number of masks that contain it.
+    """
     present = np.concatenate([np.zeros(0, np.int64), *(values for values, _ in counts)])
     pixels = np.concatenate([np.zeros(0, np.int64), *(of_each for _, of_each in counts)])
     values, rows = np.unique(present, return_inverse=True)
@@ -301,6 +304,6 @@ def merge_counts(counts: list[tuple[Values, Values]]) -> tuple[Values, Values, V
 
 
 def _blocks_of(values: Values) -> Iterator[slice]:
-    """Yield slices of the rows of `values` [h, w], each with about `_AT_ONCE` pixels."""
+    """Yield slices of rows that divide `values` [h, w] into blocks of about `_AT_ONCE` pixels."""
     height = max(1, _AT_ONCE // max(values.shape[1], 1))
     return (slice(top, top + height) for top in range(0, len(values), height))

@@ -1,7 +1,4 @@
-"""Mapping of mask values to classes and their names, learned from a sample of masks and from class tables.
-
-Torch-free.
-"""
+"""Map mask values to classes and their names, using a sample of masks and class tables. Torch-free."""
 
 from __future__ import annotations
 
@@ -56,10 +53,10 @@ _VOC = (
 
 
 def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, ignored: int | None = None) -> Meaning:
-    """Determine the class that each value in `masks` represents.
+    """Determine the class for each value in `masks`.
 
-    Class tables in `folder` or in one of `folders` are used if they fit, else the values alone. The value `ignored` has
-    no class, whatever a table says.
+    Class tables in `folder` or in one of `folders` are used if they fit the masks. Otherwise, only the values are used.
+    The value `ignored` never belongs to a class, even if a table lists it.
     """
     survey = survey_masks(masks)
     if not survey.masks:
@@ -73,7 +70,7 @@ def learn_meaning(folder: str, masks: Sequence[str], folders: Sequence[str], *, 
 
 
 def names_by_value(folder: str) -> Meaning | None:
-    """Return the class names by value from a table in `folder`, or None without a table."""
+    """Return the class names by value from a table in `folder`, or None if there is no table."""
     for table in find_tables(folder):
         if len(table.names) > MAX_CLASSES:
             return too_many(table)
@@ -83,7 +80,7 @@ def names_by_value(folder: str) -> Meaning | None:
 
 
 class _Reader:
-    """Decision how the masks of a survey are read: as levels, as palette indices, or as colors."""
+    """Choice between three interpretations of surveyed masks: levels, palette indices or colors."""
 
     def __init__(self, survey: Survey, tables: Sequence[ClassTable], masks: Sequence[str], ignored: int | None) -> None:
         self._survey = survey
@@ -104,7 +101,7 @@ class _Reader:
         return self._in_levels({})
 
     def _with_palette(self) -> Meaning:
-        """Read palette indices if the masks use the same colors for them, else read colors."""
+        """Read the masks as palette indices if their palettes agree, otherwise as colors."""
         palette = self._survey.palette()
         if palette is None:
             note = dataset_warning(
@@ -124,7 +121,7 @@ class _Reader:
         missing = tuple(level for level in levels.values.tolist() if level < 0) + self._survey.no_data()
         present = levels.without(*missing)
         notes: list[Problem] = []
-        if len(present.values) < 2 and 0 in missing and 0 in levels.values:  # a background that programs call missing
+        if len(present.values) < 2 and 0 in missing and 0 in levels.values:  # a background declared as missing data
             missing = tuple(level for level in missing if level != 0)
             present = levels.without(*missing)
             notes.append(
@@ -151,9 +148,9 @@ class _Reader:
         return _with(found, (), [*notes, *self._notes_on_tables()], palette)
 
     def _voc(self, present: Levels, palette: dict[int, int]) -> Meaning | None:
-        """Return PASCAL VOC's classes if the masks seem to be VOC's, else None.
+        """Return the classes of PASCAL VOC if the masks seem to come from it, otherwise None.
 
-        The palette or the folder name must be that of VOC, and VOC's last value and 255 must occur.
+        The palette or the folder name must be that of VOC, and both VOC's last class and 255 must occur.
         """
         numbers = tuple(range(len(_VOC)))
         in_folder = os.path.basename(os.path.dirname(self._masks[0])).lower() == "segmentationclass"
@@ -179,7 +176,7 @@ class _Reader:
         return _with(unnamed, (), [*notes, *self._notes_on_tables()])
 
     def _check_gray(self, colors: Levels) -> str:
-        """Return why gray masks can't be read as colors, or "" if they can."""
+        """Return the reason why gray masks can't be read as colors, or "" if they can."""
         if not len(colors.values):
             return "The masks have no other value."
         if int(colors.values.max()) > WHITE or int(colors.values.min()) < 0:
@@ -208,7 +205,7 @@ class _Reader:
 
 
 def _in_gray_colors(meaning: Meaning) -> Meaning:
-    """Convert a meaning of gray levels to one of colors."""
+    """Convert a mapping for gray levels to a mapping for colors."""
     code = meaning.code
     if code is None:
         return meaning
@@ -219,7 +216,7 @@ def _in_gray_colors(meaning: Meaning) -> Meaning:
 def _with(
     meaning: Meaning, missing: Sequence[int], notes: Sequence[Problem], palette: dict[int, int] | None = None
 ) -> Meaning:
-    """Add values for missing data, warnings, and the colors of palette indices to a meaning."""
+    """Add values for missing data, warnings, and palette colors to a mapping."""
     code = meaning.code
     if code is None:
         return meaning
@@ -229,7 +226,7 @@ def _with(
 
 
 def _without(meaning: Meaning, ignored: int | None) -> Meaning:
-    """Remove the class of the value `ignored` from a meaning; its pixels have no class then."""
+    """Remove the class with the value `ignored` from a mapping. Pixels with this value then have no class."""
     code = meaning.code
     if ignored is None or code is None:
         return meaning
@@ -242,7 +239,7 @@ def _without(meaning: Meaning, ignored: int | None) -> Meaning:
 
 
 def _notes_on_files(survey: Survey) -> list[Problem]:
-    """Return warnings about masks that are stored in different ways, such as some with and some without a palette."""
+    """Return warnings about masks that are stored in different ways, such as with and without a palette."""
     found = []
     stored = {"in gray": survey.of("gray"), "with a palette": survey.of("palette"), "in color": survey.of("color")}
     if sum(map(bool, stored.values())) > 1:
@@ -263,7 +260,10 @@ def _notes_on_files(survey: Survey) -> list[Problem]:
 
 
 def _voc_colors() -> list[tuple[int, int]]:
-    """Return index and color of each class of PASCAL VOC, computed like `VOClabelcolormap` in its development kit."""
+    """Return the index and color for each class of PASCAL VOC.
+
+    They are computed like `VOClabelcolormap` in its development kit.
+    """
     found = []
     for index in range(len(_VOC)):
         bands = [0, 0, 0]

@@ -1,4 +1,4 @@
-"""Classes of masks by a table that names them. Torch-free."""
+"""Derive the classes of masks from a table with class names. Torch-free."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from engine.data.decoding.unnamed_values import MAX_CLASSES, Meaning
 from engine.data.splits import MaskCode
 
 _STRAY_MASKS = 0.5
-"""Share of masks with values that a table lacks above which the table does not fit."""
+"""Fraction of masks with values missing in a table, above which the table is considered wrong."""
 _FEW = 8
-"""Largest number of values that a table may lack for them to count as strays."""
+"""Largest number of values missing in a table that are still considered stray values."""
 
 
 def by_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -> Meaning | None:
-    """Interpret gray levels or palette indices with a class table; returns None if the table lists other values."""
+    """Interpret gray levels or palette indices with a class table. Returns None if the table lists other values."""
     values = _numbers(table, palette)
     if values is None:
         return None
@@ -42,7 +42,7 @@ def by_numbers(table: ClassTable, present: Levels, palette: dict[int, int]) -> M
 
 
 def by_colors(table: ClassTable, present: Levels, *, lossy: bool) -> Meaning | None:
-    """Interpret colors with a class table; returns None if the table lists other colors."""
+    """Interpret colors with a class table. Returns None if the table lists other colors."""
     if not table.colors:
         return None
     if _cover(table.values, present):
@@ -57,7 +57,7 @@ def fits_colors(table: ClassTable, present: Levels) -> bool:
 
 
 def with_two_names(meaning: Meaning, tables: Sequence[ClassTable]) -> Meaning:
-    """Give the two classes of noisy masks the names from a table with exactly two names, if there is one."""
+    """Name the two classes of noisy masks after a table with exactly two names, if there is one."""
     assert meaning.code is not None
     for table in tables:
         values = _numbers(table, {})
@@ -77,12 +77,12 @@ def void_beside(values: Sequence[int]) -> tuple[int, ...]:
 
 
 def _numbers(table: ClassTable, palette: dict[int, int]) -> tuple[int, ...] | None:
-    """Return the gray levels or palette indices that a table lists; None if it lists colors that are neither."""
+    """Return the gray levels or palette indices in a table, or None if its colors can't be converted to either."""
     if not table.colors:
         return table.values
     if palette:
         by_color = {color: index for index, color in palette.items()}
-        # A color without an index gets a number of its own that no mask has.
+        # A color without an index gets a unique number that occurs in no mask.
         return tuple(by_color.get(color, NOT_A_NUMBER - 1 - row) for row, color in enumerate(table.values))
     if any(color != (color & 0xFF) * GRAY for color in table.values):
         return None
@@ -90,7 +90,7 @@ def _numbers(table: ClassTable, palette: dict[int, int]) -> tuple[int, ...] | No
 
 
 def _cover(values: Sequence[int], present: Levels) -> bool:
-    """Return True if most masks hold no values but `values`, and at least one of them occurs."""
+    """Return True if at least one of `values` occurs and most masks have no other values."""
     rest = present.without(*values)
     if len(rest.values) == len(present.values):
         return False
@@ -99,13 +99,13 @@ def _cover(values: Sequence[int], present: Levels) -> bool:
 
 
 def _names_most(values: Sequence[int], present: Levels) -> bool:
-    """Return True if most pixels have one of `values`, and at least two of these occur."""
+    """Return True if at least two of `values` occur and most pixels have one of them."""
     named = np.isin(present.values, values)
     return int(named.sum()) >= 2 and 2 * int(present.pixels[named].sum()) > int(present.pixels.sum())
 
 
 def _strange(table: ClassTable, rest: Levels, word: str, form: str) -> Meaning:
-    """Return the failure that most masks hold values which a table lacks."""
+    """Return the failure for masks that mostly contain values missing in a table."""
     value = int(rest.values[rest.pixels.argmax()])
     return Meaning(
         failure=f"{table.file} names {len(table.names)} classes, but most masks also hold others, such as the {word}"

@@ -1,4 +1,4 @@
-"""Detection of masks whose values number objects rather than classes. Torch-free."""
+"""Detect masks that number their objects instead of giving their classes. Torch-free."""
 
 from __future__ import annotations
 
@@ -11,33 +11,38 @@ from engine.data.decoding.reading import read_image
 from engine.data.splits import spread_evenly
 
 SAMPLED_MASKS = 20
-"""Number of masks, evenly spread, that are opened."""
+"""Number of evenly spaced masks that are opened."""
 MANY = 8
-"""Smallest number of values in a mask that may number objects; medical scans with fewer organs look the same."""
+"""Smallest number of values that suggests numbered objects. Below it, a medical scan with classes looks the same."""
 MAX_PIXELS = 1 << 25
-"""Largest mask, in pixels, that is inspected: the search for connected pieces takes forty bytes for each pixel."""
-MAX_SCATTERED = 64
-"""Limit on the total area of the rectangles around all values, in areas of the mask, above which values are noise.
+"""Number of pixels in the largest mask that is inspected.
 
-Counting the pieces of noise would take minutes.
+Finding connected components takes 40 bytes for each pixel.
+"""
+MAX_SCATTERED = 64
+"""Limit for the total area of the bounding boxes of all values, as a multiple of the mask's area.
+
+Above this limit the values are noise, and counting its components would take minutes.
 """
 NEARLY_ALL = 0.9
-"""Share of values that must be in one piece; others may be objects that are partly hidden and visible in two pieces."""
+"""Fraction of values that must form a single component.
+
+Other objects may be partly hidden and consist of several pieces.
+"""
 
 
 def count_numbered_objects(masks: Sequence[str]) -> int:
-    """Return the largest number of objects in one of some masks; 0 if their values don't seem to number objects.
+    """Return the largest number of objects in any of the masks, or 0 if their values don't seem to number objects.
 
-    Values seem to number objects if nearly every value except 0 forms one connected piece, as classes do not, and if
-    the values differ from mask to mask. They must also count from 1 without gaps, or be higher than class numbers may
-    be.
+    Values seem to number objects if nearly every value except 0 forms one connected component, unlike a class, and if
+    the values differ between masks. They must also count from 1 without gaps, or exceed the largest class number.
     """
     values, pieces, counts, gapless = 0, 0, [], 0
     beyond = False
     for index in spread_evenly(len(masks), SAMPLED_MASKS)[:SAMPLED_MASKS]:
         try:
             mask = read_values(read_image(masks[index]))
-        except Exception:  # a broken file may raise nearly anything in a decoder; its loading will report it
+        except Exception:  # a broken file may raise nearly anything in a decoder; loading it reports the error
             continue
         if mask.lossy or mask.values.size > MAX_PIXELS:
             continue
@@ -58,7 +63,7 @@ def count_numbered_objects(masks: Sequence[str]) -> int:
 
 
 def _count_pieces(plane: Values, values: Values) -> int:
-    """Count the connected areas that the `values` of a mask form."""
+    """Count the connected components that the `values` form in a mask."""
     from scipy.ndimage import find_objects, label
 
     order = np.searchsorted(values, plane) + 1

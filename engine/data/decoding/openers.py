@@ -1,7 +1,4 @@
-"""Opening of images that Pillow can't open alone: NumPy arrays, HEIF, and TIFFs that only tifffile decodes.
-
-Torch-free.
-"""
+"""Open images that Pillow alone can't open: NumPy arrays, HEIF, and TIFFs that only tifffile decodes. Torch-free."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from engine.data.decoding.tiff_pages import is_tiff, read_tiff, tiff_facts
 
 INSTALL_HEIF = "pip install 'footplate[heif]'"
 _HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1")
-"""Brands of HEIF files with HEVC images (ISO/IEC 23008-12, annex B) or with images of any coding."""
+"""Brands of HEIF files with HEVC-coded images (ISO/IEC 23008-12, annex B) or with images of any coding."""
 _AVIF = (b"avif", b"avis")
 
 
@@ -45,7 +42,7 @@ def _is_avif(head: bytes) -> bool:
 
 @cache
 def can_read_heif() -> bool:
-    """Return True if pillow-heif is installed, after registering it with Pillow."""
+    """Register pillow-heif with Pillow. Returns False if it is not installed."""
     try:
         from pillow_heif import register_heif_opener
     except ImportError:
@@ -55,7 +52,7 @@ def can_read_heif() -> bool:
 
 
 class ArrayImage(ImageFile.ImageFile):
-    """Image that another library decodes and Pillow holds; `load` raises Unfit if Pillow has no mode for it."""
+    """Pillow image that another library decodes. `load` raises Unfit if Pillow has no suitable mode for the values."""
 
     format = "array"
     format_description = "Array of values"

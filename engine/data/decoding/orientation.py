@@ -1,4 +1,4 @@
-"""Exif orientation of an image, and the rotation of pixels and boxes to match it. Torch-free."""
+"""Exif orientation of images, and conversion of pixels and boxes to the upright image. Torch-free."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from engine.data.splits import spread_evenly
 
 TAG = 0x0112
 QUARTER = (5, 6, 7, 8)
-"""Values of the orientation tag that swap width and height."""
+"""Values of the orientation tag that swap the width and height."""
 SAMPLED = 512
-"""Number of images, evenly spread, whose orientation is read first; if none of them is rotated, no other is read."""
+"""Number of evenly spaced images whose orientation is read first.
+
+If none of them is rotated, the others are not read.
+"""
 THREADS = 4
 
 _Kind = TypeVar("_Kind", bound=np.generic)
@@ -36,13 +39,16 @@ _UPRIGHT: dict[int, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
 
 
 def upright(planes: npt.NDArray[_Kind], orientation: int) -> npt.NDArray[_Kind]:
-    """Return a view of planes [..., h, w] that is rotated upright."""
+    """Return a view of planes [..., h, w], turned upright."""
     rotation = _UPRIGHT.get(orientation)
     return planes if rotation is None else rotation(planes)
 
 
 def upright_edges(edges: Edges, orientation: int, height: float, width: float) -> Edges:
-    """Convert boxes [n, 4] (left, top, right, bottom) in an image of the given size to those in the upright image."""
+    """Convert boxes [n, 4] (left, top, right, bottom) in a stored image to boxes in the upright image.
+
+    `height` and `width` are those of the stored image.
+    """
     left, top, right, bottom = edges.T
     if orientation in (2, 3, 7, 8):
         left, right = width - right, width - left
@@ -53,7 +59,7 @@ def upright_edges(edges: Edges, orientation: int, height: float, width: float) -
 
 
 class Rotation(NamedTuple):
-    """Exif orientation of a rotated image, and its height and width when it is upright."""
+    """Exif orientation of an image that is not upright, and its height and width after it is turned upright."""
 
     orientation: int
     height: int
@@ -71,9 +77,9 @@ class Rotation(NamedTuple):
 
 
 def rotation_of(image: Image.Image) -> Rotation | None:
-    """Return the rotation of an opened image; None if it is not rotated."""
+    """Return the rotation of an opened image, or None if it is upright."""
     if image.format == "PNG" and "exif" not in image.info:
-        return None  # Pillow would decode all of it to look for it at its end
+        return None  # Pillow would decode the entire file to search for the tag at its end
     orientation = image.getexif().get(TAG, 1)
     if orientation not in _UPRIGHT:
         return None
@@ -82,7 +88,7 @@ def rotation_of(image: Image.Image) -> Rotation | None:
 
 
 def read_rotation(path: str) -> Rotation | None:
-    """Return the rotation of the image at `path`; None if it is not rotated or can't be read."""
+    """Return the rotation of the image at `path`, or None if it is upright or can't be read."""
     try:
         with open_to_show(path) as image:
             return rotation_of(image)
@@ -91,7 +97,7 @@ def read_rotation(path: str) -> Rotation | None:
 
 
 def rotations_of(paths: Sequence[str]) -> dict[int, Rotation]:
-    """Return the rotations of the rotated images, by index."""
+    """Return the rotation for each image that is not upright, by its index in `paths`."""
     sampled = spread_evenly(len(paths), SAMPLED)
     with ThreadPoolExecutor(THREADS, "turns") as pool:
         found = dict(zip(sampled, pool.map(lambda index: read_rotation(paths[index]), sampled), strict=True))
@@ -102,10 +108,10 @@ def rotations_of(paths: Sequence[str]) -> dict[int, Rotation]:
 
 
 def rotated_with(planes: npt.NDArray[_Kind], path: str, sides: tuple[int, int]) -> npt.NDArray[_Kind]:
-    """Rotate planes [..., h, w] if they were drawn on the stored pixels of the rotated image at `path`.
+    """Rotate planes [..., h, w] if they were drawn on the image at `path` before it was turned upright.
 
     `sides` are the height and width of the upright image. Planes are rotated only if they have the size of the stored
-    pixels and not that of the upright image; others are returned unchanged.
+    image and not that of the upright image. Otherwise they are returned unchanged.
     """
     if planes.shape[-2:] == sides:
         return planes

@@ -1,4 +1,4 @@
-"""Outlines of objects: polygons and run lengths as in COCO, and the pixels inside. Torch-free."""
+"""Outlines of objects as in COCO, polygons or run lengths, and the pixels inside them. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ Mask = npt.NDArray[np.bool_]
 
 
 MAX_CROSSINGS = 1 << 22
-"""Limit on how often a polygon may cross the pixel rows of its image; outlines drawn by people do so some thousand
-times.
+"""Limit on the number of times that a polygon crosses a pixel row.
+
+Hand-drawn outlines have a few thousand crossings.
 """
 _MAX_BITS = 40
 
 
 class OutlineError(ValueError):
-    """Error: an outline can't be used. The text says why."""
+    """Error: an outline can't be used. The text gives the reason."""
 
 
 class Window(NamedTuple):
-    """Rectangle of an image, with a mask of the pixels in it that belong to an object."""
+    """Rectangle in an image, with a mask of the pixels in it that belong to an object."""
 
     top: int
     left: int
@@ -37,15 +38,15 @@ class Window(NamedTuple):
 
     @property
     def part(self) -> tuple[slice, slice]:
-        """Rows and columns of the image that the window covers."""
+        """Slices of the image's rows and columns that the window covers."""
         height, width = self.pixels.shape
         return slice(self.top, self.top + height), slice(self.left, self.left + width)
 
 
 class _Runs(msgspec.Struct):
-    """COCO's run-length encoding: lengths of runs outside and inside the object, column by column, starting outside.
+    """Run-length encoding of COCO: the lengths of alternating runs outside and inside an object, column by column.
 
-    `counts` holds numbers or packed text, and `size` the height and width.
+    The first run is outside. `counts` holds numbers or packed text, and `size` the height and width.
     """
 
     size: tuple[int, int]
@@ -57,7 +58,7 @@ _DECODER = msgspec.json.Decoder(list[list[float]] | _Runs)
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """Outline of an object: the pixels inside any of `polygons`, float64 [k, 2] of x and y, or inside `runs`.
+    """Outline of an object: the pixels inside any of the `polygons`, float64 [k, 2] of x and y, or inside the `runs`.
 
     `size` is the height and width of the image.
     """
@@ -67,7 +68,7 @@ class Outline:
     size: tuple[int, int] = (0, 0)
 
     def edges(self) -> tuple[float, float, float, float]:
-        """Left, top, right and bottom edge of the outline; NaN if it is empty."""
+        """Left, top, right and bottom edge of the outline, or NaN if it is empty."""
         if self.runs is None:
             points = np.concatenate(self.polygons)
             (left, top), (right, bottom) = points.min(0).tolist(), points.max(0).tolist()
@@ -79,10 +80,10 @@ class Outline:
         return window.left, window.top, window.left + width, window.top + height
 
     def window(self, height: int, width: int) -> Window | None:
-        """Return the smallest window with all pixels of the object; None if it has no pixels.
+        """Return the smallest window with all pixels of the object, or None if it has no pixels.
 
         `height` and `width` are those of the image. A pixel is inside a polygon if its center is, by the even-odd rule.
-        Raises OutlineError if the run lengths belong to another image size.
+        Raises OutlineError if the run lengths are for another image size.
         """
         if self.runs is None:
             windows = [found for each in self.polygons if (found := fill(each, height, width)) is not None]
@@ -95,7 +96,7 @@ class Outline:
 
 
 def read_outline(content: msgspec.Raw | bytes) -> Outline:
-    """Parse the JSON of COCO's `segmentation`. Raises OutlineError if it is invalid."""
+    """Parse the JSON in COCO's `segmentation` field. Raises OutlineError if it is invalid."""
     try:
         found = _DECODER.decode(content)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -116,14 +117,14 @@ def read_outline(content: msgspec.Raw | bytes) -> Outline:
 
 
 def fill(polygon: Points, height: int, width: int) -> Window | None:
-    """Return the pixels whose centers are inside a polygon, by the even-odd rule; None if there are none."""
+    """Return the pixels whose centers are inside a polygon, by the even-odd rule, or None if there are none."""
     low, high = polygon.min(0), polygon.max(0)
     left, top = (int(edge) for edge in np.clip(np.floor(low), 0, (width, height)))
     right, bottom = (int(edge) for edge in np.clip(np.ceil(high), 0, (width, height)))
     if right <= left or bottom <= top:
         return None
     (x0, y0), (x1, y1) = polygon.T, np.roll(polygon, -1, 0).T
-    # The rows whose middles each side crosses, its lower end counted and its upper not, so that none is met twice.
+    # Rows whose centers each side crosses. Only the lower end of a side counts, so that no crossing is counted twice.
     first_row, last_row = (
         np.clip(np.ceil(edge - 0.5), top, bottom).astype(np.int64) for edge in (np.minimum(y0, y1), np.maximum(y0, y1))
     )
@@ -134,7 +135,7 @@ def fill(polygon: Points, height: int, width: int) -> Window | None:
     rows = np.arange(len(sides)) - np.repeat(np.cumsum(counts) - counts, counts) + first_row[sides]
     x = x0[sides] + (rows + 0.5 - y0[sides]) * (x1 - x0)[sides] / (y1 - y0)[sides]
     columns = np.clip(np.ceil(x - 0.5), left, right).astype(np.int64)
-    crossings = np.zeros((bottom - top, right - left + 1), np.uint8)  # whether they are odd is all that is asked
+    crossings = np.zeros((bottom - top, right - left + 1), np.uint8)  # only the lowest bit is needed
     np.add.at(crossings, (rows - top, columns - left), 1)
     inside = (np.cumsum(crossings[:, :-1], 1, np.uint8) & 1).astype(bool)
     found = cut_out(inside)
@@ -142,7 +143,7 @@ def fill(polygon: Points, height: int, width: int) -> Window | None:
 
 
 def cut_out(inside: Mask) -> Window | None:
-    """Return the smallest window with all True pixels of `inside`, bool [h, w]; None if there are none."""
+    """Return the smallest window around all True pixels of `inside`, bool [h, w], or None if there are none."""
     rows, columns = (np.flatnonzero(inside.any(axis)) for axis in (1, 0))
     if not len(rows):
         return None
@@ -165,11 +166,11 @@ def _joined(windows: Iterable[Window]) -> Window | None:
 
 
 def _unpacked(text: str) -> list[int]:
-    """Unpack run lengths from COCO's text.
+    """Unpack COCO's text format for run lengths.
 
-    Each character holds six bits, counted from "0": five bits of the number, lowest first, and one bit that is set if
-    more follow. From the third number on, the difference to the number before the last is stored (cocoapi,
-    `rleFrString` in maskApi.c).
+    Each character holds six bits, offset by "0": five bits of a number, lowest first, and one bit that is set if more
+    bits follow. From the third number on, the difference to the second-to-last number is stored (cocoapi, `rleFrString`
+    in maskApi.c).
     """
     counts: list[int] = []
     value = shift = 0

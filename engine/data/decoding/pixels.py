@@ -1,4 +1,4 @@
-"""Decoding of image files to uint8 pixels in their original size, as all models receive them. Torch-free."""
+"""Decode image files to uint8 pixels in their original size, the input of all models. Torch-free."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from engine.data.decoding.transparency import background_of, flattened, opaque
 
 
 def decode_pixels(content: bytes, channels: int, bands: Bands | None = None) -> Bytes:
-    """Decode an image to its original size, upright and without transparency, as uint8 [h, w, channels].
+    """Decode an image in its original size, upright and without transparency, to uint8 [h, w, channels].
 
-    `bands`, if given, maps the bands of multi-band images to channels. Raises Unfit, and nearly any other exception,
-    since decoders may raise anything for a broken file.
+    `bands` converts the bands of multi-band images to channels. Raises Unfit, and nearly any other exception, since
+    decoders may raise anything for a broken file.
     """
     levels = read_bands(content, bands) if bands is not None else None
     if levels is not None:
@@ -51,7 +51,7 @@ def _of_8_bits(image: Image.Image) -> Image.Image:
 
 
 def _of_deep(content: bytes, facts: Facts) -> Bytes:
-    """Return the 8-bit levels [h, w, 1 or 3] of an image with more than 8 bits whose scale is known."""
+    """Return the 8-bit levels [h, w, 1 or 3] of an image with more than 8 bits and a known scale."""
     values, _ = read_values(content, facts)
     count = values.shape[2]
     alpha = None

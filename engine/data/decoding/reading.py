@@ -1,7 +1,7 @@
-"""Safe opening of dataset files, and checks of images without torch: color, size, and reasons for failures.
+"""Open dataset files safely, and check images without torch: their colors, their sizes, and reasons for failures.
 
-Datasets may come from anyone. Files are therefore opened only with `read_image`, `read_text`, `open_image` or
-`open_regular`, which the others use, and parsed only inside `refuse_unusable`.
+Datasets may come from anyone. Therefore files are opened only with `read_image`, `read_text`, `open_image` or
+`open_regular`, and parsed only inside `refuse_unusable`.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from engine.data.splits import printable, spread_evenly
 from engine.system.regular_files import UnusableFile, open_regular, read_regular
 
 MAX_IMAGE_BYTES = 2 << 30
-"""Largest image file in bytes: enough for the largest image that is decoded, with six bands of 16 bits."""
+"""Largest image file in bytes. It is enough for the largest image that is decoded, with six bands of 16 bits."""
 MAX_TEXT_BYTES = 16 << 20
-"""Largest text file, in bytes, about one image or with names of classes."""
+"""Largest text file, in bytes, that describes one image or lists class names."""
 MAX_TABLE_BYTES = 512 << 20
-"""Largest text file, in bytes, about all images: ten million lines of fifty characters."""
+"""Largest text file, in bytes, that describes all images: ten million lines with fifty characters each."""
 
 HEADERS = 512
-"""Number of images of a split that are opened to distinguish gray from color; opening a million would take a minute."""
+"""Number of images in a split that are opened to tell gray from color. Opening a million would take a minute."""
 
 GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
 
 
 def silence_pillow() -> None:
-    """Turn off Pillow's warnings about metadata and large images for this process.
+    """Turn off Pillow's warnings about metadata and large images in this process.
 
-    `warnings.catch_warnings` is not safe with threads.
+    `warnings.catch_warnings` is not thread-safe.
     """
     warnings.filterwarnings("ignore", module=r"PIL\.")
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
@@ -58,16 +58,16 @@ def read_image(path: str) -> bytes:
 
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8", "surrogateescape"),
-    (codecs.BOM_UTF32_LE, "utf-32-le", "replace"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_LE, "utf-32-le", "replace"),  # before UTF-16, since its mark begins with that of UTF-16
     (codecs.BOM_UTF32_BE, "utf-32-be", "replace"),
     (codecs.BOM_UTF16_LE, "utf-16-le", "replace"),
     (codecs.BOM_UTF16_BE, "utf-16-be", "replace"),
 )
-"""Byte order marks that Windows programs write at the start of a text, the encoding of each, and its error handler."""
+"""Byte order marks that Windows programs write at the beginning of a text, each with its encoding and error handler."""
 
 
 def read_text(path: str | os.PathLike[str], at_most: int = MAX_TEXT_BYTES) -> str:
-    """Return the content of a text file, decoded with `decode_text`. Raises UnusableFile or OSError."""
+    """Read a text file and decode it with `decode_text`. Raises UnusableFile or OSError."""
     with refuse_unusable(path):
         allow_for_text(path)
         return decode_text(read_regular(path, at_most))
@@ -76,8 +76,8 @@ def read_text(path: str | os.PathLike[str], at_most: int = MAX_TEXT_BYTES) -> st
 def decode_text(content: bytes) -> str:
     """Decode text and remove its byte order mark.
 
-    A byte order mark selects UTF-8, UTF-16 or UTF-32. Text without a mark is read as UTF-8, with undecodable bytes as
-    surrogate escapes.
+    The byte order mark selects UTF-8, UTF-16 or UTF-32. Text without a mark is decoded as UTF-8, with surrogate escapes
+    for bytes that are invalid.
     """
     for mark, encoding, errors in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
@@ -86,11 +86,11 @@ def decode_text(content: bytes) -> str:
 
 
 def read_xml(path: str) -> ElementTree.Element:
-    """Return the root element of an XML file, with namespaces removed from the tags.
+    """Return the root element of an XML file. Namespaces are removed from the tags.
 
-    A byte order mark takes precedence over the declared encoding. If the declaration is readable as ASCII, the file is
-    not read as UTF-16, whatever it declares. Raises UnusableFile, OSError, and Unfit for invalid XML or an unknown
-    encoding.
+    A byte order mark takes precedence over the declared encoding. If the declaration is readable as ASCII, the file
+    can't be UTF-16, so a declaration of UTF-16 is ignored. Raises UnusableFile, OSError, and Unfit for invalid XML or
+    an unknown encoding.
     """
     with refuse_unusable(path):
         allow_for_text(path)
@@ -113,9 +113,9 @@ _UNKNOWN_TO_EXPAT = frozenset(
 
 
 def _in_encoding_of_expat(content: bytes) -> bytes | str:
-    """Decode XML that expat would misread or refuse; return other XML unchanged except for surrounding blanks.
+    """Decode XML that the parser expat would misread or reject. Other XML is only stripped of surrounding whitespace.
 
-    Expat reads no encodings with several bytes per letter, and no files whose declared encoding is wrong.
+    Expat does not support multi-byte encodings other than UTF, or files with a wrongly declared encoding.
     """
     for mark, encoding, _ in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
@@ -133,7 +133,7 @@ def _in_encoding_of_expat(content: bytes) -> bytes | str:
 
 
 def read_number(word: str, line: int) -> float:
-    """Convert a word in `line` of a text file to a number. Raises Unfit if it is not a number."""
+    """Convert a word in line number `line` of a text file to a number. Raises Unfit if it is not a number."""
     number = finite(word)
     if number is None:
         raise Unfit(f"line {line} contains {printable(word)[:40]}, which is not a number")
@@ -141,7 +141,7 @@ def read_number(word: str, line: int) -> float:
 
 
 def finite(word: str) -> float | None:
-    """Convert a word to a finite number; None for text and infinite numbers."""
+    """Convert a word to a finite number. Returns None for text and infinite numbers."""
     try:
         number = float(word)
     except ValueError:
@@ -151,7 +151,7 @@ def finite(word: str) -> float | None:
 
 @contextmanager
 def refuse_unusable(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Convert exceptions that a malicious or oversized file at `path` causes inside the block to UnusableFile."""
+    """Convert exceptions that a malicious or oversized file causes inside the block to UnusableFile."""
     try:
         yield
     except MemoryError:
@@ -182,19 +182,19 @@ def decode_header(content: bytes) -> Image.Image:
 
 
 def check_kind(image: Image.Image) -> None:
-    """Raise Unfit for PostScript, which is a program that Pillow would run with Ghostscript."""
+    """Raise Unfit for PostScript files: these are programs, and Pillow would run them with Ghostscript."""
     if image.format == "EPS":
         raise Unfit("it is PostScript, not an image")
 
 
 def check_size(image: Image.Image) -> None:
-    """Raise Unfit for an opened image that is too large to decode."""
+    """Raise Unfit if an opened image is too large to decode."""
     if image.width * image.height > MAX_PIXELS:
         raise Unfit(f"it is too large ({image.width:,} x {image.height:,} pixels)")
 
 
 def is_gray(image: Image.Image) -> bool:
-    """Return True if an opened image is gray according to its header and palette."""
+    """Return True if the header and palette of an opened image show that it is gray."""
     if image.mode == "P" and image.palette is not None:
         levels = np.frombuffer(bytes(image.palette.palette), np.uint8)
         bands = len(image.palette.mode)
@@ -214,12 +214,12 @@ _SIGNS_OF_DAMAGE = ("truncated", "incomplete", "end of file", "eof", "not enough
 
 
 def lacks_memory(error: BaseException | None) -> bool:
-    """Return True if Python or torch raised the error because the computer has no memory left."""
+    """Return True if Python or torch raised the error because memory is exhausted."""
     return isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def describe_failure(error: BaseException) -> str:
-    """Return why an image can't be read, for users."""
+    """Describe for users why an image can't be read."""
     text = str(error)
     if isinstance(error, Unfit | UnusableFile):
         return text
@@ -237,9 +237,9 @@ def describe_failure(error: BaseException) -> str:
 
 
 def folder_channels(*splits: Sequence[str]) -> int:
-    """Return the number of channels: 1 if all images that can be opened are gray, else 3.
+    """Return the number of channels: 1 if all images that can be opened are gray, otherwise 3.
 
-    Stops at the first color image. At most `HEADERS` images of each split, evenly spread, are opened.
+    Stops at the first color image. At most `HEADERS` evenly spaced images of each split are opened.
     """
     silence_pillow()
     channels: int | None = None

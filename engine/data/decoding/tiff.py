@@ -1,8 +1,8 @@
 """Images that are not meant for display: with other than 1 or 3 bands, or with more than 8 bits. Torch-free.
 
-Satellites, microscopes and depth cameras produce them as TIFF, PNG, PNM, JPEG 2000 and NumPy arrays. Their bands are
-converted to 8-bit channels: the range of each band's values over the dataset is stretched to 0..255, so that a value
-has the same brightness in all files.
+Satellites, microscopes and depth cameras produce them as TIFF, PNG, PNM, JPEG 2000 or NumPy arrays. Their bands are
+converted to 8-bit channels. The range of each band, taken over all files of the dataset, is stretched to 0..255, so
+that a value has the same brightness in every file.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from engine.system.regular_files import UnusableFile, open_regular
 
 ENDINGS = (".tif", ".tiff")
 HEADERS = 64
-"""Number of files, evenly spread, whose headers are read to learn the number of bands."""
+"""Number of evenly spaced files whose headers are read to learn the number of bands."""
 SAMPLED = 32
-"""Number of files, evenly spread, that are decoded to learn the range of each band."""
+"""Number of evenly spaced files that are decoded to learn the range of each band."""
 PIXELS_OF_EACH = 4096
 CUT_PERCENT = 0.5
-"""Percentage of a band's values at each end of its range that count as outliers, such as glints and clouds.
+"""Percentage of values at each end of a band's range that are treated as outliers, such as glints and clouds.
 
-Programs that display maps cut 2 % to show more contrast (QGIS's cumulative cut); a model should see nearly all values.
+Map viewers cut off 2 % for more contrast (QGIS's cumulative cut), but a model should see nearly all values.
 """
 DEVIATIONS = 3.0
-"""Standard deviations around the mean that are displayed if only the statistics of a band are known."""
+"""Number of standard deviations around the mean that are displayed if only the statistics of a band are known."""
 _DEFINITION, _ACCUMULATED = "esri_model_definition.emd", "esri_accumulated_stats.json"
 """Files that ArcGIS writes next to exported image chips."""
 
 
 @dataclass(frozen=True)
 class Bands:
-    """Conversion of the bands of a dataset's images into channels.
+    """Conversion from the bands of a dataset's images to 8-bit channels.
 
-    Values of band i from `low[i]` to `high[i]` are mapped to 0..255. `mean` and `std` are the statistics of the
-    channels, scaled to 0..1. Pixels with a file's value for missing data do not count.
+    In band i, values from `low[i]` to `high[i]` are mapped to 0..255. `mean` and `std` are the statistics of the
+    channels, scaled to 0..1. They do not include pixels with missing data.
     """
 
     low: tuple[float, ...]
@@ -67,7 +67,7 @@ class Bands:
 
 @dataclass(frozen=True)
 class LearnedBands:
-    """Bands of a dataset, learned from `sampled` of its files; `kind` describes the type of their values."""
+    """Bands of a dataset, learned from `sampled` of its files. `kind` describes the number type of their values."""
 
     bands: Bands
     kind: str
@@ -76,16 +76,16 @@ class LearnedBands:
 
 
 def learn_bands(folder: str, files: Sequence[str]) -> Bands | None:
-    """Learn how to convert the multi-band images among `files` to channels; None if no image has bands.
+    """Learn how to convert the multi-band images among `files` to channels. Returns None if no image has bands.
 
-    The ranges come from ArcGIS's statistics in `folder`, the dataset folder, or else from a sample of the files.
+    The ranges come from ArcGIS's statistics in the dataset folder `folder`, or else from a sample of the files.
     """
     learned = learn_from(folder, files)
     return None if learned is None else learned.bands
 
 
 def learn_from(folder: str, files: Sequence[str]) -> LearnedBands | None:
-    """Learn the ranges of the bands and describe their source; returns None if no image has bands."""
+    """Learn the range of each band and describe the source of the values. Returns None if no image has bands."""
     headers = [files[row] for row in spread_evenly(len(files), HEADERS)]
     counts = {path: count for path in headers if (count := _special_bands(path)) is not None}
     if not counts:
@@ -108,7 +108,7 @@ def learn_from(folder: str, files: Sequence[str]) -> LearnedBands | None:
 
 
 def facts_in(stream: IO[bytes]) -> Facts | None:
-    """Return the facts of a TIFF, a NumPy array or an image with more than 8 bits; None for an image that Pillow reads.
+    """Return the facts about a TIFF, a NumPy array or an image with more than 8 bits, or None for other images.
 
     `stream` is rewound. Raises Unfit, and any exception of tifffile.
     """
@@ -120,14 +120,14 @@ def facts_in(stream: IO[bytes]) -> Facts | None:
 
 
 def read_values(content: bytes, facts: Facts) -> tuple[Values, float | None]:
-    """Return all values [h, w, bands] of an image with these facts, and the value for missing data."""
+    """Return all values [h, w, bands] of an image that has these facts, and the value for missing data."""
     return read_tiff(BytesIO(content)) if is_tiff(content) else (read_deep(content, facts), None)
 
 
 def read_bands(content: bytes, bands: Bands) -> Bytes | None:
-    """Decode a multi-band image to uint8 [h, w, bands]; None for an ordinary image.
+    """Decode a multi-band image to uint8 [h, w, bands]. Returns None for an ordinary image.
 
-    Raises Unfit, and any exception of a decoder.
+    Raises Unfit, and any exception of the decoder.
     """
     facts = facts_in(BytesIO(content))
     if facts is None or not is_special(facts):
@@ -144,13 +144,16 @@ def read_bands(content: bytes, bands: Bands) -> Bytes | None:
 
 
 def opacity(values: Values) -> Bytes:
-    """Convert a band of opacities to uint8: whole numbers are scaled from their type's range, fractions from 0..1."""
+    """Convert a band of opacities to uint8. Integers are scaled from the range of their type, fractions from 0..1."""
     maximum = np.iinfo(values.dtype).max if values.dtype.kind in "ui" else 1
     return np.rint(np.clip(values.astype(np.float32), 0, maximum) * (255 / maximum)).astype(np.uint8)
 
 
 def channels_with(bands: Bands, channels: int | None) -> int:
-    """Return the number of channels of a dataset with these bands whose ordinary images have `channels` channels."""
+    """Return the number of channels for a dataset with these bands.
+
+    `channels` is the number of channels of its ordinary images, or None if there are none.
+    """
     return channels or 1 if bands.count == 1 else bands.count
 
 
@@ -163,7 +166,7 @@ def read_levels(content: bytes) -> tuple[Values, float | None]:
 
 
 def stretched(values: Values, bands: Bands, no_data: float | None = None) -> Bytes:
-    """Stretch `values` [h, w, bands] to uint8; NaN and `no_data` become 0."""
+    """Convert `values` [h, w, bands] to uint8 by stretching each band. NaN and `no_data` become 0."""
     if values.dtype == np.uint8 and bands.low == (0.0,) * bands.count and bands.high == (255.0,) * bands.count:
         return values if no_data is None else np.where(values == no_data, np.uint8(0), values)
     low, high = (np.array(each, np.float32) for each in (bands.low, bands.high))
@@ -175,10 +178,10 @@ def stretched(values: Values, bands: Bands, no_data: float | None = None) -> Byt
 
 @contextmanager
 def open_to_show(path: str) -> Iterator[Image.Image]:
-    """Open the image at `path` for display like Pillow, by reading only its header.
+    """Open the image at `path` for display. Like Pillow, this reads only the header.
 
     The first three bands, or the first one, are displayed, each stretched to its range. Raises UnusableFile and any
-    exception of Pillow; `load` of the returned image may raise Unfit or any exception of tifffile.
+    exception of Pillow. `load` of the returned image may raise Unfit or any exception of tifffile.
     """
     if _special_bands(path) is not None:
         with open_regular(path) as stream, _DisplayedBands(stream) as image:
@@ -189,7 +192,7 @@ def open_to_show(path: str) -> Iterator[Image.Image]:
 
 
 class _DisplayedBands(ImageFile.ImageFile):
-    """Multi-band image for display, decoded when its pixels are needed."""
+    """Multi-band image for display that is decoded when its pixels are needed."""
 
     format = "bands"
     format_description = "Image of bands"
@@ -203,7 +206,7 @@ class _DisplayedBands(ImageFile.ImageFile):
         self._mode, self._size = "RGB", (facts.width, facts.height)
 
     def load(self) -> Any:
-        """Decode the values, and stretch the displayed bands."""
+        """Decode the values and stretch the displayed bands."""
         if not self._is_decoded:
             assert self.fp is not None
             self.fp.seek(0)
@@ -217,7 +220,10 @@ class _DisplayedBands(ImageFile.ImageFile):
 
 
 def _special_bands(path: str) -> int | None:
-    """Return the number of bands of a file whose values must be stretched; None for ordinary and unreadable images."""
+    """Return the number of bands in a file whose values must be stretched.
+
+    Returns None for ordinary and unreadable images.
+    """
     try:
         with open_regular(path) as stream:
             facts = facts_in(stream)
@@ -232,7 +238,7 @@ def is_special(facts: Facts) -> bool:
 
 
 def _some_values(path: str) -> Values | None:
-    """Return a sample of a file's pixels, [bands, n], without missing data; None if the file can't be read."""
+    """Return a sample of the pixels in a file, [bands, n], without missing data, or None if the file can't be read."""
     try:
         content = read_image(path)
         facts = facts_in(BytesIO(content))
@@ -244,7 +250,7 @@ def _some_values(path: str) -> Values | None:
 
 
 def _some(values: Values) -> Values:
-    """Return about `PIXELS_OF_EACH` pixels of `values` [h, w, bands], evenly spread, as [bands, n]."""
+    """Return about `PIXELS_OF_EACH` evenly spaced pixels from `values` [h, w, bands], as [bands, n]."""
     flat = values.reshape(-1, values.shape[2]).T
     return flat[:, :: max(1, flat.shape[1] // PIXELS_OF_EACH)]
 
@@ -256,15 +262,15 @@ def _without(values: Values, no_data: float | None) -> Values:
 
 
 def is_opacity(values: Values) -> bool:
-    """Return True if the last band of [bands, n] is mostly 0 or the maximum, which is typical of opacity."""
+    """Return True if the last band of [bands, n] is mostly 0 or the maximum, as is typical for opacity."""
     maximum = np.iinfo(values.dtype).max if values.dtype.kind == "u" else 1
     return bool(np.isin(values[-1], (0, maximum)).mean() > 0.5) if values.size else False
 
 
 def _by_values(read: Sequence[Values], is_8_bit: bool) -> Bands:
-    """Return the ranges of the bands, given pixels [bands, n] of several files.
+    """Compute the range of each band from pixels [bands, n] of several files.
 
-    Bands with 8 bits (`is_8_bit`) keep their full range.
+    With `is_8_bit`, bands keep their full range.
     """
     values = np.concatenate([each.astype(np.float64) for each in read], 1)
     if not values.shape[1]:
@@ -276,7 +282,7 @@ def _by_values(read: Sequence[Values], is_8_bit: bool) -> Bands:
 
 
 def _by_statistics(statistics: npt.NDArray[np.float64], kind: np.dtype[Any], is_8_bit: bool) -> Bands:
-    """Return the ranges of the bands, given minimum, maximum, mean and standard deviation of each, [bands, 4]."""
+    """Compute the range of each band from `statistics` [bands, 4]: minimum, maximum, mean and standard deviation."""
     minimum, maximum, mean, std = statistics.T
     low, high = np.maximum(minimum, mean - DEVIATIONS * std), np.minimum(maximum, mean + DEVIATIONS * std)
     low, high = _range(low, high, kind, is_8_bit)
@@ -286,7 +292,7 @@ def _by_statistics(statistics: npt.NDArray[np.float64], kind: np.dtype[Any], is_
 def _range(
     low: npt.NDArray[np.float64], high: npt.NDArray[np.float64], kind: np.dtype[Any], is_8_bit: bool
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the displayed range of each band; for a constant band, it is the range of its number type."""
+    """Return the displayed range of each band. For a constant band, it is the range of its number type."""
     if is_8_bit:
         return np.zeros_like(low), np.full_like(high, 255)
     flat = high <= low
@@ -297,12 +303,12 @@ def _range(
 
 def _bands(*each: npt.NDArray[np.float64]) -> Bands:
     low, high, mean, std = each
-    std = np.where(std > 1 / 255, std, 1.0)  # a band that is always the same stays so
+    std = np.where(std > 1 / 255, std, 1.0)  # a constant band stays constant
     return Bands(*(tuple(map(float, values)) for values in (low, high, mean, std)))
 
 
 def _read_statistics(folder: str, file: str) -> npt.NDArray[np.float64] | None:
-    """Read minimum, maximum, mean and standard deviation of each band, [bands, 4], from ArcGIS's file.
+    """Read the minimum, maximum, mean and standard deviation of each band, [bands, 4], from ArcGIS's file.
 
     Returns None if there is no such file.
     """

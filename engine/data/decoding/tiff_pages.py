@@ -1,4 +1,4 @@
-"""Reading of TIFF images with tifffile, with all of their bits and bands. Torch-free."""
+"""Read TIFF images with tifffile, in their full bit depth and with all bands. Torch-free."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from tifffile import TiffFile, TiffPage, TiffPageSeries, TiffTag
 
 MAX_BANDS = 512
-"""Limit on the number of bands; more are taken for pages of a document or frames of a film."""
+"""Largest number of bands. A larger number suggests pages of a document or frames of a film."""
 
 _SIGNS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _STACKS = ("shaped", "imagej", "ome")
-"""TIFF kinds, in tifffile's words, that declare their pages to be one array."""
+"""TIFF kinds, as named by tifffile, that declare their pages to be one array."""
 _PILLOWS = (3, 5, 6)
 """Photometric interpretations that Pillow converts: palette, CMYK and YCbCr (TIFF 6.0)."""
 _ALPHAS = (1, 2)
@@ -31,7 +31,7 @@ def is_tiff(content: bytes) -> bool:
 
 
 def image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
-    """Return the image in a file, which is its first page or a stack of pages, and the order of its axes.
+    """Return the image in a file, either its first page or a stack of pages, and the order of its axes.
 
     Raises Unfit for too many pages: tifffile would read all of them, and overlapping pages would take hours.
     """
@@ -45,7 +45,7 @@ def image_in(file: TiffFile) -> tuple[TiffPage | TiffPageSeries, str]:
 
 
 def tiff_facts(source: Any) -> Facts | None:
-    """Return the facts of the image in a TIFF; None for colors that Pillow converts.
+    """Return the facts about the image in a TIFF, or None if Pillow converts its colors.
 
     Raises Unfit, and any exception of tifffile.
     """
@@ -66,7 +66,10 @@ def tiff_facts(source: Any) -> Facts | None:
 
 
 def alpha_of(page: TiffPage) -> int | None:
-    """Return the kind of opacity in the last band of a page, 1 or 2 as defined by TIFF; None without opacity."""
+    """Return the kind of opacity in the last band of a page, 1 or 2 as defined by TIFF.
+
+    Returns None if the page has no opacity.
+    """
     extra = tuple(map(int, page.extrasamples or ()))
     return extra[-1] if len(extra) == 1 and extra[0] in _ALPHAS and page.samplesperpixel in (2, 4) else None
 
@@ -101,9 +104,9 @@ def read_tiff(source: Any) -> tuple[Values, float | None]:
 
 
 def as_number(tag: TiffTag | None) -> float | None:
-    """Parse the value for missing data that GDAL writes as text.
+    """Parse the value for missing data, which GDAL writes as text.
 
-    Returns None for text, and for NaN, which always counts as missing.
+    Returns None for other text. Also returns None for NaN, since NaN always counts as missing.
     """
     try:
         value = float(str(tag.value)) if tag is not None else float("nan")

@@ -1,4 +1,4 @@
-"""Reading of a TIFF larger than memory, row by row, and of its georeference. Torch-free."""
+"""Read the rows and the georeference of TIFFs that are larger than memory. Torch-free."""
 
 from __future__ import annotations
 
@@ -25,27 +25,30 @@ if TYPE_CHECKING:
     from tifffile import TiffPage
 
 GEO_TAGS = (33550, 33922, 34264, 34735, 34736, 34737, 50844)
-"""Tags of a georeference: those of OGC GeoTIFF 1.1, annex F, and the rational polynomial coefficients.
+"""Tags for the georeference: those in annex F of OGC GeoTIFF 1.1, and the rational polynomial coefficients.
 
 In order: ModelPixelScale, ModelTiepoint, ModelTransformation, GeoKeyDirectory, GeoDoubleParams, GeoAsciiParams and
 RPCCoefficientTag.
 """
 NO_DATA_TAG = 42113
-"""Tag GDAL_NODATA with the value for missing data."""
+"""Tag GDAL_NODATA, which contains the value for missing data."""
 _JPEGS = (6, 7, 34892, 33007)
-"""Compressions whose segments need tables of the page to be decoded (see tifffile's `TiffPage.segments`)."""
+"""Compressions whose segments can only be decoded with tables from their page (see tifffile's `TiffPage.segments`)."""
 _PLAIN = (0, 1, 2)
-"""Photometric interpretations whose values are levels: white-is-zero gray, black-is-zero gray, and RGB."""
+"""Photometric interpretations with plain levels: white-is-zero gray, black-is-zero gray, and RGB."""
 _YCBCR = 6
 PREMULTIPLIED = 1
-"""Value of ExtraSamples in TIFF 6.0 for opacity with premultiplied colors."""
+"""Value of the TIFF 6.0 tag ExtraSamples for opacity with premultiplied colors."""
 SAMPLED_ROWS = 64
-"""Number of evenly spread rows that determine the background of a transparent image."""
+"""Number of evenly spaced rows that determine the background color of a transparent image."""
 MAX_SEGMENT_BYTES = 1 << 29
-"""Largest decoded tile or strip, in bytes, of a file that is read row by row."""
+"""Largest size of a decoded tile or strip, in bytes, in a file that is read row by row."""
 
 GeoTags = tuple[tuple[int, int, int, Any, bool], ...]
-"""Tags in the form of tifffile's `extratags`: code, data type, count, value, and True for the first page only."""
+"""Tags in the form of tifffile's `extratags`.
+
+Each has a code, data type, count, value, and True to write it only on the first page.
+"""
 
 
 class Georeference(NamedTuple):
@@ -56,7 +59,7 @@ class Georeference(NamedTuple):
 
 
 def georeference(path: str) -> Georeference | None:
-    """Return the georeference of a TIFF; None if it has none or can't be read."""
+    """Return the georeference of a TIFF, or None if it has none or can't be read."""
     from tifffile import TiffFile
 
     silence_tifffile()
@@ -77,7 +80,8 @@ def georeference(path: str) -> Georeference | None:
 class TiffRows:
     """Image in a TIFF whose rows are read on demand.
 
-    `bands` maps its bands to channels. Without it, the file is read as an ordinary image with `channels` channels.
+    `bands` converts its bands to channels. If it is None, the file is read as an ordinary image with `channels`
+    channels.
     """
 
     def __init__(self, stream: Any, channels: int, bands: Bands | None) -> None:
@@ -119,7 +123,7 @@ class TiffRows:
         return levels[:, :, :3] if levels.shape[2] >= 3 else np.repeat(levels[:, :, :1], self._channels, 2)
 
     def _levels(self, first: int, last: int) -> tuple[Bytes, Bytes | None]:
-        """Return the levels of the rows from `first` to `last`, and their opacity or None."""
+        """Return the levels of the rows from `first` to `last`, and their opacity, which may be None."""
         values = self._values(first, last)
         alpha = opacity(values[:, :, -1]) if self._alpha is not None else None
         if self._bands is not None:
@@ -133,13 +137,13 @@ class TiffRows:
 
     @cached_property
     def _background(self) -> int | None:
-        """Choose one background for all rows by a sample of rows, since the image may not fit in memory."""
+        """Choose the background color for all rows from a sample of rows, since the image may not fit in memory."""
         sampled = [self._levels(row, row + 1) for row in spread_evenly(self.sides[0], SAMPLED_ROWS)]
         levels, alphas = zip(*sampled, strict=True)
         return background_of(np.concatenate(levels), np.concatenate(alphas))
 
     def blank(self, first: int, last: int) -> npt.NDArray[np.bool_]:
-        """Return which pixels of the rows hold no data, bool [rows, width].
+        """Return a mask of the pixels without data, bool [rows, width].
 
         All bands of such a pixel are NaN or the value for missing data.
         """
@@ -174,7 +178,7 @@ class TiffRows:
 def open_rows(path: str, channels: int, bands: Bands | None) -> Iterator[TiffRows]:
     """Open a TIFF to read it row by row.
 
-    Raises Unfit if the file can't be read in this way, and nearly any other exception for a damaged file.
+    Raises Unfit if the file does not support this, and nearly any other exception for a damaged file.
     """
     with open_regular(path) as stream:
         yield TiffRows(stream, channels, bands)
@@ -185,7 +189,7 @@ def _order(file: Any, page: Any) -> np.dtype[Any]:
 
 
 def _decoded(page: Any, first: int, last: int) -> Values:
-    """Decode rows of a page from its tiles or strips, [rows, width, samples]."""
+    """Decode some rows of a page from its tiles or strips to [rows, width, samples]."""
     width, samples = page.imagewidth, page.samplesperpixel
     tall, wide = (page.tilelength, page.tilewidth) if page.is_tiled else (page.rowsperstrip, width)
     planes = samples if page.planarconfig == 2 and samples > 1 else 1
@@ -197,7 +201,7 @@ def _decoded(page: Any, first: int, last: int) -> Values:
         index = (plane * down + row) * across + column
         count = page.databytecounts[index]
         if not count:
-            continue  # nothing was ever written there
+            continue  # the segment was never written
         with handle.lock:
             handle.seek(page.dataoffsets[index])
             content = handle.read(count)

@@ -1,6 +1,6 @@
-"""Removal of transparency: images get a white background, or a black one if their visible pixels are nearly white.
+"""Remove the transparency of images. Torch-free.
 
-Torch-free.
+The background becomes white, or black if the visible pixels are nearly white.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ WHITE, BLACK = 255, 0
 
 
 def background_of(levels: Bytes, alpha: Bytes) -> int | None:
-    """Choose the background for levels [..., c] with opacity `alpha` [...]; None if the opacity is the same everywhere.
+    """Choose the background for levels [..., c] with opacity `alpha` [...], or None if the opacity is constant.
 
-    A constant opacity marks nothing and would only reduce the contrast, so the colors are used unchanged.
+    A constant opacity carries no information and would only reduce the contrast, so the colors are used unchanged.
     """
     if alpha.min(initial=255) == alpha.max(initial=0):
         return None
@@ -27,7 +27,10 @@ def background_of(levels: Bytes, alpha: Bytes) -> int | None:
 
 
 def flattened(levels: Bytes, alpha: Bytes, background: int | None) -> Bytes:
-    """Blend levels [..., c] with `background` by their opacity `alpha` [...]; return them unchanged if it is None."""
+    """Blend levels [..., c] with `background` by their opacity `alpha` [...].
+
+    Returns the levels unchanged if `background` is None.
+    """
     if background is None:
         return levels
     weight = alpha[..., None].astype(np.uint16)
@@ -35,7 +38,7 @@ def flattened(levels: Bytes, alpha: Bytes, background: int | None) -> Bytes:
 
 
 def opaque(image: Image.Image) -> Image.Image:
-    """Remove the transparency of an 8-bit image: return it unchanged if it has none, else as gray or RGB."""
+    """Convert an 8-bit image with transparency to gray or RGB. Other images are returned unchanged."""
     if not image.has_transparency_data or image.mode.startswith("I"):
         return image
     pixels = np.asarray(image.convert("RGBA"))

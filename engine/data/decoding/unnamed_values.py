@@ -1,4 +1,4 @@
-"""Classes of masks by their values alone, if no table names them. Torch-free."""
+"""Derive the classes of masks from their values, if no table names the classes. Torch-free."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from engine.data.splits import MaskCode, dataset_warning
 
 MAX_CLASSES = NO_CLASS
 _FILLED = 5
-"""Values are taken for class numbers if at least one in this many numbers, from 0 to the largest, occurs."""
+"""Values are interpreted as class numbers if at least one in this many numbers, from 0 to the largest, occurs."""
 _FEW = 12
-"""Values up to this one are taken for class numbers, however few occur."""
+"""If no value is larger than this, values are interpreted as class numbers, however few of them occur."""
 _SMALL = 33
-"""Largest class number of Cityscapes. If no number is larger, 255 means no class, however many are missing."""
+"""Largest class number in Cityscapes. If no value is larger, 255 means "no class", even if most numbers don't occur."""
 _NEAR = 32
-"""Largest distance from black or white of levels that are taken for it, in masks saved as JPEG or smoothed."""
+"""Largest distance from black or white of a level that counts as black or white, in masks saved as JPEG or smoothed."""
 _MIDDLE = 5
-"""Smallest number of levels between black and white in smoothed masks."""
+"""Smallest number of levels between black and white that suggests smoothed masks."""
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """Classes of a folder's masks and their values; `failure` says why they are unknown."""
+    """Classes of a folder's masks and their values. `failure` gives the reason if they could not be determined."""
 
     classes: tuple[str, ...] = ()
     code: MaskCode | None = None
@@ -36,8 +36,8 @@ class Meaning:
 def by_level(present: Levels, survey: Survey) -> Meaning:
     """Return the classes for gray levels or palette indices.
 
-    Two values are a background and a foreground. More values are class numbers, with 255 for pixels without a class,
-    unless most numbers are missing. In that case each value is a class.
+    Two values are background and foreground. More values are class numbers, with 255 for pixels without a class. If
+    most numbers are missing, each value is a class instead.
     """
     values: list[int] = present.values.tolist()
     if len(values) <= 2 and values[0] == 0 and values[-1] != 1:
@@ -63,7 +63,7 @@ def by_level(present: Levels, survey: Survey) -> Meaning:
 
 
 def _numbered(values: list[int], survey: Survey, *, has_void: bool) -> Meaning:
-    """Return one class for each number from 0 up; 255 marks pixels without a class."""
+    """Return one class for each number from 0 to the largest value. 255 marks pixels without a class."""
     if values[-1] >= MAX_CLASSES:
         return Meaning(failure=f"The masks contain value {values[-1]:,}; class numbers go up to {MAX_CLASSES - 1}.")
     if has_void and values == [0, 1] and _differ_in_white(survey):
@@ -77,14 +77,14 @@ def _numbered(values: list[int], survey: Survey, *, has_void: bool) -> Meaning:
 
 
 def _differ_in_white(survey: Survey) -> bool:
-    """Return True if some masks mark the foreground with 1 and others with 255, and no mask has both values."""
+    """Return True if some masks use 1 for the foreground and others use 255, and no mask has both values."""
     held = [({1, 255} & set(mask.values.tolist()), len(mask.values)) for mask in survey.masks if mask.mode != "color"]
     return all(each != {1, 255} for each, _ in held) and ({255}, 2) in held and ({1}, 2) in held
 
 
 def _apart(values: list[int], present: Levels) -> Meaning:
     """Return one class for each value that occurs, or a failure if there are too many or too few values."""
-    if values[-1] > NO_CLASS and np.median(np.diff(values)) == 1:  # objects, or class and object in one number
+    if values[-1] > NO_CLASS and np.median(np.diff(values)) == 1:  # objects, or a class and an object in one number
         return Meaning(failure=f"The masks contain value {values[-1]:,}; class numbers go up to {MAX_CLASSES - 1}.")
     if len(values) > MANY:
         return Meaning(failure=f"The masks' values are no class numbers: {_extent(present)}.")
@@ -110,7 +110,7 @@ def _extent(present: Levels) -> str:
 
 
 def _two_levels(present: Levels, *, lossy: bool) -> tuple[int, int] | None:
-    """Return the two levels around which noise or smoothing has spread the values; None for other masks."""
+    """Return the two levels around which noise or smoothing has spread the values, or None for other masks."""
     if len(present.values) <= 2 or present.values[0] < 0 or present.values[-1] > 255:
         return None
     pixels = np.bincount(present.values, present.pixels, 256)

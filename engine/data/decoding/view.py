@@ -1,4 +1,4 @@
-"""Mapping between an image and a square that contains it, such as a model's input. Torch-free."""
+"""Map between coordinates in an image and in a square that contains it, such as a model's input. Torch-free."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Boxes = npt.NDArray[np.float64]
 
 
 class View(NamedTuple):
-    """Scale and offset of an image within a square.
+    """Scale and offset of an image inside a square.
 
-    The point (x, y) in the image, in pixels from its upper left corner, has the position (x * scale_x + left, y *
-    scale_y + top) in the square.
+    The point (x, y) in the image, in pixels from its upper left corner, is at (x * scale_x + left, y * scale_y + top)
+    in the square.
     """
 
     scale_y: float
@@ -27,10 +27,10 @@ class View(NamedTuple):
 
     @classmethod
     def of(cls, height: int, width: int, size: int, resized: int, framing: Framing) -> View:
-        """Return the view of an image of the given height and width in a model's input of `size` pixels.
+        """Return the view for an image of the given height and width in a model's input of `size` pixels.
 
-        `framing` first makes a square of `resized` pixels (see `engine.data.decoding.images.frame`), whose center is
-        used.
+        `framing` first makes a square with side `resized` (see `engine.data.decoding.images.frame`). The model receives
+        its center.
         """
         if framing == "crop":
             scale = resized / min(height, width)
@@ -42,29 +42,32 @@ class View(NamedTuple):
         return cls(tall / height, wide / width, top - margin, left - margin)
 
     def boxes(self, boxes: Boxes, height: int, width: int) -> Boxes:
-        """Map boxes [n, 4] (x1, y1, x2, y2) from the square to pixels of an image of the given size, and clip them."""
+        """Map boxes [n, 4] (x1, y1, x2, y2) from the square to an image of the given size, and clip them to it."""
         scales = np.array([self.scale_x, self.scale_y] * 2)
         moved = (boxes - np.array([self.left, self.top] * 2)) / scales
         return np.clip(moved, 0, [width, height] * 2)
 
     def rows(self, first: int, last: int) -> npt.NDArray[np.floating]:
-        """Return the centers of the image's rows from `first` to `last` in coordinates of the square's rows."""
+        """Return the centers of the image's rows from `first` to `last`, in coordinates of the square."""
         return (np.arange(first, last, dtype=np.float64) + 0.5) * self.scale_y + self.top - 0.5
 
     def columns(self, first: int, last: int) -> npt.NDArray[np.floating]:
-        """Return the centers of the image's columns from `first` to `last` in coordinates of the square's columns."""
+        """Return the centers of the image's columns from `first` to `last`, in coordinates of the square."""
         return (np.arange(first, last, dtype=np.float64) + 0.5) * self.scale_x + self.left - 0.5
 
 
 def boxed(height: int, width: int, size: int) -> tuple[int, int, int, int]:
-    """Return top, left, height and width of a letterboxed image; its longer side fills the square of `size`."""
+    """Return the top, left, height and width of a letterboxed image.
+
+    Its longer side fills the square with side `size`.
+    """
     scale = size / max(height, width)
     tall, wide = max(1, round(height * scale)), max(1, round(width * scale))
     return (size - tall) // 2, (size - wide) // 2, tall, wide
 
 
 def box_plane(plane: Bytes, size: int, outside: int) -> Bytes:
-    """Letterbox a plane of classes, uint8 [h, w], like `letterbox`, with the class `outside` around it.
+    """Letterbox a plane of classes, uint8 [h, w], like `letterbox`, and fill the rest with the class `outside`.
 
     Each pixel gets the class nearest to its center, as with Pillow's NEAREST.
     """

@@ -1,1 +1,1 @@
-"""Dataset formats, one module for each: detecting it in a folder and reading its annotations. Torch-free."""
+"""Dataset formats. Each module detects one format in a folder and reads its annotations. Torch-free."""

@@ -1,6 +1,6 @@
-"""ADE20K's scene parsing benchmark (SceneParse150); the full ADE20K is recognized but not read. Torch-free.
+"""ADE20K scene parsing benchmark (SceneParse150). The full ADE20K is recognized but not supported. Torch-free.
 
-Source: README of CSAILVision/sceneparsing. Class values are 1 to 150; 0 marks pixels of none of these classes.
+Source: README of CSAILVision/sceneparsing. Class values are 1 to 150, and 0 marks all other pixels.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ COUNT = 150
 _NAMES = "objectInfo150.txt"
 _SPLITS = {"training": "train", "validation": "val"}
 _FULL = "_seg.png"
-"""End of the names of masks in the full ADE20K. Red and green encode the class, blue encodes the object."""
+"""Suffix of mask names in the full ADE20K. Red and green encode the class, blue encodes the object."""
 _REMEDY = "Convert it to the scene parsing benchmark with 150 classes, or download ADEChallengeData2016."
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect the scene parsing benchmark, and the full ADE20K, which can't be read."""
+    """Detect the scene parsing benchmark, and the full ADE20K, which is not supported."""
     found = [each for base in tree.walk(depth=2) for each in _benchmark(tree, base)]
     return found or _full(tree)
 
@@ -52,7 +52,7 @@ def _benchmark(tree: Tree, base: str) -> list[Detection]:
 
 
 def _full(tree: Tree) -> list[Detection]:
-    """Detect images of the full ADE20K, which can't be read."""
+    """Detect the full ADE20K, which is not supported."""
     for number, folder in enumerate(tree.walk(depth=6)):
         names = tree.files(folder, ".png") if number < COUNT else []
         seg = [name for name in names if name.startswith("ADE_") and name.endswith(_FULL)]
@@ -63,7 +63,7 @@ def _full(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with their masks; the value 0 means no class."""
+    """Return the images and their masks. The value 0 means no class."""
     base, pairs = detection.source
     problems = Pairs.joined(pairs.values()).problems("a mask", "masks")
     names = _names(tree, base)
@@ -75,7 +75,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _names(tree: Tree, base: str) -> Mapping[int, str]:
-    """Return the first name of each value: "building" from the line "2  0.1072  6046  612  building, edifice"."""
+    """Return the first name for each value: "building" for the line "2  0.1072  6046  612  building, edifice"."""
     try:
         lines = read_text(tree.path(base, _NAMES)).splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Files that only a user's program can read. Torch-free."""
+"""Files in an unknown format that only a user-written program can read. Torch-free."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ LAYOUT = "Give the folder that your own program reads."
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect a folder that is not empty: a user's program may be able to read it."""
+    """Detect any folder that is not empty, since a user-written program may be able to read it."""
     if next(_files(tree.root), None) is None:
         return []
     return [Detection(("files",), Confidence.WEAK, ("files for a program of your own",))]
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return all visible files below a folder, without following links to folders."""
+    """Return all visible files below a folder. Links to folders are not followed."""
     return Content((), {"": AnySplit(list(_files(tree.root)))})
 
 

@@ -1,4 +1,4 @@
-"""ArcGIS's RCNN masks: images, and for each class a folder with masks that number its objects. Torch-free."""
+"""RCNN masks from ArcGIS: images, and for each class a folder with masks that number the objects. Torch-free."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAYOUT = "Choose a folder that ArcGIS exported as RCNN masks, with images, label
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect images with one folder of masks for each class."""
+    """Detect images with a folder of masks for each class."""
     if not ({"images", "labels"} <= set(tree.folders())):
         return []
     images, by_class = _stems(tree, "images"), _by_class(tree)
@@ -34,7 +34,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with the objects that the masks of each class contain."""
+    """Return the images with the objects from the masks of each class."""
     images, by_class = _stems(tree, "images"), _by_class(tree)
     classes, numbers = number_classes(tree.root, by_class)
     spare = [path for masks in by_class.values() for stem, path in masks.items() if stem not in images]
@@ -47,7 +47,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _by_class(tree: Tree) -> dict[str, dict[str, str]]:
-    """Return the masks by class, and by their names without extensions."""
+    """Return the masks of each class by their names without extensions."""
     found = {name: _stems(tree, os.path.join("labels", name)) for name in tree.folders("labels")}
     return {name: masks for name, masks in found.items() if masks}
 

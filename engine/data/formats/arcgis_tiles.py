@@ -1,4 +1,4 @@
-"""ArcGIS's labeled tiles: images, each with an XML file that lists the classes of the tile. Torch-free."""
+"""Labeled tiles from ArcGIS: images, each with an XML file that lists the classes in the tile. Torch-free."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BDD100K's JSON files, which list images with boxes, such as labels/det_20/det_train.json. Torch-free."""
+"""JSON files from BDD100K that list images with boxes, such as labels/det_20/det_train.json. Torch-free."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from engine.system.regular_files import UnusableFile, open_regular, read_regular
 HEAD_BYTES = 1 << 16
 MAX_BYTES = 2 << 30
 MAX_FILES = 20
-"""Number of JSON files in a folder whose first bytes are read."""
+"""Number of JSON files per folder whose first bytes are read."""
 _KEYS = (b'"name"', b'"labels"', b'"category"', b'"box2d"')
 
 
@@ -46,7 +46,7 @@ _LABEL = msgspec.json.Decoder(_Label)
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect JSON files that list images with BDD100K's boxes."""
+    """Detect JSON files that list images with boxes in the form of BDD100K."""
     files = [
         os.path.join(folder, name)
         for folder in tree.walk(depth=3)
@@ -68,7 +68,7 @@ def _is_list(path: str) -> bool:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the boxes from all lists. Lanes and areas, which have no boxes, are left out."""
+    """Return the boxes from all files. Lanes and areas are left out, since they have no boxes."""
     problems: list[Problem] = []
     lookup = ImageLookup(tree)
     splits: dict[str, list[ShapedImage]] = {}
@@ -79,7 +79,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: list[Problem]) -> Iterator[ShapedImage]:
-    """Yield the images from a list, and add faults to `problems`."""
+    """Yield the images from a file, and append faults to `problems`."""
     full = tree.path(path)
     try:
         with refuse_unusable(full):

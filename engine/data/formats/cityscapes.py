@@ -1,6 +1,7 @@
-"""Cityscapes, and KITTI's semantic masks, which have the same labels. Torch-free.
+"""Cityscapes, and the semantic masks of KITTI, which use the same labels. Torch-free.
 
-Sources: cityscapesScripts, helpers/labels.py, for the labels; its README for the files; the development kit of KITTI.
+Sources: helpers/labels.py in cityscapesScripts for the labels, its README for the files, and the development kit of
+KITTI.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ CLASSES = {
     "traffic sign": 20, "vegetation": 21, "terrain": 22, "sky": 23, "person": 24, "rider": 25, "car": 26, "truck": 27,
     "bus": 28, "train": 31, "motorcycle": 32, "bicycle": 33,
 }  # fmt: skip
-"""Ids of the labels that the benchmark evaluates, in the order of their train ids."""
+"""Label ids that the benchmark evaluates, in the order of their train ids."""
 THINGS = ("person", "rider", "car", "truck", "bus", "train", "motorcycle", "bicycle")
-"""Classes whose objects are annotated one by one."""
+"""Classes whose objects are annotated individually."""
 LAST_LABEL = 33
 _IGNORED_LABELS = tuple(sorted({*range(LAST_LABEL + 1), 255} - set(CLASSES.values())))
 BY_LABEL = MaskCode(tuple(CLASSES.values()), ignored=_IGNORED_LABELS)
@@ -46,7 +47,7 @@ class _Files:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect the fine and the coarse annotations of Cityscapes, each as a reading of its own, or KITTI's masks."""
+    """Detect Cityscapes or the masks of KITTI. Fine and coarse annotations of Cityscapes are separate detections."""
     found: list[Detection] = []
     for base in tree.walk(depth=2):
         inner = tree.folders(base)
@@ -78,7 +79,7 @@ def _detections(tree: Tree, variant: str, files: _Files) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with the evaluated labels, or with the objects that are annotated one by one."""
+    """Return the images with masks of the evaluated labels, or with individually annotated objects."""
     files: _Files = detection.source
     if kind == "instances":
         classes = {CLASSES[name]: number for number, name in enumerate(THINGS)}
@@ -116,7 +117,7 @@ def _by_split(tree: Tree, base: str, name: str, kind: str) -> dict[str, Pairs]:
 
 
 def _is_empty(pairs: Pairs, kind: str) -> bool:
-    """Return True for masks of Cityscapes' test images, which mark only the car's hood and the borders."""
+    """Return True for the masks of test images in Cityscapes, which mark only the hood of the car and the borders."""
     sample = sample_masks(pairs.both)
     factor = 1000 if kind == "instanceIds" else 1
     values = {value // factor if value >= factor else value for each in sample.numbers for value in each}
@@ -126,7 +127,7 @@ def _is_empty(pairs: Pairs, kind: str) -> bool:
 
 
 def _kitti(tree: Tree, splits: Mapping[str, str]) -> _Files:
-    """Return the images and masks in KITTI's folders, by split."""
+    """Return the images and masks from the folders of KITTI, by split."""
     masks, instances = (
         {
             split: _paired(tree, os.path.join(folder, "image_2"), os.path.join(folder, name), ".png")
@@ -139,7 +140,7 @@ def _kitti(tree: Tree, splits: Mapping[str, str]) -> _Files:
 
 
 def _paired(tree: Tree, images: str, masks: str, end: str) -> Pairs:
-    """Pair the images in a folder with masks whose names differ only at their ends."""
+    """Pair the images in a folder with masks whose names differ only in the suffix."""
     names = set(tree.files(masks)) if tree.exists(masks) else set()
     pairs = Pairs()
     for image in filter(is_image, tree.files(images)):

@@ -1,6 +1,6 @@
-"""Boxes and outlines in COCO's JSON, as Roboflow, CVAT, Label Studio, FiftyOne and LVIS write it. Torch-free.
+"""Boxes and outlines in COCO JSON, as written by Roboflow, CVAT, Label Studio, FiftyOne and LVIS. Torch-free.
 
-The format is defined at https://cocodataset.org/#format-data. Entries that can't be used are left out and counted.
+The format is defined at https://cocodataset.org/#format-data. Unusable entries are left out and counted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from engine.data.splits import dataset_error, dataset_warning, first_names, prin
 REMEDY = "Export the file again in COCO's data format."
 _LISTS = ("images", "annotations", "categories")
 _OUTLINE = re.compile(r'"segmentation"\s*:\s*(?:\{\s*"|\[\s*(?:\[\s*)?(?:[-\d][^,\]]*,\s*){5})')
-"""Pattern of an outline with three points or more, or with run lengths."""
+"""Pattern for an outline that has run lengths or at least three points."""
 _MIN_VALUES = 6
 _ROTATED = 5
 
@@ -117,7 +117,10 @@ _RING = msgspec.json.Decoder(list[float])
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect JSON files that have annotations with image and category ids, reading no more of them than necessary."""
+    """Detect JSON files whose annotations have image and category ids.
+
+    Only the beginning of each file is read if possible.
+    """
     files: list[str] = []
     entries: list[tuple[str, Any]] = []
     for names in json_files(tree).values():
@@ -139,9 +142,9 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _sample(path: str) -> list[Any] | None:
-    """Return the first annotations in a file; None if it doesn't have this format.
+    """Return the first annotations in a file, or None if it doesn't have this format.
 
-    If the end of an annotation isn't found, as in a damaged file, only the beginning of its text is returned for it.
+    If an annotation has no end, as in a damaged file, only the beginning of its text is returned.
     """
     found = sample_lists(path, _LISTS, until="annotations")
     entries = found.get("annotations")
@@ -159,12 +162,12 @@ def _is_annotation(entry: Any) -> bool:
 
 
 def _has_place(entry: Any) -> bool:
-    """Return True if an annotation has a box or outline, False if it describes its image as a whole."""
+    """Return True if an annotation has a box or outline, or False if it describes the entire image."""
     return isinstance(entry, str) or any(key in entry for key in ("bbox", "segmentation", "keypoints"))
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the annotations from all files, with their categories matched by name."""
+    """Return the annotations from all files. Categories from different files are matched by name."""
     files = AnnotationFiles.of(detection.source, preferred="instances")
     problems = files.problems()
     images: ImageSplits[ShapedImage] = ImageSplits(files.splits)
@@ -189,7 +192,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             used |= reader.used
             problems += reader.problems()
     problems += [*named.problems(), *images.problems()]
-    # Roboflow lists what its categories belong to as one of them.
+    # Roboflow lists the supercategory as a category.
     above = {str(each.supercategory) for each in categories if each.supercategory != each.name}
     order = [name for each in categories if (name := str(each.name)) in used or name not in above]
     images.remove_unannotated(problems)
@@ -199,11 +202,11 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 @dataclass
 class _Reader:
-    """Reader of one COCO file.
+    """Reader for one COCO file.
 
     Attributes:
         images: Annotated images that exist.
-        categories: All categories with a name in the file, in the order of their ids.
+        categories: All categories that have a name in the file, in the order of their ids.
         used: Names of categories that have annotations.
     """
 
@@ -220,7 +223,7 @@ class _Reader:
         self._faults = EntryFaults(self.name)
 
     def read(self, content: _File) -> None:
-        """Read the file's content into the attributes."""
+        """Read the content of the file into the attributes."""
         names = Categories(content.categories, self._faults)
         images = self._read_images(content.images)
         for place, each in self._faults.decode_each(_ANNOTATION, content.annotations, "annotations"):
@@ -302,9 +305,9 @@ class _Reader:
 
 
 def _read_box(content: msgspec.Raw, attributes: Any) -> tuple[Edges | None, bool]:
-    """Return the edges of a box, and True if the box is rotated; the edges are None without a usable box.
+    """Return the edges of a box, or None if it is unusable, and True if the box is rotated.
 
-    Detectron2 writes five numbers: center, width, height and angle. CVAT writes the box before its rotation, with the
+    Detectron2 writes five numbers: center, width, height and angle. CVAT writes the box before the rotation, and the
     angle as an attribute.
     """
     try:
@@ -323,7 +326,7 @@ def _read_box(content: msgspec.Raw, attributes: Any) -> tuple[Edges | None, bool
 
 
 def _upright(x: float, y: float, width: float, height: float, angle: float) -> Edges:
-    """Return the edges of the upright box around a rotated box."""
+    """Return the edges of the upright box that encloses a rotated box."""
     sine, cosine = abs(math.sin(math.radians(angle))), abs(math.cos(math.radians(angle)))
     half_width, down = (width * cosine + height * sine) / 2, (width * sine + height * cosine) / 2
     return x - half_width, y - down, x + half_width, y + down
@@ -332,7 +335,7 @@ def _upright(x: float, y: float, width: float, height: float, angle: float) -> E
 def _read_outline(
     content: msgspec.Raw, size: tuple[int, int] | None
 ) -> tuple[msgspec.Raw, Edges | None] | Fault | None:
-    """Return an outline with its edges, which are None for run lengths.
+    """Return an outline with its edges. The edges of run lengths are None.
 
     Returns a fault if the outline can't be used, and None if it is empty.
     """

@@ -1,7 +1,7 @@
-"""Panoptic segmentation in COCO's format: JSON with segments_info, and PNG images of segment ids. Torch-free.
+"""Panoptic segmentation in COCO format: JSON with segments_info, and PNG images of segment ids. Torch-free.
 
 The id of a segment is R + 256 G + 65536 B of its pixels (https://cocodataset.org/#format-data). Segments of things
-become instances. Segments of stuff, and pixels outside of all segments, are background.
+become instances. Segments of stuff, and pixels outside all segments, are background.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REMEDY = "Export the file again in COCO's panoptic format."
 
 
 class _Pair(NamedTuple):
-    """Image, the PNG with its segments, and the id, class and crowd flag of each segment of a thing."""
+    """Image and PNG of its segments, with the id, class and crowd flag of each segment that is a thing."""
 
     path: str
     mask: str
@@ -62,7 +62,7 @@ _ANNOTATION = msgspec.json.Decoder(_Annotation)
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect JSON files that have annotations with segments_info."""
+    """Detect JSON files whose annotations have segments_info."""
     files = [
         name
         for names in json_files(tree).values()
@@ -116,11 +116,11 @@ def _with_numbers(pairs: Sequence[_Pair], numbers: Mapping[str, int]) -> Instanc
 
 @dataclass
 class _Reader:
-    """Reader of one panoptic file.
+    """Reader for one panoptic file.
 
     Attributes:
-        images: Images with the PNGs that hold their segments.
-        categories: All categories that the file lists, in the order of their ids.
+        images: Images, each with the PNG of its segments.
+        categories: All categories in the file, in the order of their ids.
     """
 
     tree: Tree
@@ -135,7 +135,7 @@ class _Reader:
         self._maskless: list[str] = []
 
     def read(self, content: _File) -> None:
-        """Fill the attributes."""
+        """Read the content of the file into the attributes."""
         categories = Categories(content.categories, self._faults)
         decoded = self._faults.decode_each(_IMAGE, content.images, "images")
         images = with_spellings({image.id: image.file_name for _, image in decoded})
@@ -172,7 +172,7 @@ class _Reader:
         return found
 
     def _mask_folders(self) -> list[str]:
-        """Return folders that may hold the PNGs, the likeliest first."""
+        """Return the folders that may contain the PNGs, most likely first."""
         near, base = os.path.split(self.name)
         stem = os.path.splitext(base)[0]
         parents = dict.fromkeys((near, os.path.dirname(near), ""))

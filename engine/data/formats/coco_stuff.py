@@ -1,7 +1,7 @@
-"""COCO-Stuff's pixel maps: PNGs whose values are class numbers. Torch-free.
+"""Pixel maps of COCO-Stuff: PNGs whose values are class numbers. Torch-free.
 
-Two layouts are published (https://github.com/nightrome/cocostuff). In stuffthingmaps, a value is the class number minus
-1, and 255 means unlabeled. In stuff_train2017_pixelmaps, a value is the class number, and 0 means unlabeled.
+There are two published layouts (https://github.com/nightrome/cocostuff). In stuffthingmaps, a value is the class number
+minus 1, and 255 means unlabeled. In stuff_train2017_pixelmaps, a value is the class number, and 0 means unlabeled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _THINGS = (
     "tv", "laptop", "mouse", "remote", "keyboard", "cell phone", "microwave", "oven", "toaster", "sink", "refrigerator", "",
     "book", "clock", "vase", "scissors", "teddy bear", "hair drier", "toothbrush", "",
 )  # fmt: skip
-"""Names of classes 1 to 91; classes without a name are not annotated."""
+"""Names of classes 1 to 91. Classes with an empty name are not annotated."""
 _STUFF = (
     "banner", "blanket", "branch", "bridge", "building-other", "bush", "cabinet", "cage", "cardboard", "carpet",
     "ceiling-other", "ceiling-tile", "cloth", "clothes", "clouds", "counter", "cupboard", "curtain", "desk-stuff", "dirt",
@@ -42,20 +42,20 @@ _STUFF = (
 )  # fmt: skip
 """Names of classes 92 to 182."""
 _OTHER = 183
-"""Class number used for all things in stuff_*_pixelmaps."""
+"""Class number for all things in stuff_*_pixelmaps."""
 _UNLABELED = 255
 _LINE = re.compile(r"\s*(\d+)\s*[:\t ]\s*(\S.*?)\s*$")
 
 
 class _Layout(NamedTuple):
     folders: tuple[str, ...]
-    """Folders of masks, relative to the dataset folder."""
+    """Folders with masks, relative to the dataset folder."""
     offset: int
-    """Difference between a class number and its value in masks."""
+    """Number that is subtracted from a class number to get its value in masks."""
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect PNGs in folders whose names are those of COCO-Stuff."""
+    """Detect PNGs in folders that have the names used by COCO-Stuff."""
     maps: list[str] = []
     pixels: list[str] = []
     for folder in tree.walk(depth=3):
@@ -79,7 +79,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return images and masks with the classes in labels.txt, or else COCO-Stuff's."""
+    """Return the images and masks. The class names come from labels.txt, or else from COCO-Stuff."""
     layout: _Layout = detection.source
     lookup = ImageLookup(tree)
     splits: dict[str, MaskSplit] = {}
@@ -121,7 +121,7 @@ def _names(tree: Tree, layout: _Layout) -> dict[int, str]:
 
 
 def _and_above(folder: str) -> Iterator[str]:
-    """Yield a folder and its parents, up to the dataset folder."""
+    """Yield a folder and its parents up to the dataset folder."""
     yield folder
     while folder:
         folder = os.path.dirname(folder)

@@ -1,4 +1,4 @@
-"""Boxes in Create ML's JSON: a list of images with labels, and boxes given by their centers. Torch-free.
+"""Boxes in Create ML JSON: a list of images with labels, and boxes given by their centers. Torch-free.
 
 See https://developer.apple.com/documentation/createml/building-an-object-detector-data-source.
 """
@@ -107,7 +107,7 @@ def _shapes(annotations: Any, place: str, faults: EntryFaults) -> list[Shape]:
 
 
 def _first(entry: dict[str, Any], keys: tuple[str, ...]) -> Any:
-    """Return the value of the first of the keys that the entry has."""
+    """Return the value of the first of `keys` that exists in the entry."""
     return next((entry[key] for key in keys if key in entry), None)
 
 

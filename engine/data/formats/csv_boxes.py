@@ -1,4 +1,4 @@
-"""Boxes in tables: CSV files of Roboflow, TensorFlow, Open Images, VoTT, RetinaNet and similar ones. Torch-free."""
+"""Boxes in tables: CSV files from Roboflow, TensorFlow, Open Images, VoTT, RetinaNet and others. Torch-free."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _WIDTHS = ("image_width", "img_width", "width")
 _HEIGHTS = ("image_height", "img_height", "height")
 _IGNORED = ("is_group_of", "isgroupof", "iscrowd", "is_crowd", "difficult")
 _NAMELESS = "object"
-"""Name of the only class of a table without a column of classes."""
+"""Class name for tables without a class column."""
 _PEEKED_ROWS = 2000
 _MEASURED = 50
 
@@ -64,9 +64,9 @@ class Columns:
 
     Attributes:
         file: Column with the images.
-        box: Columns with the four numbers of a box, or the one column that has all four.
+        box: Columns with the four numbers of a box, or a single column with all four.
         form: "xyxy" (left, top, right, bottom), "xywh" (left, top, width, height) or "centers" (center, width, height).
-        classes: Columns that may hold the class; empty if the table has no classes.
+        classes: Columns that may contain the class, or an empty sequence if the table has no classes.
         size: Columns with the width and height of the image.
         ignored: Column that marks crowds and difficult objects.
         split: Column with the splits.
@@ -134,7 +134,7 @@ def _detect(tree: Tree) -> list[Detection]:
 
 
 def box_columns(table: Table) -> Columns | None:
-    """Return the meaning of a table's columns, or None if it isn't a table of boxes."""
+    """Return the meaning of the columns in a table, or None if it isn't a table of boxes."""
     names = table.plain
     file = file_column(table)
     if file is None:
@@ -176,7 +176,10 @@ def _column(names: Sequence[str], candidates: Sequence[str], taken: Sequence[int
 
 
 def _without_head(table: Table) -> Columns | None:
-    """Return the columns of a table without a header if it has RetinaNet's layout: path, four coordinates, class."""
+    """Return the columns of a table without a header, or None if it doesn't have the layout of RetinaNet.
+
+    In this layout, a row has the path, four coordinates and the class.
+    """
     rows = table.sample()
     fitting = (
         [row for row in rows if not any(row[1:]) or (all(finite(cell) is not None for cell in row[1:5]) and row[5])]
@@ -189,7 +192,7 @@ def _without_head(table: Table) -> Columns | None:
 
 
 def _forms(used: Sequence[tuple[_File, Table, Columns]], lookup: ImageLookup) -> list[str]:
-    """Return which meanings of four numbers in one cell fit the first rows and the sizes of their images."""
+    """Return the interpretations of four numbers in one cell that fit the first rows and the sizes of their images."""
     columns = used[0][2]
     if columns.form != "list":
         return [columns.form]
@@ -207,9 +210,9 @@ def _forms(used: Sequence[tuple[_File, Table, Columns]], lookup: ImageLookup) ->
 
 
 def fitting_forms(boxes: Iterable[tuple[Sequence[float], tuple[int, int] | None]]) -> list[str]:
-    """Return which meanings of four numbers, "xywh" or "xyxy", fit the given boxes and the sizes of their images.
+    """Return the interpretations of four numbers, "xywh" or "xyxy", that fit the given boxes and image sizes.
 
-    A meaning fits if all boxes have a positive size and are inside their images.
+    An interpretation fits if all boxes have a positive size and are inside their images.
     """
     corners = sizes = True
     for (one, two, three, four), size in boxes:
@@ -247,7 +250,7 @@ def numbers(table: Table, columns: Columns, row: Sequence[str]) -> list[tuple[fl
 
 
 def _size(row: Sequence[str], columns: Columns) -> tuple[int, int] | None:
-    """Return the height and width that a row gives for its image; None if it gives none."""
+    """Return the height and width of the image according to a row, or None if the row does not contain them."""
     if columns.size is None:
         return None
     width, height = (finite(row[column]) or 0 for column in columns.size)
@@ -269,7 +272,7 @@ class _Reading:
 
 
 def _read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the boxes from all tables; unreadable tables and the last image of a truncated table are left out."""
+    """Return the boxes from all tables. Unreadable tables and the last image of a truncated table are left out."""
     source: _Source = detection.source
     reading = _Reading(ImageLookup(tree))
     problems: list[Problem] = []
@@ -284,7 +287,7 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
             continue
         columns = None if table is None else box_columns(table)
         if table is not None and columns is not None:
-            if table.open_end and columns.box[-1] == len(table.head) - 1:  # the last number may lack digits
+            if table.open_end and columns.box[-1] == len(table.head) - 1:  # the last number may be truncated
                 table = replace(table, text=table.text[: table.text.rfind("\n") + 1], cut=",".join(table.open_end))
             problems += cut_off(tree, [table])
             _read_table(table, columns, source.form, file, reading)
@@ -301,7 +304,7 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _read_table(table: Table, columns: Columns, form: str, file: _File, reading: _Reading) -> None:
-    """Read the boxes of a table into `reading`."""
+    """Read the boxes from a table into `reading`."""
     form = form if columns.form == "list" else columns.form
     of_class = _class_column(table, columns)
     split_name = "" if columns.split is None else table.plain[columns.split]
@@ -352,14 +355,14 @@ def edges_of(box: Sequence[float], form: str) -> tuple[float, float, float, floa
 
 
 def _class_column(table: Table, columns: Columns) -> int | None:
-    """Return the column with the classes; one with names is preferred to one with numbers."""
+    """Return the column with the classes. A column with names is preferred to a column with numbers."""
     rows = table.sample()
     worded = [c for c in columns.classes if not all(re.fullmatch(r"-?[\d.]*", row[c]) for row in rows)]
     return next(iter([*worded, *columns.classes]), None)
 
 
 def _in_order(names: list[str], tree: Tree, folders: Sequence[str], images: Sequence[BoxedImage]) -> tuple[str, ...]:
-    """Renumber the classes of all boxes in their final order, and return the class names."""
+    """Renumber the classes of all boxes in their final order, and return the class names in that order."""
     titles = {name: name for name in names}
     if names and all(name.isascii() and name.isdigit() for name in names):
         order = sorted(names, key=int)
@@ -379,9 +382,10 @@ def _in_order(names: list[str], tree: Tree, folders: Sequence[str], images: Sequ
 
 
 def _listed_names(tree: Tree, folders: Sequence[str], names: Sequence[str]) -> Mapping[str, str]:
-    """Return the second column, by the first, of a table with two columns that lists all `names`; {} without one.
+    """Return the content of a table with two columns that lists all `names` in its first column.
 
-    Open Images maps names to titles in this way, and RetinaNet maps names to numbers.
+    Maps the first column to the second: Open Images maps names to titles, and RetinaNet maps names to numbers. Returns
+    {} if there is no such table.
     """
     for folder in folders:
         for file in tree.files(folder, ".csv"):

@@ -1,6 +1,6 @@
-"""Shapes and tags in CVAT's XML files ("CVAT for images 1.1"), one for each task or project. Torch-free.
+"""Shapes and tags in XML files from CVAT ("CVAT for images 1.1"), one file per task or project. Torch-free.
 
-Source: CVAT's documentation, "CVAT for image" and "XML annotation format".
+Source: documentation of CVAT, "CVAT for image" and "XML annotation format".
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _WITHOUT_AREA = frozenset({"polyline", "points", "cuboid", "skeleton"})
 
 @dataclass
 class _Meta:
-    """Labels that a file declares, and the subset of each task by its id."""
+    """Labels that a file declares, and the subset of each task by task id."""
 
     labels: dict[str, None] = field(default_factory=dict)
     subsets: dict[str, str] = field(default_factory=dict)
 
     def subset(self, image: ElementTree.Element) -> str:
-        """Return the subset that an image belongs to, or "" if it is unknown."""
+        """Return the subset of an image, or "" if it is unknown."""
         if found := image.get("subset"):
             return found
         if (task := image.get("task_id")) is not None:
@@ -54,7 +54,7 @@ class _Meta:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect CVAT's XML files."""
+    """Detect XML files from CVAT."""
     words: set[bytes] = set()
     of_images: list[str] = []
     max_tags = 0
@@ -79,7 +79,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _max_tags(tree: Tree, path: str) -> int:
-    """Return the largest number of tags that one of the first images has."""
+    """Return the largest number of tags among the first images in a file."""
     images = _images(tree.path(path), _Meta(), path, ShapeCollection(tree))
     try:
         return max((len(image.findall("tag")) for image in islice(images, _IMAGES_SAMPLED)), default=0)
@@ -113,7 +113,7 @@ FORMAT = Format(
 
 
 def _files(tree: Tree, *, sample_others: bool = False) -> list[str]:
-    """Return the XML files that CVAT has written, those with its default name first."""
+    """Return the XML files that CVAT has written. Files with its default name come first."""
     paths = files_ending(tree, ".xml")
     named = [path for path in paths if os.path.basename(path).lower().startswith("annotations")]
     others = [path for path in paths if not os.path.basename(path).lower().startswith("annotations")]
@@ -123,7 +123,7 @@ def _files(tree: Tree, *, sample_others: bool = False) -> list[str]:
 
 
 def _is_cvat(path: str) -> bool:
-    """Return True if a file begins like CVAT's XML files."""
+    """Return True if a file begins like an XML file from CVAT."""
     parser: Any = ElementTree.XMLPullParser(("start",))
     tags: list[str] = []
     try:
@@ -137,7 +137,7 @@ def _is_cvat(path: str) -> bool:
 
 
 def _images(path: str, meta: _Meta, name: str, found: ShapeCollection) -> Iterator[ElementTree.Element]:
-    """Yield the image elements of a file; its labels and subsets are stored in `meta` before.
+    """Yield the image elements in a file, after storing its labels and subsets in `meta`.
 
     Raises UnusableFile, OSError or Unfit.
     """
@@ -198,7 +198,7 @@ def _add_image(found: ShapeCollection, path: str, element: ElementTree.Element, 
 
 
 def _numbers(element: ElementTree.Element, *names: str) -> list[float]:
-    """Return the numbers in the attributes `names`. Raises Unfit if one is missing or no number."""
+    """Return the values of the attributes `names` as numbers. Raises Unfit if one is missing or not a number."""
     found = []
     for name in names:
         number = as_number(element.get(name))

@@ -1,7 +1,7 @@
-"""Declarations of tasks, found by scanning the folders in `engine.tasks`. Torch-free.
+"""Task declarations, found by scanning the folders in `engine.tasks`. Torch-free.
 
 Each task is a folder. Its module `entry` declares the task in a constant `TASK`. Nothing outside the folder names the
-task, so that deleting the folder removes it.
+task, so deleting the folder removes it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ TASKS_PACKAGE = "engine.tasks"
 
 @dataclass(frozen=True)
 class TaskDeclaration:
-    """A task and the dataset formats that come with it.
+    """Task, with the dataset formats that only this task can read.
 
     Attributes:
-        entry: The task's entry in the catalogue.
+        entry: Catalogue entry for the task.
         implementation: Path to its `Task` class, "module:name". It needs torch, and is only imported when it is used.
         position: Position in lists of tasks, models and formats. If several tasks fit a folder, the first is chosen.
         formats: Dataset formats that only this task can read.

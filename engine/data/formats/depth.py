@@ -1,4 +1,4 @@
-"""Images with depth maps, or stereo images with disparities; recognized but not read. Torch-free."""
+"""Images with depth maps, or stereo images with disparities. Recognized but not supported. Torch-free."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _common(tree: Tree, images: str, others: str) -> list[tuple[str, str]]:
-    """Pair images with files of the same names in another folder; returns [] if most of those files have no image."""
+    """Pair images with files of the same name in another folder. Returns [] if most of those files have no image."""
     pairs = pair_folders(tree, [images], others, _ENDINGS, _SUFFIXES)
     return pairs.both if 2 * len(pairs.both) >= pairs.file_count else []
 
 
 def _are_gray(paths: list[str]) -> bool:
-    """Return True if most files in a sample are arrays or images with one channel, as depth maps are."""
+    """Return True if most sampled files are arrays or images with one channel, like depth maps."""
     sample = [paths[index] for index in spread_evenly(len(paths), _SAMPLE)]
     return 2 * sum(map(_is_gray, sample)) > len(sample)
 

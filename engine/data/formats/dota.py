@@ -1,4 +1,4 @@
-"""DOTA's text files, one for each image: each line has four corners, a class and a difficulty. Torch-free."""
+"""Text files in DOTA format, one per image. Each line has four corners, a class and a difficulty. Torch-free."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOT_ANNOTATIONS = frozenset({"classes.txt", "readme.txt", "train.txt", "val.txt"
 
 
 class Row(NamedTuple):
-    """Object: its class, its corners as x and y in pixels, and True if it is difficult."""
+    """Object with its class, its corners as x and y in pixels, and True if it is difficult."""
 
     name: str
     corners: tuple[tuple[float, float], ...]
@@ -35,12 +35,12 @@ class Row(NamedTuple):
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect text files if most of their lines have DOTA's form."""
+    """Detect text files if most of their lines have the form of DOTA."""
     return detect_texts(tree, NOT_ANNOTATIONS, parse, ("boxes", "instances"), "lines of four corners and a class")
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the areas between the corners as instances, or the upright boxes around them."""
+    """Return the areas between the corners as instances, or the upright boxes that enclose them."""
     splits = pairs_by_folder(tree, TextFiles(tree))
     problems = check_pairs(tree, splits)
     used = {pair.text for pairs in splits.values() for pair in pairs}

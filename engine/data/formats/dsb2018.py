@@ -1,4 +1,4 @@
-"""Data Science Bowl 2018 and similar datasets: one folder for each image, with one mask for each object. Torch-free."""
+"""Data Science Bowl 2018 and similar datasets: one folder per image, with one mask per object. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MIN_IMAGES = 2
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect folders that each hold one image and the masks of its objects."""
+    """Detect folders that each contain one image and the masks of its objects."""
     parents = _parents(tree)
     if not parents:
         return []
@@ -33,7 +33,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def _parents(tree: Tree) -> list[str]:
-    """Return the folders with one folder per image: the dataset folder, or folders of stages and splits in it."""
+    """Return the folders that contain the image folders: the dataset folder, or its folders for stages and splits."""
     inner = tree.folders()
     return [folder for folder in ("", *inner[:_SAMPLE]) if _holds_images(tree, folder)]
 

@@ -1,7 +1,7 @@
-"""Interface of a dataset format, which detects and reads folders. This module doesn't import torch.
+"""Interface for dataset formats, which detect and read dataset folders. Torch-free.
 
-A format is one module in this package or in a task's folder, with a constant `FORMAT`. `registry.py` lists the formats,
-compares what they detect, and assembles datasets from what they read.
+A format is one module in this package or in the folder of a task, with a constant `FORMAT`. `registry.py` lists the
+formats, compares their detections, and assembles datasets from the content that they read.
 """
 
 from __future__ import annotations
@@ -22,31 +22,32 @@ class Confidence(IntEnum):
     """Strength of the evidence for a format."""
 
     WEAK = 1
-    """The layout fits, but other datasets have the same layout, or there is evidence against the format."""
+    """The layout fits, but other datasets also have it, or there is evidence against the format."""
     LIKELY = 2
-    """The names of folders and files are those of the format."""
+    """The names of folders and files are typical for the format."""
     CERTAIN = 3
-    """Files that only this format has were opened and are valid."""
+    """Files that exist only in this format were opened and are valid."""
 
 
 def certain_unless(against: Sequence[str]) -> Confidence:
-    """Return the confidence for a layout that only one format has: CERTAIN without evidence `against` it, else WEAK."""
+    """Return CERTAIN, or WEAK if there is evidence `against` the format. For layouts that only one format has."""
     return Confidence.WEAK if against else Confidence.CERTAIN
 
 
 @dataclass(frozen=True)
 class Detection:
-    """One way to read a folder, with the evidence for it.
+    """One interpretation of a folder, with the evidence for it.
 
     Attributes:
         kinds: Kinds of annotations that can be read (see `registry.KINDS`), the most detailed first. Empty if Footplate
-            does not read the format; `remedy` then says how to convert it.
+            does not support the format. `remedy` then explains how to convert it.
         confidence: Strength of the evidence.
-        evidence: Evidence for this reading, as short noun phrases: "annotations.json with 6 images and 12 boxes".
-        against: Evidence against this reading, in the same form.
-        variant: Name that distinguishes several readings by one format, such as a folder of masks.
-        remedy: Advice for a format that is recognized but not read, or for a folder with evidence against the format.
-        obvious: True if nobody needs to see samples before training, although the confidence is not CERTAIN.
+        evidence: Evidence for this interpretation, as short noun phrases: "annotations.json with 6 images and 12
+            boxes".
+        against: Evidence against this interpretation, in the same form.
+        variant: Name that distinguishes several detections by one format, such as a folder of masks.
+        remedy: Advice for an unsupported format, or for a folder with evidence against the format.
+        obvious: True if users need not check samples before training although the confidence is not CERTAIN.
         source: Data that `Format.detect` passes on to `Format.read`.
     """
 
@@ -71,8 +72,8 @@ class Content:
             `InstanceSplit` for "instances", `MaskSplit` for "masks", and the task's own type for kinds that only one
             task has.
         problems: All errors and warnings.
-        code: Meaning of the values of masks or point labels; None to learn it from class tables and the masks.
-        table_folders: Full paths of folders, besides the dataset folder, that may have class tables for masks.
+        code: Mapping from values in masks or point labels to classes. None to learn it from class tables and masks.
+        table_folders: Full paths of folders, in addition to the dataset folder, that may have class tables for masks.
     """
 
     classes: tuple[str, ...]
@@ -93,20 +94,20 @@ class Format:
     Attributes:
         id: Value of the job's `format`, such as "coco".
         title: Name in messages: "COCO JSON".
-        kinds: All kinds of annotations that folders of this format may have.
-        layout: Sentence that describes the layout of such a folder to users.
-        detect: Function that returns how the folder can be read, best first, or nothing if it has another format. It
-            examines names and a sample of small files, and never opens every file.
-        read: Function that returns the annotations of one kind. It reports faults of single annotations as problems,
-            and raises OSError or UnusableFile only if nothing can be read. Formats without `kinds` need no such
-            function.
-        tasks: Ids of the tasks that accept a plug-in's format with its own kind of annotations.
-        open: Function that opens splits of a type that only this format has for training (see `open_splits.OPENERS`).
-            Like the next two, it may be given by its path "module:name", and is then imported when it is needed.
+        kinds: All kinds of annotations that this format supports.
+        layout: Sentence that describes the folder layout to users.
+        detect: Function that returns the possible interpretations of a folder, best first. It returns nothing if the
+            folder has another format. It examines names and a sample of small files, and never opens every file.
+        read: Function that returns the annotations of one kind. It reports faults in single annotations as problems,
+            and raises OSError or UnusableFile only if nothing can be read. Formats without `kinds` don't need it.
+        tasks: Ids of the tasks that accept the format of a plug-in with its own kind of annotations.
+        open: Function that opens splits for training if their type exists only in this format (see
+            `open_splits.OPENERS`). This function and the next two may be given as a path "module:name". They are then
+            imported on first use.
         inspect: Function that inspects such splits (see `inspector.INSPECTORS`).
-        list_annotations: Function that returns the annotations of one sample of such splits (see
+        list_annotations: Function that returns the annotations of one sample from such splits (see
             `samples.ANNOTATIONS`).
-        legend: Function that returns the legend of the examples for the class names.
+        legend: Function that returns the legend for example images, given the class names.
     """
 
     id: str
@@ -123,5 +124,5 @@ class Format:
 
 
 def resolve(function: Callable[..., Any] | str | None) -> Callable[..., Any] | None:
-    """Return a format's function; one that is given by its path is imported."""
+    """Return a function of a format. If it is given as a path, it is imported."""
     return pkgutil.resolve_name(function) if isinstance(function, str) else function

@@ -1,4 +1,4 @@
-"""Hugging Face datasets: Parquet files with images, and folders of images with a metadata file. Torch-free."""
+"""Hugging Face datasets: Parquet files with images, and image folders with a metadata file. Torch-free."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _INDEX = "index.json"
 
 @dataclass(frozen=True)
 class _Shards:
-    """Parquet files with images, and the column that holds the labels."""
+    """Parquet files with images, and the column that contains the labels."""
 
     files: tuple[str, ...]
     image: str
@@ -54,7 +54,7 @@ class _Shards:
 
 @dataclass(frozen=True)
 class _Metadata:
-    """Metadata files with boxes: folder, relative to the dataset folder, and name of each."""
+    """Metadata files with boxes, each given by its folder, relative to the dataset folder, and its name."""
 
     files: tuple[tuple[str, str], ...]
     column: str
@@ -130,7 +130,10 @@ def _of_shards(tree: Tree, shards: Sequence[str], variant: str) -> Iterator[Dete
 
 
 def _label_columns(types: Mapping[str, str], noted: Mapping[str, Any], readme: Mapping[str, Any]) -> list[str]:
-    """Return the columns that may hold classes: those with the type ClassLabel, else the likeliest one by its name."""
+    """Return the columns that may contain classes.
+
+    These are the columns of type ClassLabel, or else the most likely one by its name.
+    """
     named_in_file = [name for name, feature in noted.items() if _class_names(feature) is not None]
     simple = {name for name, kind in types.items() if not kind.startswith("struct") and "struct" not in kind}
     found = [name for name in dict.fromkeys([*named_in_file, *readme]) if name in simple]
@@ -141,7 +144,7 @@ def _label_columns(types: Mapping[str, str], noted: Mapping[str, Any], readme: M
 
 
 def _class_names(feature: Any) -> list[str] | None:
-    """Return the class names that a feature declares; None if it isn't a feature of classes."""
+    """Return the class names that a feature declares, or None if it doesn't contain classes."""
     if isinstance(feature, list) and len(feature) == 1:
         return _class_names(feature[0])
     if not isinstance(feature, dict):
@@ -182,9 +185,9 @@ def _row_problems(without: Sequence[str], faults: Sequence[str]) -> list[Problem
 
 
 def _unpack(source: _Shards, folder: Path) -> None:
-    """Write the images from Parquet files to `folder`, and an index with the name of each.
+    """Write the images from Parquet files to `folder`, with an index of their names.
 
-    Returns "" marks rows without an image.
+    Rows without an image have the name "".
     """
     index: list[list[str]] = []
     for number, path in enumerate(source.files):
@@ -204,7 +207,7 @@ def _unpack(source: _Shards, folder: Path) -> None:
 
 
 def _names(tree: Tree, source: _Shards) -> list[str]:
-    """Return the class names by number, from the Parquet file or else from dataset_info in the README."""
+    """Return the class names in numeric order, from the Parquet file or else from dataset_info in the README."""
     _, noted = parquet.features(source.files[0])
     feature = noted.get(source.label)
     found = _class_names(feature)
@@ -215,7 +218,7 @@ def _names(tree: Tree, source: _Shards) -> list[str]:
 
 
 def _readme_classes(tree: Tree) -> dict[str, list[str]]:
-    """Return the class names of each column, as given by dataset_info in the head of the README."""
+    """Return the class names for each column from dataset_info in the header of the README."""
     import yaml  # few folders need it
 
     name = next((name for name in tree.files("", ".md") if name.lower() == "readme.md"), None)
@@ -238,7 +241,7 @@ def _readme_classes(tree: Tree) -> dict[str, list[str]]:
 
 
 def _find_names(feature: Any) -> list[str]:
-    """Return the class names that are nested anywhere in a feature from the README."""
+    """Return the class names that are nested anywhere inside a feature from the README."""
     if isinstance(feature, dict):
         names = feature.get("names")
         if isinstance(names, dict):
@@ -252,13 +255,13 @@ def _find_names(feature: Any) -> list[str]:
 
 
 def _tags(value: Any, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the classes in a cell; -1 and null mean no class."""
+    """Return the classes in a cell. The values -1 and null mean no class."""
     values = value if isinstance(value, list) else [value]
     return tuple(dict.fromkeys(tag for each in values if (tag := _name(each, names))))
 
 
 def _name(value: Any, names: Sequence[str]) -> str:
-    """Return the name of a class that is given by its number or name, or "" if there is none."""
+    """Return the name of a class given by its number or name, or "" if there is no such class."""
     if value is None or value == -1:
         return ""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
@@ -277,7 +280,7 @@ def _numbers(splits: Mapping[str, Sequence[ShapedImage]]) -> list[str] | None:
 
 
 def _boxes_of_metadata(tree: Tree, metadata: Sequence[tuple[str, str]]) -> Iterator[Detection]:
-    """Detect metadata files with a column of objects."""
+    """Detect metadata files that have a column of objects."""
     fitting = [(folder, name) for folder, name in metadata if not name.endswith(".csv")]
     some = [row for folder, name in fitting for row in _first_rows(_records(tree.path(folder, name)))]
     column = next((key for row in some for key in _OBJECTS if _pairs(row.get(key)) is not None), None)
@@ -300,7 +303,7 @@ def _forms(cells: Iterator[Any]) -> list[str]:
 
 
 def _pairs(objects: Any) -> list[tuple[Any, Any]] | None:
-    """Return the boxes in a cell with the class of each; None if it has no boxes."""
+    """Return the boxes in a cell, each with its class, or None if the cell has no boxes."""
     if isinstance(objects, list):
         found = [_pairs({key: [value] for key, value in each.items()}) for each in objects if isinstance(each, dict)]
         return (
@@ -324,7 +327,7 @@ def _is_box(box: Any) -> bool:
 
 
 def _shapes(objects: Any, names: Sequence[str], form: str, where: str, faults: list[str]) -> list[Shape]:
-    """Return the boxes in a cell, and add unusable ones to `faults`."""
+    """Return the boxes in a cell, and append unusable ones to `faults`."""
     found = []
     for box, label in _pairs(objects) or ():
         name = _name(label, names)
@@ -357,7 +360,7 @@ def _read_metadata(tree: Tree, source: _Metadata) -> Content:
 
 
 def _records(path: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of a JSON Lines or Parquet file; invalid lines are skipped."""
+    """Yield the rows of a JSON Lines or Parquet file. Invalid lines are skipped."""
     if suffix(path) == ".parquet":
         yield from parquet.rows(path)
         return

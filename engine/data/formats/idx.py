@@ -1,4 +1,4 @@
-"""MNIST's idx files: training images, with or without validation images. Torch-free."""
+"""Images in the idx files of MNIST. Validation images are optional. Torch-free."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from engine.system.format import listed
 from engine.system.regular_files import UnusableFile, open_regular
 
 MAX_LABELS = 20_000_000
-"""Largest number of labels in a file; Infinite MNIST, the largest such dataset, has eight million."""
+"""Largest number of labels in a file. Infinite MNIST, the largest dataset in this format, has eight million."""
 OF_LABEL_BYTES = 128
-"""Bytes of memory for each label that dividing a dataset needs."""
+"""Memory in bytes per label that dividing a dataset into splits needs."""
 LAYOUT = (
     "Choose a folder with MNIST's idx files: train-images-idx3-ubyte and train-labels-idx1-ubyte, and those of t10k for "
     "validation, unpacked or as .gz."
@@ -64,7 +64,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _missing(files: IdxFiles) -> list[Problem]:
-    """Return a problem for each idx file whose counterpart, with the labels or the images, is missing."""
+    """Return a problem for each idx file of images without a file of labels, and vice versa."""
     problems = []
     for split, prefix, images, labels in (
         ("training", "train", files.train_images, files.train_labels),
@@ -80,7 +80,7 @@ def _missing(files: IdxFiles) -> list[Problem]:
 
 
 def _is_idx(path: str) -> bool:
-    """Return True if a file, gzipped or not, begins like an idx file of bytes."""
+    """Return True if a file begins like an idx file of bytes, gzipped or not."""
     try:
         with open_regular(path) as file, gzip.GzipFile(fileobj=file) if path.endswith(".gz") else file as stream:
             return stream.read(3) == b"\0\0\x08"
@@ -106,7 +106,7 @@ def _read_labels(path: str, problems: list[Problem]) -> Bytes | None:
 
 
 def _read_or_explain(path: str, dimensions: int, problems: list[Problem]) -> Bytes | None:
-    """Return the array in an idx file, or None after adding the reason to `problems`."""
+    """Return the array in an idx file, or append the reason to `problems` and return None."""
     name = printable(os.path.basename(path))
     try:
         array = read_idx(path)
@@ -131,7 +131,10 @@ def _read_or_explain(path: str, dimensions: int, problems: list[Problem]) -> Byt
 
 
 def open_idx_images(split: IdxSplit, problems: list[Problem]) -> Bytes | None:
-    """Return the images in an idx file, uint8 [N, rows, columns], or None after adding the reason to `problems`."""
+    """Return the images in an idx file, uint8 [N, rows, columns].
+
+    If that fails, append the reason to `problems` and return None.
+    """
     pixels = _read_or_explain(split.images, 3, problems)
     if pixels is None:
         return None

@@ -1,8 +1,8 @@
-"""Images in one folder per class, with or without folders for splits, like torchvision's ImageFolder.
+"""Images in one folder per class, optionally below folders for splits, like torchvision's ImageFolder. Torch-free.
 
-Nearly every dataset is a tree of images. A tree is only taken for folders of classes if nothing speaks against it, such
-as names of roles or splits in place of classes, annotations next to the images, one image per folder, or masks with the
-same names as images. Torch-free.
+Nearly every dataset is a tree of images. A tree is only interpreted as classes if there is no evidence against it. Such
+evidence is names of roles or splits in place of classes, annotations next to the images, one image per folder, or masks
+with the same names as images.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ LAYOUT = "Choose a folder with one folder of images per class, or with train and
 
 
 _NESTED = 6
-"""Number of nested folders, each with only one folder inside, that are searched for advice."""
+"""Largest number of nested folders that are searched to give advice. Each of them contains only one folder."""
 
 
 class _Class(NamedTuple):
-    """Files in the folder of a class: its images, and its files without an image extension, by subfolder."""
+    """Files in the folder of a class, by subfolder: images, and files without an image extension."""
 
     images: list[Listing]
     strays: list[Listing]
@@ -107,9 +107,9 @@ def _without_splits(tree: Tree, problems: list[Problem]) -> Content:
 
 
 def _inner_with_classes(tree: Tree, folder: str) -> str:
-    """Return the first folder below `folder` with folders of classes or splits, to name it in advice.
+    """Return the first folder below `folder` that contains folders of classes or splits, to name it in advice.
 
-    Returns "" if none has.
+    Returns "" if there is none.
     """
     for _ in range(_NESTED):
         inside = tree.folders(folder)
@@ -123,7 +123,7 @@ def _inner_with_classes(tree: Tree, folder: str) -> str:
 
 
 def _unused(tree: Tree, roots: Sequence[str]) -> list[Problem]:
-    """Return warnings about images that are in no folder of a class."""
+    """Return warnings about images outside all class folders."""
     problems = []
     for root in roots:
         alone = [name for name in tree.files(root) if is_image(name)]
@@ -145,7 +145,10 @@ def _unused(tree: Tree, roots: Sequence[str]) -> list[Problem]:
 
 
 def _class_splits(tree: Tree, problems: list[Problem] | None = None) -> dict[str, str]:
-    """Return the folders of splits; a folder with images but no folders in it may be a class of that name instead."""
+    """Return the folders for splits.
+
+    A folder without subfolders is left out, since it may be a class named like a split.
+    """
     found: dict[str, str] = {}
     for name in tree.folders():
         split = split_named(name)
@@ -163,7 +166,7 @@ def _class_splits(tree: Tree, problems: list[Problem] | None = None) -> dict[str
 
 
 def _within_itself(tree: Tree, folder: str) -> str:
-    """Return the innermost of nested folders of a split, such as train/train from an archive."""
+    """Return the innermost folder if folders for a split are nested, such as train/train from an archive."""
     inner = tree.folders(folder)
     while len(inner) == 1 and split_named(inner[0]) == split_named(os.path.basename(folder)):
         if not tree.folders(os.path.join(folder, inner[0])):

@@ -1,7 +1,7 @@
-"""KITTI's text files with boxes, one for each image, and ArcGIS's KITTI_rectangles. Torch-free.
+"""Text files with boxes in KITTI format, one per image, and KITTI_rectangles from ArcGIS. Torch-free.
 
-Each line has the class in its first field, and left, top, right and bottom of the box in its fifth to eighth field
-(readme of KITTI's object development kit).
+The first field of each line is the class, and the fifth to eighth fields are left, top, right and bottom of the box
+(readme in KITTI's object development kit).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from engine.data.formats.tree import Tree
 from engine.data.splits import warn_about
 
 FIELDS = (15, 16)
-"""Numbers of words that a line may have; with 16 words, the last one is a detector's confidence."""
+"""Number of words that a line may have. With 16 words, the last one is the confidence of a detector."""
 DO_NOT_CARE = "DontCare"
 """Class name for regions without annotations."""
 NOT_ANNOTATIONS = frozenset(
@@ -44,21 +44,21 @@ NOT_ANNOTATIONS = frozenset(
 
 
 class Row(NamedTuple):
-    """A class and the edges of its box in pixels."""
+    """Class of an object, and the edges of its box in pixels."""
 
     name: str
     edges: tuple[float, float, float, float]
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect text files if most of their lines have KITTI's form."""
+    """Detect text files if most of their lines have the form of KITTI."""
     return detect_texts(tree, NOT_ANNOTATIONS, _parse_pixels, ("boxes",), "lines of 15 fields")
 
 
 def _parse_pixels(path: str) -> Parsed[Row]:
-    """Return the boxes in a file that are in pixels.
+    """Return the boxes in a file that are given in pixels.
 
-    Boxes in fractions are left out, since lines with YOLO's outlines may have the same number of values.
+    Boxes in fractions are left out, since lines with YOLO outlines may have the same number of values.
     """
     parsed = parse(path)
     in_pixels = [row for row in parsed.rows if max(row.edges) > 1]
@@ -90,7 +90,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _listed(tree: Tree, splits: dict[str, list[Pair]], problems: list[Problem]) -> Mapping[str, list[Pair]]:
-    """Divide the training images by lists of names, as many users do, and add faults of the lists to `problems`."""
+    """Divide the training images by lists of names, as many users do, and append faults in the lists to `problems`."""
     lists: dict[str, frozenset[str]] = {}
     for folder in ("", *tree.named(("training",))):
         for name in tree.named(("imagesets",), folder):

@@ -1,6 +1,6 @@
-"""Regions and choices in the JSON and JSON-MIN exports of Label Studio. Torch-free.
+"""Regions and choices in JSON and JSON-MIN exports from Label Studio. Torch-free.
 
-Source: Label Studio's documentation, "Label Studio JSON format of annotated tasks". Coordinates are percentages of the
+Source: documentation of Label Studio, "Label Studio JSON format of annotated tasks". Coordinates are percentages of the
 image size.
 """
 
@@ -42,14 +42,14 @@ _OTHERS = ("keypointlabels", "vectorlabels", "videorectangle", "paragraphlabels"
 _TASK_KEYS = ("annotations", "completions")
 _MIN_KEYS = frozenset({"annotation_id", "annotator", "lead_time", "created_at", "updated_at"})
 _CHOICE_KEYS = ("choice", "choices", "class", "category", "label")
-"""Names of controls whose text in JSON-MIN is a choice; text of other controls is data of the task."""
+"""Names of controls whose text in JSON-MIN is a choice. The text of other controls is input data of the task."""
 _IMAGE_KEYS = ("image", "img", "image_url", "url")
 _TASKS_SAMPLED = 1000
-"""Number of tasks in an export that are read to detect its kinds of annotations."""
+"""Number of tasks in an export that are read to detect the kinds of annotations."""
 _DECIMALS = 6
-"""Number of decimals of coordinates in pixels, so that percentages of whole pixels become whole numbers again."""
+"""Number of decimals in pixel coordinates. Rounding restores whole pixels that were exported as percentages."""
 _UPLOADED = re.compile(r"[0-9a-f]{8}-")
-"""Pattern at the beginning of the names that Label Studio gives to uploaded files."""
+"""Pattern for the prefix that Label Studio adds to the names of uploaded files."""
 
 
 @dataclass
@@ -58,9 +58,9 @@ class _Task:
 
     Attributes:
         image: Path or URL of the image.
-        name: Name of the uploaded file; "" if the image was not uploaded.
-        results: Regions and choices in its annotation; None if it has no annotation.
-        further: Number of its other annotations, which are not used.
+        name: Name of the uploaded file, or "" if the image was not uploaded.
+        results: Regions and choices in its first annotation, or None if it has no annotation.
+        further: Number of other annotations, which are not used.
     """
 
     image: str
@@ -123,7 +123,7 @@ FORMAT = Format(
 
 
 def _files(tree: Tree, *, files_sampled: bool = False) -> list[str]:
-    """Return the files whose first entries are tasks of an export."""
+    """Return the files whose first entries are tasks in an export."""
     paths = files_ending(tree, ".json")
     return [path for path in (likely_first(paths) if files_sampled else paths) if _is_export(tree.path(path))]
 
@@ -142,7 +142,7 @@ def _kinds(items: list[Any]) -> list[str]:
 
 
 def _is_of_choices(value: dict[str, Any]) -> bool:
-    """Return True for choices that describe the image, not a region."""
+    """Return True for choices about the image rather than a region."""
     return isinstance(value.get("choices"), list) and not _has_geometry(value)
 
 
@@ -170,7 +170,7 @@ def _is_small_task(item: Any) -> bool:
 
 
 def _tasks(items: list[Any]) -> Iterator[_Task]:
-    """Yield the images in an export; JSON-MIN has one item for each annotation of an image."""
+    """Yield the images in an export. JSON-MIN has a separate item for each annotation of an image."""
     small: dict[str, _Task] = {}
     for item in items:
         if _is_task(item):
@@ -199,7 +199,7 @@ def _task(item: dict[str, Any]) -> _Task:
 
 
 def _image_of(data: dict[str, Any]) -> str:
-    """Return the path or URL of the image in a task's data, or "" if there is none."""
+    """Return the path or URL of the image from the data of a task, or "" if there is none."""
     paths = {key: value for key, value in data.items() if isinstance(value, str)}
     for key in _IMAGE_KEYS:
         if paths.get(key):
@@ -215,7 +215,7 @@ def _is_of_image(value: str) -> bool:
 
 
 def _small_results(item: dict[str, Any]) -> Iterator[Any]:
-    """Yield the regions and choices in an item of JSON-MIN, converted to the form of the JSON export."""
+    """Yield the regions and choices in a JSON-MIN item, converted to the form of the JSON export."""
     for key, value in item.items():
         if isinstance(value, list):
             yield from ({"value": each, **each} for each in value if isinstance(each, dict))
@@ -241,7 +241,7 @@ def _add(found: ShapeCollection, path: str, task: _Task, kind: str) -> None:
 
 
 def _find(task: _Task, near: str, split: str, found: ShapeCollection) -> str | None:
-    """Find the image of a task; uploaded images may have their original names."""
+    """Find the image of a task. Uploaded images may have their original names."""
     if task.image.startswith("data:"):
         return None
     names = [name for name in (task.image, unquote(task.image), task.name) if name]

@@ -1,6 +1,6 @@
-"""Shapes and flags in JSON files from labelme and X-AnyLabeling, one for each image. Torch-free.
+"""Shapes and flags in JSON files from labelme and X-AnyLabeling, one file per image. Torch-free.
 
-Sources: labelme's `label_file.py` and `shape.py`; X-AnyLabeling's user guide, "Label file format".
+Sources: `label_file.py` and `shape.py` in labelme, and the user guide of X-AnyLabeling, "Label file format".
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _SHAPES = _OUTLINES | {"rectangle"}
 _WITHOUT_AREA = frozenset({"point", "points", "line", "linestrip", "cuboid"})
 Point = tuple[float, float]
 _IGNORE = "__ignore__"
-"""Label of areas without a class in labelme's examples."""
+"""Label for areas without a class in the examples of labelme."""
 
 
 @dataclass
 class _Group:
-    """Polygons with the same label and group, which together are one object."""
+    """Polygons with the same label and group, which form one object."""
 
     name: str
     id: str
@@ -47,7 +47,7 @@ class _Group:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect labelme's JSON files."""
+    """Detect JSON files from labelme."""
     paths = files_ending(tree, ".json")
     survey = survey_files(
         tree, paths, keys=(b'"shapes"', b'"imagePath"'), is_valid=_is_labelme, shapes_of=_types, tags_of=_tags
@@ -79,7 +79,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
             if not _is_labelme(content):
                 raise Unfit("it is not in labelme's format")
         except (OSError, ValueError) as error:
-            if same_name_image is not None:  # other JSON files of the folder may be about anything
+            if same_name_image is not None:  # other JSON files in the folder may have any content
                 found.skip_file(path, error, same_name_image)
             continue
         name = content.get("imagePath")
@@ -109,7 +109,10 @@ FORMAT = Format(
 
 
 def _without_images(message: str, found: ShapeCollection) -> Problem:
-    """Return the problem that some images exist only inside JSON files: an error if the dataset has no others."""
+    """Return a problem about images that exist only inside JSON files.
+
+    It is an error if the dataset has no other images.
+    """
     remedy = "Save the images as files next to the JSON files (labelme_export_json)."
     return (
         dataset_warning(message, f"They are left out. {remedy}")
@@ -123,12 +126,12 @@ def _is_labelme(content: Any) -> bool:
 
 
 def _where(path: str) -> tuple[str, str]:
-    """Return the folder where the search for a JSON file's image starts, and the file's split."""
+    """Return the folder where the search for the image of a JSON file starts, and the split of the file."""
     return os.path.dirname(path), split_of_path(path)
 
 
 def _image_of_name(path: str, found: ShapeCollection) -> str | None:
-    """Return the image that has the name of a JSON file."""
+    """Return the image with the same name as a JSON file."""
     near, split = _where(path)
     return found.find(os.path.splitext(os.path.basename(path))[0], near, split=split, ending=False)
 
@@ -144,18 +147,18 @@ def _tags(content: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _type(shape: dict[str, Any]) -> str:
-    """Return the kind of a shape; old files name none, since they only have polygons."""
+    """Return the type of a shape. Old files contain only polygons and don't state the type."""
     return str(shape.get("shape_type") or "polygon")
 
 
 def _types(content: dict[str, Any]) -> list[str]:
-    """Return the kinds of those shapes that are annotations."""
+    """Return the types of the shapes that are used as annotations."""
     types = [_type(shape) for shape in content["shapes"] if isinstance(shape, dict)]
     return [each for each in types if each in _SHAPES]
 
 
 def _shapes(content: dict[str, Any], path: str, size: tuple[int, int] | None, found: ShapeCollection) -> list[Shape]:
-    """Return the boxes and outlines in one file; polygons with the same label and group become one object."""
+    """Return the boxes and outlines in a file. Polygons with the same label and group become one object."""
     shapes: list[Shape | None] = []
     groups: dict[tuple[str, str], _Group] = {}
     for shape in content["shapes"]:
@@ -187,12 +190,12 @@ def _shapes(content: dict[str, Any], path: str, size: tuple[int, int] | None, fo
 
 
 def _is_difficult(shape: dict[str, Any]) -> bool:
-    """Return True if the shape has X-AnyLabeling's flag for difficult objects."""
+    """Return True if the flag for difficult objects is set, which X-AnyLabeling writes."""
     return shape.get("difficult") is True
 
 
 def _drawn(kind: str, name: str, shape: dict[str, Any], size: tuple[int, int] | None) -> Shape | list[Point]:
-    """Convert a shape of the given kind; a polygon is returned as a list of points. Raises Unfit if it is invalid."""
+    """Convert a shape of the given type. A polygon is returned as a list of points. Raises Unfit if it is invalid."""
     points = as_points(shape.get("points"))
     if len(points) < (3 if kind in _POLYGONS else 2):
         raise Unfit(f"its {kind} has {len(points)} points")

@@ -1,4 +1,4 @@
-"""Images whose classes or labels are listed in a table: CSV, TSV, JSON, JSON Lines or a list of paths. Torch-free."""
+"""Images with classes or labels in a table: CSV, TSV, JSON, JSON Lines or a list of paths. Torch-free."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ LAYOUT = (
     "one column that lists labels) or a labels.json ({file: [labels]}), or with one such table each for train and val."
 )
 MAX_CELLS = 1 << 29
-"""Largest product of the numbers of images and labels: training needs 4 bytes for each in every worker."""
+"""Limit for the number of images times the number of labels. Training needs 4 bytes for each in every worker."""
 
 
 def _detect(tree: Tree) -> list[Detection]:
-    # Hugging Face's own are of the format huggingface.
+    # Metadata files of Hugging Face belong to the format huggingface.
     return detect_in(tree, [file for file in find_tables(tree) if not is_metadata(tree, *file)])
 
 
@@ -61,10 +61,10 @@ class Reading:
         labelled: Labels by split and image path.
         names: Labels that are column names, in the order of the columns.
         missing: Names of images that were not found.
-        differing: Paths of images with several rows and different labels.
+        differing: Paths of images whose rows have different labels.
         unlabelled: Names of images without a label.
-        skipped: Paths of the images without a label.
-        contested: Paths of images that may belong to two names with different folders.
+        skipped: Paths of images without a label.
+        contested: Paths of images that match two names with different folders.
         problems: Other faults.
     """
 
@@ -79,13 +79,13 @@ class Reading:
     problems: list[Problem] = field(default_factory=list)
 
     def skip(self, file: TableFile, name: str) -> None:
-        """Leave out the image in a row without a label."""
+        """Leave out the image of a row without a label."""
         self.unlabelled.append(name)
         if path := self.lookup.find(name, file.folder, split=file.split, ending=is_image(name)):
             self.skipped.add(path)
 
     def add(self, file: TableFile, name: str, split: str, labels: tuple[str, ...], *, repeated: bool) -> None:
-        """Add the labels in a row of a table; rows about the same image are joined.
+        """Add the labels from a row of a table to its image. An image may have several rows.
 
         `repeated` is True if other rows have the same image name.
         """
@@ -127,7 +127,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _read_flags(group: Group, labelling: Labelling, reading: Reading) -> None:
-    """Read a table with a yes/no column for each label."""
+    """Read a table that has a yes/no column for each label."""
     yes = cells_meaning(group, labelling.flags, YES)
     counts = group.profiles[labelling.file].cells
     for file in group.files:
@@ -144,7 +144,7 @@ def _read_flags(group: Group, labelling: Labelling, reading: Reading) -> None:
 
 
 def _report_unknown(group: Group, labelling: Labelling, reading: Reading) -> None:
-    """Report cells with -1, and blank cells in columns that also contain cells meaning no."""
+    """Report cells that are -1, and cells that are blank although the column also contains words for "no"."""
     head = group.files[0].table.head
     uncertain = Counter(
         {
@@ -166,7 +166,7 @@ def _report_unknown(group: Group, labelling: Labelling, reading: Reading) -> Non
 
 
 def _read_listed(group: Group, labelling: Labelling, reading: Reading, kind: str) -> None:
-    """Read a table with one column that holds the label of each image, or a list of its labels."""
+    """Read a table that has one column with the label, or a list of labels, for each image."""
     assert labelling.listed is not None
     cells = group.profiles[labelling.listed]
     column = group.files[0].table.head[labelling.listed]
@@ -176,7 +176,7 @@ def _read_listed(group: Group, labelling: Labelling, reading: Reading, kind: str
     counts = group.profiles[labelling.file].cells
     known: dict[str, tuple[str, ...]] = {"": ()}
     for cell in cells.cells:
-        if is_flag:  # one label that images have or have not
+        if is_flag:  # a single label that is present or absent
             known[cell] = (column,) if cell in yes else ()
         else:
             known[cell] = divide(without_fraction(cell) if numbers else cell, labelling.mark)
@@ -201,13 +201,13 @@ def _read_listed(group: Group, labelling: Labelling, reading: Reading, kind: str
 
 
 def make_content(tree: Tree, kind: str, reading: Reading, folders: Sequence[str], *, is_long: bool = False) -> Content:
-    """Convert the labels that were read to annotations of `kind`, with problems about names and images.
+    """Convert labels to annotations of the given kind, with problems about names and images.
 
     Args:
         tree: Listing of the dataset.
         kind: "classes" or "labels".
         reading: Labels of images.
-        folders: Folders that may have a file with the names of numbered classes.
+        folders: Folders that may contain a file with names for numbered classes.
         is_long: True if each row of an image adds one label.
     """
     problems = reading.problems
@@ -243,7 +243,7 @@ def _sorted(names: Iterable[str]) -> list[str]:
 
 
 def _named(order: Sequence[str], tree: Tree, folders: Sequence[str], problems: list[Problem]) -> Sequence[str]:
-    """Replace class numbers by names if a file lists names for all of them."""
+    """Replace class numbers with names if a file lists names for all of them."""
     if not all(name.isascii() and name.isdigit() for name in order):
         return order
     names, _ = find_names(tree, folders, [int(name) for name in order])
@@ -267,7 +267,7 @@ def _label_split(images: Mapping[str, tuple[str, ...]], rows: Mapping[str, int])
 
 
 def _differences(reading: Reading, kind: str, *, is_long: bool) -> Iterator[Problem]:
-    """Report images without a label and images in several rows with different labels."""
+    """Report images without a label, and images whose rows have different labels."""
     if kind == "classes":
         several = [path for images in reading.labelled.values() for path, has in images.items() if len(has) > 1]
         none = [path for images in reading.labelled.values() for path, has in images.items() if not has]
@@ -285,7 +285,7 @@ def _differences(reading: Reading, kind: str, *, is_long: bool) -> Iterator[Prob
 
 
 def _spellings(names: Sequence[str], reading: Reading) -> Iterator[Problem]:
-    """Report labels that differ only in case, blanks, dashes and underscores, each with an example image."""
+    """Report labels that differ only in case, whitespace, dashes and underscores, each with an example image."""
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault(re.sub(r"[\s_-]+", " ", name).strip().casefold(), []).append(name)
@@ -304,7 +304,7 @@ def _spellings(names: Sequence[str], reading: Reading) -> Iterator[Problem]:
 
 
 def _counterparts(tree: Tree, reading: Reading) -> Iterator[Problem]:
-    """Report images that a table names but that are missing, and images that no table names."""
+    """Report images that are listed in a table but missing, and images that are not listed in any table."""
     unclear = set(reading.lookup.ambiguous)
     missing = [name for name in reading.missing if name not in unclear]
     unclear |= {os.path.basename(path) for path in reading.contested}

@@ -20,7 +20,7 @@ _AREAS = ("urban", "rural")
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect images_png and masks_png in the folders of areas of each split."""
+    """Detect folders images_png and masks_png below Urban and Rural in the folder of a split."""
     splits: dict[str, Pairs] = {}
     for name in tree.walk(depth=2):
         for area in tree.named(_AREAS, name):

@@ -1,6 +1,6 @@
 """Mapillary Vistas 1.1, 1.2 and 2.0. Torch-free.
 
-Sources: README and demo.py of the dataset. Values in label masks are positions in the label list of config.json. Values
+Sources: README and demo.py in the dataset. Values in label masks are positions in the label list of config.json. Values
 in instance masks are 256 times the label plus the number of the object.
 """
 
@@ -33,7 +33,7 @@ class _Label:
 
 @dataclass(frozen=True)
 class _Version:
-    """Version of the dataset: its labels, its folder `base`, and the name of the mask folder within a split."""
+    """Version of the dataset: its labels, its folder `base`, and the name of the mask folder in each split."""
 
     base: str
     config: str
@@ -42,7 +42,7 @@ class _Version:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect the versions of the annotations, each as a reading of its own."""
+    """Detect the versions of the annotations as separate detections."""
     bases = [base for base in tree.walk(depth=1) if "training" in tree.folders(base)]
     versions = [
         version for base in bases for name in tree.files(base, ".json") for version in _versions(tree, base, name)
@@ -105,7 +105,7 @@ def _pairs(tree: Tree, version: _Version, kind: str) -> dict[str, Pairs]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with the evaluated labels, or with the objects of labels that have instances."""
+    """Return the images with masks of the evaluated labels, or with objects of the labels that have instances."""
     version, pairs = detection.source
     labels: tuple[_Label, ...] = version.labels
     of_kind = pairs["labels" if kind == "masks" else "instances"]

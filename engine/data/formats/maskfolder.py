@@ -1,4 +1,4 @@
-"""Folders of images and of masks in all common layouts. Torch-free."""
+"""Folders of images and masks in many layouts. Torch-free."""
 
 from __future__ import annotations
 
@@ -69,23 +69,23 @@ LAYOUT = (
     "Choose a folder with images and masks, each optionally divided into train and val folders, with the masks as PNG."
 )
 _PREFERRED = re.compile(r"^(1st_?manuals?|manual1|_1stho|_manual1)$", re.IGNORECASE)
-"""Names for masks by the first annotator, in DRIVE, STARE, HRF and CHASE_DB1."""
+"""Names for masks from the first annotator in DRIVE, STARE, HRF and CHASE_DB1."""
 _SECOND = re.compile(r"^(2nd_?manuals?|manual2|_2ndho|_manual2|masks?)$", re.IGNORECASE)
-"""Names for masks by the second annotator, and of the camera's field of view, in these datasets."""
+"""Names for masks from the second annotator and for masks of the camera's field of view in the same datasets."""
 _COLORED = re.compile(r"colou?r|rgb|overlay|visual|preview", re.IGNORECASE)
-"""Words in the names of folders with copies of masks for viewing."""
+"""Words in the names of folders that contain colored copies of masks for viewing."""
 _NUMBERED = {"PedMasks": "pedestrian"}
-"""Folders whose masks are known to number objects, with the class of these objects (PennFudan's)."""
+"""Folders whose masks are known to number objects, with the class of these objects (PennFudan)."""
 
 _OTHERS = (
     *(ade20k.FORMAT, arcgis_masks.FORMAT, change_detection.FORMAT, cityscapes.FORMAT, dsb2018.FORMAT, loveda.FORMAT),
     *(mapillary.FORMAT, mvtec.FORMAT, pets.FORMAT, voc_masks.FORMAT),
 )
-"""Formats that these masks belong to if one of them is certain."""
+"""More specific formats that such a folder belongs to instead, if one of them is certain."""
 
 
 class _Source(NamedTuple):
-    """Candidate with a sample of its masks, and the class of the objects if the masks number objects."""
+    """Candidate with a sample of its masks. If the masks number objects, it includes the class of the objects."""
 
     candidate: Candidate
     sample: MaskSample
@@ -93,7 +93,7 @@ class _Source(NamedTuple):
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect folders of masks, each as a reading of its own, the likeliest first."""
+    """Detect folders of masks as separate detections, most likely first."""
     if any(each.confidence is Confidence.CERTAIN for format in _OTHERS for each in format.detect(tree)):
         return []
     if any(True for _ in detect_videos(tree)):  # their values number the objects of each video
@@ -117,14 +117,14 @@ def detect(tree: Tree) -> list[Detection]:
 def _detections(
     candidate: Candidate, sample: MaskSample, variants: Sequence[str], classes: Sequence[str]
 ) -> tuple[Detection, Detection]:
-    """Return two readings of one candidate: its masks hold classes, and its masks number objects.
+    """Return two detections for one candidate: its masks contain classes, or they number objects.
 
     Args:
-        candidate: Folder that may hold the masks.
+        candidate: Folder that may contain the masks.
         sample: Sample of these masks.
         variants: Names of all candidates.
         classes: Classes in the COCO files of the dataset. If there is only one, several mask values can't be classes.
-            If there are several, COCO's outlines hold more information than masks that number objects.
+            If there are several, the COCO outlines contain more information than masks that number objects.
     """
     against = _doubts(candidate, sample, variants)
     is_complete = 2 * len(candidate.pairs.both) >= len(candidate.pairs.alone) and not candidate.pairs.spare
@@ -140,7 +140,7 @@ def _detections(
     )
     if sample.number_objects or is_known:
         objects = replace(masks, kinds=("instances",), confidence=confidence)
-        if is_known:  # else the inspection warns
+        if is_known:  # otherwise the inspection warns
             against = (*against, "values that number the objects of each mask")
         lower = Confidence.WEAK if against else _below(confidence)
         return objects, replace(masks, confidence=lower, against=against)
@@ -151,12 +151,12 @@ def _detections(
 
 
 def _below(confidence: Confidence) -> Confidence:
-    """Return the confidence for the less likely reading of the same masks, below that of the other one."""
+    """Return a lower confidence, for the less likely interpretation of the same masks."""
     return Confidence.LIKELY if confidence is Confidence.CERTAIN else Confidence.WEAK
 
 
 def _doubts(candidate: Candidate, sample: MaskSample, variants: Sequence[str]) -> tuple[str, ...]:
-    """Return the evidence against a candidate's files being the masks, given the variants of all candidates."""
+    """Return the evidence that the files of a candidate are not the masks, given the variants of all candidates."""
     preferred = [each for each in variants if _PREFERRED.match(each)]
     plain = [each for each in variants if not _COLORED.search(each)]
     against = []
@@ -196,13 +196,13 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def table_folders(tree: Tree, folders: Iterable[str]) -> tuple[str, ...]:
-    """Return the full paths of folders, each after that of its parent."""
+    """Return the full paths of folders and their parents, each parent before its folders."""
     folders = list(folders)
     return tuple(map(tree.path, dict.fromkeys([*map(os.path.dirname, folders), *folders])))
 
 
 def used_splits(splits: Mapping[str, Pairs], problems: list[Problem]) -> dict[str, Pairs]:
-    """Return the pairs by split; pairs outside of all splits are dropped if there are training splits."""
+    """Return the pairs by split. Pairs without a split are dropped if there is a training split."""
     if "train" not in splits or "" not in splits:
         return dict(splits)
     number = len(splits[""].both)
@@ -213,7 +213,7 @@ def used_splits(splits: Mapping[str, Pairs], problems: list[Problem]) -> dict[st
 
 
 def doubts_of_numbers(sample: MaskSample) -> list[Problem]:
-    """Return a warning if the values of masks may be classes rather than numbers of objects."""
+    """Return a warning if the mask values may be classes rather than object numbers."""
     remedy = "If they mark regions rather than single objects, choose the task Semantic segmentation."
     if sample.max_numbers < 2:
         return [dataset_warning("The masks have at most one value besides 0, so each marks a single object.", remedy)]
@@ -244,7 +244,7 @@ class _CocoFile(msgspec.Struct):
 
 
 def _coco_classes(tree: Tree) -> tuple[str, ...]:
-    """Return the sorted category names from all COCO files of a dataset."""
+    """Return the sorted category names from all COCO files in a dataset."""
     names: set[str] = set()
     for folder in ("", *tree.named(("annotations", "annotation"))):
         for name in tree.files(folder, ".json")[:_MAX_COCO_FILES]:

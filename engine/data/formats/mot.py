@@ -1,6 +1,6 @@
-"""MOT Challenge's videos: one folder for each, with frames in img1 and boxes in gt/gt.txt. Torch-free.
+"""Videos from MOT Challenge: one folder per video, with frames in img1 and boxes in gt/gt.txt. Torch-free.
 
-A line has the frame, the number of the object, left, top, width, height, 1 if the box counts, a class and a visibility
+A line has the frame, the object number, left, top, width, height, 1 if the box counts, the class and the visibility
 (motchallenge.net, "Instructions"). Boxes that don't count become ignored regions.
 """
 
@@ -33,11 +33,11 @@ CLASSES = (
     "reflection",
     "crowd",
 )
-"""Names of the classes, numbered from 1."""
+"""Class names, numbered from 1."""
 
 
 class Row(NamedTuple):
-    """Box in a frame, with a class from 1 up, or 0 without classes; `counts` is False for an ignored region."""
+    """Box in a frame. Classes are numbered from 1, or 0 if there are none. `counts` is False for an ignored region."""
 
     frame: int
     edges: tuple[float, float, float, float]
@@ -92,7 +92,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 def _frames(
     tree: Tree, video: str, rows: dict[int, list[Row]], labels: dict[int, int], problems: list[Problem]
 ) -> list[BoxedImage]:
-    """Return the frames of a video, and add faults to `problems`."""
+    """Return the frames of a video, and append faults to `problems`."""
     folder = os.path.join(video, "img1")
     marked: list[BoxedImage] = []
     numbers: set[int] = set()
@@ -114,7 +114,7 @@ def _frames(
 def _names(tree: Tree, videos: list[str], problems: list[Problem]) -> dict[int, str]:
     """Return the class names that CVAT writes next to the boxes, or else those of the challenge.
 
-    Videos of the challenge have a seqinfo.ini. Faults are added to `problems`.
+    Videos from the challenge contain a file seqinfo.ini. Faults are appended to `problems`.
     """
     lists: dict[str, list[str]] = {}
     for video in videos:
@@ -148,7 +148,7 @@ def _read(path: str) -> tuple[list[Row], list[str]]:
             except Unfit as error:
                 faults.append(str(error))
                 continue
-            # The first challenges have coordinates in the world, and -1, instead of a class.
+            # The first challenges have three world coordinates, which are -1, instead of class and visibility.
             label = int(more[0]) if len(more) == 2 else 0
             rows.append(Row(int(frame), (left, top, left + width, top + height), max(label, 0), counts > 0))
     return rows, faults

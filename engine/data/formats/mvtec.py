@@ -1,4 +1,4 @@
-"""Folders for anomaly detection, such as MVTec AD; recognized but not read. Torch-free."""
+"""Folders for anomaly detection, such as MVTec AD. Recognized but not supported. Torch-free."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images with their trimaps, divided by the lists of the splits."""
+    """Return the images with their trimaps, divided into splits by the lists in the dataset."""
     base, pairs = detection.source
     problems = pairs.problems("a trimap", "trimaps")
     splits: dict[str, Pairs] = {}
@@ -55,7 +55,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _listed(tree: Tree, base: str, name: str) -> set[str]:
-    """Return the image names in a list with lines such as "Abyssinian_100 1 1 1"."""
+    """Return the image names from a list with lines such as "Abyssinian_100 1 1 1"."""
     try:
         lines = read_text(tree.path(base, "annotations", name), MAX_TABLE_BYTES).splitlines()
     except OSError:

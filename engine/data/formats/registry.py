@@ -1,4 +1,4 @@
-"""Choice of the format for a dataset folder, by the evidence that each format finds. Torch-free."""
+"""Select the format of a dataset folder by comparing the evidence from all formats. Torch-free."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ KINDS = {
     "classes": AnnotationKind("images by class", imagefolder.LAYOUT),
     "files": AnnotationKind("files for a custom task", "Choose the folder that your program reads.", "file"),
 }
-"""Kinds of annotations by id; if a folder has several, the first one is preferred."""
+"""Kinds of annotations by id. If a folder has several kinds, the first one is preferred."""
 
 
 def _accept(name: str, loaded: object) -> Format:
@@ -101,36 +101,39 @@ _BUILT_IN: tuple[Format, ...] = (
     *(module.FORMAT for module in _OTHER_FORMATS),
 )
 FORMATS: Registry[Format] = Registry("footplate.formats", {each.id: each for each in _BUILT_IN}, _accept)
-"""Formats by id; if several have equal evidence, the first one is preferred."""
+"""Formats by id. If several have equal evidence, the first one is preferred."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Way to read a folder: a format and one of its detections."""
+    """Interpretation of a folder: a format and one of its detections."""
 
     format: Format
     detection: Detection
     tree: Tree
-    """Listing of the folder; reading it continues from this listing."""
+    """Listing of the folder, which is reused when the folder is read."""
 
     @property
     def name(self) -> str:
-        """Return the value of the job's `format` that selects this reading."""
+        """Value of the job's `format` that selects this interpretation."""
         return f"{self.format.id}:{self.detection.variant}" if self.detection.variant else self.format.id
 
     @property
     def title(self) -> str:
-        """Return the name of the reading for messages."""
+        """Name of the interpretation for messages."""
         return f"{self.format.title} ({self.detection.variant})" if self.detection.variant else self.format.title
 
     @property
     def kind(self) -> str:
-        """Return the most detailed kind of annotations, or "" if Footplate does not read the format."""
+        """Most detailed kind of annotations, or "" if Footplate does not support the format."""
         return self.detection.kinds[0] if self.detection.kinds else ""
 
 
 def kinds_for(task: str, task_kinds: Sequence[str]) -> tuple[str, ...]:
-    """Return the kinds of annotations that a task accepts: `task_kinds`, and kinds of plug-in formats for the task."""
+    """Return the kinds of annotations that a task accepts.
+
+    These are `task_kinds`, and the kinds of plug-in formats for the task.
+    """
     added = (kind for format in FORMATS.added().values() if task in format.tasks for kind in format.kinds)
     return tuple(dict.fromkeys((*task_kinds, *added)))
 
@@ -138,16 +141,16 @@ def kinds_for(task: str, task_kinds: Sequence[str]) -> tuple[str, ...]:
 def recognize(
     folder: str, *, val_fraction: float, seed: int, kinds: Sequence[str] = IMAGES_BY_CLASS, format: str = ""
 ) -> RecognizedDataset:
-    """Recognize the dataset in `folder`, read as one of `kinds`, opening no more than a few images.
+    """Recognize the dataset in `folder` and read it as one of `kinds`. At most a few images are opened.
 
-    The problems of the result hold all errors, and a question if the evidence conflicts.
+    The result's problems contain all errors, and a question if the evidence conflicts.
 
     Args:
         folder: Folder of the dataset.
-        val_fraction: Fraction of the training samples to hold out if there is no validation split; 0 for none.
+        val_fraction: Fraction of the training samples to hold out if there is no validation split, or 0 for none.
         seed: Seed for drawing the validation samples.
         kinds: Kinds of annotations that the task accepts, the preferred one first.
-        format: Name of the reading that the user chose; "" to decide by the evidence.
+        format: Name of the interpretation that the user chose, or "" to decide by the evidence.
     """
     try:
         tree = Tree(folder)
@@ -162,7 +165,10 @@ def recognize(
 
 
 def read_as(reading: Reading, kinds: Sequence[str], *, val_fraction: float, seed: int) -> RecognizedDataset:
-    """Read the dataset by the given reading, as the first of `kinds` that it has; see `recognize` for the arguments."""
+    """Read the dataset with the given interpretation, as the first of `kinds` that it supports.
+
+    See `recognize` for the arguments.
+    """
     folder, detection = reading.tree.root, reading.detection
     try:
         kind = next(kind for kind in kinds if kind in detection.kinds)
@@ -181,7 +187,7 @@ def read_as(reading: Reading, kinds: Sequence[str], *, val_fraction: float, seed
 
 
 def find_readings(folder: str, format: str = "") -> list[Reading]:
-    """Return the readings of a folder that have evidence, the strongest first; [] if the folder can't be read."""
+    """Return the interpretations of a folder that have evidence, strongest first, or [] if the folder can't be read."""
     try:
         return _named(_readings(Tree(folder)), format)
     except (OSError, UnusableFile, MemoryError):
@@ -189,7 +195,7 @@ def find_readings(folder: str, format: str = "") -> list[Reading]:
 
 
 def detect_kind(folder: str, format: str = "") -> str | None:
-    """Return the most likely kind of annotations in a folder; None if the evidence is weak or conflicts."""
+    """Return the most likely kind of annotations in a folder, or None if the evidence is weak or conflicts."""
     found = [each for each in find_readings(folder, format) if each.kind and (format or each.detection.confidence > 1)]
     best = [each for each in found if each.detection.confidence == found[0].detection.confidence]
     order = [*KINDS, *(kind for each in best for kind in each.detection.kinds if kind not in KINDS)]
@@ -227,7 +233,7 @@ def _readings(tree: Tree) -> list[Reading]:
 
 
 def _detect(name: str, tree: Tree) -> Sequence[Detection]:
-    """Return the detections of a format, or none if a format from a plug-in fails."""
+    """Return the detections of a format, or nothing if a format from a plug-in fails."""
     try:
         return FORMATS[name].detect(tree)
     except Exception as error:
@@ -242,7 +248,7 @@ def _named(found: list[Reading], format: str) -> list[Reading]:
 
 
 def _choose(tree: Tree, kinds: Sequence[str], format: str) -> tuple[Reading, list[Problem]] | RecognizedDataset:
-    """Return the reading to use with warnings, or a dataset with the problem or question about all readings."""
+    """Return the interpretation to use, with warnings, or a dataset that contains a problem or question."""
     everything = _readings(tree)
     named = _named(everything, format)
     if not named and format:
@@ -262,10 +268,10 @@ def _choose(tree: Tree, kinds: Sequence[str], format: str) -> tuple[Reading, lis
 def _check_leader(
     tree: Tree, named: Sequence[Reading], fitting: Sequence[Reading], leaders: Sequence[Reading], kinds: Sequence[str]
 ) -> tuple[Reading, list[Problem]] | RecognizedDataset:
-    """Return the best of the `fitting` readings with warnings, or a dataset with a question about it."""
+    """Return the best of the `fitting` interpretations with warnings, or a dataset that asks the user about it."""
     best = leaders[0].detection.confidence
     stronger = [each for each in named if each.detection.confidence > best and not each.detection.against]
-    if stronger and leaders[0].kind == "classes":  # any tree of images may be taken for one of classes
+    if stronger and leaders[0].kind == "classes":  # any tree of images may look like folders of classes
         return _other_kind_found(tree, [*stronger, *fitting], kinds)
     if leaders[0].detection.against:
         return _ask_about_doubt(tree, leaders[0], fitting, kinds)
@@ -291,7 +297,7 @@ def _format_not_found(tree: Tree, format: str, found: Sequence[Reading], kinds: 
 
 
 def _other_kind_found(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> RecognizedDataset:
-    """Return the problem that a folder has only annotations of other kinds, unreadable ones, or none."""
+    """Return the problem that a folder has no annotations that are readable and of the accepted kinds."""
     requested = KINDS.get(kinds[0], AnnotationKind(kinds[0], FORMATS[kinds[0]].layout if kinds[0] in FORMATS else ""))
     supported = [each for each in found if each.kind != "files" and not each.detection.against]
     doubtful = [each for each in found if each.detection.against]
@@ -314,7 +320,7 @@ def _other_kind_found(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]
 def _ask_about_doubt(
     tree: Tree, reading: Reading, fitting: Sequence[Reading], kinds: Sequence[str]
 ) -> RecognizedDataset:
-    """Return a dataset that asks the user about evidence against the best of the `fitting` readings."""
+    """Return a dataset that asks the user about evidence against the best of the `fitting` interpretations."""
     against = reading.detection.against
     are = "is" if against[0].startswith(("the ", "a ")) else "are"
     message = f"{printable(tree.root)} does not look like {_title_of(reading.kind)}: there {are} {'; '.join(against)}."
@@ -323,13 +329,16 @@ def _ask_about_doubt(
 
 
 def _ask_which(tree: Tree, found: Sequence[Reading], kinds: Sequence[str]) -> RecognizedDataset:
-    """Return a dataset that asks the user to choose between readings with equal evidence."""
+    """Return a dataset that asks the user to choose between interpretations with equal evidence."""
     message = f"{printable(tree.root)} can be read in several ways: {_list(each.title for each in found)}."
     return unrecognized(_with_choices(dataset_error(message, "Choose one of them."), _choices(found, kinds)))
 
 
 def _choices(found: Iterable[Reading], kinds: Sequence[str]) -> tuple[Choice, ...]:
-    """Convert readings to choices that set the format and, for other kinds of annotations, the task."""
+    """Convert interpretations to choices for the user.
+
+    A choice sets the format and, for other kinds of annotations, the task.
+    """
     catalogue = load_catalogue()
     result: dict[str, Choice] = {}
     for each in found:
@@ -344,7 +353,7 @@ def _choices(found: Iterable[Reading], kinds: Sequence[str]) -> tuple[Choice, ..
 
 
 def _with_choices(problem: Problem, choices: tuple[Choice, ...]) -> Problem:
-    """Add buttons for its remedies to a problem."""
+    """Return a copy of a problem with buttons for the choices."""
     return Problem(problem.field, problem.message, problem.remedy, problem.severity, choices)
 
 
@@ -373,7 +382,7 @@ def _list(names: Iterable[str], word: str = "and") -> str:
 
 
 def _with_link_loops(found: RecognizedDataset, folder: str) -> RecognizedDataset:
-    """Add a warning about broken links in places where folders of classes or splits may be."""
+    """Add a warning about links that lead back to themselves, in folders that may contain classes or splits."""
     splits = {name for names in SPLIT_NAMES.values() for name in names}
     roots = [folder, *(os.path.join(folder, name) for name in subfolders(folder) if name.lower() in splits)]
     links = [os.path.relpath(link, folder) for root in roots for link in link_loops(root)]

@@ -1,6 +1,6 @@
-"""Objects and tags of Supervisely's projects: meta.json, and one JSON file for each image in a dataset. Torch-free.
+"""Objects and tags in Supervisely projects: meta.json, and one JSON file per image in each dataset. Torch-free.
 
-Source: Supervisely's documentation, "Supervisely format", "Objects" and "Tags". Coordinates are used unchanged.
+Source: documentation of Supervisely, "Supervisely format", "Objects" and "Tags". Coordinates are used unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Point = tuple[float, float]
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect projects of Supervisely."""
+    """Detect Supervisely projects."""
     paths = _files(tree)
     found = survey_files(
         tree, paths, keys=(b'"objects"', b'"size"'), is_valid=_is_annotation, shapes_of=_geometries, tags_of=_labels
@@ -50,7 +50,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the annotations from Supervisely's projects."""
+    """Return the annotations from Supervisely projects."""
     found = ShapeCollection(tree)
     classes, tags = _declared(tree)
     for path in _files(tree):
@@ -101,7 +101,7 @@ def _is_annotation(content: Any) -> bool:
 
 
 def _declared(tree: Tree) -> tuple[list[str], list[str]]:
-    """Return the class names and tag names in the order of the projects' meta.json."""
+    """Return the class names and tag names in the order of meta.json."""
     found: dict[str, list[str]] = {"classes": [], "tags": []}
     for folder in tree.walk(depth=1):
         if "meta.json" not in tree.files(folder, ".json"):
@@ -109,7 +109,7 @@ def _declared(tree: Tree) -> tuple[list[str], list[str]]:
         try:
             content = load_json(tree.path(folder, "meta.json"))
         except (OSError, ValueError):
-            continue  # the order of classes is all that it adds
+            continue  # the file is only needed for the order of classes
         for key, name in (("classes", "title"), ("tags", "name")):
             listed = content.get(key) if isinstance(content, dict) else None
             entries = listed if isinstance(listed, list) else []
@@ -118,7 +118,7 @@ def _declared(tree: Tree) -> tuple[list[str], list[str]]:
 
 
 def _tags(content: dict[str, Any]) -> list[str]:
-    """Return the tags of an image; a tag with a value becomes "name: value"."""
+    """Return the tags on an image. A tag with a value becomes "name: value"."""
     listed = content.get("tags")
     found: dict[str, None] = {}
     for each in listed if isinstance(listed, list) else ():
@@ -130,7 +130,7 @@ def _tags(content: dict[str, Any]) -> list[str]:
 
 
 def _labels(content: dict[str, Any]) -> list[str]:
-    """Return the tags of an image that do not name a split."""
+    """Return the tags on an image that are not names of splits."""
     return [tag for tag in _tags(content) if not split_named(tag)]
 
 
@@ -139,7 +139,7 @@ def _geometries(content: dict[str, Any]) -> set[str]:
 
 
 def _geometry(entry: dict[str, Any]) -> str:
-    """Return the kind of a shape; old projects name none, since they only have bitmaps and polygons."""
+    """Return the type of a shape. Old projects don't state it, but contain only bitmaps and polygons."""
     if isinstance(kind := entry.get("geometryType"), str):
         return kind
     return "bitmap" if entry.get("bitmap") else "polygon"
@@ -172,7 +172,10 @@ def _rings(entry: dict[str, Any]) -> Iterator[list[Point]]:
 
 
 def _polygon(label: str, entry: dict[str, Any], size: Any) -> Shape:
-    """Convert an outline with holes to one ring that runs to each hole and back; these connections enclose no area."""
+    """Convert an outline with holes to a single ring that runs to each hole and back.
+
+    The connecting lines have no area.
+    """
     outer, *holes = _rings(entry)
     ring = list(outer)
     for hole in holes:

@@ -1,4 +1,4 @@
-"""Listing of a dataset folder, shared by all formats so that each folder is listed only once. Torch-free."""
+"""Listing of a dataset folder that all formats share, so that each folder is listed only once. Torch-free."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.data.files import Listing
 from engine.data.memory_limit import BYTES_PER_FILE, allow
 
 CLUTTER = frozenset({"thumbs.db", "desktop.ini", "__macosx", "lost+found"})
-"""Names of files and folders that desktops and archivers create; like hidden ones, they are skipped."""
+"""Names of files and folders that desktops and archivers create. They are skipped like hidden files."""
 _LONGEST_CLUTTER = max(map(len, CLUTTER))
 SPLIT_NAMES = {
     "train": ("train", "training", "trainset"),
@@ -27,12 +27,18 @@ _SPLIT_OF = {name: split for split, names in SPLIT_NAMES.items() for name in nam
 
 
 def split_named(name: str) -> str:
-    """Return "train", "val" or "test" if `name` denotes this split in any case, with or without a year, else ""."""
+    """Return "train", "val" or "test" if `name` is a name for this split, otherwise "".
+
+    Upper or lower case doesn't matter, and the name may contain a year.
+    """
     return _SPLIT_OF.get(name.lower().rstrip(string.digits + "_-"), "")
 
 
 def split_in(name: str) -> str:
-    """Return the only split named by a full word in a name ("instances_val2017.json" has "val"), or ""."""
+    """Return the only split that occurs as a full word in a name, or "".
+
+    For example, "instances_val2017.json" contains "val".
+    """
     words = "".join(
         character if character.isalpha() else " " for character in os.path.splitext(name)[0].lower()
     ).split()
@@ -41,14 +47,17 @@ def split_in(name: str) -> str:
 
 
 def split_of_folder(folder: str) -> str:
-    """Return the split that a folder's path denotes, or "": "images/train/a" and "train_images" are "train"."""
+    """Return the split given by the path of a folder, or "".
+
+    For example, "images/train/a" and "train_images" both give "train".
+    """
     names = folder.split(os.sep)
     exact = next((split for name in names if (split := split_named(name))), "")
     return exact or next((split for name in names if (split := split_in(name))), "")
 
 
 def split_of_file(name: str) -> str:
-    """Return the split named by a full word in an annotation file's name, else by the nearest folder, or ""."""
+    """Return the split given by a full word in the name of an annotation file, or else by the nearest folder, or ""."""
     for part in reversed(name.split(os.sep)):
         if split := split_in(part):
             return split
@@ -56,17 +65,17 @@ def split_of_file(name: str) -> str:
 
 
 def split_of_table(folder: str, name: str) -> str:
-    """Return the split that a table's name or else its folders denote, or ""."""
+    """Return the split given by the name of a table, or else by its folders, or ""."""
     named = [split for part in folder.split(os.sep) if (split := split_named(part))]
     return split_in(name) or (named[-1] if named else "")
 
 
 def split_of_path(path: str, *, by_name: bool = False) -> str:
-    """Return the split that a folder on the path is named after, or "".
+    """Return the split given by a folder on a path, or "".
 
     Args:
         path: Path relative to the dataset folder.
-        by_name: True if a word in the file's name may also denote the split ("instances_train.xml").
+        by_name: True if a word in the file name may also name the split ("instances_train.xml").
     """
     *folders, name = path.replace("\\", "/").split("/")
     found = next((split for folder in folders if (split := split_named(folder))), "")
@@ -77,14 +86,14 @@ class _Entries(NamedTuple):
     folders: tuple[str, ...]
     files: Listing
     identity: tuple[int, int]
-    """Device and inode, to recognize a folder that is reached through several links."""
+    """Device and inode, which identify a folder that can be reached through several links."""
 
 
 class Tree:
     """Folders and files of a dataset, listed on demand and cached.
 
-    Folders are named relative to the dataset folder, which is "". Hidden files and `CLUTTER` are skipped. Links to
-    folders are followed, but each folder is visited once. All methods may raise OSError.
+    Folders are given relative to the dataset folder, which is "". Hidden files and `CLUTTER` are skipped. Links to
+    folders are followed, but each folder is visited only once. All methods may raise OSError.
     """
 
     def __init__(self, root: str) -> None:
@@ -93,24 +102,27 @@ class Tree:
         self._suffixes: dict[str, Counter[str]] = {}
 
     def path(self, *parts: str) -> str:
-        """Join `parts` to a full path inside the dataset; "" is the dataset folder."""
+        """Join `parts` to a full path inside the dataset folder."""
         return os.path.join(self.root, *filter(None, parts))
 
     def within(self, path: str) -> str:
-        """Convert a full path to one relative to the dataset folder, or "" for the dataset folder."""
+        """Convert a full path to a path relative to the dataset folder."""
         relative = os.path.relpath(path, self.root)
         return "" if relative == "." else relative
 
     def exists(self, folder: str) -> bool:
-        """Return True if a folder exists, given its path relative to the dataset folder."""
+        """Return True if a folder exists. Its path is relative to the dataset folder."""
         return os.path.isdir(self.path(folder))
 
     def folders(self, folder: str = "") -> tuple[str, ...]:
-        """Return the names of the folders in `folder`, sorted."""
+        """Return the sorted names of the folders in `folder`."""
         return self._of(folder).folders
 
     def files(self, folder: str = "", endings: str | Sequence[str] = "") -> list[str]:
-        """Return the sorted names of the files in `folder` with one of the extensions (".json"); "" for all files."""
+        """Return the sorted names of the files in `folder` that have one of the extensions (".json").
+
+        With "", return all files.
+        """
         requested = {endings} if isinstance(endings, str) else set(endings)
         if "" not in requested and not requested & self.suffixes(folder).keys():
             return []
@@ -122,11 +134,14 @@ class Tree:
         return self._of(folder).files
 
     def suffixes(self, folder: str = "") -> Counter[str]:
-        """Count the files in `folder` by extension, in lower case and with the dot, or "" without an extension."""
+        """Count the files in `folder` by extension.
+
+        Extensions are in lower case with the dot, or "" if there is none.
+        """
         if folder not in self._suffixes:
             listing = self._of(folder).files
             names = os.fsdecode(listing.names[:-1]).split("\0") if listing.length else []
-            parts = Counter(map(_AFTER_DOT, map(_AT_LAST_DOT, names)))  # in C: folders may have a million files
+            parts = Counter(map(_AFTER_DOT, map(_AT_LAST_DOT, names)))  # fast: there may be a million files
             found: Counter[str] = Counter()
             for (dot, ending), times in parts.items():
                 found[f".{ending.lower()}" if dot else ""] += times
@@ -145,7 +160,7 @@ class Tree:
         return [name for requested in names for name in by_name.get(requested, ())]
 
     def splits(self, folder: str = "") -> dict[str, str]:
-        """Return the folders in `folder` that are named like splits, by "train", "val" and "test"."""
+        """Return the folders in `folder` that have the name of a split, by "train", "val" and "test"."""
         found: dict[str, str] = {}
         for split, names in SPLIT_NAMES.items():
             fitting = [name for name in self.folders(folder) if split_named(name) == split]
@@ -155,7 +170,10 @@ class Tree:
         return found
 
     def walk(self, folder: str = "", *, depth: int | None = None) -> Iterator[str]:
-        """Yield `folder` and the folders below it, down to `depth` levels, parents first and each real folder once."""
+        """Yield `folder` and the folders below it, up to `depth` levels deep.
+
+        Parents come first, and no folder comes twice.
+        """
         visited: set[tuple[int, int]] = set()
         pending = [(folder, 0)]
         while pending:
@@ -196,12 +214,12 @@ def suffix(name: str) -> str:
 
 
 def unicode_key(name: str) -> str:
-    """Return a name in one Unicode form, since macOS separates letters from their accents."""
+    """Normalize a name to one Unicode form, since macOS separates letters from their accents."""
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
 def subfolders(folder: str) -> list[str]:
-    """Return the names of the visible folders in a folder, sorted."""
+    """Return the sorted names of the visible folders in a folder."""
     with os.scandir(folder) as entries:
         return sorted(entry.name for entry in entries if _is_visible(entry.name) and _is_folder(entry))
 
@@ -213,9 +231,9 @@ def link_loops(folder: str) -> list[str]:
 
 
 def walk_files(folder: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield each folder from `folder` down with the names of its visible files, both sorted as torchvision does.
+    """Yield `folder` and each folder below it with the names of its visible files, both sorted as torchvision does.
 
-    Links are followed; a folder that several links lead to is visited once.
+    Links are followed, but a folder that is the target of several links is visited only once.
     """
     visited: set[tuple[int, int]] = set()
     pending = [folder]
@@ -237,12 +255,12 @@ def walk_files(folder: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _is_visible(name: str) -> bool:
-    """Return True unless a file or folder is hidden or clutter."""
+    """Return False if a file or folder is hidden or clutter."""
     return name[0] != "." and (len(name) > _LONGEST_CLUTTER or name.lower() not in CLUTTER)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Return True for a folder or a link to one; False for a link that leads back to itself."""
+    """Return True for a folder or a link to a folder, but False for a link that leads back to itself."""
     try:
         return entry.is_dir()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Datasets that Footplate recognizes but can't read, each with advice on its conversion. Torch-free."""
+"""Datasets that Footplate recognizes but can't read, with advice for their conversion. Torch-free."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _MAX_FOLDERS = 500
 
 @dataclass(frozen=True)
 class _Kind:
-    """Format that is recognized by its files.
+    """Unsupported format that is recognized by its files.
 
     Attributes:
         variant: Name of the detection.
         title: Name in messages.
-        endings: Extensions of the files, with dots; also compound ones such as ".nii.gz".
-        remedy: Advice on the conversion.
-        is_one: Checks a file, given by its full path, if other formats use the same extensions.
+        endings: Extensions of the files with dots, including compound ones such as ".nii.gz".
+        remedy: Advice for the conversion.
+        is_one: Function that checks a file, given by its full path, if other formats use the same extensions.
     """
 
     variant: str
@@ -43,7 +43,7 @@ class _Kind:
 
 
 def _starts_with(*starts: bytes) -> Callable[[str], bool]:
-    """Return a function that checks if a file begins with one of the `starts`."""
+    """Return a function that checks if a file begins with one of `starts`."""
 
     def test(path: str) -> bool:
         return _head(path).startswith(starts)
@@ -72,7 +72,7 @@ def _is_zip_of_images(path: str) -> bool:
 
 
 def _is_tfrecord(path: str) -> bool:
-    """Return True if a file begins with a plausible TFRecord length, at most the size of the file."""
+    """Return True if a file begins with a plausible length of a TFRecord, at most the size of the file."""
     head = _head(path, 8)
     return len(head) == 8 and 0 < int.from_bytes(head, "little") <= os.stat(path).st_size - 16
 
@@ -156,7 +156,7 @@ _PEEKED = 60
 _DATUMARO = re.compile(
     rb'\s*\{\s*("dm_format_version"|"info"\s*:\s*\{.{0,400}\}\s*,\s*"categories"\s*:\s*\{)', re.DOTALL
 )
-"""Pattern for the beginning of Datumaro's JSON, whose categories are an object and not a list as in COCO."""
+"""Pattern for the beginning of Datumaro JSON. Its categories are an object, while those of COCO are a list."""
 
 
 def _detect(tree: Tree) -> list[Detection]:
@@ -184,7 +184,7 @@ def _detect(tree: Tree) -> list[Detection]:
 def _refused(kind: _Kind, paths: list[str], images: int) -> Detection:
     """Return the detection of unsupported files.
 
-    It is weak if there are also images, which may be all that is needed.
+    It is weak if the folder also has images, since the user may only need these.
     """
     count = "1 file" if len(paths) == 1 else f"{len(paths):,} files"
     evidence = (f"{count} of {kind.title}, such as {printable(paths[0])}",)
@@ -194,7 +194,7 @@ def _refused(kind: _Kind, paths: list[str], images: int) -> Detection:
 
 
 def _without_ending(tree: Tree, folders: list[str]) -> Iterator[Detection]:
-    """Detect files without extensions: DICOM files from scanners, TFRecord shards, and CIFAR's batches."""
+    """Detect files without extensions: DICOM files from scanners, TFRecord shards, and batches from CIFAR."""
     by_variant = {kind.variant: kind for kind in _KINDS}
     for folder in folders:
         names = [name for name in tree.files(folder) if "." not in name] if tree.suffixes(folder)[""] else []
@@ -214,7 +214,7 @@ def _without_ending(tree: Tree, folders: list[str]) -> Iterator[Detection]:
 
 
 def detect_videos(tree: Tree) -> Iterator[Detection]:
-    """Detect masks of videos as in DAVIS and YouTube-VOS, also inside the folder of a split or an archive."""
+    """Detect masks of videos as in DAVIS and YouTube-VOS, including those inside a folder for a split or an archive."""
     for base in tree.walk(depth=1):
         annotations = os.path.join(base, "Annotations")
         if not {"JPEGImages", "Annotations"} <= set(tree.folders(base)) or tree.has(".xml", annotations):
@@ -235,7 +235,7 @@ def detect_videos(tree: Tree) -> Iterator[Detection]:
 
 
 def _run_lengths(tree: Tree) -> Iterator[Detection]:
-    """Detect tables with masks as run lengths, as used by Kaggle."""
+    """Detect tables with run-length encoded masks, as used by Kaggle."""
     for folder, name in find_tables(tree, (".csv",)):
         table = open_table(tree.path(folder, name), head=True)
         columns = [
@@ -257,7 +257,7 @@ def _run_lengths(tree: Tree) -> Iterator[Detection]:
 
 
 def _datumaro(tree: Tree) -> Iterator[Detection]:
-    """Detect files in Datumaro's format, which CVAT also exports."""
+    """Detect files in Datumaro format, which CVAT also exports."""
     for folder in ("annotations", ""):
         if folder and folder not in tree.folders():
             continue

@@ -1,6 +1,7 @@
-"""Regions from the VGG Image Annotator (VIA 1 and 2), in its JSON files, projects and CSV files. Torch-free.
+"""Regions from the VGG Image Annotator (VIA 1 and 2): JSON files, projects and CSV files. Torch-free.
 
-See https://www.robots.ox.ac.uk/~vgg/software/via/. Each region has a shape and attributes, one of which is its class.
+See https://www.robots.ox.ac.uk/~vgg/software/via/. Each region has a shape and attributes. One of the attributes is its
+class.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from engine.data.splits import dataset_error, dataset_warning, first_names, prin
 from engine.system.regular_files import UnusableFile
 
 _OUTLINED = ("polygon", "polyline", "circle", "ellipse")
-"""Shapes with an outline; a polyline is closed."""
+"""Shapes that have an outline. A polyline is closed."""
 REMEDY = "Export the annotations again from VIA as JSON or CSV."
 ONLY_CLASS = "object"
-"""Class of all regions if no region has attributes."""
+"""Class for all regions if no region has attributes."""
 _USUAL = ("class", "label", "name", "category", "type", "object", "species", "class_name", "object_name")
-"""Attributes that probably hold the class, in lower case, the likeliest first."""
+"""Attributes that probably contain the class, in lower case, most likely first."""
 _SAMPLED = 3
 """Number of files that are read to find attributes and shapes."""
 _VERSION_3 = ("vid_list", "data_format_version", "metadata")
@@ -73,14 +74,14 @@ class _Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class _Source:
-    """Annotation files, and the attribute that holds the class, or "" if regions have no attributes."""
+    """Annotation files, and the attribute that contains the class, or "" if regions have no attributes."""
 
     files: tuple[str, ...]
     attribute: str
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Return one detection for each attribute that may hold the class, the likeliest first."""
+    """Return one detection for each attribute that may contain the class, most likely first."""
     names = [
         name
         for ending in (".json", ".csv")
@@ -125,7 +126,7 @@ def _is_via(text: str, ending: str) -> bool:
 
 
 def _candidates(regions: Sequence[_Region]) -> list[str]:
-    """Return the attributes that may hold the class: usual names first, then the most frequent ones."""
+    """Return the attributes that may contain the class: usual names first, then the most frequent ones."""
     counts = Counter(
         name for region in regions for name, value in region.attributes.items() if value not in ("", None, {})
     )
@@ -173,7 +174,7 @@ def _add_shapes(image: ShapedImage, regions: Sequence[_Region], attribute: str, 
 
 
 def _names(value: Any) -> list[str]:
-    """Return the classes in the value of an attribute: a text, or checked options such as {"cat": true}."""
+    """Return the classes in the value of an attribute, which is a text, or checked options such as {"cat": true}."""
     if isinstance(value, dict):
         return [str(name) for name, checked in value.items() if checked]
     return [str(value).strip()] if isinstance(value, str | int | float) and str(value).strip() else []
@@ -225,7 +226,7 @@ def _of_csv(path: str, name: str, faults: EntryFaults, problems: list[Problem]) 
 
 
 def _of_row(row: Mapping[str, Any]) -> _Entry | None:
-    """Return the image and the region in a row; None if they can't be read."""
+    """Return the image and the region in a row, or None if they can't be read."""
     file, number = row.get("filename"), row.get("region_id")
     try:
         shape, attributes = (json.loads(row[column] or "{}") for column in _COLUMNS[1:])
@@ -251,7 +252,7 @@ FORMAT = Format(
 
 
 def read_shape(name: str, shape: Mapping[str, Any]) -> Shape | None:
-    """Convert VIA's shape_attributes to a shape; None for points and for incomplete shapes."""
+    """Convert shape_attributes from VIA to a shape. Returns None for points and for incomplete shapes."""
     try:
         match shape.get("name"):
             case "rect":

@@ -1,8 +1,8 @@
-"""Boxes in XML files, one for each image, as in PASCAL VOC (its development kit, section 4.1). Torch-free.
+"""Boxes in XML files as in PASCAL VOC (development kit, section 4.1), one file per image. Torch-free.
 
-labelImg, CVAT, Roboflow and ArcGIS's PASCAL_VOC_rectangles write them too. Coordinates are used unchanged, as distances
-from the left and the top of the image. PASCAL's own coordinates count pixels from 1, those of most later tools do not;
-the difference is one pixel on two sides.
+labelImg, CVAT, Roboflow and ArcGIS (PASCAL_VOC_rectangles) also write this format. Coordinates are used unchanged, as
+distances from the left and the top of the image. PASCAL VOC itself counts pixels from 1, but most later tools don't.
+The difference is one pixel on two sides.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HEAD_BYTES = 1 << 16
 _ROOT = re.compile(rb"<(?:[\w.-]+:)?annotation[\s/>]")
 _COORDINATE = re.compile(r"([xy])\d*")
 _LISTED = re.compile(r"(.*?)(?:\s+-?[01])?")
-"""Pattern for a line in a list of names; lists about one class have 1, 0 or -1 after the name."""
+"""Pattern for a line in a list of names. Lists for one class have 1, 0 or -1 after the name."""
 
 
 class _Parsed(NamedTuple):
@@ -52,7 +52,7 @@ class _File:
     Attributes:
         base: Folder that contains the folders of images and annotations.
         name: Path of the image inside its folder, without the extension.
-        splits: Splits that the image belongs to.
+        splits: Splits of the image.
     """
 
     path: str
@@ -62,7 +62,7 @@ class _File:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect VOC's XML files."""
+    """Detect XML files in VOC format."""
     paths = _candidates(tree)
     valid, others, boxes, objects = _survey(tree, sample(paths))
     if valid and not objects and len(paths) > valid + others:
@@ -76,7 +76,7 @@ def detect(tree: Tree) -> list[Detection]:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the boxes from VOC's XML files."""
+    """Return the boxes from XML files in VOC format."""
     files = [_file(path) for path in _candidates(tree)]
     found = ShapeCollection(tree)
     _assign_splits(tree, files, found)
@@ -110,12 +110,12 @@ FORMAT = Format(
 
 
 def _candidates(tree: Tree) -> list[str]:
-    """Return all XML files except those of GDAL, which describe rasters."""
+    """Return all XML files except those written by GDAL, which describe rasters."""
     return [path for path in files_ending(tree, ".xml") if not path.lower().endswith(".aux.xml")]
 
 
 def _survey(tree: Tree, paths: Iterable[str]) -> tuple[int, int, int, int]:
-    """Count the files with this format, other files, and the boxes and objects in them.
+    """Count the files in this format, other files, and the boxes and objects in them.
 
     Raises UnusableFile if no file has this format.
     """
@@ -142,7 +142,7 @@ def _survey(tree: Tree, paths: Iterable[str]) -> tuple[int, int, int, int]:
 
 
 def _file(path: str) -> _File:
-    """Create the entry for an annotation file, with the information in its path."""
+    """Create the entry for an annotation file from the information in its path."""
     folders = os.path.dirname(path).split(os.sep) if os.path.dirname(path) else []
     places = [index for index, name in enumerate(folders) if name.lower() in ANNOTATION_FOLDERS]
     stem = os.path.splitext(os.path.basename(path))[0]
@@ -152,7 +152,7 @@ def _file(path: str) -> _File:
 
 
 def _assign_splits(tree: Tree, files: Sequence[_File], found: ShapeCollection) -> None:
-    """Assign files to splits by the lists of names in their folder, else by the names of their folders."""
+    """Assign files to splits by the lists of names in their folder, or else by the names of their folders."""
     by_base: dict[str, list[_File]] = {}
     for file in files:
         by_base.setdefault(file.base, []).append(file)
@@ -179,9 +179,10 @@ def _assign_splits(tree: Tree, files: Sequence[_File], found: ShapeCollection) -
 
 
 def _listed(tree: Tree, base: str, known: dict[str, list[_File]]) -> dict[str, list[tuple[str, list[_File]]]]:
-    """Return the lines in lists of splits with the files that each line names, from the first folder that has any.
+    """Return the lines from the lists of each split, with the files that each line refers to.
 
-    Outside of ImageSets, half of the lines must name files, since a train.txt may have another purpose.
+    The lists are those of the first folder that has any. Outside of ImageSets, half of the lines must refer to files,
+    since a train.txt may have another purpose.
     """
     for folder in _LIST_FOLDERS:
         where = os.path.join(base, folder)
@@ -208,7 +209,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _by_name(files: Iterable[_File]) -> dict[str, list[_File]]:
-    """Index the files both by the paths and by the names of their images."""
+    """Index the files by both the paths and the names of their images."""
     known: dict[str, list[_File]] = {}
     for file in files:
         for name in {file.name.replace(os.sep, "/"), os.path.basename(file.name)}:
@@ -217,7 +218,10 @@ def _by_name(files: Iterable[_File]) -> dict[str, list[_File]]:
 
 
 def _listed_files(line: str, known: dict[str, list[_File]]) -> list[_File]:
-    """Return the files that a line in a list names, as a name with blanks, a path, or by the first word."""
+    """Return the files that a line in a list refers to.
+
+    The line may contain a name with spaces, a path, or further words.
+    """
     marked = _LISTED.fullmatch(line)
     for name in dict.fromkeys((line, marked[1] if marked else line, line.split(maxsplit=1)[0])):
         parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".")]
@@ -230,7 +234,7 @@ def _listed_files(line: str, known: dict[str, list[_File]]) -> list[_File]:
 
 
 def _image_of(tree: Tree, file: _File, found: ShapeCollection) -> str | None:
-    """Return the image that has the name of an annotation file."""
+    """Return the image with the same name as an annotation file."""
     near = os.path.dirname(file.path)
     split = split_of_path(file.path)
     for where in dict.fromkeys((near, file.base)):
@@ -252,7 +256,7 @@ def _parse(path: str) -> _Parsed:
     shapes: list[Shape] = []
     faults: list[tuple[str, str]] = []
     for each in root.iterfind("object"):
-        if _text(each, "deleted") in _TRUE:  # LabelMe's web tool keeps what users have removed
+        if _text(each, "deleted") in _TRUE:  # LabelMe's web tool keeps objects that users have removed
             continue
         name = (each.findtext("name") or "").strip()
         corners = list(_corners(each))
@@ -270,7 +274,7 @@ def _parse(path: str) -> _Parsed:
 
 
 def _size(root: ElementTree.Element) -> tuple[int, int] | None:
-    """Return the height and width that a file states; LabelMe's web tool uses different names for them."""
+    """Return the height and width that a file states. The elements are named differently in LabelMe's web tool."""
     size = as_size(root.findtext("size/height"), root.findtext("size/width"))
     return size or as_size(root.findtext("imagesize/nrows"), root.findtext("imagesize/ncols"))
 
@@ -282,7 +286,7 @@ def _text(element: ElementTree.Element, path: str) -> str:
 def _corners(element: ElementTree.Element) -> Iterator[tuple[float, float, float, float] | str]:
     """Yield the edges of each box of an object, or of its polygon if it has no box.
 
-    For invalid numbers, a message is yielded.
+    For invalid numbers, yields a message instead.
     """
     boxes = element.findall("bndbox") or element.findall("segm/box")
     for box in boxes:
@@ -307,7 +311,10 @@ def _corners(element: ElementTree.Element) -> Iterator[tuple[float, float, float
 
 
 def _name_classes(tree: Tree, found: ShapeCollection) -> tuple[str, ...]:
-    """Rename the classes as in ArcGIS's definition if it lists all of them; return the names in its order, or ()."""
+    """Rename the classes according to ArcGIS's definition file, and return the names in its order.
+
+    Returns () if there is no definition file that lists all classes.
+    """
     known = arcgis_classes(tree.root)
     images = [image for split in found.splits.values() for image in split]
     if known is None:
@@ -323,6 +330,6 @@ def _name_classes(tree: Tree, found: ShapeCollection) -> tuple[str, ...]:
 
 
 def _read_head(path: str) -> bytes:
-    """Return the beginning of a file, without the zero bytes of UTF-16. Raises UnusableFile or OSError."""
+    """Return the beginning of a file. Zero bytes, as in UTF-16, are removed. Raises UnusableFile or OSError."""
     with open_regular(path) as stream:
         return stream.read(_HEAD_BYTES).replace(b"\0", b"")

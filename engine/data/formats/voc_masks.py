@@ -1,4 +1,7 @@
-"""PASCAL VOC's masks: SegmentationClass and SegmentationObject, with lists of names in ImageSets. Torch-free."""
+"""Masks in PASCAL VOC format: SegmentationClass and SegmentationObject, with lists of names in ImageSets.
+
+Torch-free.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ CODE = MaskCode(tuple(range(len(CLASSES))), ignored=(255,))
 _VOC_NAME = re.compile(r"20(0[7-9]|1[0-2])_\d{6}")
 """Pattern for the image names of VOC 2007 to 2012."""
 _MASKS = ("SegmentationClassPNG", "SegmentationClass", "SegmentationClassAug")
-"""Names for folders of masks; labelme writes arrays to SegmentationClass and images to SegmentationClassPNG."""
+"""Names for mask folders. labelme writes arrays to SegmentationClass and images to SegmentationClassPNG."""
 _OBJECTS = ("SegmentationObjectPNG", "SegmentationObject")
 _LISTS = os.path.join("ImageSets", "Segmentation")
 _ENDINGS = (".png", ".tif", ".bmp", ".gif")
@@ -37,9 +40,9 @@ _TABLES = frozenset(
 
 @dataclass(frozen=True)
 class _Source:
-    """Pairs of images and masks in the folder `base`; the masks in `objects` number the objects.
+    """Pairs of images and masks in the folder `base`. The masks in `objects` number the objects.
 
-    `is_voc` is True for images of PASCAL VOC, whose classes are known.
+    `is_voc` is True for images from PASCAL VOC, whose classes are known.
     """
 
     base: str
@@ -49,7 +52,7 @@ class _Source:
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect folders with JPEGImages and masks, each as a reading of its own."""
+    """Detect folders with JPEGImages and masks as separate detections."""
     bases = [base for base in tree.walk(depth=2) if "JPEGImages" in tree.folders(base)]
     found = [(base, _detection(tree, base, base if len(bases) > 1 else "")) for base in bases]
     return [each for _, each in found if each is not None]
@@ -72,7 +75,7 @@ def _detection(tree: Tree, base: str, variant: str) -> Detection | None:
 
 
 def _first_pairs(tree: Tree, base: str, names: tuple[str, ...]) -> Pairs:
-    """Pair the images with the files in the first of the folders that contains any."""
+    """Pair the images with files from the first folder in `names` that contains any."""
     images = os.path.join(base, "JPEGImages")
     for name in names:
         pairs = Pairs()
@@ -86,7 +89,7 @@ def _first_pairs(tree: Tree, base: str, names: tuple[str, ...]) -> Pairs:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images in the lists with their masks, or with the objects that their masks number."""
+    """Return the listed images with their masks, or with the objects that their masks number."""
     source: _Source = detection.source
     pairs = source.masks
     if kind == "instances":
@@ -146,7 +149,7 @@ def _by_lists(tree: Tree, base: str, pairs: Pairs) -> tuple[Mapping[str, Pairs],
 
 
 def _read_lists(tree: Tree, folder: str) -> dict[str, list[str]]:
-    """Return the names in the list of each split. If train.txt is missing, trainval.txt lists the training split."""
+    """Return the names in the list of each split. If train.txt is missing, trainval.txt is used for training."""
     names = tree.files(folder, ".txt") if tree.exists(folder) else []
     files = {split: name for name in names if (split := split_named(os.path.splitext(name)[0]))}
     if "train" not in files and "trainval.txt" in names:

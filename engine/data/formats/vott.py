@@ -1,4 +1,4 @@
-"""VoTT's JSON files: one export with all images, or one file for each image. Torch-free."""
+"""JSON files from VoTT: one export with all images, or one file per image. Torch-free."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LAYOUT = "Choose a folder with images and VoTT's export: vott-json-export/NAME-e
 _ENDINGS = ("-export.json", "-asset.json")
 _SAMPLED = 20
 _UNSEEN = 0
-"""Value of an image's state if nobody has opened it in VoTT."""
+"""State of an image that nobody has opened in VoTT."""
 
 
 def _detect(tree: Tree) -> list[Detection]:
@@ -38,7 +38,7 @@ def _detect(tree: Tree) -> list[Detection]:
 
 
 def _files(tree: Tree) -> list[tuple[str, str]]:
-    """Return folder and name of each export, or else of the files about one image each."""
+    """Return the folder and name of each export, or else of the files about single images."""
     found = [
         (folder, name)
         for folder in itertools.islice(tree.walk(depth=2), 500)
@@ -109,7 +109,7 @@ def _size(size: Any) -> tuple[int, int] | None:
 
 
 def _shapes(region: Any, file: str, faults: list[str]) -> list[Shape]:
-    """Convert a region to one object for each of its tags; an unusable region is added to `faults`."""
+    """Convert a region to one object for each of its tags. An unusable region is added to `faults`."""
     try:
         tags = [str(tag) for tag in region["tags"]]
         points = [(float(point["x"]), float(point["y"])) for point in region.get("points") or ()]

@@ -1,4 +1,4 @@
-"""WebDataset: tar files with an image and a class of the same name (KEY.jpg and KEY.cls or KEY.json). Torch-free."""
+"""WebDataset: tar files with images and classes of the same name (KEY.jpg and KEY.cls or KEY.json). Torch-free."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CLASSES = ("cls", "class", "label", "json", "cls.txt", "label.txt")
 
 @dataclass
 class Sample:
-    """Members of a tar file with the same key: name and content of the image, and its labels."""
+    """Members of a tar file that share a key: name and content of the image, and its labels."""
 
     key: str
     name: str = ""
@@ -44,7 +44,7 @@ class Sample:
 
 
 def find_archives(tree: Tree) -> list[str]:
-    """Return the paths of tar files, relative to the dataset folder, down to two levels."""
+    """Return the paths of tar files, relative to the dataset folder, up to two levels deep."""
     return [
         os.path.join(folder, name)
         for folder in tree.walk(depth=2)
@@ -54,14 +54,14 @@ def find_archives(tree: Tree) -> list[str]:
 
 
 def samples(path: str, *, at_most: int | None = None) -> Iterator[Sample]:
-    """Yield the samples in a tar file in their order.
+    """Yield the samples in a tar file in order.
 
     Args:
         path: Full path.
-        at_most: Number of members to read; None for all.
+        at_most: Number of members to read, or None for all.
 
     Raises:
-        UnusableFile: The file is no tar file, or is damaged.
+        UnusableFile: The file is damaged or not a tar file.
         OSError: The file can't be read.
     """
     current = Sample("")
@@ -85,7 +85,7 @@ def samples(path: str, *, at_most: int | None = None) -> Iterator[Sample]:
 
 
 def _add(sample: Sample, archive: tarfile.TarFile, member: tarfile.TarInfo, ending: str) -> None:
-    """Add a member of a tar file to the sample with its key."""
+    """Add a member of a tar file to the sample that has its key."""
     if is_image(member.name):
         if not sample.name and 0 < member.size <= MAX_IMAGE_BYTES:
             sample.name, sample.content = member.name, _content(archive, member)
@@ -100,7 +100,10 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 
 def _labels_of_json(text: str) -> list[str]:
-    """Return the classes in a JSON object, found by the names of its fields; a JSON number or text is a class."""
+    """Return the classes in a JSON object, found by the names of its fields.
+
+    A bare number or text is a class itself.
+    """
     try:
         content: Any = json.loads(text)
     except (ValueError, RecursionError):
@@ -161,7 +164,7 @@ def _read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _name_numbers(tree: Tree, splits: dict[str, list[ShapedImage]]) -> list[str] | None:
-    """Replace class numbers by the names that a file lists; return the classes in the order of their numbers."""
+    """Replace class numbers with the names in a file. Returns the classes in numeric order."""
     tags = {tag for images in splits.values() for image in images for tag in image.tags}
     if not tags or not all(tag.isascii() and tag.isdigit() for tag in tags):
         return None
@@ -174,7 +177,7 @@ def _name_numbers(tree: Tree, splits: dict[str, list[ShapedImage]]) -> list[str]
 
 
 def _unpack(tree: Tree, shards: Sequence[str], folder: Path) -> None:
-    """Write the images from tar files to `folder`, and an index with the name and the labels of each."""
+    """Write the images from tar files to `folder`, with an index of their names and labels."""
     index: list[list[tuple[str, list[str]]]] = []
     for number, shard in enumerate(shards):
         (folder / f"{number:05d}").mkdir()

@@ -1,7 +1,7 @@
-"""WIDER FACE's lists of boxes, such as wider_face_split/wider_face_train_bbx_gt.txt. Torch-free.
+"""Lists of boxes from WIDER FACE, such as wider_face_split/wider_face_train_bbx_gt.txt. Torch-free.
 
-For each image, a file has its path, the number of its faces, and one line for each face: left, top, width, height, and
-six flags, the fourth of which is 1 for faces that can't be used. An image without faces has one line of zeros.
+For each image, a file has its path, the number of faces, and one line for each face: left, top, width, height, and six
+flags. The fourth flag is 1 for unusable faces. An image without faces has one line of zeros.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from engine.data.splits import count_sentence, dataset_warning, printable, warn_
 ENDING = "_bbx_gt.txt"
 CLASS = "face"
 MAX_LEVELS = 3
-"""Number of folder levels that are searched for lists."""
+"""Depth of folders that are searched for lists."""
 INVALID = 7
-"""Position in a line of the flag for faces that can't be used."""
+"""Position of the flag for unusable faces in a line."""
 
 
 def detect(tree: Tree) -> list[Detection]:
@@ -47,7 +47,7 @@ def _is_list(path: str) -> bool:
 
 
 def read(tree: Tree, detection: Detection, kind: str) -> Content:
-    """Return the images and boxes from all lists in `tree`."""
+    """Return the images and boxes from all lists."""
     problems: list[Problem] = []
     lookup = ImageLookup(tree)
     splits: dict[str, list[ShapedImage]] = {}
@@ -58,7 +58,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: list[Problem]) -> Iterator[ShapedImage]:
-    """Yield the images in a list, and add faults to `problems`."""
+    """Yield the images in a list, and append faults to `problems`."""
     missing: list[str] = []
     faults: list[str] = []
     above = os.path.dirname(os.path.dirname(path))
@@ -78,7 +78,7 @@ def _images(tree: Tree, path: str, split: str, lookup: ImageLookup, problems: li
 
 
 def _read_list(path: str, faults: list[str]) -> Iterator[tuple[str, list[Shape]]]:
-    """Yield the images in a list with their boxes, and add faults to `faults`."""
+    """Yield the images in a list with their boxes, and append faults to `faults`."""
     text = read_text(path, MAX_TABLE_BYTES)
     name = ""
     shapes: list[Shape] = []

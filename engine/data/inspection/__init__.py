@@ -1,1 +1,1 @@
-"""Inspection of a dataset folder for the user: samples, statistics and problems. Torch-free."""
+"""Inspect a dataset folder and report its samples, statistics and problems to the user. Torch-free."""

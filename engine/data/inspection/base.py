@@ -1,4 +1,4 @@
-"""Arguments, results and helpers of all inspections. Torch-free."""
+"""Arguments, results and helpers used by all inspections. Torch-free."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from engine.data.splits import Labels, RecognizedDataset, Split, spread_evenly
 
 EXAMPLES = 12
 EXAMPLE_SIDE = 384
-"""Longest side of an example, in pixels."""
+"""Longest side of an example image, in pixels."""
 
 Progress = Callable[[int, int], None]
-"""Callback with the number of inspected images and of all images."""
+"""Callback that receives the number of inspected images and the total number of images."""
 
 LeaveOut = Callable[[str, str], None]
-"""Callback with the path of an unusable file and the reason."""
+"""Callback that receives the path of an unusable file and the reason."""
 
 
 @dataclass
 class Inspection:
-    """Result of an inspection. `channels` is the number of channels of the images, None if unknown."""
+    """Result of an inspection. `channels` is the number of channels of the images, or None if it is unknown."""
 
     splits: list[SplitReport] = field(default_factory=list)
     examples: list[Example] = field(default_factory=list)
@@ -46,13 +46,13 @@ Result = TypeVar("Result")
 
 
 def splits_of_type(found: RecognizedDataset, kind: type[Kind]) -> list[tuple[str, Kind]]:
-    """Return the training and validation splits, each with "train" or "val", after checking their type."""
+    """Return the training and validation splits, each with its name "train" or "val", after checking their type."""
     halves = (("train", found.train), ("val", found.val))
     return [(name, split) for name, split in halves if isinstance(split, kind)]
 
 
 class MemoryGate:
-    """Gate for decoding threads: work that runs out of memory is repeated while no other thread works."""
+    """Gate for decoding threads. Work that runs out of memory is repeated while no other thread is working."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -67,7 +67,7 @@ class MemoryGate:
         try:
             return check(given)
         except MemoryError:
-            pass  # its memory is released with the traceback
+            pass  # the memory is released with the traceback
         finally:
             with self._changed:
                 self._busy -= 1
@@ -85,14 +85,17 @@ class MemoryGate:
 
 
 class FileChecker:
-    """Counter of checked files, out of `total`, that reports progress and unusable files."""
+    """Counter for checked files, `total` in all, that reports the progress and unusable files."""
 
     def __init__(self, total: int, progress: Progress, leave_out: LeaveOut) -> None:
         self.total, self._progress, self._leave_out = total, progress, leave_out
         self._done = 0
 
     def usable_indices(self, files: Sequence[str], reasons: Iterable[str | None]) -> list[int]:
-        """Return the indices of the usable `files`; `reasons` holds, for each file, why it is unusable, or None."""
+        """Return the indices of the usable `files`.
+
+        For each file, `reasons` contains the reason why it is unusable, or None if it is usable.
+        """
         usable = []
         for index, reason in enumerate(reasons):
             self._done += 1
@@ -104,9 +107,9 @@ class FileChecker:
         return usable
 
     def check_each(self, files: Sequence[str], check: Callable[[int], Result], threads: int) -> dict[int, Result]:
-        """Call `check` with the index of each file, and return its results for usable files by index.
+        """Call `check` with the index of each file, and return the results for usable files by index.
 
-        `check` raises an exception for an unusable file.
+        `check` must raise an exception for an unusable file.
         """
         found: dict[int, Result] = {}
         gate = MemoryGate()
@@ -125,14 +128,14 @@ class FileChecker:
 def start_inspection(
     found: RecognizedDataset, kind: type[Kind], progress: Progress, leave_out: LeaveOut
 ) -> tuple[list[tuple[str, Kind]], Inspection, FileChecker]:
-    """Return the splits of the given type, a result that holds the image channels, and the checker for the files."""
+    """Return the splits, an empty result with the number of image channels, and a checker for the files."""
     splits = splits_of_type(found, kind)
     files: list[Sequence[str]] = [getattr(split, "files", ()) for _, split in splits]
     return splits, Inspection(channels=folder_channels(*files)), FileChecker(sum(map(len, files)), progress, leave_out)
 
 
 def draw_examples(indices: Iterable[int], draw: Callable[[int], Example]) -> list[Example]:
-    """Return the examples that `draw` creates from samples; samples that can't be read any more are left out."""
+    """Return the examples that `draw` creates from samples. Samples that have become unreadable are left out."""
     found = []
     for index in indices:
         with suppress(Exception):  # a broken file may raise nearly anything in a decoder
@@ -141,7 +144,7 @@ def draw_examples(indices: Iterable[int], draw: Callable[[int], Example]) -> lis
 
 
 def spread_examples(usable: Sequence[int]) -> list[int]:
-    """Return up to `EXAMPLES` of the usable samples, evenly spread."""
+    """Return up to `EXAMPLES` evenly spaced indices of usable samples."""
     return [usable[row] for row in spread_evenly(len(usable), EXAMPLES)[:EXAMPLES]]
 
 
@@ -151,18 +154,18 @@ def title_of(name: str) -> str:
 
 
 def never_used(name: str) -> str:
-    """Return the consequence for classes that a split lacks, for messages: "never learned" or "never validated"."""
+    """Return the consequence for classes missing from a split, for messages: "never learned" or "never validated"."""
     return "never learned" if name == "train" else "never validated"
 
 
 def shares_of_classes(
     classes: Sequence[str], counts: Iterable[Labels | None]
 ) -> tuple[dict[str, int], dict[str, float]]:
-    """Return the number of files that contain each class, and its fraction of all counts.
+    """Return the number of files that contain each class, and the fraction of each class in all counts.
 
     Args:
         classes: Names of the classes.
-        counts: Counts by class for each file; None for a file that was not counted.
+        counts: Counts by class for each file, or None for a file that was not counted.
     """
     known = np.array([each[: len(classes)] for each in counts if each is not None], np.int64).reshape(-1, len(classes))
     shares = known.sum(0) / max(int(known.sum()), 1)
@@ -171,7 +174,7 @@ def shares_of_classes(
 
 
 def spread_by_class(labels: np.ndarray, indices: np.ndarray) -> list[int]:
-    """Return up to `EXAMPLES` of the `indices`, from as many different classes as possible."""
+    """Return up to `EXAMPLES` of the `indices`, taken from as many classes as possible."""
     by_class = indices[np.argsort(labels[indices], kind="stable")]
     _, firsts, counts = np.unique(labels[by_class], return_index=True, return_counts=True)
     rounds = [firsts[counts > number] + number for number in range(EXAMPLES)]

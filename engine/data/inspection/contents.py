@@ -1,8 +1,8 @@
-"""Comparison of files byte by byte. Torch-free.
+"""Compare files byte by byte. Torch-free.
 
-Files are compared by size, then by their first and last bytes, then by all of their bytes, so that only few of a
-hundred thousand photographs are opened. Images that were saved again or cropped from the same photograph are not found
-in this way.
+Files are first compared by size, then by their first and last bytes, and only then by all of their bytes. Thus only few
+of a hundred thousand photographs must be read. Images that were saved again or cropped from the same photograph are not
+considered equal.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from engine.data.splits import Labels
 from engine.system.regular_files import UnusableFile, open_descriptor
 
 END_BYTES = 4096
-"""Number of bytes at the beginning and at the end that are compared first.
+"""Number of bytes at the beginning and end of a file that are compared first.
 
 Most files differ there, and a disk reads this many bytes at once.
 """
 BLOCK_BYTES = 1 << 20
 MAX_BYTES = 1 << 30
-"""Limit on the size of files that are compared, since larger files would take seconds."""
+"""Size limit for files that are compared, since larger files would take seconds."""
 
 
 class Contents:
-    """Comparison of files that reads each at most once, and most of them not at all."""
+    """Comparison of files that reads each file at most once, and most files not at all."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Callable[[str], bytes], str], bytes] = {}
         self._sizes: list[tuple[Sequence[str], Labels]] = []
 
     def equal(self, listings: Sequence[Sequence[str]], groups: Labels) -> list[list[int]]:
-        """Return sets of indices of equal files; each set contains files from at least two groups.
+        """Return sets of indices of equal files. Each set contains files from at least two groups.
 
-        Files that are empty, too large or unreadable are in no set.
+        Empty, too large or unreadable files are not in any set.
 
         Args:
-            listings: Lists of paths; files are numbered from the first list to the last.
+            listings: Lists of paths. Files are numbered across all lists.
             groups: Group of each file, int64 [n].
         """
         sizes = np.concatenate([np.zeros(0, np.int64), *map(self._sizes_of, listings)])
@@ -58,7 +58,7 @@ class Contents:
         return found
 
     def _sizes_of(self, listing: Sequence[str]) -> Labels:
-        """Return the sizes of the files in a listing, which are determined only once."""
+        """Return the sizes of the files in a listing, and cache them."""
         for known, sizes in self._sizes:
             if known is listing:
                 return sizes
@@ -71,12 +71,12 @@ class Contents:
             try:
                 self._known[digest_of, path] = digest_of(path)
             except (OSError, UnusableFile):
-                return None  # the inspection of the files reports it
+                return None  # the inspection of the files reports this error
         return self._known[digest_of, path]
 
 
 def _in_several(sizes: Labels, groups: Labels) -> npt.NDArray[np.bool_]:
-    """Return which files have a size that occurs in several groups, bool [n]."""
+    """Select the files whose size occurs in several groups, bool [n]."""
     values, number = np.unique(sizes, return_inverse=True)
     lowest = np.full(len(values), np.iinfo(np.int64).max)
     highest = np.full(len(values), np.iinfo(np.int64).min)
@@ -86,7 +86,7 @@ def _in_several(sizes: Labels, groups: Labels) -> npt.NDArray[np.bool_]:
 
 
 def _sets(keys: Mapping[int, Hashable], groups: Labels) -> list[list[int]]:
-    """Return sets of indices with the same key; each set contains files from at least two groups."""
+    """Return sets of indices that have the same key. Each set contains files from at least two groups."""
     found: dict[Hashable, list[int]] = {}
     for index, key in keys.items():
         found.setdefault(key, []).append(index)
@@ -94,7 +94,7 @@ def _sets(keys: Mapping[int, Hashable], groups: Labels) -> list[list[int]]:
 
 
 def locate(listings: Sequence[Sequence[str]], index: int) -> tuple[int, int]:
-    """Return the listing of a file and its row there, given its number among the files of all listings."""
+    """Convert the number of a file among all listings to the index of its listing and its row in that listing."""
     for number, listing in enumerate(listings):
         if index < len(listing):
             return number, index
@@ -112,7 +112,7 @@ def _size(path: str) -> int:
 
 
 def digest_of_ends(path: str) -> bytes:
-    """Return a digest of the first and last bytes and of the size of a file."""
+    """Return a digest of the size and the first and last bytes of a file."""
     descriptor = open_descriptor(path)
     try:
         beginning = os.read(descriptor, END_BYTES)
@@ -136,5 +136,4 @@ def digest_of_all(path: str) -> bytes:
 
 
 def digest(*pieces: bytes) -> bytes:
-    """Return a digest of bytes."""
     return hashlib.blake2b(b"".join(pieces), digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""Search for likely mistakes in valid datasets: shared annotations, spellings, conflicting copies, mixed colors.
+"""Find probable mistakes in valid datasets: shared annotations, misspellings, conflicting copies, mixed colors.
 
 Torch-free.
 """
@@ -34,7 +34,7 @@ from engine.system.format import listed
 
 NAMED = 3
 _SAMPLED = 128
-"""Number of images of a split, evenly spread, whose headers are read to distinguish gray from color."""
+"""Number of evenly spaced images in a split whose headers are read to tell gray from color."""
 _SEARCHED = 1000
 """Approximate number of images that are searched for an example of a class."""
 
@@ -45,8 +45,8 @@ def find_doubts(found: RecognizedDataset, folder: str, contents: Contents, *, ha
     Args:
         found: The dataset in `folder`.
         folder: Folder of the dataset.
-        contents: Comparison of files, which remembers the files compared before.
-        has_bands: True if the images have multiple bands, and are neither gray nor color images.
+        contents: Comparison of files, which remembers the files that were compared before.
+        has_bands: True if the images have multiple bands and are neither gray nor color images.
     """
     splits = _splits(found)
     problems = [*_shared_annotations(splits, folder), *_spellings(found, folder)]
@@ -57,13 +57,13 @@ def find_doubts(found: RecognizedDataset, folder: str, contents: Contents, *, ha
 
 
 def _splits(found: RecognizedDataset) -> list[Any]:
-    """Return the splits, each once."""
+    """Return the splits. One that serves two purposes is included once."""
     test = None if found.test is found.val else found.test
     return [split for split in (found.train, found.val, test) if split is not None]
 
 
 def _shared_annotations(splits: Sequence[Any], folder: str) -> list[Problem]:
-    """Report images that share an annotation, because their names differ only in the extension or by a wrong path."""
+    """Report images that share an annotation, since their names differ only in the extension or a path is wrong."""
     shared = list(_sharing(splits))
     if not shared:
         return []
@@ -79,7 +79,7 @@ def _shared_annotations(splits: Sequence[Any], folder: str) -> list[Problem]:
 
 
 def _sharing(splits: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of images that share an annotation, by its file or by the names of the images without extensions."""
+    """Yield pairs of images that share an annotation."""
     keys = [_keys(split) for split in splits]
     for pair in _repeated(chain.from_iterable(keys)):
         (one, row), (other, other_row) = (locate(keys, index) for index in pair)
@@ -92,7 +92,7 @@ def _sharing(splits: Sequence[Any]) -> Iterator[tuple[str, str]]:
 
 
 def _keys(split: Any) -> Sequence[str]:
-    """Return a key for each image, [n], equal for images that share an annotation; empty for other splits."""
+    """Return a key for each image, [n], that is equal if images share an annotation, or () for other splits."""
     if isinstance(split, BoxSplit | InstanceSplit):
         return [_stem(path) for path in split.files]
     files: Sequence[str] = getattr(split, "annotation_files", ())
@@ -104,7 +104,10 @@ def _stem(path: str) -> str:
 
 
 def _repeated(names: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Yield, for each name whose hash occurred before, the index of the first such name and its own index."""
+    """Yield the index of the first occurrence and the index of the repetition for each repeated name.
+
+    Names are compared by hash.
+    """
     keys = np.fromiter(map(hash, names), np.int64)
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
@@ -114,7 +117,7 @@ def _repeated(names: Iterable[str]) -> Iterator[tuple[int, int]]:
 
 
 def _annotation(split: Any, index: int) -> bytes:
-    """Return a fingerprint of an image's annotation, or b"" if it has no objects."""
+    """Return a fingerprint of the annotation for an image, or b"" if it has no objects."""
     if isinstance(split, InstanceSplit):
         return split.sources[index].state()
     if not isinstance(split, BoxSplit):
@@ -124,7 +127,7 @@ def _annotation(split: Any, index: int) -> bytes:
 
 
 def _spellings(found: RecognizedDataset, folder: str) -> list[Problem]:
-    """Report classes whose names differ only in case, blanks or the encoding of accents."""
+    """Report classes whose names differ only in case, whitespace or the encoding of accents."""
     by_key: dict[str, list[int]] = {}
     for number, name in enumerate(found.classes):
         by_key.setdefault(spelling_key(name), []).append(number)
@@ -138,13 +141,13 @@ def _spellings(found: RecognizedDataset, folder: str) -> list[Problem]:
 
 
 def spelling_key(name: str) -> str:
-    """Return a key that all spellings of a class share: in lower case, with single blanks and composed accents."""
+    """Normalize the name of a class: lower case, single spaces and composed accents. All spellings share the result."""
     name = unicodedata.normalize("NFKC", name).casefold()
     return re.sub(r"[\s_]+|(?<=\w)-(?=[^\W\d])", " ", name).strip()
 
 
 def _show_blanks(name: str) -> str:
-    """Return `name` with combining accents and unusual blanks as escape sequences."""
+    """Replace combining accents and unusual whitespace in `name` with escape sequences."""
     composed = unicodedata.normalize("NFC", name)
     if composed != name:
         return f"{composed} (with separate accents)"
@@ -152,7 +155,7 @@ def _show_blanks(name: str) -> str:
 
 
 def _example(found: RecognizedDataset, number: int, folder: str) -> str:
-    """Return the name of an image with a class in parentheses, or "" if none is found quickly."""
+    """Return the name of an image of a class in parentheses, or "" if none is found quickly."""
     for split in _splits(found):
         index: int | None = None
         if isinstance(split, FileSplit):
@@ -190,7 +193,7 @@ def _conflicts(found: RecognizedDataset, splits: Sequence[Any], folder: str, con
 
 
 def _groups(split: FileSplit | LabelSplit) -> Labels:
-    """Return a number for each image, int64 [n], that is equal for images with the same class or labels."""
+    """Return a number for each image, int64 [n], that is equal if images have the same class or labels."""
     if isinstance(split, FileSplit):
         return split.labels
     return np.fromiter((hash(row.tobytes()) for row in split.labels), np.int64, len(split.labels))

@@ -1,7 +1,7 @@
-"""Inspection of images with classes or labels, of idx files, and of files for user-defined programs. Torch-free.
+"""Inspect images with classes or labels, idx files, and files for user-written programs. Torch-free.
 
 Each file is checked by its first and last bytes. Files that may be incomplete, and a sample of the others, are decoded.
-Damage in the middle of a file may be missed here, but training reports it.
+Damage in the middle of a file may be missed here. Training reports it later.
 """
 
 from __future__ import annotations
@@ -58,19 +58,22 @@ from engine.data.splits import (
 )
 
 SAMPLE = 512
-"""Approximate number of images, evenly spread, that are decoded although they seem complete."""
+"""Approximate number of evenly spaced images that are decoded although they seem complete."""
 ODD_DECODED = 2048
-"""Number of possibly incomplete images that are decoded; of further ones, only the headers are read."""
+"""Number of possibly incomplete images that are decoded. For more images, only the headers are read."""
 CHUNK = 1024
-"""Number of files that are passed to the threads at a time, so that a million images don't become a million tasks."""
+"""Number of files that are passed to the threads at once, so that a million images don't become a million tasks."""
 HEADERS_TIMED = 128
 """Number of files whose first and last bytes are checked in one task."""
 CACHED_S = 50e-6
-"""Seconds per file above which checks evidently wait for a disk or network; cached files take a fifth of this time."""
+"""Time in seconds per file above which reading must be waiting for a disk or network.
+
+Files in the system's cache take a fifth of this time.
+"""
 
 
 def inspect_files(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Inspect all images of a dataset of images by class."""
+    """Inspect all images in a dataset of images by class."""
     splits, result, checker = start_inspection(found, FileSplit, progress, leave_out)
     image_check = ImageCheck.at(checker.total)
     for name, split in splits:
@@ -87,7 +90,7 @@ def inspect_files(found: RecognizedDataset, progress: Progress, leave_out: Leave
 
 
 class ImageCheck:
-    """Check of image files that decodes every `every`-th file of those that seem complete."""
+    """Check for image files. Of the files that seem complete, it decodes one in `every`."""
 
     def __init__(self, every: int) -> None:
         self.every = every
@@ -97,11 +100,11 @@ class ImageCheck:
 
     @classmethod
     def at(cls, images: int) -> Self:
-        """Create a check for the given number of images."""
+        """Create a check for a given number of images."""
         return cls(every=max(-(-images // SAMPLE), 1))
 
     def problems(self) -> list[Problem]:
-        """Return a warning about damage found in the sample, which other images may have as well."""
+        """Return a warning if damage was found in the sample, since other images may be damaged, too."""
         if not self.damaged_within or self.every == 1:
             return []
         message = (
@@ -111,7 +114,7 @@ class ImageCheck:
         return [dataset_warning(message, "Training skips such images and names them.")]
 
     def check_files(self, files: Sequence[str], threads: int) -> Iterator[str | None]:
-        """Yield, for each file, why it can't be read, or None."""
+        """Yield the reason why a file can't be read, or None if it can, for each file."""
         with ThreadPoolExecutor(threads, "look") as pool:
             try:
                 for start in range(0, len(files), CHUNK):
@@ -140,9 +143,9 @@ class ImageCheck:
 
 
 def _check_headers(paths: list[str], pool: ThreadPoolExecutor) -> list[bool]:
-    """Return which files seem complete.
+    """Select the files that seem complete.
 
-    Threads are only used if reading waits for a disk; otherwise they would cost more time than they save.
+    Threads are used only if reading waits for a disk. Otherwise they would cost more time than they save.
     """
     first, *parts = (paths[at : at + HEADERS_TIMED] for at in range(0, len(paths), HEADERS_TIMED))
     started = time.perf_counter()
@@ -158,7 +161,7 @@ def _seem_complete(paths: list[str]) -> list[bool]:
 
 
 def _failure(gate: MemoryGate, check: Callable[[str], None], path: str) -> str | None:
-    """Return the reason why `check` raises an exception for a file; None if it doesn't."""
+    """Return the reason why `check` fails for a file, or None if it succeeds."""
     try:
         gate.run(check, path)
     except Exception as error:  # a broken file may raise nearly anything in a decoder
@@ -170,7 +173,7 @@ def _decode(path: str) -> None:
     content = read_image(path)
     facts = facts_in(BytesIO(content))
     with open_to_show(path) if facts is not None and is_special(facts) else decode_header(content) as image:
-        # A JPEG is decoded at an eighth of its size, which is quick and still meets every byte.
+        # A JPEG is decoded at an eighth of its size, which is fast and still reads every byte.
         image.draft(image.mode, (1, 1))
         image.load()
 
@@ -202,7 +205,7 @@ def _class_example(classes: Sequence[str], split: FileSplit, index: int) -> Exam
 
 
 def inspect_labels(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Inspect all images with labels of a dataset."""
+    """Inspect all images in a dataset of images with labels."""
     splits, result, checker = start_inspection(found, LabelSplit, progress, leave_out)
     image_check = ImageCheck.at(checker.total)
     for name, split in splits:
@@ -220,7 +223,7 @@ def inspect_labels(found: RecognizedDataset, progress: Progress, leave_out: Leav
 
 
 def _of_rare_labels(split: LabelSplit, readable: list[int]) -> list[int]:
-    """Return some images with as many different rare labels as possible."""
+    """Return some images that together have many different rare labels."""
     counts = split.labels.sum(0)
     rarest = np.where(split.labels, counts, counts.max(initial=0) + 1).argmin(1)
     return spread_by_class(rarest, np.array(readable, np.int64))
@@ -232,7 +235,7 @@ def _label_example(classes: Sequence[str], split: LabelSplit, index: int) -> Exa
 
 
 def inspect_idx(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Count the images in idx files for each class."""
+    """Count the images of each class in idx files."""
     result = Inspection(channels=1)
     opened: dict[str, Bytes | None] = {}
     splits = splits_of_type(found, IdxSplit)

@@ -1,4 +1,4 @@
-"""Inspection of a dataset folder that results in a report of its contents and problems. Torch-free."""
+"""Inspect a dataset folder and return a report about its contents and problems. Torch-free."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ INSPECTORS: dict[type, Callable[[RecognizedDataset, Progress, LeaveOut, int], In
     IdxSplit: inspect_idx,
     AnySplit: inspect_any_files,
 }
-"""Functions that inspect a dataset, by the type of its splits; the last argument is the number of threads."""
+"""Functions that inspect a dataset, by the type of its splits. The last argument is the number of threads."""
 
 
 @dataclass
 class _LeftOut:
-    """Unusable files of an inspection."""
+    """Unusable files found during an inspection."""
 
     folder: str
     unreadable: list[Unreadable] = field(default_factory=list)
@@ -100,18 +100,18 @@ def inspect(
     ignored: int | None = None,
     threads: int | None = None,
 ) -> DatasetReport:
-    """Inspect a dataset folder and return a report. Faults of the dataset become problems and raise no exception.
+    """Inspect a dataset folder and return a report. Faults in the dataset become problems and raise no exception.
 
     Args:
         folder: Folder of the dataset.
         val_fraction: Fraction of the images to hold out if there is no validation split.
         seed: Seed for drawing the validation images.
-        progress: Called with the number of inspected images and of all images.
+        progress: Callback that receives the number of inspected images and the total number of images.
         kinds: Kinds of annotations that the task accepts.
-        format: Name of the reading that the user chose; "" to decide by the evidence.
+        format: Name of the interpretation that the user chose, or "" to decide by the evidence.
         samples: Number of samples to list with their annotations.
-        ignored: Value of masks or labels to ignore; None for the value that the folder defines.
-        threads: Number of threads; None for up to four.
+        ignored: Value in masks or labels to ignore, or None to use the value that the folder defines.
+        threads: Number of threads, or None for up to four.
     """
     started = time.perf_counter()
     silence_pillow()
@@ -195,9 +195,9 @@ def _inspect_splits(
     *,
     has_classes: bool,
 ) -> Inspection:
-    """Inspect the splits of a dataset that is suitable for training.
+    """Inspect the splits of a dataset that can be used for training.
 
-    Without `has_classes`, the mask values number objects, and warnings about rare classes are dropped.
+    If `has_classes` is False, the mask values number objects, and warnings about rare classes are dropped.
     """
     result = _inspector_of(found)(found, progress, left_out.leave_out, threads or min(4, os.cpu_count() or 1))
     if not has_classes:
@@ -235,7 +235,7 @@ def _test_split(found: RecognizedDataset) -> list[SplitReport]:
 
 
 def _legend(found: RecognizedDataset) -> tuple[LegendEntry, ...]:
-    """Return the legend of class colors in the examples; empty for instances, whose colors distinguish objects."""
+    """Return the legend of class colors in the examples, or () for instances, whose colors distinguish objects."""
     format = FORMATS.get(found.format.partition(":")[0])
     if format is not None and format.legend is not None and found.classes:
         return format.legend(found.classes)
@@ -245,7 +245,7 @@ def _legend(found: RecognizedDataset) -> tuple[LegendEntry, ...]:
 
 
 STRONG_IMBALANCE = 10
-"""Minimum ratio between the sizes of the largest and a smaller class that is reported.
+"""Ratio between the sizes of the largest class and a smaller class that is reported.
 
 A model that never predicts the smaller of two such classes is right in 10 of 11 cases.
 """
@@ -282,13 +282,13 @@ SIZES_SAMPLED = 64
 
 
 def image_sizes(files: Sequence[str]) -> ImageSizes | None:
-    """Return the smallest, median and largest image size in a sample of files; None if no file can be read."""
+    """Return the smallest, median and largest image size in a sample of files, or None if no file can be read."""
     found = []
     for index in spread_evenly(len(files), SIZES_SAMPLED):
         try:
             with open_to_show(files[index]) as image:
                 found.append(image.size)
-        except Exception:  # a broken file may raise nearly anything; what looks at all of them tells of it
+        except Exception:  # a broken file may raise nearly anything; the inspection of all files reports it
             continue
     found.sort(key=lambda size: size[0] * size[1])
     return ImageSizes(found[0], found[len(found) // 2], found[-1], len(found)) if found else None
@@ -301,7 +301,10 @@ READING_EXAMPLES = 3
 def candidate_readings(
     folder: str, *, val_fraction: float, seed: int, draw: Callable[[RecognizedDataset], tuple[Example, ...]]
 ) -> tuple[Reading, ...]:
-    """Return the readings that have evidence, strongest first, with examples from `draw` for a small dataset."""
+    """Return the interpretations of a folder that have evidence, strongest first, with examples for each.
+
+    `draw` creates the examples from a dataset with few samples.
+    """
     catalogue = load_catalogue()
     candidates: list[Reading] = []
     for each in registry.find_readings(folder):
@@ -318,7 +321,7 @@ def candidate_readings(
 
 
 def _few(found: RecognizedDataset) -> RecognizedDataset:
-    """Return the dataset with only a few training samples."""
+    """Return a copy of a dataset with only a few training samples."""
     which = np.zeros(sample_count(found.train), bool)
     which[spread_evenly(len(which), READING_EXAMPLES)] = True
     return replace(found, train=select_samples(found.train, which), val=None, test=None)

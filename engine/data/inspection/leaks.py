@@ -1,4 +1,4 @@
-"""Search for validation and test samples that are also in the training split. Torch-free."""
+"""Find validation and test samples that are also in the training split. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from engine.system.regular_files import UnusableFile
 NAMED = 3
 
 Pair = tuple[str, str]
-"""Printable names of a validation sample and of the training sample that it copies."""
+"""Printable names of a validation sample and of the training sample with the same content."""
 
 
 def find_leaks(found: RecognizedDataset, folder: str, contents: Contents | None = None) -> list[Problem]:
-    """Report validation and test samples that are copies of training samples, in splits of files or idx files."""
+    """Report validation and test samples that are copies of training samples.
+
+    Supports splits of files and idx files.
+    """
     contents = contents or Contents()
     test = None if found.test is found.val else found.test
     problems: list[Problem] = []
@@ -53,7 +56,7 @@ def _leaks_into(split: Any, train: Any, folder: str, contents: Contents, *, titl
 
 
 def same_files(train: Sequence[str], val: Sequence[str], contents: Contents | None = None) -> list[Pair]:
-    """Return the files in `val`, in order, that have the same bytes as a file in `train`, each with that file."""
+    """Return the files in `val` that have the same content as a file in `train`, in order and each with that file."""
     groups = np.repeat(np.array([0, 1]), [len(train), len(val)])
     pairs = [
         (index - len(train), same[0])
@@ -65,11 +68,11 @@ def same_files(train: Sequence[str], val: Sequence[str], contents: Contents | No
 
 
 def same_rows(train: IdxSplit, val: IdxSplit) -> list[Pair]:
-    """Return the images in `val` that equal an image in `train`, for idx files."""
+    """Return the images in `val` that are equal to an image in `train`, for idx files."""
     try:
         opened = {path: read_idx(path) for path in dict.fromkeys((train.images, val.images))}
     except (IdxError, OSError, UnusableFile):
-        return []  # the inspection of the files reports it
+        return []  # the inspection of the files reports this error
     if sum(pixels.nbytes for pixels in opened.values()) > MAX_BYTES:
         return []
     rows_of_train, rows_of_val = (_rows(split, opened[split.images]) for split in (train, val))

@@ -1,6 +1,6 @@
-"""Inspection of folders with images and masks. Torch-free.
+"""Inspect folders with images and masks. Torch-free.
 
-It reports differing sizes, values without a meaning, rare and missing classes, and examples.
+The inspection reports differing sizes, values without a meaning, rare and missing classes, and examples.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ from engine.data.splits import (
 from engine.system.format import listed
 
 Counts = tuple[Values, Values]
-"""Values in a mask, and the number of pixels of each."""
+"""Values in a mask, and the number of pixels with each value."""
 DECODED = 512
-"""Approximate number of masks of a split that are decoded to learn the fraction of each class.
+"""Approximate number of masks in a split that are decoded to learn the fraction of each class.
 
-Only the sizes of the other masks are read.
+For the other masks, only the sizes are read.
 """
 MAX_VALUES_LISTED = 256
-"""Largest number of values in the table of values."""
+"""Largest number of rows in the table of mask values."""
 RARE = 0.001
-"""Fraction of the pixels below which a class is reported: cross entropy learns it late or never."""
+"""Fraction of pixels below which a class is reported, since cross entropy learns such a class late or never."""
 _REMEDY_FOR_NUMBERS = (
     "To find objects one by one, choose the task Instance segmentation. To learn only where they are, give all of "
     "them the same value."
@@ -75,7 +75,7 @@ _REMEDY_FOR_NUMBERS = (
 
 
 def inspect_masks(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Inspect all images and masks of a dataset."""
+    """Inspect all images and masks in a dataset."""
     splits, result, checker = start_inspection(found, MaskSplit, progress, leave_out)
     code = found.code
     assert code is not None
@@ -101,10 +101,12 @@ def inspect_masks(found: RecognizedDataset, progress: Progress, leave_out: Leave
 def _check(
     split: MaskSplit, code: MaskCode, sampled: set[int], verdicts: dict[int, Drawn], index: int
 ) -> Counts | None:
-    """Check an image and its mask; return the mask's values with their pixel counts if it is `sampled`, else None.
+    """Check an image and its mask.
 
-    For a rotated image, adds to `verdicts` whether the mask was drawn on the stored or the upright pixels. Raises
-    Unfit, or any exception of a decoder, if the pair is unusable.
+    Returns the mask's values with their pixel counts if it is `sampled`, otherwise None.
+
+    For a rotated image, records in `verdicts` if the mask was drawn on the stored or on the upright image. Raises
+    Unfit, or any exception of the decoder, if the pair is unusable.
     """
     with open_to_show(split.files[index]) as image:
         height, width = size_upright(image)
@@ -117,12 +119,15 @@ def _check(
     if index not in sampled:
         return None
     counts = count_values(aligned(read_values(read_image(split.masks[index])), code))
-    _by_class(counts, code)  # names a value that has no meaning
+    _by_class(counts, code)  # raises Unfit for a value without a meaning
     return counts
 
 
 def _by_class(counts: Counts | None, code: MaskCode) -> Labels | None:
-    """Convert counts of values to counts of classes; None remains None. Raises Unfit for a value without a meaning."""
+    """Convert pixel counts by value to pixel counts by class. None stays None.
+
+    Raises Unfit for a value without a meaning.
+    """
     if counts is None:
         return None
     values, pixels = counts
@@ -132,7 +137,7 @@ def _by_class(counts: Counts | None, code: MaskCode) -> Labels | None:
 
 
 def _value_table(counts: list[Counts], classes: Sequence[str], code: MaskCode) -> tuple[MaskValue, ...]:
-    """Return the most frequent values in the masks with the class of each, sorted by value."""
+    """Return the most frequent values in the masks with their classes, sorted by value."""
     values, pixels, masks = merge_counts(counts)
     if not len(values):
         return ()
@@ -178,7 +183,7 @@ def _check_classes(name: str, shares: Mapping[str, float], usable: bool) -> list
 
 
 def _draw(split: MaskSplit, code: MaskCode, index: int) -> Example:
-    """Return a training image with its mask drawn over it."""
+    """Return a training image overlaid with its mask."""
     image = read_to_show(split.files[index]).convert("RGB")
     plane = class_plane(read_values(read_image(split.masks[index])), code)
     plane = rotated_with(plane, split.files[index], image.size[::-1])
@@ -188,7 +193,7 @@ def _draw(split: MaskSplit, code: MaskCode, index: int) -> Example:
 
 
 def check_numbered_masks(masks: Sequence[str]) -> list[Problem]:
-    """Return a warning if masks that should hold classes seem to number objects."""
+    """Return a warning if masks that should contain classes seem to number objects."""
     highest = count_numbered_objects(masks)
     if not highest:
         return []

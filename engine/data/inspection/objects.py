@@ -1,4 +1,4 @@
-"""Inspection of images with boxes or outlined objects: unusable images, statistics of objects, examples. Torch-free."""
+"""Inspect images with boxes or outlined objects: unusable images, object statistics, examples. Torch-free."""
 
 from __future__ import annotations
 
@@ -38,25 +38,28 @@ from engine.data.splits import RecognizedDataset, dataset_error, dataset_warning
 from engine.system.format import listed
 
 DECODED = 512
-"""Approximate number of images of a split that are decoded although they seem complete."""
+"""Approximate number of images in a split that are decoded although they seem complete."""
 ODD_DECODED = 2048
-"""Size of the largest split in which all possibly incomplete images are decoded; in others, their headers are read."""
+"""Size of the largest split in which all possibly incomplete images are decoded.
+
+In larger ones, only headers are read.
+"""
 SMALL = 0.02
 """Median side of the objects, as a fraction of the image's longer side, below which they are reported as small.
 
-Such objects have 6 pixels in images of 320, and usual detectors have one cell for each 4 to 8 pixels.
+In an image of 320 pixels such objects have a side of 6 pixels, and common detectors have one cell per 4 to 8 pixels.
 """
 
 
 @dataclass
 class Objects:
-    """Objects in the usable images of a split, without ignored objects.
+    """Objects in the usable images of a split, not including ignored objects.
 
     Attributes:
         labels: Class of each object.
         sides: Square root of each object's area, in pixels.
         shares: `sides` as fractions of the longer side of the image.
-        images: Index of the image of each object.
+        images: Index of each object's image.
     """
 
     labels: npt.NDArray[np.int64]
@@ -71,15 +74,15 @@ def decoded_indices(count: int) -> set[int]:
 
 
 def check_image(path: str, annotated: Sequence[tuple[int, int]], what: str, *, decode: bool) -> tuple[int, int]:
-    """Check an image and compare its size with its annotations; return its height and width after EXIF rotation.
+    """Check an image and compare its size with its annotations. Returns its height and width after EXIF rotation.
 
-    Raises Unfit, or any exception of a decoder, if the image is unusable.
+    Raises Unfit, or any exception of the decoder, if the image is unusable.
 
     Args:
         path: Image.
         annotated: Image sizes that the annotations state.
         what: Name of the objects for messages.
-        decode: True to decode the pixels as well.
+        decode: True to decode the pixels, too.
     """
     with open_to_show(path) as image:
         size, rotation = size_upright(image), rotation_of(image)
@@ -96,12 +99,12 @@ def check_image(path: str, annotated: Sequence[tuple[int, int]], what: str, *, d
 
 
 def needs_decoding(path: str, index: int, count: int, sampled: set[int]) -> bool:
-    """Return True if an image, one of `count`, must be decoded to be sure that it is complete."""
+    """Return True if only decoding can show that an image, one of `count`, is complete."""
     return index in sampled or (count <= ODD_DECODED and not seems_complete(path))
 
 
 def report(name: str, classes: Sequence[str], objects: Objects, usable: int, *, is_drawn: bool) -> SplitReport:
-    """Return the report of a split with `usable` usable images."""
+    """Return the report for a split with `usable` usable images."""
     number = len(classes)
     counts = np.bincount(objects.labels, minlength=number)
     pairs = np.unique(np.stack([objects.images, objects.labels]), axis=1)
@@ -122,7 +125,7 @@ def check_objects(name: str, split: SplitReport, objects: Objects, inspected: in
 
     Args:
         name: "train" or "val".
-        split: Report of the split.
+        split: Report for the split.
         objects: Objects in its usable images.
         inspected: Number of images whose objects were read.
         noun: Plural name of the objects.
@@ -152,7 +155,7 @@ def check_objects(name: str, split: SplitReport, objects: Objects, inspected: in
 
 
 def example_indices(images: npt.NDArray[np.int64], usable: Sequence[int]) -> list[int]:
-    """Return some of the `usable` images, evenly spread; images with objects are preferred."""
+    """Return some evenly spaced indices of `usable` images. Images with objects are preferred."""
     with_things = sorted(set(usable) & set(images.tolist()))
     return spread_examples(with_things) or list(usable[:EXAMPLES])
 
@@ -160,7 +163,7 @@ def example_indices(images: npt.NDArray[np.int64], usable: Sequence[int]) -> lis
 def read_shrunk(path: str, side: int) -> Bytes:
     """Return an image after EXIF rotation as uint8 [h, w, 3], shrunk to at most `side` pixels.
 
-    Raises any exception of a decoder.
+    Raises any exception of the decoder.
     """
     with open_to_show(path) as opened:
         opened.draft("RGB", (2 * side, 2 * side))
@@ -170,14 +173,14 @@ def read_shrunk(path: str, side: int) -> Bytes:
 
 
 class _ImageObjects(NamedTuple):
-    """Class and area of each object in an image, and the image's longer side."""
+    """Class and area of each object in an image, and the longer side of the image."""
 
     objects: list[tuple[int, int]]
     longer: int
 
 
 class _Measured(NamedTuple):
-    """Objects in a split, the number of images that they were read from, and the images with too many objects."""
+    """Objects in a split, the number of images they were read from, and the images with too many objects."""
 
     objects: Objects
     inspected: int
@@ -191,10 +194,10 @@ class _Kind:
     Attributes:
         split: Type of the splits.
         noun: Plural name of the objects.
-        check: Checks one image of a split, given the sampled indices and its index; raises an exception if it is
-            unusable.
-        measure: Measures the objects of a split, given the results of `check`.
-        draw: Draws the objects of an image, and returns the image with the classes of the objects.
+        check: Function that checks one image in a split, given the sampled indices and the index of the image. It
+            raises an exception if the image is unusable.
+        measure: Function that measures the objects in a split, given the results of `check`.
+        draw: Function that draws the objects on an image. It returns the image and the classes of the objects.
     """
 
     split: type[Any]
@@ -205,13 +208,13 @@ class _Kind:
 
 
 def inspect_boxes(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Inspect all images with boxes of a dataset."""
+    """Inspect all images in a dataset of images with boxes."""
     kind = _Kind(BoxSplit, "boxes", _check_boxes, _measure_boxes, _draw_boxes)
     return _inspect(kind, found, progress, leave_out, threads)
 
 
 def inspect_instances(found: RecognizedDataset, progress: Progress, leave_out: LeaveOut, threads: int) -> Inspection:
-    """Inspect all images with outlined objects of a dataset, and the outlines of a sample."""
+    """Inspect all images in a dataset of images with outlined objects, and a sample of the outlines."""
     kind = _Kind(InstanceSplit, "outlined objects", _check_instances, _measure_instances, _draw_instances)
     return _inspect(kind, found, progress, leave_out, threads)
 
@@ -237,7 +240,7 @@ def _inspect(
 
 
 def _draw(kind: _Kind, classes: Sequence[str], split: Any, index: int) -> Example:
-    """Return a training image with its objects drawn on it, and their class if all have the same one."""
+    """Return a training image with its objects drawn on it, and their class if all objects have the same class."""
     image, labels = kind.draw(split, index)
     return Example(classes[labels[0]] if len(set(labels)) == 1 else "", "train", encode_png(image), index)
 
@@ -258,7 +261,7 @@ def _measure_boxes(split: BoxSplit, usable: dict[int, _ImageObjects | None]) -> 
 
 
 def _draw_boxes(split: BoxSplit, index: int) -> tuple[Bytes, list[int]]:
-    """Draw frames around the boxes of an image."""
+    """Draw frames around the boxes in an image."""
     image = read_shrunk(split.files[index], EXAMPLE_SIDE)
     rows = split.of(index)
     scale = max(image.shape[:2]) / max(int(split.sizes[index].max()), 1)
@@ -267,7 +270,7 @@ def _draw_boxes(split: BoxSplit, index: int) -> tuple[Bytes, list[int]]:
 
 
 def _check_instances(split: InstanceSplit, sampled: set[int], index: int) -> _ImageObjects | None:
-    """Check an image, and return its objects if it is `sampled`, else None."""
+    """Check an image. Returns its objects if it is `sampled`, otherwise None."""
     path, source = split.files[index], split.sources[index]
     decode = needs_decoding(path, index, len(split.files), sampled)
     height, width = check_image(path, source.sizes(), "outlines", decode=decode)
@@ -300,5 +303,5 @@ def _draw_instances(split: InstanceSplit, index: int) -> tuple[Bytes, list[int]]
     numbers, _ = paint(objects, *size)
     image = read_shrunk(path, EXAMPLE_SIDE)
     plane = np.asarray(Image.fromarray(numbers).resize(image.shape[1::-1], Image.Resampling.NEAREST))
-    # The last number stands for no class in `overlay_mask`.
+    # In `overlay_mask`, the last number means no class.
     return overlay_mask(image, np.minimum(plane, MAX_INSTANCES - 1)), [each.label for each in objects]

@@ -1,6 +1,6 @@
-"""Search for images that lose contrast on the way to the model: constant ones, narrow bit depths, transparency.
+"""Find images that lose contrast before they reach the model. Torch-free.
 
-Torch-free.
+These are images with a single color, with a narrow bit depth, or with transparency.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from engine.data.splits import dataset_warning, first_names, spread_evenly
 from engine.system.format import counted
 
 SAMPLED = 24
-"""Number of images, evenly spread, that are decoded in the same way as for the model."""
+"""Number of evenly spaced images that are decoded in the same way as for the model."""
 PIXELS_OF_EACH = 4096
 SIDE = 512
 """Smallest side in pixels to which JPEGs may be reduced during decoding."""
 CONSTANT = 3
-"""Largest difference between the pixels of a nearly constant image, in levels of 255.
+"""Largest difference between the pixels of a nearly constant image, in levels of 0..255.
 
-The darkest and the brightest hundredth of the pixels do not count.
+The darkest and the brightest 1 % of the pixels are not counted.
 """
 CUT_PERCENT = 1.0
 FEWEST_BLANK = 3
 BLANK = 0.1
-"""Minimum fraction of single-color images in an otherwise varied sample that is reported."""
+"""Fraction of single-color images in an otherwise varied sample from which on they are reported."""
 
 
 @dataclass
 class _Sample:
-    """Image as the model receives it, with sampled `pixels` [n, channels].
+    """Image in the form that the model receives, with sampled `pixels` [n, channels].
 
-    `background` is the color that replaces its transparency, None if the image is opaque.
+    `background` is the color that replaces its transparency, or None if the image is opaque.
     """
 
     path: str
@@ -126,7 +126,7 @@ def _of_transparency(samples: Sequence[_Sample]) -> list[Problem]:
 
 
 def _of_levels(samples: Sequence[_Sample]) -> list[Problem]:
-    """Report if all images together use hardly any levels."""
+    """Report if all images together use only few levels."""
     pixels = np.concatenate([each.pixels for each in samples])
     lowest, highest = int(pixels.min()), int(pixels.max())
     low, high = np.percentile(pixels, [CUT_PERCENT, 100 - CUT_PERCENT], axis=0)

@@ -1,4 +1,4 @@
-"""Samples of a dataset with their annotations, as training reads them. Torch-free."""
+"""List the samples of a dataset with their annotations in the form that training uses. Torch-free."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ListAnnotations = Callable[[RecognizedDataset, Any, int], dict[str, Any]]
 
 
 def list_samples(found: RecognizedDataset, folder: str, limit: int) -> list[Sample]:
-    """Return up to `limit` samples, evenly spread over the splits and in their order."""
+    """Return up to `limit` evenly spaced samples from the splits, in order."""
     splits = [("train", found.train), ("val", found.val)]
     if found.test is not found.val:
         splits.append(("test", found.test))
@@ -42,7 +42,7 @@ def list_samples(found: RecognizedDataset, folder: str, limit: int) -> list[Samp
 
 
 def _function_of(found: RecognizedDataset) -> ListAnnotations | None:
-    """Return the function that lists the dataset's annotations; None if they can't be listed."""
+    """Return the function that lists the annotations in a dataset, or None if they can't be listed."""
     return resolve(FORMATS[found.format.partition(":")[0]].list_annotations) or ANNOTATIONS.get(type(found.train))
 
 
@@ -98,7 +98,7 @@ def _mask(found: RecognizedDataset, split: MaskSplit, index: int) -> dict[str, A
 
 
 def count_by_class(classes: Sequence[str], numbers: np.ndarray) -> dict[str, int]:
-    """Count how often each class occurs in `numbers`; numbers without a class count as ""."""
+    """Count the occurrences of each class in `numbers`. Numbers without a class are counted under ""."""
     counts = np.bincount(numbers.ravel(), minlength=NO_CLASS + 1).tolist()
     return dict(zip(classes, counts, strict=False)) | ({"": counts[NO_CLASS]} if counts[NO_CLASS] else {})
 
@@ -111,4 +111,4 @@ ANNOTATIONS: Mapping[type, ListAnnotations] = {
     InstanceSplit: _instances,
     MaskSplit: _mask,
 }
-"""Functions that list the annotations of a sample, by the type of splits."""
+"""Functions that list the annotations of a sample, by the type of its split."""

@@ -1,1 +1,1 @@
-"""Loading of samples into batches on the device, ahead of the training step."""
+"""Load samples into batches on the device, ahead of the training step."""

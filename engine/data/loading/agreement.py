@@ -1,7 +1,7 @@
 """Check that all ranks have found the same dataset.
 
-Each rank scans the folder itself, possibly on a network file system or while somebody adds files. Ranks with different
-data would train on batches that do not belong together, without any error.
+Each rank scans the folder itself, possibly on a network file system or while somebody adds files. If their data
+differed, the ranks would train on inconsistent batches without any error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GatherRows = Callable[[Tensor], Tensor]
 
 
 class _RankView(NamedTuple):
-    """Number of samples of one rank, and name and target hash of the sample where the ranks first differ."""
+    """Number of samples on one rank, and the name and target hash of the first sample that differs between ranks."""
 
     samples: int
     label: int
@@ -37,10 +37,10 @@ class _RankView(NamedTuple):
 
 
 def check_same_dataset(splits: Splits, folder: str, all_reduce_max: ReduceMax, all_gather_rows: GatherRows) -> None:
-    """Raise DatasetError on all ranks if their sample names, order or labels differ.
+    """Raise DatasetError on all ranks if the names, order or labels of their samples differ.
 
-    All ranks must call it together; `all_reduce_max` and `all_gather_rows` are those of `Collectives`. File contents
-    are not compared.
+    All ranks must call this together. `all_reduce_max` and `all_gather_rows` are methods of `Collectives`. File
+    contents are not compared.
     """
     number = fingerprint(splits)
     largest, smallest = all_reduce_max((number, -number))
@@ -64,7 +64,7 @@ def fingerprint(splits: Splits) -> int:
 def _difference(
     samples: ImageSet | SampleSet, split: str, all_reduce_max: ReduceMax, all_gather_rows: GatherRows
 ) -> str:
-    """Describe the first difference between the ranks in a split with the same text on all ranks, or ""."""
+    """Describe the first difference between the ranks in a split, or return "". All ranks return the same text."""
     names = _names(samples)
     labels = _label_hashes(samples)
     hashes = [_hash(name.encode(errors="backslashreplace")) ^ label for name, label in zip(names, labels, strict=True)]
@@ -81,14 +81,14 @@ def _difference(
 
 
 def _names(samples: ImageSet | SampleSet) -> list[str]:
-    """Return the names of the samples in a form that is the same on every machine."""
+    """Return the names of the samples in a form that is the same on every computer."""
     if isinstance(samples, ImageSet) and len(samples.files) == len(samples):
         return [name_within(path, samples.folder) for path in samples.files]
     return [samples.path(index) for index in range(len(samples))]
 
 
 def _label_hashes(samples: ImageSet | SampleSet) -> list[int]:
-    """Return a hash of the targets of each sample, or 0 for targets that are only known after loading."""
+    """Return a hash of the targets for each sample, or 0 for targets that are only known after loading."""
     if isinstance(samples, SampleSet):
         return [0] * len(samples)
     return [_hash(samples.targets_of(index).numpy().tobytes()) for index in np.arange(len(samples))[:, None]]
@@ -103,5 +103,5 @@ def _describe_difference(first: _RankView, second: _RankView, rank: int, split: 
 
 
 def _hash(content: bytes) -> int:
-    """Return a 48-bit hash, which float64 represents exactly."""
+    """Return a 48-bit hash, which float64 can represent exactly."""
     return int.from_bytes(hashlib.blake2b(content, digest_size=6).digest(), "big")

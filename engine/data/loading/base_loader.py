@@ -1,4 +1,4 @@
-"""Base class of the loaders, which read the batches of a split in a thread or in the caller's thread."""
+"""Base class for loaders, which read the batches of a split in a background thread or in the caller's thread."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from engine.data.loading.sampler import GlobalBatchSampler, RankSamples
 from engine.data.splits import Labels
 
 PREFETCH = 3
-"""Number of batches that may wait for the consumer."""
+"""Number of batches that are read ahead."""
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """This worker's samples of one global batch.
+    """Samples of one global batch that this worker processes.
 
     Attributes:
         inputs: Normalized inputs, float32 [n, ...] on the device; [n, C, H, W] for images. n may be 0.
-        targets: [n, ...] on the device in the form that the task needs: int64 [n] of classes, int64 [n, H, W] of
-            pixels.
-        global_size: Number of samples of all workers, including unreadable ones.
+        targets: [n, ...] on the device in the form that the task needs, such as int64 [n] for classes or int64 [n, H,
+            W] for pixels.
+        global_size: Number of samples on all workers, including unreadable ones.
         wait_s: Seconds that the consumer waited for this batch.
-        samples: Numbers of the samples in the split, int64 [n]; None if the batch does not come from a loader.
+        samples: Indices of the samples in the split, int64 [n], or None if the batch does not come from a loader.
     """
 
     inputs: Tensor
@@ -46,8 +46,9 @@ Finish = Callable[[Tensor, Tensor, int, int], tuple[Tensor, Tensor]]
 class Loader(ABC, Generic[SlotT]):
     """Loader that yields the batches of one split, epoch by epoch.
 
-    A thread prefetches up to `PREFETCH` batches. With `threads` of 0, or if a subclass finds it faster, the caller's
-    thread reads them. `on_epoch_read(epoch)` is called from either thread after the last batch of an epoch was read.
+    A thread prefetches up to `PREFETCH` batches. If `threads` is 0 or a subclass considers it faster, the caller's
+    thread reads them instead. After the last batch of an epoch has been read, `on_epoch_read(epoch)` is called from
+    that thread.
     """
 
     def __init__(self, sampler: GlobalBatchSampler, threads: int) -> None:
@@ -96,19 +97,19 @@ class Loader(ABC, Generic[SlotT]):
     @property
     @abstractmethod
     def decoded(self) -> int:
-        """Number of samples decoded since the start."""
+        """Number of samples decoded since the loader was created."""
 
     @property
     @abstractmethod
     def decoding_s(self) -> float:
-        """Thread-seconds spent on decoding since the start."""
+        """Thread-seconds spent on decoding since the loader was created."""
 
     @abstractmethod
     def set_threads(self, threads: int) -> None:
-        """Change the number of threads that read and decode."""
+        """Change the number of threads that read and decode samples."""
 
     def close(self) -> None:
-        """Stop the threads; afterwards the loader can't be used."""
+        """Stop the threads. The loader can't be used afterwards."""
         with self._lock:
             self._is_closed = True
         self._stop(self._prefetchers)
@@ -121,7 +122,7 @@ class Loader(ABC, Generic[SlotT]):
 
     @property
     def _needs_preparation(self) -> bool:
-        """True while `_prepare` has not decided how batches are read, so that no epoch may be prefetched."""
+        """True until `_prepare` has decided how to read batches. Until then, no epoch may be prefetched."""
         return False
 
     @abstractmethod
@@ -130,7 +131,10 @@ class Loader(ABC, Generic[SlotT]):
 
     @abstractmethod
     def _fill(self, slot: SlotT, batch: RankSamples, epoch: int) -> StagedBatch[SlotT]:
-        """Read samples into `slot` and send them to the device, without torch's thread pool, which the step needs."""
+        """Read samples into `slot` and send them to the device.
+
+        This must not use torch's thread pool, which the training step needs.
+        """
 
     @abstractmethod
     def _finish(self, staged: StagedBatch[SlotT], wait_s: float, epoch: int, batch_index: int) -> Batch:
@@ -138,18 +142,19 @@ class Loader(ABC, Generic[SlotT]):
 
     @abstractmethod
     def _close_source(self) -> None:
-        """Stop the source of the samples."""
+        """Close the source of the samples."""
 
     def _prepare(self) -> None:
-        """Prepare an epoch in the consumer's thread before it is read."""
+        """Prepare the loader in the consumer's thread before an epoch is read."""
 
     def _finish_epoch(self, epoch: int) -> None:
-        """Run in the prefetching thread after the last batch of an epoch."""
+        """Run additional work in the prefetching thread after the last batch of an epoch."""
 
     def _prefetcher_for(self, epoch: int, batch_index: int) -> Prefetcher[SlotT] | None:
-        """Return the running or a new prefetcher for `epoch`, starting with batch `batch_index`; None to read inline.
+        """Return the prefetcher for `epoch`, starting with batch `batch_index`, or None to read in the caller's thread.
 
-        All other prefetchers are stopped, except those started after this one had read everything.
+        A running prefetcher is reused. Prefetchers for other positions are stopped, but those for later epochs continue
+        if a running prefetcher was found.
         """
         with self._lock:
             self._current_epoch = epoch
@@ -186,7 +191,7 @@ class Loader(ABC, Generic[SlotT]):
         )
 
     def _read_inline(self, epoch: int, start: int) -> Iterator[StagedBatch[SlotT]]:
-        """Yield the batches starting with `start`, until the epoch ends or a prefetching thread takes over."""
+        """Yield the batches from `start` on, until the epoch ends or a prefetching thread takes over."""
         for batch_index, batch in enumerate(self.sampler.epoch_from(epoch, start), start):
             if not self._is_inline:
                 return

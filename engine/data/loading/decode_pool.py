@@ -1,4 +1,4 @@
-"""Decoding of one split's images at one size, with threads and the cache that the job requests."""
+"""Decode the images of a split at one size, with several threads and the cache that the job requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNKNOWN, _READABLE, _CACHED, _UNREADABLE = 0, 1, 2, 3
 
 
 class DecodePool:
-    """Thread pool that is recreated when the requested number of threads changes."""
+    """Thread pool that is recreated whenever the requested number of threads changes."""
 
     def __init__(self) -> None:
         self._threads = 0
@@ -43,7 +43,7 @@ class DecodePool:
         if self._pool is None or len(samples) <= 1:
             work_through()
         else:
-            # All threads draw from one iterator, so that none waits long for the slowest.
+            # All threads take samples from one iterator, so that no thread waits long for the slowest one.
             list(self._pool.map(work_through, range(min(threads, len(samples)))))
 
     def close(self) -> None:
@@ -52,17 +52,17 @@ class DecodePool:
 
 
 class ImageSource:
-    """Source that decodes a split's images in blocks, uint8 [n, C, s, s] of channels and planes.
+    """Source that decodes the images of a split in blocks, uint8 [n, C, s, s] with channels and planes.
 
-    It also tracks unreadable images. `cache` is `Job.data.picture_cache`, and `on_chosen(choice, why)` reports the
-    chosen cache. `on_unreadable(path, reason)` is called once for each unreadable image, from any thread. Only one
-    thread at a time may decode, gather and close; all other methods may be called from any thread.
+    It also keeps track of unreadable images. `cache` is `Job.data.picture_cache`, and `on_chosen(choice, why)` reports
+    the cache that is used. `on_unreadable(path, reason)` is called once for each unreadable image, from any thread.
+    Only one thread at a time may decode, gather and close. All other methods may be called from any thread.
 
-    With `stretched`, full images are stretched to a square (`ImageSet.load_stretched`), and `aspects` returns their
+    If `stretched` is True, images are stretched to a square (`ImageSet.load_stretched`), and `aspects` returns their
     original aspect ratios.
 
     Attributes:
-        decoded: Number of images decoded since the start.
+        decoded: Number of images decoded since the source was created.
         decode_seconds: Thread-seconds spent on decoding.
     """
 
@@ -109,7 +109,10 @@ class ImageSource:
         return self._store is not None
 
     def open(self) -> None:
-        """Choose the cache, which may take a moment; otherwise the first call of `decode` does so."""
+        """Choose and open the cache, which may take a moment.
+
+        If this is not called, the first call to `decode` does it.
+        """
         if not self._is_open:
             self._is_open = True
             self._store = open_store(
@@ -120,7 +123,7 @@ class ImageSource:
                 self._settled = len(self._state)
 
     def set_threads(self, threads: int) -> None:
-        """Decode with this number of threads from the next block on; 0 or 1 uses the caller's thread."""
+        """Change the number of decoding threads for the following blocks. With 0 or 1, the caller's thread decodes."""
         self._threads = threads
 
     def close(self) -> None:
@@ -131,13 +134,13 @@ class ImageSource:
             self._store = None
 
     def decode(self, samples: Labels, *, replace: bool) -> Labels:
-        """Decode those `samples` that are not cached, and return the readable ones.
+        """Decode the `samples` that are not cached, and return the indices of the readable samples.
 
-        With `replace`, each unreadable image is replaced by the next readable image of the split.
+        If `replace` is True, each unreadable image is replaced with the next readable image of the split.
 
         Raises:
             DatasetError: A replacement is needed, but no image of the split is readable.
-            MemoryError: No image is readable because memory is short.
+            MemoryError: No image is readable because memory is exhausted.
         """
         self._decode_missing(samples)
         is_unreadable = self._state[samples] == _UNREADABLE
@@ -148,11 +151,14 @@ class ImageSource:
         return np.array([self._next_readable(int(sample)) for sample in samples], np.int64)
 
     def aspects(self, samples: Labels) -> npt.NDArray[np.float32]:
-        """Return the original width over height, [n], of samples that `decode` returned; 1 if not stretched."""
+        """Return the original width divided by the height for samples returned by `decode`, [n].
+
+        The ratios are 1 if `stretched` is False.
+        """
         return self._aspects[samples]
 
     def gather(self, samples: Labels, out: Bytes | None = None) -> Bytes:
-        """Return uint8 [n, C, size, size] of samples that `decode` returned, in `out` if given."""
+        """Return samples that `decode` returned as uint8 [n, C, size, size], stored in `out` if it is given."""
         if out is None:
             out = np.empty((len(samples), *self._shape), np.uint8)
         if not self._block:

@@ -1,4 +1,4 @@
-"""Loader of image batches, which are cropped, augmented and normalized on the device."""
+"""Loader for batches of images, which are cropped, augmented and normalized on the device."""
 
 from __future__ import annotations
 
@@ -26,45 +26,48 @@ from engine.data.transforms.augmentation import FORWARD, LIGHT, Augmentation, Dr
 from engine.data.transforms.device_transforms import Cropped, Moved, Normalization, Placement, Resized, Transforms, crop
 
 UPLOAD_FRACTION = 8
-"""Divisor of a GPU's free memory: a split may use an eighth of it, like the cache in main memory."""
-INLINE_BYTES = 4 << 20
-"""Largest batch on the CPU, in bytes, that the caller's thread assembles if nothing needs decoding.
+"""Divisor of a GPU's free memory that gives the size limit for uploading a split.
 
-This takes at most one five-hundredth of a small network's step, whereas a thread would compete with the step.
+The cache in main memory has the same limit, an eighth.
+"""
+INLINE_BYTES = 4 << 20
+"""Size in bytes of the largest batch that the caller's thread assembles on the CPU if nothing needs decoding.
+
+This takes at most 0.2 % of the step of a small network, whereas a thread would compete with the step.
 """
 
 
 class BatchLoader(Loader[Slot]):
     """Loader that yields the batches of one split of images, epoch by epoch.
 
-    Pixels are transferred as uint8, and cropped and normalized on the device. Once everything is decoded, small batches
-    are assembled in the caller's thread, which is faster, and a split that needs only a small part of a GPU's memory is
-    uploaded completely.
+    Pixels are transferred as uint8, and cropped and normalized on the device. Once all images are decoded, small
+    batches are assembled in the caller's thread, which is faster. A split that needs only a small part of a GPU's
+    memory is then uploaded completely.
 
-    An unreadable image is reported once. In training (`sampler.shuffle`) it is replaced by the next readable image of
-    the split; in validation it is left out.
+    An unreadable image is reported once. In training (`sampler.shuffle`) it is replaced with the next readable image of
+    the split. In validation it is left out.
 
     Args:
         images: The split.
-        sampler: Chooses this rank's images of each batch.
+        sampler: Sampler that chooses this rank's images for each batch.
         size: Side of the model's images, in pixels.
         channels: Number of image channels.
         augmentation: "light", or "none" to use `transforms`.
-        transforms: Transforms for training images; empty for none.
-        mirror: True to allow mirrored images; None to use the default of the images.
-        epochs: Number of epochs of the run.
-        resized: Side to which images are resized before the center crop; None for `size`.
-        side: Returns the side of the images in an epoch, counted from 1; None for `size`.
+        transforms: Transforms for training images, or an empty sequence for none.
+        mirror: True to allow mirrored images, or None to use the default of the images.
+        epochs: Number of epochs in the run.
+        resized: Side to which images are resized before the center crop, or None for `size`.
+        side: Function that returns the side of the images in an epoch, counted from 1. None for `size`.
         mean: Mean of each channel, for images scaled to 0..1.
         std: Standard deviation of each channel, for images scaled to 0..1.
         threads: Number of decoding threads.
         device: Device of the batches.
-        on_unreadable: Called with the path of an unreadable image and the reason.
+        on_unreadable: Callback that receives the path of an unreadable image and the reason.
         memory_format: Memory format of the inputs.
-        mark: Called in the consumer's thread after each stage of a batch: "data", "transfer" and "augment".
+        mark: Callback in the consumer's thread after each stage of a batch: "data", "transfer" and "augment".
         cache: `Job.data.picture_cache`.
-        on_chosen: Called with the chosen cache and the reason.
-        finish: Last change to each batch.
+        on_chosen: Callback that receives the chosen cache and the reason.
+        finish: Function that makes a last change to each batch.
     """
 
     def __init__(
@@ -180,7 +183,7 @@ class BatchLoader(Loader[Slot]):
             self._source.decode(self.sampler.dropped(epoch), replace=False)
 
     def _upload_split(self) -> None:
-        """Upload the complete split to the GPU once everything is decoded, if there is room."""
+        """Upload the entire split to the GPU once all images are decoded, if there is enough memory."""
         if self._has_tried_upload or not self._source.is_decoded:
             return
         self._has_tried_upload = True
@@ -249,7 +252,10 @@ class BatchLoader(Loader[Slot]):
     def _transform(
         self, pixels: Tensor, numbers: Tensor, drawn: Tensor, draws: Drawn | None
     ) -> tuple[Tensor, Tensor | None, Placement | None]:
-        """Transform a batch to the model's size; return inputs, planes, and their placement in the loaded images."""
+        """Transform a batch to the model's image size.
+
+        Returns the inputs, the planes, and the placement of the loaded images in the model's images.
+        """
         if draws is not None:
             images, planes = self._transforms.move(pixels, drawn, draws)
             moved = Moved(drawn[:, FORWARD], self._size, draws.tiles)
@@ -265,7 +271,7 @@ class BatchLoader(Loader[Slot]):
 
 
 def upload_budget_bytes(device: torch.device) -> int:
-    """Return how many bytes a split may occupy on `device`; 0 for the CPU, which reads it from the cache."""
+    """Return the number of bytes that a split may occupy on `device`. It is 0 for the CPU, which uses the cache."""
     if device.type != "cuda":
         return 0
     free, _ = torch.cuda.mem_get_info(device)
@@ -273,7 +279,7 @@ def upload_budget_bytes(device: torch.device) -> int:
 
 
 def upload_images(source: ImageSource, count: int, slot: Slot, device: torch.device) -> Tensor:
-    """Upload all images to `device` through `slot`, uint8 [count, C, H, W]; unreadable images are blank."""
+    """Upload all images through `slot` to `device` as uint8 [count, C, H, W]. Unreadable images are blank."""
     capacity, *shape = slot.pixels.shape
     images = torch.zeros((count, *shape), dtype=torch.uint8, device=device)
     for start in range(0, count, capacity):

@@ -1,4 +1,4 @@
-"""Background thread that reads one epoch's batches into reusable slots while the step runs."""
+"""Background thread that reads the batches of an epoch into reusable slots during training steps."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SlotT = TypeVar("SlotT")
 
 @dataclass(frozen=True, eq=False)
 class StagedBatch(Generic[SlotT]):
-    """Slot with this worker's samples of a global batch.
+    """Slot with this worker's samples from a global batch.
 
     Attributes:
         slot: The buffer.
-        count: Number of images or samples in it.
-        global_size: Number of samples of all workers.
-        samples: Numbers of the samples in the split, int64 [n].
-        on_device: True if the slot holds only sample numbers because the pixels are already on the device.
+        count: Number of images or samples in the buffer.
+        global_size: Number of samples on all workers.
+        samples: Indices of the samples in the split, int64 [n].
+        on_device: True if the slot contains only sample indices because the pixels are already on the device.
         drawn: Random numbers for the augmentation.
     """
 
@@ -38,7 +38,7 @@ class StagedBatch(Generic[SlotT]):
 
 
 class Slots(Generic[SlotT]):
-    """Pool of at most `limit` slots, which `make` creates on demand and a loader's prefetchers share.
+    """Pool of at most `limit` slots that the prefetchers of a loader share. `make` creates slots on demand.
 
     `changed` guards the shared state and is notified of every change that a prefetcher may wait for.
     """
@@ -50,7 +50,7 @@ class Slots(Generic[SlotT]):
         self._free: deque[SlotT] = deque()
 
     def acquire(self, is_cancelled: Callable[[], bool] = lambda: False) -> SlotT | None:
-        """Wait for a free slot and return it; return None as soon as `is_cancelled` returns True."""
+        """Wait for a free slot and return it, or return None as soon as `is_cancelled` returns True."""
         with self.changed:
             self.changed.wait_for(lambda: is_cancelled() or self._free or self._not_created)
             if is_cancelled():
@@ -67,15 +67,15 @@ class Slots(Generic[SlotT]):
 
 
 class Prefetcher(Generic[SlotT]):
-    """Thread that fills slots with `batches` in order, as long as slots are free.
+    """Thread that fills slots with `batches` in order while slots are free.
 
-    It stops before the next batch once `should_continue()` returns False. After the last batch it calls `finish_epoch`,
+    It stops before the next batch if `should_continue()` returns False. After the last batch it calls `finish_epoch`,
     which may read more, and finally `on_epoch_read`.
 
     Attributes:
         start: Index of the first batch in its epoch.
         is_finished: True once the thread has stopped reading.
-        is_closed: True once nobody needs the batches that it has read.
+        is_closed: True once its batches are no longer needed.
     """
 
     def __init__(
@@ -107,9 +107,9 @@ class Prefetcher(Generic[SlotT]):
         self._thread.start()
 
     def get(self) -> StagedBatch[SlotT] | None:
-        """Return the next batch, or None after the last one or after `close`.
+        """Return the next batch, or None after the last batch or after `close`.
 
-        If reading failed, the error is raised after all batches that were read before it.
+        If reading fails, the error is raised after all batches that were read before.
         """
         with self._changed:
             self._changed.wait_for(lambda: self.is_closed or self._ready or self.is_finished)
@@ -147,7 +147,7 @@ class Prefetcher(Generic[SlotT]):
             self._on_epoch_read(self.epoch)
 
     def _read_batches(self) -> bool:
-        """Fill slots and return True if all batches have been read."""
+        """Fill slots with batches. Returns True if all batches have been read."""
         for batch in self._batches:
             if not self._should_continue():
                 return False

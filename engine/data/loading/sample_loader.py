@@ -1,4 +1,4 @@
-"""Loader of samples that are not images of one size."""
+"""Loader for samples other than images of one size."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from engine.data.splits import dataset_error
 class SampleLoader(Loader["_SampleSlot"]):
     """Loader that yields the batches of a `SampleSet`, epoch by epoch.
 
-    `Batch.inputs` are the stacked inputs of the samples. An unreadable sample is reported once, and so is an unreadable
-    file shared by several samples. In training (`sampler.shuffle`) it is replaced by the next readable sample of the
-    split; in validation it is left out. `mark(stage)` is called in the consumer's thread after the stages "data" and
-    "transfer" of a batch, and "augment" if `finish` changes it.
+    `Batch.inputs` are the stacked inputs of the samples. An unreadable sample is reported once. An unreadable file that
+    several samples share is also reported once. In training (`sampler.shuffle`) an unreadable sample is replaced with
+    the next readable sample of the split. In validation it is left out. `mark(stage)` is called in the consumer's
+    thread after the stages "data" and "transfer" of a batch, and after "augment" if there is a `finish` function.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class SampleLoader(Loader["_SampleSlot"]):
         self._pool.close()
 
     def _load_readable(self, indices: list[int], epoch: int) -> tuple[list[int], list[Sample]]:
-        """Load samples; return the readable samples and replacements for the others, with their numbers."""
+        """Load samples, with replacements for unreadable ones. Returns their indices and the samples."""
         loaded: dict[int, Sample | None] = {}
 
         def load(index: int) -> None:
@@ -111,7 +111,7 @@ class SampleLoader(Loader["_SampleSlot"]):
         return numbers, [sample for sample in samples if sample is not None]
 
     def _load(self, index: int, epoch: int) -> Sample | None:
-        """Load a sample; return None if it is unreadable."""
+        """Load a sample, or return None if it is unreadable."""
         if index in self._unreadable:
             return None
         started = time.perf_counter()
@@ -131,7 +131,7 @@ class SampleLoader(Loader["_SampleSlot"]):
         return sample
 
     def _find_replacement(self, index: int, epoch: int, loaded: dict[int, Sample | None]) -> int:
-        """Return the next readable sample of the split, and add it to `loaded`."""
+        """Return the index of the next readable sample in the split, and add the sample to `loaded`."""
         count = len(self.samples)
         for candidate in ((index + step) % count for step in range(1, count)):
             if loaded.get(candidate) is None:
@@ -143,7 +143,10 @@ class SampleLoader(Loader["_SampleSlot"]):
         )
 
     def _stack(self, tensors: list[Tensor], numbers: list[int], name: str) -> Tensor:
-        """Stack tensors to [n, ...], floating-point ones as float32. Raises DatasetError if their shapes differ."""
+        """Stack tensors to [n, ...] and convert floating-point values to float32.
+
+        Raises DatasetError if the shapes differ.
+        """
         for tensor, number in zip(tensors, numbers, strict=True):
             if tensor.shape != tensors[0].shape:
                 message = (
@@ -157,7 +160,10 @@ class SampleLoader(Loader["_SampleSlot"]):
         return stacked.float() if stacked.is_floating_point() else stacked
 
     def _make_empty_batch(self, epoch: int) -> Sample:
-        """Return a batch with no samples, whose tensors have the shapes of other batches."""
+        """Return a batch without samples.
+
+        Its tensors have the same shapes as other batches except for the first dimension.
+        """
         if self._empty_batch is None:
             indices = range(len(self.samples))
             first = next((sample for index in indices if (sample := self._load(index, epoch)) is not None), None)
@@ -169,7 +175,7 @@ class SampleLoader(Loader["_SampleSlot"]):
 
 
 class _SampleSlot:
-    """Transfer of one batch to a GPU on its own stream; on the CPU the batch is passed on unchanged."""
+    """Transfer of one batch to a GPU on a separate stream. On the CPU, the batch is passed on unchanged."""
 
     def __init__(self, stream: torch.cuda.Stream | None) -> None:
         self._stream = stream
@@ -178,7 +184,7 @@ class _SampleSlot:
         self._batch: Sample | None = None
 
     def send(self, inputs: Tensor, targets: Tensor) -> None:
-        """Start to copy a batch to the device."""
+        """Start copying a batch to the device."""
         if self._stream is None or self._copied is None:
             self._batch = inputs, targets
             return
@@ -190,7 +196,7 @@ class _SampleSlot:
             self._copied.record(self._stream)
 
     def receive(self) -> Sample:
-        """Return the batch for use by kernels that are launched after this call; the caller owns it."""
+        """Return the batch for kernels that are launched after this call. The caller owns the batch."""
         assert self._batch is not None
         inputs, targets = self._batch
         self._batch = None

@@ -1,4 +1,4 @@
-"""Sampler of global batches that are the same for any number of workers."""
+"""Sampler whose global batches are the same for any number of workers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from engine.data.randomness import Purpose, RandomStreams
 
 
 class RankSamples(NamedTuple):
-    """One rank's samples of a global batch.
+    """Samples of a global batch that one rank processes.
 
-    `indices`, int64 [n], may be empty; `global_size` is the number of samples of all ranks.
+    `indices`, int64 [n], may be empty. `global_size` is the number of samples on all ranks.
     """
 
     indices: npt.NDArray[np.int64]
@@ -27,12 +27,12 @@ class RankSamples(NamedTuple):
 class GlobalBatchSampler(DistributedSampler[Any]):
     """Sampler that yields this rank's samples of each global batch.
 
-    Global batch k is the k-th slice of `batch_size` samples in the epoch's permutation, which depends only on (seed,
-    epoch). The ranks get contiguous pieces of it in rank order, nearly equal or in proportion to `shares`, so that the
-    union over the ranks is the same for any world size.
+    Global batch k is the k-th slice of `batch_size` samples in a permutation that depends only on the seed and the
+    epoch. The ranks receive contiguous pieces of it in rank order. The pieces are nearly equal, or in proportion to
+    `shares`. The union over the ranks is therefore the same for any world size.
 
     With `shuffle` (training), an incomplete last batch is dropped unless it is the only one. Without it (validation),
-    nothing is dropped or repeated.
+    no sample is dropped or repeated.
 
     With `chances` [length], each sample is drawn in proportion to its chance instead of once per epoch. In each epoch
     it occurs as often as expected, rounded up or down.
@@ -49,7 +49,7 @@ class GlobalBatchSampler(DistributedSampler[Any]):
         shares: Sequence[float] = (),
         chances: npt.NDArray[np.float64] | None = None,
     ) -> None:
-        dataset: Any = range(length)  # DistributedSampler only uses its length
+        dataset: Any = range(length)  # DistributedSampler uses only the length
         super().__init__(dataset, num_replicas=world_size, rank=rank, shuffle=shuffle, seed=streams.seed)
         self.streams = streams
         self.length = length
@@ -64,7 +64,7 @@ class GlobalBatchSampler(DistributedSampler[Any]):
 
     @property
     def max_local_batch(self) -> int:
-        """Largest number of samples that this rank has in one batch."""
+        """Largest number of samples in a batch on this rank."""
         sizes = {min(self.batch_size, self.length - step * self.batch_size) for step in (0, len(self) - 1)}
         return max(divide(max(size, 0), self.shares)[self.rank] for size in sizes)
 
@@ -72,13 +72,13 @@ class GlobalBatchSampler(DistributedSampler[Any]):
         return self.epoch_from(self.epoch)
 
     def epoch_from(self, epoch: int, start: int = 0) -> Iterator[RankSamples]:
-        """Yield this rank's samples of each batch of `epoch`, starting with step `start`."""
+        """Yield this rank's samples for each batch of `epoch`, starting with step `start`."""
         order = self._order(epoch)
         for step in range(start, len(self)):
             yield self._rank_samples(order, step)
 
     def dropped(self, epoch: int) -> npt.NDArray[np.int64]:
-        """Return this rank's samples of an incomplete last batch that is dropped; empty if no batch is dropped."""
+        """Return this rank's samples from an incomplete last batch that is dropped, or an empty array."""
         return self._rank_samples(self._order(epoch), len(self)).indices
 
     def _rank_samples(self, order: npt.NDArray[np.int64], step: int) -> RankSamples:
@@ -104,7 +104,7 @@ class GlobalBatchSampler(DistributedSampler[Any]):
 
 
 def balancing_chances(targets: Tensor) -> npt.NDArray[np.float64]:
-    """Return chances [N] that draw each class equally often.
+    """Return chances [N] with which each class is drawn equally often.
 
     `targets` are int64 [N], the class of each sample, or float [N, C] with any number of classes per sample. In the
     second case, a sample has the chance of its rarest class (like the repeat factors in Gupta et al. 2019, LVIS,
@@ -119,9 +119,10 @@ def balancing_chances(targets: Tensor) -> npt.NDArray[np.float64]:
 
 
 def divide(count: int, shares: Sequence[float]) -> list[int]:
-    """Divide `count` in proportion to `shares`, giving the largest remainders one more, the first ones first.
+    """Divide `count` into integers that are proportional to `shares`.
 
-    Equal shares give the sizes of np.array_split.
+    What remains after rounding down is assigned to the largest remainders. Equal shares give the same sizes as
+    np.array_split.
     """
     exact = [count * share / sum(shares) for share in shares]
     sizes = [int(part) for part in exact]

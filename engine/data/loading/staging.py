@@ -1,4 +1,4 @@
-"""Reusable buffers for batches on their way to the device, protected while the device reads them."""
+"""Reusable buffers that transfer batches to the device and are not overwritten while the device reads them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from engine.data.decoding.idx import Bytes
 from engine.data.splits import Labels
 
 SAMPLE, CROP = 0, slice(1, 4)
-"""Columns of a batch's numbers: the number of the sample in the split, and the crop (top, left, mirrored)."""
+"""Columns in `Slot.numbers`: the index of the sample in the split, and the crop (top, left, mirrored)."""
 _COLUMNS = 4
 
 
 class Slot:
-    """Buffer for one batch in main memory; it is sufficient for training on the CPU.
+    """Buffer for one batch in main memory. It is used for training on the CPU.
 
     `pixels` is uint8 [capacity, C, H, W], `numbers` int64 [capacity, 4], and `drawn` float32 [capacity, columns] with
-    the random numbers of an augmentation. One thread calls `wait_until_reusable`, fills the first rows and calls
-    `send`. Another thread then calls `receive`, launches the kernels that read the batch, and calls `record_consumed`.
-    The targets [n, ...], which are sent along, belong to the receiver.
+    the random numbers for augmentation. One thread calls `wait_until_reusable`, fills the first rows and calls `send`.
+    Another thread then calls `receive`, launches the kernels that read the batch, and calls `record_consumed`. The
+    targets [n, ...] are sent with the batch and belong to the receiver afterwards.
     """
 
     pixels: Bytes
@@ -36,10 +36,13 @@ class Slot:
         self.drawn = self._host_drawn.numpy()
 
     def wait_until_reusable(self) -> None:
-        """Wait until the previous batch was copied out of the buffer."""
+        """Wait until the previous batch has been copied out of the buffer."""
 
     def send(self, pixels: int, numbers: int, targets: Tensor) -> None:
-        """Send the first `pixels` and `numbers` rows, and the `targets`, to the device."""
+        """Send the first rows of pixels and numbers, and the targets, to the device.
+
+        `pixels` and `numbers` are the numbers of rows.
+        """
         self._targets = targets
 
     def receive(self, pixels: int, numbers: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -50,14 +53,14 @@ class Slot:
         return self._host_pixels[:pixels], self._host_numbers[:numbers], self._host_drawn[:numbers], self._targets
 
     def record_consumed(self) -> None:
-        """Declare that all kernels that read the received batch have been launched."""
+        """Record that all kernels reading the received batch have been launched."""
 
 
 class DeviceSlot(Slot):
-    """Buffer in pinned memory with a copy on a GPU, which `stream` fills in parallel with the computation.
+    """Buffer in pinned memory with a copy on a GPU. The copy is made on `stream`, in parallel with the computation.
 
-    The host waits for the previous copy before it fills the buffer, the copy waits for the kernels that read the
-    previous batch, and the computation waits for its copy.
+    The host waits for the previous copy before it fills the buffer. The copy waits for the kernels that read the
+    previous batch. The computation waits for its copy.
     """
 
     def __init__(self, capacity: int, shape: tuple[int, int, int], stream: torch.cuda.Stream, columns: int = 0) -> None:

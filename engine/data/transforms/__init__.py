@@ -1,1 +1,1 @@
-"""Augmentation: random numbers for each sample, and the transforms that apply them on the device."""
+"""Data augmentation: random numbers for each sample, and the transforms that apply them on the device."""

@@ -3,8 +3,8 @@
 `RandomStreams` draws every number from (seed, epoch, sample) only, so that all strategies, any number of ranks and a
 resumed run see the same images.
 
-Coordinates run from -1 (left, top) to 1 (right, bottom), as in torch's `grid_sample` without `align_corners`. An affine
-map, float64 [n, 3, 3], maps the loaded image to the model's image.
+Coordinates range from -1 (left, top) to 1 (right, bottom), as in torch's `grid_sample` without `align_corners`. An
+affine map, float64 [n, 3, 3], maps the loaded image to the model's image.
 """
 
 from __future__ import annotations
@@ -26,31 +26,34 @@ Numbers = npt.NDArray[np.float64]
 TILES = 4
 """Number of images in a mosaic."""
 LIGHT = (Transform("scale", (9 / 8, 9 / 8)), Transform("flip", (0.5,)))
-"""Light augmentation for full images: a square of 8/9 of the shorter side at a random position, possibly mirrored."""
+"""Light augmentation for full images: a randomly placed square of 8/9 of the shorter side, possibly mirrored."""
 FRAMING = ("resized_crop", "scale")
-"""Transforms that choose the visible part of the image; the first one chooses from the full original image."""
-MAX_OVERSAMPLING = 2.0
-"""Largest ratio between the sides of loaded images and of the model's images.
+"""Transforms that choose the visible part of the image.
 
-At this factor, `grid_sample` averages two pixels; beyond it, it would skip some.
+Only the first of these in a list sees the original aspect ratio.
+"""
+MAX_OVERSAMPLING = 2.0
+"""Largest ratio between the side of loaded images and the side of the model's images.
+
+At this factor, `grid_sample` averages two pixels. Beyond it, it would skip pixels.
 """
 RATIO = (3 / 4, 4 / 3)
-"""Range of width over height of a resized crop (Szegedy et al. 2015, Going deeper with convolutions, section 6)."""
+"""Range for the width divided by the height of a resized crop (Szegedy et al. 2015, Going deeper, section 6)."""
 CROP_ATTEMPTS = 10
-"""Number of draws of a resized crop before the center is used, as in torchvision's and timm's RandomResizedCrop."""
+"""Number of attempts to draw a resized crop before the center is used, as in torchvision's RandomResizedCrop."""
 ERASED_AREA, ERASED_RATIO = (0.02, 0.33), (0.3, 3.3)
-"""Ranges of the area, as a fraction, and of the ratio of width to height of erased rectangles.
+"""Ranges for the area of erased rectangles, as a fraction of the image, and for their aspect ratio.
 
 Zhong et al. 2017, Random erasing data augmentation, section 4.2, and torchvision's defaults.
 """
 SIGMA = (0.1, 2.0)
-"""Range of the standard deviation of a blur, in pixels (Chen et al. 2020, SimCLR, appendix A)."""
+"""Range for the standard deviation of a blur, in pixels (Chen et al. 2020, SimCLR, appendix A)."""
 AFFINE, FORWARD, ERASED, BLURRED, COLOR = slice(0, 6), slice(6, 12), slice(12, 16), 16, 17
-"""Columns of a sample's random numbers.
+"""Columns for the random numbers of a sample.
 
 They are: the affine map from output to input and its inverse; the erased rectangle (top, left, bottom, right as
-fractions of the side); the sigma of the blur (0 for none); with color transforms, a matrix and an offset [C, C + 1];
-and the columns of rounds and chains.
+fractions of the side); the sigma of the blur (0 for none); a matrix and an offset [C, C + 1] if there are color
+transforms; and the columns of rounds and chains.
 """
 
 GRAY = np.array([0.299, 0.587, 0.114])
@@ -59,18 +62,18 @@ _TO_YIQ = np.array([GRAY, [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
 _FROM_YIQ = np.linalg.inv(_TO_YIQ)
 
 PIXELWISE = ("brightness", "color", "contrast", "sharpness", "posterize", "solarize", "autocontrast", "equalize")
-"""Operations of policies that change pixel values, not positions."""
+"""Operations in policies that change pixel values but not positions."""
 _GEOMETRIC = ("identity", "shear_x", "shear_y", "translate_x", "translate_y", "rotate")
 OPERATIONS = (*_GEOMETRIC, *PIXELWISE)
-"""Operations of TrivialAugment, RandAugment and AugMix, by their number."""
+"""Operations in TrivialAugment, RandAugment and AugMix. Their numbers are the positions in this list."""
 
 
 @dataclass(frozen=True)
 class _Policy:
     """Largest magnitude of each operation, as in torchvision's tables.
 
-    Rotations are in degrees, shifts in fractions of the side or, if `pixels` is True, in pixels. For posterize, it is
-    the range of bits that it retains.
+    Rotations are in degrees. Shifts are fractions of the side, or pixels if `pixels` is True. For posterize, it is the
+    range for the number of bits that are kept.
     """
 
     shear: float
@@ -84,19 +87,19 @@ class _Policy:
 TRIVIAL = _Policy(0.99, 32.0, 135.0, 0.99, (8, 6), pixels=True)
 """TrivialAugment Wide (Müller & Hutter 2021, table 1)."""
 RAND = _Policy(0.3, 150 / 331, 30.0, 0.9, (8, 4))
-"""RandAugment (Cubuk et al. 2019), whose magnitudes are AutoAugment's."""
+"""RandAugment (Cubuk et al. 2019), with the magnitudes of AutoAugment."""
 MIX = _Policy(0.3, 1 / 3, 30.0, 0.9, (4, 4))
 """AugMix (Hendrycks et al. 2020)."""
 BINS = 31
 """Number of magnitudes, from none to the largest."""
 MIX_BINS = 10
 MIX_CHAINS, MIX_DEPTH = 3, 3
-"""Number of AugMix's chains, and largest number of operations in each (Hendrycks et al. 2020, algorithm 1)."""
+"""Number of chains in AugMix, and largest number of operations in each (Hendrycks et al. 2020, algorithm 1)."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """One random operation for each sample: its index in `OPERATIONS`, int64 [n], and the column of its magnitudes."""
+    """One random operation per sample: its index in `OPERATIONS`, int64 [n], and the column with its magnitudes."""
 
     operations: Labels
     column: int
@@ -104,9 +107,10 @@ class Round:
 
 @dataclass(frozen=True)
 class Chain:
-    """Chain of AugMix: an affine map, followed by the operations of `rounds` in order.
+    """Chain in AugMix: an affine map, followed by the operations in `rounds`.
 
-    The map from output to input is in the six columns starting at `column`; the next column holds the chain's weight.
+    The map from output to input is stored in six columns starting at `column`. The next column holds the weight of the
+    chain.
     """
 
     column: int
@@ -120,8 +124,8 @@ class Drawn(NamedTuple):
         numbers: Numbers for the device, float32 [n * tiles, columns].
         tiles: Number of images per sample.
         blurred: Positions of the samples to blur.
-        rounds: Operations of TrivialAugment and RandAugment.
-        chains: Chains of AugMix.
+        rounds: Operations in TrivialAugment and RandAugment.
+        chains: Chains in AugMix.
     """
 
     numbers: npt.NDArray[np.float32]
@@ -132,9 +136,9 @@ class Drawn(NamedTuple):
 
 
 class Augmentation:
-    """Source of the random numbers for `transforms`.
+    """Source of random numbers for `transforms`.
 
-    `images` is the number of images in the split, and `epochs` the number of epochs of the run. Geometric transforms
+    `images` is the number of images in the split, and `epochs` the number of epochs in the run. Geometric transforms
     are composed into one affine map: first a mosaic, then the visible part of the image (`FRAMING`), then the others in
     the order of the list. Color transforms are composed into one matrix. Policies, colors, blur and erasing follow in
     this order. Images are mirrored only if `mirror` is True.
@@ -153,7 +157,7 @@ class Augmentation:
     ) -> None:
         allowed = [each for each in transforms if mirror or each.name not in ("flip", "vflip")]
         self.framing = next((each for each in allowed if each.name in FRAMING), None)
-        # A mosaic discards earlier maps, so it comes first; images with boxes are square, so it needs no aspects.
+        # A mosaic discards earlier maps, so it comes first. It ignores aspects, since images with boxes are square.
         self.transforms = sorted(allowed, key=lambda each: (each.name != "mosaic", each is not self.framing))
         self.streams, self.size, self.channels = streams, size, channels
         self._images = images
@@ -169,7 +173,7 @@ class Augmentation:
         return TILES if self._mosaic_until else 1
 
     def tiles(self, epoch: int) -> int:
-        """Return the number of images in one sample of `epoch`, counted from 1."""
+        """Return the number of images per sample in `epoch`, counted from 1."""
         return self.max_tiles if epoch <= self._mosaic_until else 1
 
     @property
@@ -180,11 +184,14 @@ class Augmentation:
         low, high = self.framing.numbers
         if self.framing.name == "resized_crop":
             return min(MAX_OVERSAMPLING, 1 / math.sqrt(low))
-        # Stretching a photo of 4:3 to a square costs its longer side this much.
+        # Stretching a 4:3 photo to a square reduces its longer side by this factor.
         return min(MAX_OVERSAMPLING, max(1.0, high) / math.sqrt(RATIO[0]))
 
     def partners(self, epoch: int, samples: Labels) -> Labels:
-        """Return the samples [n * tiles] in a batch [n], each followed by its mosaic partners."""
+        """Return the samples for a batch [n] with mosaics as [n * tiles].
+
+        Each sample is followed by its mosaic partners.
+        """
         if self.tiles(epoch) == 1:
             return samples
         drawn = self.streams.draw(Purpose.PARTNERS, epoch, samples, TILES - 1)
@@ -192,16 +199,16 @@ class Augmentation:
         return np.concatenate([samples[None], others]).T.ravel()
 
     def draw(self, epoch: int, samples: Labels, aspects: npt.NDArray[np.floating[Any]] | None = None) -> Drawn:
-        """Draw the numbers for `samples` [n] in `epoch`; rows of `numbers` are in the order of `partners`.
+        """Draw the random numbers for `samples` [n] in `epoch`. Rows of `numbers` are in the order of `partners`.
 
-        `aspects` [n] are the original aspect ratios, width over height, of images that were stretched to squares; None
-        if the images were not stretched.
+        `aspects` [n] are the original aspect ratios (width divided by height) of images that were stretched to squares,
+        or None if the images were not stretched.
         """
         return _BatchDraws(self, epoch, samples, aspects).drawn()
 
 
 class _BatchDraws:
-    """Random draws for one batch."""
+    """Random numbers for one batch."""
 
     def __init__(
         self, of: Augmentation, epoch: int, samples: Labels, aspects: npt.NDArray[np.floating[Any]] | None
@@ -240,42 +247,42 @@ class _BatchDraws:
         return Drawn(flat, self._tiles, blurred, tuple(self._rounds), tuple(self._chains))
 
     def _column(self, values: Numbers) -> int:
-        """Add a column of `values` [n] and return its position."""
+        """Append a column of `values` [n] and return its position."""
         self._policies.append(values)
         return self._of.policies_from + len(self._policies) - 1
 
     def _uniform(self, count: int) -> Numbers:
-        """Return uniform numbers in [0, 1), [count, n], which differ between the transforms in the list."""
+        """Return uniform random numbers in [0, 1), [count, n]. They differ between the transforms in the list."""
         purpose, epoch = Purpose.AUGMENT, self._epoch
         return self._of.streams.draw(purpose, epoch, self._samples, count, part=self._batch_index)
 
     def _uniform_between(self, low: float, high: float) -> Numbers:
-        """Return [n] uniform numbers between two bounds."""
+        """Return [n] uniform random numbers between two bounds."""
         return low + self._uniform(1)[0] * (high - low)
 
     # Geometry
 
     def _compose(self, maps: Numbers) -> None:
-        """Compose `maps` [n, 3, 3] with the maps drawn before."""
+        """Compose `maps` [n, 3, 3] with the previous maps."""
         self._affine = maps[:, None] @ self._affine
 
     def _mosaic(self, chance: float) -> None:
         """Place four images, each in full size, around a random point near the middle of the output.
 
-        Bochkovskiy et al. 2020, YOLOv4, figure 3; the range of the point is that of Ultralytics' Mosaic.
+        See Bochkovskiy et al. 2020, YOLOv4, figure 3. The range of the point is the same as in Ultralytics' Mosaic.
         """
         drawn = self._uniform(3)
         across, down = drawn[0] - 0.5, drawn[1] - 0.5
         is_mosaic = drawn[2] < chance
         for tile, (right, below) in enumerate(((0, 0), (1, 0), (0, 1), (1, 1))):
             x, y = 2 * across + (2 * right - 1), 2 * down + (2 * below - 1)
-            hidden = 0.0 if tile == 0 else 1e4  # without a mosaic, the others are outside of the output
+            hidden = 0.0 if tile == 0 else 1e4  # the other images are outside the output if there is no mosaic
             self._affine[:, tile] = shift(np.where(is_mosaic, x, hidden), np.where(is_mosaic, y, 0.0))
 
     def _resized_crop(self, least: float, most: float) -> None:
         """Choose a random part of the image and stretch it to the output, as torchvision does.
 
-        The first of `CROP_ATTEMPTS` draws of area and ratio with sides that fit in the image is used. If none fits, the
+        Area and ratio are drawn up to `CROP_ATTEMPTS` times until the part fits in the image. If it never fits, the
         largest centered part with a ratio within `RATIO` is used.
         """
         aspects = self._pop_aspects()
@@ -294,10 +301,10 @@ class _BatchDraws:
         self._compose(stretch(1 / width, 1 / height) @ shift(-x, -y))
 
     def _scale(self, least: float, most: float) -> None:
-        """Scale the image, whose shorter side fills the output at factor 1, and place it at a random position.
+        """Scale the image and place it at a random position. With factor 1, its shorter side fills the output.
 
-        The position leaves out no more of the image, and adds no more of its surroundings, than necessary (as
-        torchvision's ScaleJitter with RandomCrop).
+        No more of the image is cut off, and no more of its surroundings is added, than necessary (as in torchvision's
+        ScaleJitter with RandomCrop).
         """
         size, right, down = self._uniform(3)
         factor = np.exp(math.log(least) + size * math.log(most / least))
@@ -321,7 +328,7 @@ class _BatchDraws:
         self._compose(rotation(self._uniform_between(-degrees, degrees)))
 
     def _translate(self, fraction: float) -> None:
-        right, down = (2 * self._uniform(2) - 1) * 2 * fraction  # a side is 2 long
+        right, down = (2 * self._uniform(2) - 1) * 2 * fraction  # a side has the length 2
         self._compose(shift(right, down))
 
     def _shear(self, degrees: float) -> None:
@@ -331,7 +338,7 @@ class _BatchDraws:
     # Color
 
     def _compose_colors(self, matrices: Numbers, offsets: Numbers | float = 0.0) -> None:
-        """Compose color `matrices` [n, C, C] and `offsets` [n] with those that were drawn before."""
+        """Compose color `matrices` [n, C, C] and `offsets` [n] with the previous ones."""
         self._offset = (matrices @ self._offset[..., None])[..., 0] + np.asarray(offsets)[..., None]
         self._matrix = matrices @ self._matrix
 
@@ -359,7 +366,10 @@ class _BatchDraws:
         self._compose_colors(self._gray_mix((self._uniform(1)[0] < chance).astype(np.float64)))
 
     def _gray_mix(self, fraction: Numbers) -> Numbers:
-        """Return matrices [n, C, C] that mix colors with gray by `fraction`; other channels stay as they are."""
+        """Return matrices [n, C, C] that blend RGB colors with gray by `fraction`.
+
+        Other numbers of channels are unchanged.
+        """
         channels = self._of.channels
         plain = np.tile(np.eye(channels), (self._count, 1, 1))
         if channels != 3:
@@ -396,10 +406,10 @@ class _BatchDraws:
             self._add_round(self._operations(chosen), RAND, share, sign)
 
     def _augmix(self, severity: float) -> None:
-        """Draw the chains of AugMix and their weights.
+        """Draw the chains for AugMix and their weights.
 
-        The Dirichlet and beta distributions have a parameter of 1, as in the paper, so they are drawn as normalized
-        exponential numbers and uniform numbers.
+        The Dirichlet and beta distributions have a parameter of 1, as in the paper. They are therefore drawn as
+        normalized exponential numbers and uniform numbers.
         """
         each = 2 + 3 * MIX_DEPTH
         drawn = self._uniform(1 + MIX_CHAINS * each)
@@ -423,7 +433,10 @@ class _BatchDraws:
         return (chosen * len(OPERATIONS)).astype(np.int64)
 
     def _magnitudes(self, operations: Labels, policy: _Policy, share: Numbers, sign: Numbers) -> Numbers:
-        """Return magnitudes, `share` of the largest ones, with a random sign for operations with two directions."""
+        """Return magnitudes as fractions `share` of the largest ones.
+
+        Operations with two directions have a random sign.
+        """
         translate = policy.translate / self._of.size if policy.pixels else policy.translate
         most = {
             "shear_x": policy.shear, "shear_y": policy.shear, "translate_x": translate, "translate_y": translate,
@@ -437,14 +450,14 @@ class _BatchDraws:
         return np.where(operations == OPERATIONS.index("solarize"), 1 - share, magnitudes)
 
     def _add_round(self, operations: Labels, policy: _Policy, share: Numbers, sign: Numbers) -> None:
-        """Add one operation for each sample: its affine map, and a round for its change of pixel values."""
+        """Add one operation for each sample: its affine map, and a round with its change of pixel values."""
         magnitudes = self._magnitudes(operations, policy, share, sign)
         self._compose(_affine_maps(operations, magnitudes))
         self._rounds.append(Round(operations, self._column(magnitudes)))
 
 
 def _affine_maps(operations: Labels, magnitudes: Numbers) -> Numbers:
-    """Return the affine maps of operations [n]; it is the identity for operations that do not move pixels."""
+    """Return the affine maps for operations [n]. Operations that do not move pixels have the identity."""
     parameters = [np.where(operations == number, magnitudes, 0.0) for number in range(len(_GEOMETRIC))]
     _, shear_x, shear_y, right, down, degrees = parameters
     moved: Numbers = shear(shear_x, shear_y) @ shift(2 * right, 2 * down) @ rotation(degrees)
@@ -457,7 +470,7 @@ def _two_rows(maps: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[An
 
 
 def _policy_columns(transform: Transform) -> int:
-    """Return the number of columns that a transform's rounds and chains need."""
+    """Return the number of columns that the rounds and chains of a transform need."""
     if transform.name == "randaugment":
         return int(transform.numbers[0])
     return {"trivial": 1, "augmix": MIX_CHAINS * (MIX_DEPTH + 7)}.get(transform.name, 0)

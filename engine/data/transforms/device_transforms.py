@@ -1,7 +1,7 @@
 """Transforms for a batch of images on the device: crops, affine maps, colors and normalization.
 
-On a GPU they need only a few kernels per batch. `torchvision.transforms.v2` draws once per batch, can't move each image
-differently, and its `normalize` copies mean and deviation to the device for every batch.
+On a GPU they need only a few kernels per batch. `torchvision.transforms.v2` draws random numbers once per batch, so it
+can't move each image differently, and its `normalize` copies the mean and deviation to the device for every batch.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 def crop(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
-    """Crop uint8 [n, C, s, s] to [n, C, size, size] by `crops`, int64 [n, 3] of top, left and mirrored."""
+    """Crop images, uint8 [n, C, s, s], to [n, C, size, size]. `crops` are int64 [n, 3] of top, left and mirrored."""
     if pixels.is_cuda:
         return gather_crops(pixels, crops, size)
-    # Copying windows one by one is several times as fast as any way of indexing them all.
+    # Copying windows one by one is several times as fast as indexing all of them at once.
     images = pixels.numpy()
     out = np.empty((*images.shape[:2], size, size), np.uint8)
     for number, (top, left, mirrored) in enumerate(crops.numpy().tolist()):
@@ -37,7 +37,7 @@ def crop(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
 
 
 def gather_crops(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
-    """Crop like `crop`, with a single gather of all pixels."""
+    """Crop images like `crop`, but with a single gather operation for all pixels."""
     along = torch.arange(size, device=pixels.device)
     top, left, mirrored = (crops[:, column, None] for column in range(3))
     rows = top + along
@@ -48,7 +48,10 @@ def gather_crops(pixels: Tensor, crops: Tensor, size: int) -> Tensor:
 
 
 class Normalization:
-    """Normalization of uint8 [n, C, H, W] to float32, by `mean` and `std` per channel of images scaled to 0..1."""
+    """Normalization from uint8 [n, C, H, W] to float32.
+
+    `mean` and `std` are given for each channel, for images scaled to 0..1.
+    """
 
     def __init__(self, mean: Tensor, std: Tensor, device: torch.device) -> None:
         self._mean = (mean * 255).reshape(1, -1, 1, 1).to(device)
@@ -56,10 +59,10 @@ class Normalization:
 
     def __call__(self, pixels: Tensor, memory_format: torch.memory_format) -> Tensor:
         """Return the normalized pixels in new memory."""
-        if pixels.is_cuda:  # GPU kernels convert on the fly and write in any order
+        if pixels.is_cuda:  # GPU kernels convert types on the fly and write in any memory format
             out = torch.empty(pixels.shape, device=pixels.device, memory_format=memory_format)
             return torch.sub(pixels, self._mean, out=out).mul_(self._scale)
-        # CPU kernels are only fast along rows, so change the memory format last.
+        # CPU kernels are fast only along rows, so the memory format is changed last.
         return pixels.to(torch.float32).sub_(self._mean).mul_(self._scale).contiguous(memory_format=memory_format)
 
 
@@ -72,17 +75,18 @@ class Placement(Protocol):
 
     @property
     def tiles(self) -> int:
-        """Number of loaded squares that each sample is made of."""
+        """Number of loaded squares in each sample."""
 
     def maps(self) -> tuple[Tensor, Tensor]:
-        """Return the maps from loaded squares, in fractions (x, y) of their side, to the model's pixels.
+        """Return the maps from positions in loaded squares to pixels in the model's image.
 
-        Each map is a matrix, [n * tiles, 2, 2] in total, and an offset to be added, [n * tiles, 2].
+        Positions (x, y) are fractions of the square's side. Each map consists of a matrix, [n * tiles, 2, 2] in total,
+        and an offset to be added, [n * tiles, 2].
         """
 
 
 class Cropped(NamedTuple):
-    """Placement by `crops`, int64 [n, 3], from squares of `loaded` pixels."""
+    """Placement by cropping from squares of `loaded` pixels. `crops` are int64 [n, 3] of top, left and mirrored."""
 
     crops: Tensor
     loaded: int
@@ -99,7 +103,7 @@ class Cropped(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Placement by affine maps, float32 [n * tiles, 6], between coordinates of -1 to 1."""
+    """Placement by affine maps, float32 [n * tiles, 6]. Their coordinates range from -1 to 1."""
 
     affine: Tensor
     size: int
@@ -112,7 +116,7 @@ class Moved(NamedTuple):
 
 
 class Resized(NamedTuple):
-    """Placement `before`, resized to `size` pixels."""
+    """Placement `before`, followed by resizing to `size` pixels."""
 
     before: Placement
     size: int
@@ -127,10 +131,10 @@ class Resized(NamedTuple):
 
 
 class Transforms:
-    """Application of an `Augmentation`'s random numbers on the device.
+    """Transforms that apply the random numbers from an `Augmentation` on the device.
 
-    `outside` is the value of each plane outside of an image. Channels are black there, or repeat the outermost pixels
-    of the image if `extends_edges` is True.
+    `outside` is the value of each plane outside the image. Outside the image, channels are black, or repeat its
+    outermost pixels if `extends_edges` is True.
     """
 
     def __init__(
@@ -149,9 +153,9 @@ class Transforms:
         self._around = "border" if extends_edges else "zeros"
 
     def move(self, pixels: Tensor, numbers: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor | None]:
-        """Move the pixels of a batch by its affine maps.
+        """Move the pixels in a batch according to the affine maps.
 
-        `pixels` are uint8 [n * tiles, C + planes, s, s]. Returns the images, float32 [n, C, size, size] of 0..255,
+        `pixels` are uint8 [n * tiles, C + planes, s, s]. Returns the images, float32 [n, C, size, size] in 0..255,
         interpolated, and the planes, uint8 [n, planes, size, size], sampled from the nearest pixel.
         """
         size, channels = self._augmentation.size, self._augmentation.channels
@@ -177,7 +181,7 @@ class Transforms:
     ) -> Tensor:
         """Change colors, normalize, blur and erase.
 
-        `pixels` are float32 [n, C, size, size] of 0..255 from `move`, and may be overwritten.
+        `pixels` are float32 [n, C, size, size] in 0..255 from `move`, and may be overwritten.
         """
         numbers = numbers[:: drawn.tiles]
         if drawn.rounds or drawn.chains:
@@ -199,7 +203,7 @@ class Transforms:
 
 
 def _grid(affine: Tensor, size: int) -> Tensor:
-    """Compute torch's affine_grid, [n, size, size, 2], in a third of its time by adding rows and columns."""
+    """Compute torch's `affine_grid`, [n, size, size, 2], in a third of its time by adding rows and columns."""
     along = (torch.arange(size, device=affine.device) * 2 + 1) / size - 1
     maps = affine.view(-1, 2, 3)
     across = along[:, None] * maps[:, None, :, 0] + maps[:, None, :, 2]
@@ -208,7 +212,7 @@ def _grid(affine: Tensor, size: int) -> Tensor:
 
 
 def _window_mask(windows: Tensor, size: int) -> Tensor:
-    """Return a mask of the pixels inside the windows [n, 4], bool [n, 1, size, size].
+    """Return a mask of the pixels inside windows [n, 4], as bool [n, 1, size, size].
 
     Windows are top, left, bottom and right as fractions of the side.
     """
@@ -219,7 +223,7 @@ def _window_mask(windows: Tensor, size: int) -> Tensor:
 
 
 def _blur(inputs: Tensor, sigmas: Tensor, rows: Sequence[int]) -> None:
-    """Blur some `rows` of [n, C, h, w] with Gaussians of `sigmas` [n] pixels, in place."""
+    """Blur the images `rows` of [n, C, h, w] in place, with Gaussians of `sigmas` [n] pixels."""
     chosen = torch.stack([inputs[row] for row in rows])
     sigma = torch.stack([sigmas[row] for row in rows])[:, None]
     reach = math.ceil(3 * SIGMA[1])
@@ -233,7 +237,7 @@ def _blur(inputs: Tensor, sigmas: Tensor, rows: Sequence[int]) -> None:
 
 
 def _apply_policies(pixels: Tensor, numbers: Tensor, drawn: Drawn) -> Tensor:
-    """Apply the pixelwise operations of TrivialAugment, RandAugment and AugMix to float32 [n, C, h, w] of 0..255."""
+    """Apply the pixelwise operations of TrivialAugment, RandAugment and AugMix to float32 [n, C, h, w] in 0..255."""
     images = pixels.round().to(torch.uint8)
     for each in drawn.rounds:
         images = operate(images, each.operations, numbers[:, each.column])
@@ -251,9 +255,10 @@ def _apply_policies(pixels: Tensor, numbers: Tensor, drawn: Drawn) -> Tensor:
 
 
 def operate(pixels: Tensor, operations: Labels, magnitudes: Tensor) -> Tensor:
-    """Apply an operation from `OPERATIONS`, int64 [n], with a magnitude [n] to each image of uint8 [n, C, h, w].
+    """Apply one operation from `OPERATIONS` with a magnitude to each image.
 
-    Geometric operations do nothing here. Images with the same operation are processed together to save GPU kernels.
+    `pixels` are uint8 [n, C, h, w], `operations` int64 [n], and `magnitudes` [n]. Geometric operations do nothing here.
+    Images with the same operation are processed together to save GPU kernels.
     """
     results = list(pixels.unbind())
     for number, name in enumerate(OPERATIONS):
@@ -269,7 +274,7 @@ def operate(pixels: Tensor, operations: Labels, magnitudes: Tensor) -> Tensor:
 def _blend_with(towards: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
     """Return an operation that blends an image with a degenerate version of it, like Pillow's ImageEnhance.
 
-    Positive magnitudes enhance, negative ones weaken.
+    Positive magnitudes enhance the image, negative magnitudes weaken it.
     """
 
     def enhance(pixels: Tensor, magnitudes: Tensor) -> Tensor:
@@ -280,7 +285,7 @@ def _blend_with(towards: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor
 
 
 def _each_channel(operation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Extend `operation`, which accepts one channel or three, to any number of channels."""
+    """Extend an operation for one or three channels to any number of channels."""
 
     def operate(pixels: Tensor) -> Tensor:
         if pixels.shape[1] in (1, 3):
@@ -293,7 +298,7 @@ def _each_channel(operation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], T
 def _smooth(pixels: Tensor) -> Tensor:
     """Smooth like Pillow's ImageFilter.SMOOTH: the center pixel has weight five, and outermost pixels are unchanged.
 
-    torchvision's version copies its kernel to the device every time.
+    torchvision's version copies its kernel to the device for every call.
     """
     smooth = pixels.float()
     inside = smooth[..., 1:-1, 1:-1]
@@ -319,4 +324,4 @@ _PIXELWISE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "autocontrast": lambda pixels, _: _each_channel(vision.autocontrast)(pixels),
     "equalize": lambda pixels, _: _each_channel(vision.equalize)(pixels),
 }
-"""Pixelwise operations on uint8 [n, C, h, w] with magnitudes [n, 1, 1, 1], after torchvision's functions."""
+"""Pixelwise operations on uint8 [n, C, h, w] with magnitudes [n, 1, 1, 1], following torchvision's functions."""

@@ -1,1 +1,1 @@
-"""Code shared by several dataset formats: search for files and images, shapes, boxes, tables and splits."""
+"""Code shared by several dataset formats: searching for files and images, shapes, boxes, tables and splits."""

@@ -1,4 +1,4 @@
-"""Assignment of annotation files to splits by their names, and images that several files annotate. Torch-free."""
+"""Assign annotation files to splits by their names, and merge images that several files annotate. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ORDER = ("train", "val", "test", "")
 
 @dataclass
 class AnnotationFiles:
-    """Annotation files by split, and files that are not used.
+    """Annotation files by split.
 
     Attributes:
         splits: Names of files by "train", "val", "test" and "", in this order.
@@ -32,8 +32,8 @@ class AnnotationFiles:
     def of(cls, names: Iterable[str], preferred: str = "") -> AnnotationFiles:
         """Group files by split.
 
-        If a folder has several files for one split, only those with `preferred` in their names are read, if there are
-        any. Files about all images are not used if there is a training split.
+        If a folder has several files for one split, only those with `preferred` in their names are used, if there are
+        any. Files without a split are not used if there is a training split.
         """
         groups: dict[tuple[str, str], list[str]] = {}
         for name in sorted(names):
@@ -73,14 +73,14 @@ ImageT = TypeVar("ImageT", bound=Annotated)
 
 
 class ImageSplits(Generic[ImageT]):
-    """Collector of annotated images by split, each image once.
+    """Collector for annotated images by split. Each image is added only once.
 
     Attributes:
         images: Annotated images by split.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
-        """Create an empty collection; `names` are the splits that the folder has."""
+        """Create an empty collection. `names` are the splits that exist in the folder."""
         self.images: dict[str, list[ImageT]] = {}
         self._is_single = len(list(names)) == 1
         self._paths: dict[str, set[str]] = {}
@@ -88,7 +88,7 @@ class ImageSplits(Generic[ImageT]):
         self._annotated: set[str] = set()
 
     def add(self, split: str, images: Sequence[ImageT], *, is_annotated: bool = True) -> bool:
-        """Add a file's images to a split, and return True if any of them is new.
+        """Add the images from a file to a split, and return True if any of them is new.
 
         If a folder has only one split, its images are stored under "", and validation images are drawn from them.
 
@@ -107,20 +107,20 @@ class ImageSplits(Generic[ImageT]):
         return bool(added)
 
     def remove_unannotated(self, problems: list[Problem]) -> None:
-        """Remove splits without annotations if other splits have some; challenges publish test images in this way."""
+        """Remove splits without annotations if other splits have some. Challenges publish test images in this way."""
         for split in set(self.images) - self._annotated if self._annotated else ():
             images = self.images.pop(split)
             message = f"No image of the {split} split has annotations ({len(images):,} images)."
             problems.append(dataset_warning(message, "The split is not used; annotate its images to use it."))
 
     def problems(self) -> list[Problem]:
-        """Return a warning about images that several files annotate."""
+        """Return a warning about images that are annotated in several files."""
         remedy = "The annotations of the first file are used; merge the files to use all."
         return warn_about(self._again, "image", "annotated in several files:", remedy)
 
 
 class NamedImages:
-    """Search for images that annotation files name; missing ones are reported together."""
+    """Search for images by the names in annotation files. Missing images are reported together."""
 
     def __init__(self, tree: Tree) -> None:
         self._lookup = ImageLookup(tree)
@@ -129,7 +129,7 @@ class NamedImages:
         self._are_found = False
 
     def find(self, name: str, file: str, split: str) -> str | None:
-        """Return the full path of the image that `file` calls `name`; None if it is missing, which is counted."""
+        """Return the full path of the image called `name` in `file`, or count it as missing and return None."""
         before = len(self._lookup.ambiguous)
         path = self._lookup.find(name, os.path.dirname(file), split=split, ending=is_image(name))
         if path is not None:

@@ -1,7 +1,7 @@
-"""Assembly of the splits for training from the contents of a folder. Torch-free.
+"""Assemble splits for training from the content of a folder. Torch-free.
 
-The classes of the splits are compared, validation samples drawn, boxes gathered, and the meanings of mask values
-learned.
+This compares the classes of the splits, draws validation samples, collects boxes, and learns the meaning of mask
+values.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from engine.data.splits import (
 )
 
 MAX_CLASSES = 100_000
-"""Largest number of classes; the full ImageNet has 22 thousand."""
+"""Largest number of classes. The full ImageNet has 22 thousand."""
 MAX_LETTERS = 255
-"""Longest class name; folder names have the same limit in bytes."""
+"""Longest class name in characters. Folder names have the same limit in bytes."""
 MAX_LABELS = 1 << 29
-"""Largest product of the numbers of images and labels: training needs 4 bytes for each in every worker."""
+"""Limit for the number of images times the number of labels. Training needs 4 bytes for each in every worker."""
 
 
 def assemble(
     content: Content, kind: str, folder: str, format: Format, *, val_fraction: float, seed: int
 ) -> RecognizedDataset:
-    """Return a dataset with splits for training, or with the splits as they are if `val_fraction` is 0."""
+    """Return a dataset with splits for training. If `val_fraction` is 0, the splits are returned unchanged."""
     problems = list(content.problems)
     classes = content.classes
     problems += _unusable_classes(classes)
     if problems and any(problem.severity == "error" for problem in problems):
         return RecognizedDataset(format.id, classes, problems=tuple(problems), kind=kind, title=format.title)
-    if kind == "files":  # the user's program makes the splits
+    if kind == "files":  # the user-written program creates the splits
         return RecognizedDataset(
             format.id, classes, content.splits[""], problems=tuple(problems), kind=kind, title=format.title
         )  # fmt: skip
@@ -84,7 +84,7 @@ def _unusable_classes(classes: Sequence[str]) -> list[Problem]:
     return []
 
 
-# Preparation of the splits of each kind: `prepare(classes, splits, problems, training)` returns classes and splits.
+# Functions that prepare the splits of each kind. They return the classes and the splits.
 
 Prepared = tuple[tuple[str, ...], dict[str, Any]]
 
@@ -92,7 +92,7 @@ Prepared = tuple[tuple[str, ...], dict[str, Any]]
 def _prepare_classes(
     classes: tuple[str, ...], splits: dict[str, Any], problems: list[Problem], training: bool
 ) -> Prepared:
-    """Compare the classes of the splits if they are for training, and return classes and splits."""
+    """Compare the classes of the splits if they are for training, and return the classes and splits."""
     if not training:
         return classes, splits
     counts = {name: np.bincount(split.labels, minlength=len(classes)) for name, split in splits.items()}
@@ -134,7 +134,7 @@ def _prepare_classes(
 
 
 def _only(classes: tuple[str, ...], splits: dict[str, Any], used: np.ndarray) -> Prepared:
-    """Keep only images of the `used` classes, with new class numbers."""
+    """Keep only images of the `used` classes, and renumber these classes."""
     if len(used) == len(classes):
         return classes, splits
     numbers = np.full(len(classes), -1)
@@ -208,7 +208,7 @@ def _mask_values(divided: Divided, folder: str, folders: Sequence[str], problems
 
 
 def _missing_labels(divided: Divided, classes: Sequence[str]) -> list[Problem]:
-    """Return warnings about labels that no image of a split has."""
+    """Return warnings about labels that don't occur in a split."""
     found = []
     for split, title, what in ((divided.train, "training", "learned"), (divided.val, "validation", "validated")):
         never = [name for name, number in zip(classes, split.labels.sum(0), strict=True) if not number]

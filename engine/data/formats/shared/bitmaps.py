@@ -1,4 +1,4 @@
-"""Masks of image regions, as labeling tools embed them in their files. Torch-free."""
+"""Decode masks of image regions that annotation tools embed in their files. Torch-free."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.data.formats.shared.shapes import Shape
 Mask = npt.NDArray[np.bool_]
 _PNG = b"\x89PNG"
 _MAX_PNG_BYTES = 64 << 20
-"""Largest size of an embedded PNG in bytes; PNGs of masks are far smaller than their pixels."""
+"""Largest size of an embedded PNG in bytes. PNGs of masks are far smaller than their pixels."""
 
 
 def patch_shape(name: str, inside: Mask, left: int, top: int, size: tuple[int, int], *, ignored: bool = False) -> Shape:
@@ -28,7 +28,7 @@ def patch_shape(name: str, inside: Mask, left: int, top: int, size: tuple[int, i
         inside: Pixels of the region that belong to the object, bool [h, w].
         left: Column of the image where the region begins.
         top: Row of the image where the region begins.
-        size: Height and width of the image; pixels outside of it are dropped.
+        size: Height and width of the image. Pixels outside the image are dropped.
         ignored: True if the object is neither learned nor counted as missed.
     """
     height, width = size
@@ -52,13 +52,13 @@ def patch_shape(name: str, inside: Mask, left: int, top: int, size: tuple[int, i
 
 
 def decode_png(text: Any, size: tuple[int, int]) -> Mask:
-    """Decode a mask from a PNG in base64: its opaque pixels, or its pixels other than 0 if all are opaque.
+    """Decode a mask from a PNG in base64. Raises Unfit.
+
+    The mask consists of the opaque pixels, or of the nonzero pixels if all pixels are opaque.
 
     Args:
-        text: The PNG in base64, possibly compressed with zlib before.
+        text: PNG in base64. It may be compressed with zlib.
         size: Height and width of the image, which the mask must not exceed.
-
-    Raises Unfit.
     """
     if not isinstance(text, str):
         raise Unfit("its mask is missing")
@@ -85,7 +85,7 @@ def decode_png(text: Any, size: tuple[int, int]) -> Mask:
 
 
 def from_runs(counts: Sequence[int], height: int, width: int) -> Mask:
-    """Decode a mask from the lengths of runs along its rows, starting outside of the object. Raises Unfit."""
+    """Decode a mask from the lengths of runs along its rows. The first run is outside the object. Raises Unfit."""
     pixels = height * width
     if not 0 < pixels <= MAX_PIXELS or any(not 0 <= run <= pixels for run in counts) or sum(counts) != pixels:
         raise Unfit("its mask has runs that do not fill its rectangle")
@@ -93,11 +93,11 @@ def from_runs(counts: Sequence[int], height: int, width: int) -> Mask:
 
 
 def from_brush(content: Any, height: int, width: int) -> Mask:
-    """Decode a mask from Label Studio's brush data, packed RGBA pixels whose alpha is the mask. Raises Unfit.
+    """Decode a mask from Label Studio's brush data: packed RGBA pixels whose alpha channel is the mask. Raises Unfit.
 
-    The packing is that of the package @thi.ng/rle-pack. The header has 32 bits for the count of values, 5 bits for the
-    bits per value minus 1, and 4 times 4 bits for the bits of a length minus 1. Each run then has 1 bit, which is 1 for
-    a repeated value, 2 bits that choose one of the four widths, the length minus 1, and the value or values.
+    The encoding is that of the package @thi.ng/rle-pack. The header has 32 bits for the number of values, 5 bits for
+    the bits per value minus 1, and 4 times 4 bits for the bits of a length minus 1. Each run then has 1 bit, which is 1
+    for a repeated value, 2 bits that choose one of the four widths, the length minus 1, and the value or values.
     """
     try:
         bits = _Bits(bytes(content if isinstance(content, list) else [content]))
@@ -124,14 +124,14 @@ def from_brush(content: Any, height: int, width: int) -> Mask:
 
 
 class _Bits:
-    """Reader of single bits, which starts at the highest bit of each byte."""
+    """Reader for single bits, starting at the highest bit of each byte."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
         self._position = 0
 
     def read(self, count: int) -> int:
-        """Return the number in the next bits. Raises Unfit at the end."""
+        """Return the next `count` bits as a number. Raises Unfit at the end."""
         end = self._position + count
         first, last = self._position // 8, -(-end // 8)
         if last > len(self._content):

@@ -1,4 +1,4 @@
-"""Detection of boxes in other units, or with numbers in another order, than their format defines. Torch-free."""
+"""Detect boxes whose units or order of numbers differ from the definition of their format. Torch-free."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from engine.data.splits import dataset_error, dataset_warning
 
 _ROUNDING = 0.01
 _MAX_BEYOND = 0.25
-"""Fraction of boxes outside of their images above which other units are considered."""
+"""Fraction of boxes outside their images above which other units are considered."""
 _FEWEST = 4
-"""Smallest number of boxes for inferring the meaning of their numbers."""
+"""Smallest number of boxes that is enough to infer the meaning of their numbers."""
 
 _CENTERED = "a center, width and height"
 
@@ -22,12 +22,12 @@ Anchor = Literal["corner", "center"]
 
 
 def check_units(splits: Mapping[str, Sequence[ShapedImage]], problems: list[Problem], anchor: Anchor) -> None:
-    """Mark boxes given as fractions of the image size, and report those with ambiguous units.
+    """Mark boxes that are fractions of the image size, and report boxes with ambiguous units.
 
     Args:
-        splits: Annotated images; their `fractions` is set to True if the boxes are fractions.
-        problems: List to which warnings and errors are added.
-        anchor: Point that x and y denote in this format: the top-left corner of the box, or its center.
+        splits: Annotated images. Their `fractions` is set to True if the boxes are fractions.
+        problems: List to which warnings and errors are appended.
+        anchor: Point given by x and y in this format: the top-left corner or the center of the box.
     """
     images = [image for split in splits.values() for image in split]
     boxes = [shape.box for image in images for shape in image.shapes]
@@ -55,7 +55,7 @@ def check_units(splits: Mapping[str, Sequence[ShapedImage]], problems: list[Prob
 
 
 def _could_be_centered(left: float, top: float, right: float, bottom: float) -> bool:
-    """Return True if (left, top) could be the center of a box of the given size inside the image."""
+    """Return True if the point (left, top) could be the center of a box of the same size inside the image."""
     width, height = right - left, bottom - top
     return min(left - width / 2, top - height / 2) >= -_ROUNDING and (
         max(left + width / 2, top + height / 2) <= 1 + _ROUNDING
@@ -63,7 +63,7 @@ def _could_be_centered(left: float, top: float, right: float, bottom: float) -> 
 
 
 def _other_reading(images: Iterable[ShapedImage], anchor: Anchor) -> str | None:
-    """Return the only other meaning of the numbers that fits all boxes.
+    """Return another meaning of the numbers that fits all boxes.
 
     Returns None if most boxes are inside their images with the meaning that the format defines, or if no meaning fits.
     """

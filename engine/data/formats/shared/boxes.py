@@ -1,4 +1,4 @@
-"""Images with boxes, in the form that all formats return. Torch-free."""
+"""Images with boxes, as returned by all formats. Torch-free."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from engine.data.decoding.tiff import open_to_show
 from engine.data.splits import Labels, warn_about
 
 MAX_BOXES = 1000
-"""Largest number of boxes used in one image; of more boxes, the largest are used.
+"""Largest number of boxes used in one image. If there are more, the largest ones are used.
 
-The targets of every image take as much memory as those of the image with most boxes.
+The targets of every image take as much memory as those of the image with the most boxes.
 """
 TOLERANCE = 1.0
-"""Pixels that a box may extend beyond its image without a warning, since some tools count edges from 1."""
+"""Number of pixels that a box may extend beyond its image without a warning, since some tools count edges from 1."""
 MIN_SIDE = 1e-3
-"""Smallest side of a box in pixels, so that its edges differ in single precision."""
+"""Smallest side of a box in pixels that keeps its edges different in single precision."""
 THREADS = 4
 ANY_CLASS = -1
-"""Class of ignored regions; predictions in them count neither as right nor as wrong."""
+"""Class of ignored regions. Predictions in them count neither as correct nor as wrong."""
 
 Boxes = npt.NDArray[np.float32]
 Sizes = npt.NDArray[np.int64]
 
 
 class Box(NamedTuple):
-    """Box: its edges, as distances from the left and the top of its image, in pixels or in fractions of the image.
+    """Box given by its edges: distances from the left and top of the image, in pixels or as fractions of its size.
 
     `label` is its class. An `ignored` box (a crowd or a difficult object) is neither learned nor counted as missed.
     """
@@ -51,7 +51,8 @@ class Box(NamedTuple):
 class BoxedImage:
     """Annotated image.
 
-    `size` is its height and width, None if unknown. With `fractions`, its boxes are fractions of the image size.
+    `size` is its height and width, or None if unknown. If `fractions` is True, its boxes are fractions of the image
+    size.
     """
 
     path: str
@@ -64,9 +65,9 @@ class BoxedImage:
 class BoxSplit:
     """Split of image files with boxes.
 
-    `sizes`, int64 [n, 2], holds the heights and widths of the images, 0 for unreadable ones. The boxes of image i are
-    the rows from `bounds[i]` to `bounds[i + 1]` of `boxes`, float32 [k, 4] (x1, y1, x2, y2 in pixels, inside the image
-    and with a positive area), of `labels`, int64 [k], and of `ignored`, bool [k].
+    `sizes`, int64 [n, 2], holds the heights and widths of the images, or 0 for unreadable images. The boxes of image i
+    are the rows from `bounds[i]` to `bounds[i + 1]` in three arrays: `boxes`, float32 [k, 4] (x1, y1, x2, y2 in pixels,
+    inside the image and with a positive area), `labels`, int64 [k], and `ignored`, bool [k].
     """
 
     files: Sequence[str]
@@ -78,11 +79,11 @@ class BoxSplit:
     is_drawn: bool = False
 
     def of(self, index: int) -> slice:
-        """Return the rows of the boxes of an image."""
+        """Return the range of rows that hold the boxes of an image."""
         return slice(int(self.bounds[index]), int(self.bounds[index + 1]))
 
     def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> BoxSplit:
-        """Return only the images for which `which`, bool [n], is True."""
+        """Return a split with only the images selected by `which`, bool [n]."""
         counts = np.diff(self.bounds)
         rows = np.repeat(which, counts)
         return BoxSplit(
@@ -97,7 +98,7 @@ class BoxSplit:
 
 
 def gather(images: Sequence[BoxedImage], classes: int, faults: BoxFaults) -> BoxSplit:
-    """Return a split with its images and boxes; boxes are cut at the image edges, and unusable boxes are dropped."""
+    """Return a split of images and their boxes. Boxes are clipped to the image, and unusable boxes are dropped."""
     sizes = image_sizes(images)
     paths = [image.path for image in images]
     boxes = [box for image in images for box in image.boxes]
@@ -129,7 +130,7 @@ def gather(images: Sequence[BoxedImage], classes: int, faults: BoxFaults) -> Box
 def _largest(
     of: Labels, boxes: npt.NDArray[np.float64], paths: Sequence[str], faults: BoxFaults
 ) -> npt.NDArray[np.bool_]:
-    """Return which boxes are used, bool [n]: the largest of each image. `of` holds the image of each box."""
+    """Select the largest boxes of each image. `of` holds the image of each box. Returns bool [n]."""
     used = np.ones(len(of), bool)
     areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
     for image in np.flatnonzero(np.bincount(of, minlength=len(paths)) > MAX_BOXES).tolist():
@@ -140,7 +141,7 @@ def _largest(
 
 
 class BoxFaults:
-    """Counter of faults in a folder's boxes; each kind is reported once with the names of the first images."""
+    """Counter for faults in the boxes of a folder. Each kind is reported once, with the names of the first images."""
 
     def __init__(self) -> None:
         self.empty: list[str] = []
@@ -159,7 +160,7 @@ class BoxFaults:
 
 
 def image_sizes(images: Sequence[BoxedImage]) -> Sizes:
-    """Return heights and widths, int64 [n, 2], from the annotations or else from image headers; 0 if unknown."""
+    """Return heights and widths, int64 [n, 2], from the annotations or else from image headers, or 0 if unknown."""
     silence_pillow()
     annotated = [image.size or (0, 0) for image in images]
     fit = [size if min(size) > 0 and max(size) <= MAX_PIXELS else (0, 0) for size in annotated]
@@ -173,7 +174,7 @@ def image_sizes(images: Sequence[BoxedImage]) -> Sizes:
 
 
 def upright_size(path: str) -> tuple[int, int] | None:
-    """Return the height and width of an image after EXIF rotation, from its header; None if it can't be read."""
+    """Return the height and width of an image after EXIF rotation, from its header, or None if it can't be read."""
     try:
         with open_to_show(path) as image:
             return size_upright(image)

@@ -1,4 +1,4 @@
-"""Evidence against folders of images being classes, from names, folders, files and images. Torch-free."""
+"""Evidence that image folders are not classes, from the names and content of folders and files. Torch-free."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _ROLES = frozenset(
         "query", "pred", "preds", "prediction", "predictions", "unlabeled", "unlabelled",
     }
 )  # fmt: skip
-"""Folder names that describe the purpose of files, not the content of the images."""
+"""Folder names that describe the purpose of files rather than the content of images."""
 _PAIRED_ROLES = frozenset({"left", "right", "mask", "input", "output", "target", "before", "after", "ir", "visible"})
-"""Folder names that may be classes, but are roles if all these folders have the same file names."""
+"""Folder names that may be classes. If all of these folders have the same file names, they are roles."""
 _LEADING_ROLES = frozenset({"annotations", "annots", "groundtruth", "labels", "masks", "segmentations"})
 """Roles that also count at the beginning of a longer name, such as "labels-ah"."""
 _PIECES = frozenset({
@@ -40,20 +40,20 @@ _SIZE = re.compile(r"\d{3,}x\d{3,}")
 _SIDE_TOKEN = re.compile(
     r"(?<=[-_. ])(masks?|gt|labels?|seg|segmentation|groundtruth|depth|disp|flow|B\d[0-9A]|band\d+)$", re.I
 )
-"""Ends of names of masks, of measured values and of spectral bands."""
+"""Suffixes in file names that mark masks, measured values and spectral bands."""
 _MIN_SIDE_SHARE = 0.3
 _SOURCES = frozenset({"cam", "camera", "view"})
-"""Words for devices that take images."""
+"""Words for devices that record images."""
 _OF_ALL = frozenset({".xml", ".csv", ".mat", ".geojson", ".pts", ".pfm", ".exr", ".flo"})
-"""Extensions of annotations and of measured values, whatever the files are named."""
+"""Extensions that show annotations or measured values, whatever the name of the file."""
 _ANNOTATIONS = frozenset({".json", ".txt", *_OF_ALL})
 _SAMPLED = 40
 """Number of class folders, and of files in each, that are searched for evidence."""
 _MASK_ENDING = re.compile(r"[-_ ]?(mask|masks|label|labels|gt|seg|segmentation|l)$")
 _COMPARED = 1000
-"""Number of images of a class whose names are compared with others: the first, since equal names sort equally."""
+"""Number of images per class whose names are compared. The first ones are enough, since equal names sort equally."""
 _MIN_FOR_SINGLE = 8
-"""Smallest number of folders with one image each that represent images rather than classes."""
+"""Smallest number of folders with a single image that suggests folders for images rather than classes."""
 _INNER_FOLDERS = 60
 """Number of folders inside a class folder whose names are compared with those in other class folders."""
 _INNER_DEPTH = 3
@@ -63,11 +63,11 @@ _MIN_VIEWS = 3
 _THUMBNAIL = 16
 _MIN_ALIKE = 0.5
 _MIN_MARGIN = 0.25
-"""Smallest mean correlation of images with the same name, and by how much it must exceed that of other images."""
+"""Smallest difference between the mean correlation of images with the same name and that of other images."""
 
 
 def evidence_against(tree: Tree, roots: Sequence[str], names: Sequence[str]) -> Iterator[str]:
-    """Yield the evidence against the folders `names` being classes."""
+    """Yield the evidence that the folders `names` are not classes."""
     sampled = [names[index] for index in spread_evenly(len(names), _SAMPLED)]
     yield from _role_names(tree, names)
     yield from _piece_names(names)
@@ -128,14 +128,14 @@ def _split_pairs(names: Sequence[str]) -> list[str]:
 
 
 def _validation_names(names: Sequence[str], total: int) -> Iterator[str]:
-    """Yield evidence if half of the names contain a word for validation, like Places' data_large and val_large."""
+    """Yield evidence if half of the names contain a word for validation, like data_large and val_large in Places."""
     found = [name for name in names if "val" in {split_named(word) for word in _words(name)}]
     if found and 2 * len(found) >= total:
         yield f"folders with words for validation in their names ({some(found)})"
 
 
 def _piece_names(names: Sequence[str]) -> Iterator[str]:
-    """Yield evidence if all names denote parts of a dataset or cameras, rather than classes."""
+    """Yield evidence if all names denote parts of a dataset or cameras rather than classes."""
     words = [[word for word in _words(name) if not word.isdigit()] for name in names]
     if len(names) < 2 or not all(words):
         return
@@ -147,7 +147,7 @@ def _piece_names(names: Sequence[str]) -> Iterator[str]:
 
 
 def _inner_names(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
-    """Return the names of folders inside a class folder, down to a few levels."""
+    """Return the names of folders inside a class folder, up to a few levels deep."""
     found: set[str] = set()
     for root in roots:
         folder = os.path.join(root, name)
@@ -158,7 +158,7 @@ def _inner_names(tree: Tree, roots: Sequence[str], name: str) -> set[str]:
 
 
 def _shared_folders(names: Sequence[str], inner: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield evidence if folders contain folders with the same names: domains, copies, or splits of each class.
+    """Yield evidence if class folders contain subfolders with the same names: domains, copies, or splits of each class.
 
     Names that differ only in their numbers don't count, since sequences inside each class are numbered in the same way.
     They do count in folders that are numbered themselves, such as patients with a folder for each class.
@@ -199,7 +199,7 @@ def _adjacent_annotations(
 
 
 def _side_images(stems: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield evidence if classes contain several images of each name: with masks, depth or satellite bands."""
+    """Yield evidence if images are accompanied by masks, depth maps or spectral bands in the same class folder."""
     for name, found in stems.items():
         bases = Counter(_SIDE_TOKEN.sub("", stem) for stem in found)
         sides = sorted(
@@ -211,7 +211,7 @@ def _side_images(stems: Mapping[str, set[str]]) -> Iterator[str]:
 
 
 def _has_sibling(base: str, found: Set[str], bases: Mapping[str, int]) -> bool:
-    """Return True if another image has the same name except for its end, such as "a_B02" for "a_B03"."""
+    """Return True if another image has the same name except for its suffix, such as "a_B02" for "a_B03"."""
     plain = base.rstrip("-_. ")
     return (
         bases[base] > 1 or plain in found or any(f"{base}{word}" in found for word in ("color", "rgb", "image", "img"))
@@ -219,7 +219,7 @@ def _has_sibling(base: str, found: Set[str], bases: Mapping[str, int]) -> bool:
 
 
 def annotation_folder(tree: Tree, roots: Sequence[str], names: Sequence[str], stems: Set[str] = frozenset()) -> str:
-    """Return the first folder, next to those of classes, with annotations of images or of these folders.
+    """Return the first folder, next to the class folders, with annotations for the images or the class folders.
 
     Returns "" if there is none.
 
@@ -243,7 +243,7 @@ def annotation_folder(tree: Tree, roots: Sequence[str], names: Sequence[str], st
 
 
 def _same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[str]]) -> Iterator[str]:
-    """Yield evidence if folders have files with the same names that belong together by their names or images."""
+    """Yield evidence if two folders have files with the same names and belong together, such as images and masks."""
     names = list(stems)
     plain = {name: {_MASK_ENDING.sub("", stem.lower()) for stem in found} for name, found in stems.items()}
     for index, one in enumerate(names[:-1]):
@@ -256,7 +256,7 @@ def _same_stems(tree: Tree, roots: Sequence[str], stems: Mapping[str, set[str]])
             differ = None not in labels and labels[0] != labels[1]
             masks = f", and {printable(one if labels[0] else other)} looks like masks" if differ else ""
             views = ""
-            if not (paired or masks) and one == names[0] and other == names[1]:  # views are in all folders
+            if not (paired or masks) and one == names[0] and other == names[1]:  # several views would be in all folders
                 views = ", and they show the same" if _show_the_same(tree, roots, one, other) else ""
             if paired or masks or views:
                 yield f"the same file names in {printable(one)} and {printable(other)}{masks or views}"
@@ -295,9 +295,9 @@ def _sample_files(tree: Tree, roots: Sequence[str], name: str) -> list[str]:
 
 
 def _show_the_same(tree: Tree, roots: Sequence[str], one: str, other: str) -> bool:
-    """Return True if images of the same name in two folders are far more similar than images of different names.
+    """Return True if images with the same name in two folders are far more similar than images with different names.
 
-    Copies are not considered here: the inspection finds them under any name.
+    Identical copies are not considered here, because the inspection finds them regardless of their names.
     """
     found = [{_stem(file): file for file in _first_files(tree, roots, name)} for name in (one, other)]
     common = sorted(found[0].keys() & found[1].keys())
@@ -314,7 +314,7 @@ def _show_the_same(tree: Tree, roots: Sequence[str], one: str, other: str) -> bo
 
 
 def _thumbnail(path: str) -> npt.NDArray[np.float64] | None:
-    """Return a small gray version of an image with a mean of 0 and a variance of 1; None if it can't be read."""
+    """Return a small gray version of an image with mean 0 and variance 1, or None if it can't be read."""
     try:
         with decode_header(read_image(path)) as image:
             small = np.asarray(image.convert("L").resize((_THUMBNAIL, _THUMBNAIL)), np.float64)

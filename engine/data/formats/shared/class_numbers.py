@@ -1,4 +1,4 @@
-"""Names and numbers of classes, from files with class names in the dataset. Torch-free."""
+"""Find class names and numbers in files of the dataset. Torch-free."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_NAMES_BYTES = 4 << 20
 
 
 def find_names(tree: Tree, folders: Collection[str], numbers: Collection[int]) -> tuple[dict[int, str], str]:
-    """Return the name of each number and the file with these names; ({}, "") if no file names all of them.
+    """Return the name for each number and the file with these names, or ({}, "") if no file names all of them.
 
     Args:
         tree: Listing of the dataset.
@@ -46,7 +46,7 @@ def find_names(tree: Tree, folders: Collection[str], numbers: Collection[int]) -
 
 
 def _from_zero_or_one(names: list[str], numbers: Collection[int]) -> dict[int, str]:
-    """Return names by their line numbers; {} if it is unclear whether these count from 0 or 1."""
+    """Return the names by line number, or {} if the lines may be counted from either 0 or 1."""
     lowest, highest = min(numbers), max(numbers)
     if lowest == 0 and highest < len(names):
         return dict(enumerate(names))
@@ -98,7 +98,7 @@ def _of_mapping(content: object) -> list[str] | dict[int, str]:
 
 
 def _of_table(path: str) -> dict[int, str]:
-    """Return the names from a table with one column of unique numbers and one of unique names."""
+    """Return the names from a table that has one column of unique numbers and one of unique names."""
     table = open_table(path)
     rows = list(table.rows()) if table is not None else []
     if not rows:
@@ -114,10 +114,10 @@ def _of_table(path: str) -> dict[int, str]:
 
 
 def number_classes(folder: str, names: Iterable[str]) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Return the printable class names, and the number of each name in annotations.
+    """Return the printable class names, and the class number for each name in annotations.
 
-    If the names are the values or names in ArcGIS's definition in `folder`, the classes have its order; else they are
-    sorted.
+    If the names are listed as values or names in ArcGIS's definition file in `folder`, its order is used. Otherwise the
+    classes are sorted.
     """
     found_names = set(names)
     defined = arcgis_classes(folder)

@@ -1,4 +1,4 @@
-"""Categories of COCO's JSON and their ids. Torch-free."""
+"""Categories in COCO JSON and their ids. Torch-free."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNLISTED = Fault("entry of a category that is not listed", "entries of categori
 
 
 class Category(msgspec.Struct):
-    """Category in COCO's JSON."""
+    """Category in COCO JSON."""
 
     id: Key
     name: Key | None = None
@@ -34,7 +34,7 @@ _DECODER = msgspec.json.Decoder(Category)
 
 
 class Categories:
-    """Categories of one file. If it lists none, the ids in annotations serve as names."""
+    """Categories in one file. If it lists none, the ids in annotations serve as names."""
 
     def __init__(self, entries: Sequence[msgspec.Raw], faults: EntryFaults) -> None:
         self._faults = faults
@@ -52,7 +52,10 @@ class Categories:
         self._by_spelling = with_spellings(self._by_id)
 
     def find(self, key: Key, place: str) -> Category | None:
-        """Return the category with the id `key`; None if it is not listed, which is counted as a fault at `place`."""
+        """Return the category with the id `key`, or None if it is not listed.
+
+        A missing category is counted as a fault at `place`.
+        """
         found = self._by_spelling.get(key)
         if found is None and self._are_listed:
             self._faults.add(_UNLISTED, place)
@@ -62,7 +65,10 @@ class Categories:
         return found
 
     def name(self, key: Key, place: str) -> str | None:
-        """Return the name of the category that `find` returns, or None."""
+        """Return the name of the category with the id `key`, or None if it is not listed.
+
+        A missing category is counted as a fault at `place`.
+        """
         found = self.find(key, place)
         return None if found is None else str(found.name)
 
@@ -72,7 +78,7 @@ class Categories:
 
 
 def with_spellings(table: Mapping[Key, Any]) -> dict[Key, Any]:
-    """Return the table with additional keys: "1" for the id 1, and 1 for "1", unless another entry has this id."""
+    """Return a copy of the table that accepts both "1" and 1 for the id 1, unless another entry has this id."""
     found = dict(table)
     for key, value in table.items():
         if not isinstance(key, str):

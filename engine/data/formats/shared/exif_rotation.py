@@ -1,4 +1,4 @@
-"""Detection whether annotations of images with an Exif orientation refer to the upright image or the stored pixels.
+"""Detect if annotations of images with an Exif orientation refer to the upright image or the stored pixels.
 
 Torch-free.
 """
@@ -19,18 +19,24 @@ from engine.data.formats.shared.instances import Instance, InstanceSplit, Source
 from engine.data.splits import warn_about
 
 Drawn = Literal["raw", "upright", "unknown", "other"]
-"""Image that an annotation was drawn on: the stored pixels, the upright image, either of these, or another image."""
+"""Image on which an annotation was drawn: the stored pixels, the upright image, either of them, or another image."""
 
 
 @dataclass
 class RotationReport:
-    """Images of a folder with a rotation: `raw` ones, whose annotations must be rotated too, and `unknown` ones."""
+    """Images that have an Exif rotation.
+
+    The annotations of `raw` images must be rotated, too. For `unknown` images this could not be determined.
+    """
 
     raw: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
 
     def problems(self, noun: str) -> list[Problem]:
-        """Return a warning for each of the two groups; `noun` is the plural name of the annotations."""
+        """Return a warning for raw images and a warning for unknown ones.
+
+        `noun` is the plural name of the annotations.
+        """
         found = []
         remedy = f"The {noun} are turned with the image; check them in the samples."
         found += warn_about(
@@ -49,7 +55,7 @@ class RotationReport:
         return found
 
     def note(self, verdicts: Mapping[int, Drawn], paths: Sequence[str]) -> None:
-        """Record images whose annotations were rotated only if their size proved that this is necessary."""
+        """Record the images whose annotations were drawn on the stored pixels, or could have been."""
         self.raw += [paths[index] for index in sorted(verdicts) if verdicts[index] == "raw"]
         if "upright" not in verdicts.values():
             self.unknown += [paths[index] for index in sorted(verdicts) if verdicts[index] == "unknown"]
@@ -57,7 +63,7 @@ class RotationReport:
     def chosen(self, verdicts: Mapping[int, Drawn], paths: Sequence[str]) -> set[int]:
         """Return the indices of images whose annotations must be rotated, and record them.
 
-        Images with an unknown verdict follow the others, since one tool treats all its images in the same way.
+        Images with an unknown verdict follow the majority, since a tool treats all images in the same way.
         """
         known = {verdict for verdict in verdicts.values() if verdict in ("raw", "upright")}
         chosen = {index for index, verdict in verdicts.items() if verdict == "raw"}
@@ -71,7 +77,7 @@ class RotationReport:
 
 
 def drawn_on(sizes: Sequence[tuple[int, int]], rotation: Rotation) -> Drawn:
-    """Return which image the annotations were drawn on, given the image sizes that they state."""
+    """Return the image on which the annotations were drawn, given the image sizes that they state."""
     is_raw, is_upright = (all(size == given for given in sizes) for size in (rotation.raw, rotation.size))
     if is_raw and is_upright:
         return "unknown"
@@ -121,7 +127,7 @@ def _rotated(image: BoxedImage, rotation: Rotation) -> list[Box]:
 
 
 class RotatedSource:
-    """Source that rotates the instances of another source, which were drawn on the stored pixels of a rotated image."""
+    """Source of instances that were drawn on the stored pixels of a rotated image. It rotates them upright."""
 
     def __init__(self, source: Source, rotation: Rotation) -> None:
         self._source = source
@@ -140,7 +146,7 @@ class RotatedSource:
         return self._source.labels()
 
     def sizes(self) -> list[tuple[int, int]]:
-        """Return the image sizes from the annotations, after rotating the images upright."""
+        """Return the image sizes stated in the annotations, after rotating them to the upright image."""
         return [self._rotation.size for _ in self._source.sizes()]
 
     def state(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Removal of the class whose value in masks or point labels the user ignores. Torch-free."""
+"""Remove the class whose value in masks or point labels the user wants to ignore. Torch-free."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.data.splits import MaskCode, MaskSplit, RecognizedDataset
 
 
 def masks_without(folder: str, train: Sequence[str], val: Sequence[str], value: int) -> Meaning | Problem:
-    """Return the meaning of the mask values in two splits without the class of `value`, or a problem."""
+    """Return the meaning of the mask values in two splits without the class for `value`, or a problem."""
     folders = {os.path.dirname(mask): None for masks in (train, val) for mask in masks[:1]}
     parents = [parent for folder in folders for parent in (os.path.dirname(folder), folder)]
     meaning = learn_meaning(folder, train, parents, ignored=value)
@@ -24,7 +24,7 @@ def masks_without(folder: str, train: Sequence[str], val: Sequence[str], value: 
 
 
 def labels_without(classes: Sequence[str], code: MaskCode, value: int) -> Meaning | Problem:
-    """Return the meaning of point labels without the class of `value`, or a problem."""
+    """Return the meaning of point labels without the class for `value`, or a problem."""
     remaining = [parent for parent, known in enumerate(code.values) if known != value]
     if len(remaining) < 2:
         return _nothing_left(f"Without the label {value}, there are no two classes left to distinguish.")
@@ -36,7 +36,7 @@ def labels_without(classes: Sequence[str], code: MaskCode, value: int) -> Meanin
 
 
 def without_class(found: RecognizedDataset, folder: str, value: int | None) -> RecognizedDataset:
-    """Remove the class of `value` from a dataset; one without masks and point labels is returned unchanged."""
+    """Remove the class for `value` from a dataset. Datasets without masks or point labels are returned unchanged."""
     if value is None or found.code is None or errors(found.problems):
         return found
     train, val = found.train, found.val

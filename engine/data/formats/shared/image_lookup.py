@@ -1,4 +1,4 @@
-"""Search for images that annotation files name, often with paths from another machine. Torch-free."""
+"""Find images that are named in annotation files, often with paths from another computer. Torch-free."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ IMAGE_FOLDERS = ("images", "image", "imgs", "img", "data", "jpegimages", "jpegs"
 
 
 class ImageLookup:
-    """Search for images by the names in annotation files.
+    """Search for images by their names in annotation files.
 
-    A name is tried as a path relative to the folder of the annotation file and to the dataset folder, including its
-    folders of images. Then its leading folders are removed one after another. In the end, a file with this name
-    anywhere in the dataset is used if there is only one. An image in the folder of a different split than the name
-    suggests is not used. A name that differs only in case is used if no image has the exact name.
+    A name is first tried as a path relative to the folder of the annotation file, to the dataset folder, and to its
+    folders of images. Then its leading folders are removed one after another. Finally, a file with this name anywhere
+    in the dataset is used if there is only one. If the name suggests a split, images in folders of other splits are not
+    used. A name that differs only in case is used if no image has the exact name.
 
     Attributes:
         ambiguous: Names that several images have.
@@ -37,7 +37,7 @@ class ImageLookup:
         Args:
             name: Path or URL in the annotation file.
             near: Folder of the annotation file, relative to the dataset folder.
-            split: Split of the annotations; its folders of images are preferred.
+            split: Split of the annotations. Its image folders are preferred.
             ending: False if `name` may lack the file extension.
         """
         parts = _parts(name)
@@ -51,9 +51,9 @@ class ImageLookup:
         return self._by_name_alone(parts, split, ending=ending)
 
     def _folders(self, parents: tuple[str, ...], near: str, split: str) -> list[tuple[str, dict[str, str]]]:
-        """Return the folders that may contain an image named with the folders `parents`, the likeliest first.
+        """Return the folders that may contain an image whose name includes the folders `parents`, most likely first.
 
-        Each folder is a full path with a separator at its end, followed by its images by name.
+        Each folder is a full path that ends with a separator, followed by its images by name.
         """
         known = self._known_folders.get((parents, near, split))
         if known is not None:
@@ -71,7 +71,7 @@ class ImageLookup:
         return self._known_folders.setdefault((parents, near, split), found)
 
     def _roots(self, near: str, split: str) -> list[str]:
-        """Return the folders that image names may be relative to, the likeliest first."""
+        """Return the folders that image names may be relative to, most likely first."""
         if (near, split) in self._known_roots:
             return self._known_roots[near, split]
         roots: list[str] = []
@@ -93,7 +93,7 @@ class ImageLookup:
         return self._known_roots[near, split]
 
     def _listed(self, folder: str) -> dict[str, str]:
-        """Return the images of a folder by their names, both with and without extensions; {} for a missing folder."""
+        """Return the images in a folder by their names, with and without extensions, or {} for a missing folder."""
         if folder not in self._names:
             found_names: dict[str, str] = {}
             if folder == "" or (not folder.startswith("..") and self._tree.exists(folder)):
@@ -128,7 +128,7 @@ def _parts(name: str) -> list[str]:
         try:
             url = urlsplit(name)
             name = unquote(parse_qs(url.query).get("d", [url.path])[0])
-        except ValueError:  # an invalid address, or a query of too many fields
+        except ValueError:  # an invalid URL, or a query with too many fields
             return []
     if name[1:3] == ":/":
         name = name[3:]
@@ -138,12 +138,12 @@ def _parts(name: str) -> list[str]:
 
 
 def _fits(folder: str, words: list[str]) -> bool:
-    """Return True unless `folder` belongs to another split than `words` do."""
+    """Return False if `folder` belongs to a different split than `words`."""
     named_splits = {split for word in words if (split := _split(word))}
     found_names = {split for word in folder.split(os.sep) if (split := _split(word))}
     return not named_splits or not found_names or bool(named_splits & found_names)
 
 
 def _split(name: str) -> str:
-    """Return the split that the name of a folder denotes ("train", "train_images"), or ""."""
+    """Return the split that a folder name denotes ("train", "train_images"), or ""."""
     return split_named(name) or split_in(name)

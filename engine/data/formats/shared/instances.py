@@ -1,4 +1,4 @@
-"""Images with outlined objects: sources of the outlines, and planes with object numbers and classes. Torch-free."""
+"""Images with outlined objects: sources of their outlines, and planes of object numbers and classes. Torch-free."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from engine.data.decoding.reading import Unfit, read_image
 from engine.data.splits import MaskCode, printable, warn_about
 
 MAX_INSTANCES = 255
-"""Largest number of instances used in one image, since a byte numbers them; of more instances, the largest are used."""
+"""Largest number of instances used in one image, since they are numbered with one byte. The largest ones are used."""
 
 MAX_PAINTED = 1 << 28
 MAX_LAYERS = 4
-"""Limit on the pixels of the rectangles around all objects of an image, which take one byte each.
+"""Limit for the total area of the bounding rectangles of all objects in an image, as a multiple of the image area.
 
-It is the larger of this many pixels and this many times the pixels of the image.
+For small images, this number of pixels is used as the limit if it is larger. Each pixel takes one byte.
 """
 
 MAX_NUMBERS = 0xFFFF
-"""Largest value of masks that are searched for each value directly; masks with larger values are renumbered before."""
+"""Largest value in masks that are searched directly for each value. Masks with larger values are renumbered first."""
 
 
 class Instance(NamedTuple):
-    """Object in an image: its pixels and its class.
+    """Object in an image, with its pixels and its class.
 
-    An `ignored` one (a crowd of objects that are not separated) is neither learned nor counted as missed.
+    An `ignored` instance (a crowd of objects that are not separated) is neither learned nor counted as missed.
     """
 
     window: Window
@@ -46,37 +46,37 @@ class Instance(NamedTuple):
 
     @property
     def area(self) -> int:
-        """Number of pixels."""
+        """Number of pixels of the object."""
         return int(np.count_nonzero(self.window.pixels))
 
 
 class Source(Protocol):
-    """Source of the instances of one image."""
+    """Source of the instances in one image."""
 
     def instances(self, height: int, width: int) -> list[Instance]:
-        """Return the instances of the image, which has the given size.
+        """Return the instances in the image, which has the given size.
 
-        Raises Unfit, OutlineError, or any exception of a decoder.
+        Raises Unfit, OutlineError, or any exception of the decoder.
         """
 
     def labels(self) -> list[int]:
-        """Return the class of each readable instance that is not ignored."""
+        """Return the class of each instance that is readable and not ignored."""
 
     def sizes(self) -> list[tuple[int, int]]:
-        """Return the heights and widths that the annotations state for the image.
+        """Return the heights and widths of the image that are stated in the annotations.
 
-        May raise any exception of a decoder.
+        May raise any exception of the decoder.
         """
 
     def state(self) -> bytes:
-        """Return a fingerprint that changes if the instances do."""
+        """Return a fingerprint that changes whenever the instances change."""
 
 
 class Outlines:
-    """Outlines from COCO's JSON.
+    """Source of instances from the outlines in a COCO JSON file.
 
-    Each outline has a class, a `segmentation`, and True for a crowd. `size` is the height and width that the JSON
-    states for the image.
+    Each outline has a class, a `segmentation`, and True for a crowd. `size` is the height and width of the image that
+    the file states.
     """
 
     def __init__(self, outlines: Sequence[tuple[int, msgspec.Raw, bool]], size: tuple[int, int] | None) -> None:
@@ -103,7 +103,10 @@ class Outlines:
 
 
 class Polygons:
-    """Outlines as polygons, float64 [k, 2] of x and y in fractions of the image, each with a class."""
+    """Source of instances from polygons, float64 [k, 2] of x and y as fractions of the image size.
+
+    Each polygon has a class.
+    """
 
     def __init__(self, polygons: Sequence[tuple[int, Points]]) -> None:
         self._polygons = tuple(polygons)
@@ -125,7 +128,7 @@ class Polygons:
 
 
 class NumberedMasks:
-    """Masks with one value for each instance and 0 elsewhere; there is one mask for each class."""
+    """Source of instances from masks that number the objects, one mask for each class. Background pixels are 0."""
 
     def __init__(self, masks: Sequence[tuple[str, int]]) -> None:
         self._masks = tuple(masks)
@@ -153,13 +156,13 @@ class NumberedMasks:
 
 
 class ClassedMask:
-    """Instances in a mask of object numbers, with a second mask for the class of each pixel, as in PASCAL VOC.
+    """Source of instances from a mask of object numbers and a mask of classes, as in PASCAL VOC.
 
     Args:
-        numbers: Mask in which each instance has a different value (SegmentationObject).
+        numbers: Mask with a different value for each instance (SegmentationObject).
         classes: Mask of classes (SegmentationClass).
         code: Meaning of the values in `classes`.
-        background: Class without instances; the other classes are numbered without it. None if there is none.
+        background: Class without instances, or None if there is none. The other classes are numbered without it.
     """
 
     def __init__(self, numbers: str, classes: str, code: MaskCode, background: int | None = 0) -> None:
@@ -169,40 +172,37 @@ class ClassedMask:
         self._background = background
 
     def instances(self, height: int, width: int) -> list[Instance]:
-        """Return the instances, each with the class that most of its pixels have."""
+        """Return the instances, each with the most frequent class among its pixels."""
         plane = class_plane(_values(self._classes, (height, width)), self._code)
         found = []
         for window in numbered_windows(self._numbers, (height, width)):
             held = np.bincount(plane[window.part][window.pixels], minlength=NO_CLASS + 1)[:NO_CLASS]
             if self._background is not None:
                 held = np.delete(held, self._background)
-            if held.any():  # else it is what VOC draws around things, which belongs to no class
+            if held.any():  # otherwise it is the border that VOC draws around objects, which has no class
                 found.append(Instance(window, int(held.argmax())))
         return found
 
     def labels(self) -> list[int]:
-        """Return the class of each instance."""
         try:
             return [each.label for each in self.instances(*self.sizes()[0])]
         except Exception:
             return []  # a decoder may raise nearly anything; loading the image reports it
 
     def sizes(self) -> list[tuple[int, int]]:
-        """Return the heights and widths of both masks."""
         return _sizes((self._numbers, self._classes))
 
     def state(self) -> bytes:
-        """Return a fingerprint that changes with the masks and the meaning of their values."""
         return _state((self._numbers, self._classes)) + repr((self._code, self._background)).encode()
 
 
 @dataclass(frozen=True)
 class Numbering:
-    """Encoding of mask values that hold a label and an object number: label * `factor` + number.
+    """Encoding of mask values that combine a label and an object number: label * `factor` + number.
 
     Attributes:
         factor: Number of values for each label.
-        first: Number of the first object of a label; lower numbers are regions of objects that are not separated.
+        first: Number of the first object of a label. Lower numbers mark regions of objects that are not separated.
         bare_labels: True if values below `factor` are labels of such regions.
     """
 
@@ -211,7 +211,7 @@ class Numbering:
     bare_labels: bool = False
 
     def split(self, value: int) -> tuple[int, bool]:
-        """Return the label of a value, and True if it is a region of objects that are not separated."""
+        """Return the label encoded in a value, and True if it marks a region of objects that are not separated."""
         if self.bare_labels and value < self.factor:
             return value, True
         label, number = divmod(value, self.factor)
@@ -219,12 +219,12 @@ class Numbering:
 
 
 class NumberedLabels:
-    """Instances in a mask whose values hold a label and an object number, as in Cityscapes.
+    """Source of instances from a mask whose values combine a label and an object number, as in Cityscapes.
 
     Args:
         path: Mask.
         numbering: Encoding of its values.
-        classes: Class of each label; other labels are no instances.
+        classes: Class for each label. Other labels have no instances.
     """
 
     def __init__(self, path: str, numbering: Numbering, classes: Mapping[int, int]) -> None:
@@ -233,7 +233,7 @@ class NumberedLabels:
         self._classes = classes
 
     def instances(self, height: int, width: int) -> list[Instance]:
-        """Return the instances; regions of objects that are not separated are ignored instances."""
+        """Return the instances. Regions of objects that are not separated become ignored instances."""
         from scipy.ndimage import find_objects
 
         size = (height, width)
@@ -250,7 +250,6 @@ class NumberedLabels:
         ]
 
     def labels(self) -> list[int]:
-        """Return the class of each instance that is not ignored."""
         try:
             known = map(self._numbering.split, values_in(read_values(read_image(self._path))).tolist())
         except Exception:
@@ -258,16 +257,17 @@ class NumberedLabels:
         return [self._classes[label] for label, ignored in known if label in self._classes and not ignored]
 
     def sizes(self) -> list[tuple[int, int]]:
-        """Return the height and width of the mask."""
         return _sizes([self._path])
 
     def state(self) -> bytes:
-        """Return a fingerprint that changes with the mask."""
         return _state([self._path]) + repr((self._numbering, sorted(self._classes.items()))).encode()
 
 
 class PanopticImage:
-    """Mask of segment ids (R + 256 G + 65536 B) in COCO's panoptic format; ids without a class are background."""
+    """Source of instances from segment ids (R + 256 G + 65536 B) in COCO's panoptic format.
+
+    Segments without a class are background.
+    """
 
     def __init__(self, path: str, segments: Sequence[tuple[int, int, bool]]) -> None:
         """Store the path and, for each segment, its id, its class, and True for a crowd."""
@@ -310,21 +310,21 @@ class PanopticImage:
 
 @dataclass(frozen=True, eq=False)
 class InstanceSplit:
-    """Split of image files, each with the source of its instances."""
+    """Split of image files, each with a source of instances."""
 
     files: Sequence[str]
     sources: Sequence[Source]
     is_drawn: bool = False
 
     def select(self, which: npt.NDArray[np.bool_], *, is_drawn: bool) -> InstanceSplit:
-        """Return the images for which `which`, bool [n], is true."""
+        """Return a split with only the images selected by `which`, bool [n]."""
         indices = np.flatnonzero(which).tolist()
         return InstanceSplit(
             [self.files[index] for index in indices], [self.sources[index] for index in indices], is_drawn
         )
 
     def state(self) -> str:
-        """Return a fingerprint that changes if the instances of any image do."""
+        """Return a fingerprint that changes whenever the instances of any image change."""
         digest = hashlib.blake2b(digest_size=12)
         for source in self.sources:
             digest.update(source.state())
@@ -338,12 +338,12 @@ def too_many(crowded: Sequence[str]) -> list[Problem]:
 
 
 def _sizes(paths: Sequence[str]) -> list[tuple[int, int]]:
-    """Return heights and widths from file headers. Raises any exception of a decoder."""
+    """Return the height and width of each image from its header. Raises any exception of the decoder."""
     return [(height, width) for width, height in map(mask_size, paths)]
 
 
 def _state(paths: Sequence[str]) -> bytes:
-    """Return a fingerprint that changes if one of the files does."""
+    """Return a fingerprint that changes whenever one of the files changes."""
     words = []
     for path in paths:
         try:
@@ -355,14 +355,14 @@ def _state(paths: Sequence[str]) -> bytes:
 
 
 def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
-    """Return the window of each value except 0 in the mask at `path`.
+    """Return the window around each value except 0 in the mask at `path`.
 
     Raises Unfit if the mask does not have the given size (height, width).
     """
     from scipy.ndimage import find_objects
 
     values = np.maximum(_values(path, size).values, 0)  # missing data has no object
-    if values.max(initial=0) > MAX_NUMBERS:  # as colours are
+    if values.max(initial=0) > MAX_NUMBERS:  # like colors
         values = np.unique(np.append(0, values), return_inverse=True)[1][1:].reshape(size)
         if (count := int(values.max(initial=0))) > MAX_NUMBERS:
             raise Unfit(
@@ -378,7 +378,7 @@ def numbered_windows(path: str, size: tuple[int, int]) -> list[Window]:
 
 
 def _within_limit(instances: Iterable[Instance], height: int, width: int) -> list[Instance]:
-    """Return the instances of an image of the given size. Raises Unfit if the rectangles around them are too large."""
+    """Return the instances of an image with the given size. Raises Unfit if their bounding rectangles are too large."""
     found: list[Instance] = []
     painted = 0
     for each in instances:
@@ -389,7 +389,7 @@ def _within_limit(instances: Iterable[Instance], height: int, width: int) -> lis
 
 
 def _check_painted(pixels: int, size: tuple[int, int]) -> None:
-    """Raise Unfit if `pixels`, the area of the rectangles around all objects of an image, exceed the limit."""
+    """Raise Unfit if `pixels`, the total area of the bounding rectangles in an image, exceeds the limit."""
     if pixels > max(MAX_PAINTED, MAX_LAYERS * size[0] * size[1]):
         raise Unfit(f"the rectangles around its objects have {pixels:,} pixels or more, which is too many")
 
@@ -397,7 +397,7 @@ def _check_painted(pixels: int, size: tuple[int, int]) -> None:
 def _values(path: str, size: tuple[int, int]) -> MaskValues:
     """Read a mask.
 
-    Raises Unfit if it does not have the given size (height, width), and any exception of its decoder.
+    Raises Unfit if it does not have the given size (height, width), and any exception of the decoder.
     """
     mask = read_values(read_image(path))
     height, width = mask.values.shape
@@ -406,7 +406,7 @@ def _values(path: str, size: tuple[int, int]) -> MaskValues:
 
 
 def object_numbers(mask: MaskValues) -> Values:
-    """Return the object number at each pixel of a mask that numbers objects."""
+    """Return the distinct object numbers in a mask."""
     values = values_in(mask)
     return values[values > 0]
 

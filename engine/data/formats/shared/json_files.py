@@ -1,4 +1,4 @@
-"""Annotation files, mostly JSON: search for them, sampling of large ones, and tolerant reading. Torch-free."""
+"""Find, sample and read annotation files, mostly JSON, with tolerance for faults. Torch-free."""
 
 from __future__ import annotations
 
@@ -20,18 +20,21 @@ from engine.data.splits import count_sentence, dataset_error, dataset_warning, f
 from engine.system.regular_files import UnusableFile, open_regular, read_regular
 
 MAX_BYTES = 4 << 30
-"""Size of the largest file that is read, in bytes; LVIS, one of the largest datasets, has a file of 1.1 GB."""
+"""Size of the largest file that is read, in bytes. For comparison, a file in LVIS has 1.1 GB."""
 MAX_FILES = 20
-"""Number of files, largest first, that are opened per folder to detect a format, since some have one per image."""
+"""Number of files per folder that are opened to detect a format, largest first.
+
+Some formats have one file per image.
+"""
 DEPTH = 3
 PIECE_BYTES = 1 << 20
 SAMPLED = 20
-"""Number of annotation files about one image each that are opened to detect their format."""
+"""Number of annotation files for single images that are opened to detect their format."""
 MAX_FILES_SAMPLED = 500
-"""Number of annotation files that are opened to find one with an object."""
+"""Number of annotation files that are opened to find a file with at least one object."""
 _MAX_SAMPLE_BYTES = 64 << 20
 _PATIENCE = 4
-"""Number of pieces without any of the keys after which the search for them ends."""
+"""Number of chunks without any of the keys after which the search stops."""
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -47,20 +50,20 @@ _ITEM = re.compile(r"[\s,]*(?=\S)")
 _DECODER = json.JSONDecoder()
 _EMPTY = re.compile(r"\s*\]")
 _MAX_BUFFERED = 64 << 20
-"""Length of an entry, in characters, after which the search for its end stops."""
+"""Length of an entry, in characters, above which the search for its end stops."""
 _LONGEST_KEY = 64
 _SHOWN = 1 << 16
-"""Number of characters that are returned of an entry that can't be decoded."""
+"""Number of characters that are returned for an entry that can't be decoded."""
 
 T = TypeVar("T")
 
 
 Sample = dict[str, list[Any]]
-"""First entries of the lists in a JSON file, by key."""
+"""First entries in the lists of a JSON file, by key."""
 
 
 class Fault(NamedTuple):
-    """Kind of fault in entries of a JSON file, with texts for one entry and for several."""
+    """Kind of fault in the entries of a JSON file, with messages for one entry and for several."""
 
     one: str
     many: str
@@ -71,7 +74,7 @@ UNUSABLE = Fault("entry with a missing or unusable value", "entries with a missi
 
 
 def json_files(tree: Tree, ending: str = ".json") -> dict[str, list[str]]:
-    """Return the files with an extension by folder, largest first; names are relative to the dataset folder."""
+    """Return the files with an extension by folder, largest first. Names are relative to the dataset folder."""
     found = {}
     for folder in tree.walk(depth=DEPTH):
         names = [os.path.join(folder, name) for name in tree.files(folder, ending)]
@@ -88,7 +91,7 @@ def _size(path: str) -> int:
 
 
 def pieces(path: str) -> Iterator[str]:
-    """Yield the text of a file piece by piece. Raises OSError or UnusableFile."""
+    """Yield the text of a file in chunks. Raises OSError or UnusableFile."""
     with open_regular(path) as stream:
         start = stream.read(PIECE_BYTES)
         encoding, skipped = _encoding(start)
@@ -107,10 +110,10 @@ def head(path: str) -> str:
 
 
 def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) -> Sample:
-    """Return up to `count` first entries of the lists with the given keys in a JSON object.
+    """Return up to `count` first entries from each of the lists with the given keys in a JSON object.
 
-    Reading ends with the first entries of the list `until`, unless it is empty or missing, or after some pieces without
-    any of the keys. Returns {} for other files and for files that can't be read.
+    Reading stops after the first entries of the list `until`, unless it is empty or missing, or after several chunks
+    without any of the keys. Returns {} for other files and for files that can't be read.
     """
     found = Sample()
     pattern = re.compile(rf'"({"|".join(keys)})"\s*:\s*\[')
@@ -141,7 +144,7 @@ def sample_lists(path: str, keys: Sequence[str], until: str, count: int = 50) ->
 
 
 def text_windows(path: str, count: int = 8, length: int = 1 << 18) -> Iterator[str]:
-    """Yield pieces of a file's text, evenly spread; a short file is yielded as a whole.
+    """Yield evenly spaced sections of the text in a file, or the full text of a short file.
 
     Stops early if reading fails.
     """
@@ -157,7 +160,10 @@ def text_windows(path: str, count: int = 8, length: int = 1 << 18) -> Iterator[s
 
 
 def items_from(text: str, start: int, count: int) -> list[Any]:
-    """Return up to `count` entries of a list that begins before position `start` of a text; fewer if the text ends."""
+    """Return up to `count` entries from a list that begins before position `start` in a text.
+
+    There are fewer if the text ends.
+    """
     items: list[Any] = []
     while len(items) < count and (match := _ITEM.match(text, start)):
         try:
@@ -169,7 +175,7 @@ def items_from(text: str, start: int, count: int) -> list[Any]:
 
 
 def _encoding(start: bytes) -> tuple[str, int]:
-    """Detect the encoding of a text from its first bytes; returns it with the length of the byte order mark."""
+    """Detect the encoding of a text from its first bytes. Returns it with the length of the byte order mark."""
     for mark, name in _BOMS:
         if start.startswith(mark):
             return name, len(mark)
@@ -179,7 +185,7 @@ def _encoding(start: bytes) -> tuple[str, int]:
 
 
 def read_json_bytes(path: str) -> bytes:
-    """Return a JSON file's content as UTF-8 with NaN and infinities replaced by null.
+    """Return the content of a JSON file as UTF-8, with NaN and infinities replaced by null.
 
     Raises OSError, UnusableFile or Unfit.
     """
@@ -199,7 +205,7 @@ def read_json_bytes(path: str) -> bytes:
 
 
 def _check_utf8(content: bytes) -> None:
-    """Raise Unfit if a text is not UTF-8; it is checked piece by piece, so that no second copy is made."""
+    """Raise Unfit if a text is not UTF-8. It is checked in chunks to avoid a second copy in memory."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     for start in range(0, len(content), PIECE_BYTES):
         try:
@@ -212,7 +218,7 @@ def _check_utf8(content: bytes) -> None:
 def decode_file(
     path: str, name: str, decoder: msgspec.json.Decoder[T], problems: list[Problem], remedy: str
 ) -> T | None:
-    """Decode a JSON file, or return None after adding an error with the file and the position to `problems`."""
+    """Decode a JSON file. On failure, append an error with the file and position to `problems` and return None."""
     try:
         content = read_json_bytes(path)
         with refuse_unusable(path):
@@ -229,7 +235,7 @@ def decode_file(
 
 
 def _place(error: msgspec.ValidationError) -> str:
-    """Return the path to a missing or mistyped value, such as images[3].id; "" for the root."""
+    """Return the path to a missing or mistyped value, such as images[3].id, or "" for the root."""
     found = [each[1].lstrip(".") for pattern in (_PATH, _LACKED) if (each := pattern.search(str(error)))]
     return ".".join(filter(None, found))
 
@@ -243,7 +249,7 @@ def _malformed(error: msgspec.DecodeError, content: bytes) -> str:
 
 
 class EntryFaults:
-    """Counter of unusable entries of a JSON file; they are reported by their paths, such as annotations[12].bbox."""
+    """Counter for unusable entries in a JSON file. They are reported with their paths, such as annotations[12].bbox."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -256,7 +262,7 @@ class EntryFaults:
     def decode_each(
         self, decoder: msgspec.json.Decoder[T], entries: Iterable[msgspec.Raw], key: str
     ) -> Iterator[tuple[str, T]]:
-        """Yield path and content of each entry in the list `key` with fields of the right types; count the others."""
+        """Yield the path and content of each valid entry in the list `key`, and count the others as faults."""
         for index, entry in enumerate(entries):
             place = f"{key}[{index}]"
             try:
@@ -281,18 +287,21 @@ def files_ending(tree: Tree, ending: str) -> list[str]:
 
 
 def sample(paths: Sequence[str], count: int = SAMPLED) -> list[str]:
-    """Return up to `count` of the paths, evenly spread."""
+    """Return up to `count` evenly spaced paths."""
     return [paths[index] for index in spread_evenly(len(paths), count)]
 
 
 def likely_first(paths: Sequence[str]) -> list[str]:
-    """Return a sample of the paths with those near the dataset folder first, since files about all images are there."""
+    """Return a sample of the paths that starts with those near the dataset folder.
+
+    Files about all images are usually stored there.
+    """
     order = sorted(paths, key=lambda path: (path.count(os.sep), path))
     return [*order[:SAMPLED], *sample(order[SAMPLED:])]
 
 
 def find_words(path: str, words: Iterable[bytes]) -> set[bytes]:
-    """Return which of the `words` occur in a file of UTF-8 or UTF-16. Raises UnusableFile or OSError."""
+    """Return those of the `words` that occur in a UTF-8 or UTF-16 file. Raises UnusableFile or OSError."""
     missing = set(words)
     found: set[bytes] = set()
     overlap = max(map(len, missing), default=1)
@@ -321,7 +330,7 @@ def load_json(path: str, at_most: int = MAX_TABLE_BYTES) -> Any:
 
 
 def sample_json(path: str, words: Iterable[bytes]) -> Any:
-    """Return the content of a JSON file about one image; None if it can't be read or lacks one of the `words`."""
+    """Return the content of a JSON file about one image, or None if it can't be read or lacks one of the `words`."""
     words = set(words)
     try:
         if os.stat(path).st_size > _MAX_SAMPLE_BYTES or find_words(path, words) != words:
@@ -332,7 +341,7 @@ def sample_json(path: str, words: Iterable[bytes]) -> Any:
 
 
 def first_items(path: str, count: int = SAMPLED) -> list[Any]:
-    """Return the first items of a JSON file with an array, without reading all of a large file.
+    """Return the first items from a JSON file that contains an array. Of a large file, only the beginning is read.
 
     Raises UnusableFile or OSError.
     """

@@ -1,4 +1,4 @@
-"""Choice of the columns of a table that hold images, labels and splits. Torch-free."""
+"""Find the columns of a table that contain images, labels and splits. Torch-free."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ LABEL_COLUMNS = (
 LIST_NAMES = frozenset(
     {"labels", "tags", "classes", "categories", "attributes", "targets", "label_names", "finding_labels"}
 )
-"""Names of columns whose cells may list several labels, separated by blanks."""
+"""Names of columns whose cells may list several labels, separated by spaces."""
 OTHER_COLUMNS = frozenset({
     "width", "height", "image_width", "image_height", "w", "h", "size", "depth", "channels", "sex", "gender", "age",
     "patient_id", "patient", "patientid", "lesion_id", "is_validated", "license", "author", "photographer", "date",
     "time", "timestamp", "source", "camera", "copyright", "md5", "sha1", "sha256", "latitude", "longitude", "lat", "lon",
 })  # fmt: skip
-"""Names of columns that usually describe an image. They count as labels only without other candidates."""
+"""Names of columns that usually describe an image. They are used as labels only if there are no other candidates."""
 TEXT_COLUMNS = frozenset(
     {"text", "caption", "captions", "description", "prompt", "question", "answer", "comment", "comments"}
 )
@@ -53,26 +53,26 @@ BOX_COLUMNS = frozenset(
 )
 UNCERTAIN = "-1"
 _COORDINATE = re.compile(r"(^|_)[xy]_?\d*$")
-"""Pattern for names of columns with positions in an image, such as left_eye_x."""
+"""Pattern for the names of columns with positions in an image, such as left_eye_x."""
 CONFIDENCE = "confidence"
-"""Name of the column in Open Images' tables whose value 0 means that the image lacks the label of its row."""
+"""Name of the column in Open Images tables in which 0 means that the label of the row is absent from the image."""
 _LABEL_WORDS = frozenset({"label", "labels", "class", "classes", "category", "tag", "tags", "id", "ids"})
 _FEW_NUMBERS = 10
-"""Number of different whole numbers in an unknown column above which these may be measured values."""
+"""Largest number of distinct integers in an unknown column that are considered labels. More may be measured values."""
 _SAMPLED_LISTS = 200
 """Number of cells with lists that are examined."""
 _FEW_ROWS = 20
-"""Minimum number of rows for the rule that labels in an unknown column occur twice on average."""
+"""Number of rows from which on labels in an unknown column must occur twice on average."""
 MAX_DISTINCT = 100_000
-"""Number of different cells that are counted in a column; a column with more holds no labels."""
+"""Largest number of distinct cells that are counted in a column. A column with more cells does not contain labels."""
 
 
 @dataclass
 class Profile:
-    """Statistics of the cells in one column.
+    """Statistics about the cells in one column.
 
     Attributes:
-        cells: Number of occurrences of each cell, without blank ones; beyond `MAX_DISTINCT` no further cells are added.
+        cells: Number of occurrences of each cell that is not blank. Beyond `MAX_DISTINCT`, no more cells are added.
         blank: Number of blank cells.
         rows: Number of all cells.
     """
@@ -83,13 +83,13 @@ class Profile:
 
     @property
     def is_flags(self) -> bool:
-        """True if the column holds yes/no flags, or -1 for unknown ones."""
+        """True if the column contains yes/no flags, or -1 for unknown ones."""
         known = {without_fraction(cell.lower()) for cell in self.cells} if 0 < len(self.cells) < 20 else set()
         return bool(known - {UNCERTAIN}) and known <= YES | NO | {UNCERTAIN}
 
     @property
     def is_numbers(self) -> bool:
-        """True if the cells are whole numbers."""
+        """True if the cells are integers."""
         return bool(self.cells) and all(re.fullmatch(r"[+-]?\d+", without_fraction(cell)) for cell in self.cells)
 
     @property
@@ -104,12 +104,12 @@ class Labelling:
 
     Attributes:
         file: Column with the images.
-        split: Column with the splits; None if there is none.
+        split: Column with the splits, or None if there is none.
         flags: Columns with yes/no flags for one label each.
-        listed: Column with one or several labels; None if there are flags.
-        mark: Separator of several labels in a cell; "" if cells hold one label.
-        signed: True if -1 means no, since 0 does not occur.
-        certain: True if the name of the column shows that it holds labels.
+        listed: Column with one or several labels, or None if there are flags.
+        mark: Separator between labels in a cell, or "" if each cell contains one label.
+        signed: True if -1 means "no", because 0 does not occur.
+        certain: True if the name of the column shows that it contains labels.
     """
 
     file: int
@@ -122,7 +122,7 @@ class Labelling:
 
 
 def profile(table: Table) -> list[Profile]:
-    """Count the cells of each column, reading all rows once. Raises UnusableFile."""
+    """Count the cells in each column in a single pass over the rows. Raises UnusableFile."""
     found = [Profile() for _ in table.head]
     counters = [each.cells for each in found]
     rows = 0
@@ -138,9 +138,9 @@ def profile(table: Table) -> list[Profile]:
 
 
 def file_column(table: Table) -> int | None:
-    """Return the column with the images: the only one with image files, else by its name.
+    """Return the column with the images: the only one with image files, or else the one with a suitable name.
 
-    Returns None if there are none or several.
+    Returns None if there is no such column or there are several.
     """
     sample = table.sample()
     fitting = [
@@ -150,7 +150,7 @@ def file_column(table: Table) -> int | None:
     ]
     by_name = [table.plain.index(name) for name in FILE_COLUMNS if name in table.plain]
     if len(fitting) > 1:
-        # The same image named by its file and by its path, or a pair such as an image and its mask.
+        # The same image given by its name and by its path, or a pair such as an image and its mask.
         stems = [{row[column].replace("\\", "/").rsplit("/", 1)[-1] for row in sample} for column in fitting]
         longest = max(fitting, key=lambda column: sum(len(row[column]) for row in sample))
         return longest if all(names == stems[0] for names in stems) else None
@@ -158,7 +158,7 @@ def file_column(table: Table) -> int | None:
 
 
 def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labelling]:
-    """Return the possible ways to read labels from a table, the likeliest first; [] if it has no labels."""
+    """Return the possible ways to read labels from a table, most likely first, or [] if it has no labels."""
     file = file_column(table)
     names = table.plain
     if file is None or not BOX_COLUMNS.isdisjoint(names) or _has_masks(names, profiles):
@@ -198,7 +198,7 @@ def label_columns(table: Table, profiles: Sequence[Profile]) -> list[Labelling]:
 
 
 def _has_masks(names: Sequence[str], profiles: Sequence[Profile]) -> bool:
-    """Return True if a column lists mask files, so that the table is about objects or pixels."""
+    """Return True if a column lists mask files, which means that the table describes objects or pixels."""
     return any(
         "mask" in name.split("_") and all(is_image(cell) for cell in list(cells.cells)[:20])
         for name, cells in zip(names, profiles, strict=True)
@@ -207,21 +207,24 @@ def _has_masks(names: Sequence[str], profiles: Sequence[Profile]) -> bool:
 
 
 def may_be_measured(name: str, cells: Profile) -> bool:
-    """Return True if a column whose name suggests no labels has so many numbers that they may be measured values."""
+    """Return True if a column contains so many different numbers that they may be measured values.
+
+    A column whose name suggests labels is never considered measured.
+    """
     is_named = not _LABEL_WORDS.isdisjoint([*name.split("_"), name]) or name in LABEL_COLUMNS
     is_number = cells.is_numbers or cells.has_fractions
     return is_number and not is_named and len(cells.cells) > _FEW_NUMBERS
 
 
 def has_only_measures(table: Table, profiles: Sequence[Profile]) -> bool:
-    """Return True if a table holds nothing about images except numbers with fractions."""
+    """Return True if the only data about images in a table are fractional numbers."""
     file = file_column(table)
     others = [each for column, each in enumerate(profiles) if column != file and each.cells]
     return file is not None and bool(others) and all(each.has_fractions for each in others)
 
 
 def _is_unrelated(name: str, cells: Profile, headless: bool) -> bool:
-    """Return True if a column can't hold labels: it is an index, a second file, a split, a coordinate, or blank."""
+    """Return True if a column can't contain labels: it is an index, a second file, a split, a coordinate, or blank."""
     if not cells.cells:
         return True
     if (name in INDEX_COLUMNS and not headless) or name in (*SPLIT_COLUMNS, "kfold", "folds"):
@@ -238,7 +241,7 @@ def _may_be_labels(cells: Profile) -> bool:
 
 
 def _lists_values(cells: Profile) -> bool:
-    """Return True if all cells list the same count of numbers, such as boxes or scores, rather than labels."""
+    """Return True if all cells list equally many numbers, as for boxes or scores, rather than labels."""
     cells_of_lists = list(cells.cells)[:_SAMPLED_LISTS]
     if len(cells_of_lists) < 2 or not all(cell.startswith(UNIT) for cell in cells_of_lists):
         return False
@@ -265,7 +268,7 @@ def _split_column(names: Sequence[str], profiles: Sequence[Profile], file: int) 
 
 
 def split_column_named(names: Sequence[str], file: int) -> int | None:
-    """Return the column that names splits, found by its name alone."""
+    """Return the column with the splits, found by its name alone."""
     known = (
         "split",
         "set",
@@ -280,7 +283,7 @@ def split_column_named(names: Sequence[str], file: int) -> int | None:
 
 
 def split_in_cell(name: str, cell: str) -> str:
-    """Return the split that a cell in the column `name` denotes, or ""."""
+    """Return the split given by a cell in the column `name`, or ""."""
     if name in SPLIT_COLUMNS:
         return split_named(cell)
     is_yes = without_fraction(cell.lower()) in YES
@@ -292,7 +295,7 @@ def split_in_cell(name: str, cell: str) -> str:
 
 
 def _without_doubles(table: Table, columns: Sequence[int], profiles: Sequence[Profile]) -> list[int]:
-    """Drop columns that repeat another column, such as numbers of the classes that a column names."""
+    """Drop columns that repeat another column, such as class numbers next to class names."""
     different: list[int] = []
     for column in sorted(columns, key=lambda column: profiles[column].is_numbers):
         same = [
@@ -308,7 +311,7 @@ def _without_doubles(table: Table, columns: Sequence[int], profiles: Sequence[Pr
 
 
 def _mark(name: str, cells: Profile) -> str:
-    """Return the separator of several labels in the cells of a column, or "" if each cell holds one label."""
+    """Return the separator between labels in the cells of a column, or "" if each cell contains one label."""
     known = list(cells.cells)
     if cells.is_numbers:
         return ""
@@ -323,17 +326,16 @@ def _mark(name: str, cells: Profile) -> str:
 
 
 def _separates(mark: str, name: str, cells: Profile) -> bool:
-    """Return True if a comma or blank separates labels rather than being part of their names.
+    """Return True if a comma or space separates labels rather than being part of their names.
 
-    Labels occur in more combinations than there are labels, whereas the words in names such as "golden retriever"
-    don't.
+    Labels are combined in more ways than there are labels, unlike the words in names such as "golden retriever".
     """
     several = [cell.split(mark) for cell in cells.cells if mark in cell]
     if not several or (mark == " " and not _may_list(name, several)):
         return False
     labels = {label.strip() for cell in cells.cells for label in cell.split(mark)}
     alone = any(label.strip() in cells.cells for cell in several for label in cell)
-    if name == "tags" and mark == " ":  # a word of most cells is a tag of its own, unlike those of "golden retriever"
+    if name == "tags" and mark == " ":  # a word in most cells is a separate tag, unlike the words in "golden retriever"
         times = Counter(label for cell in several for label in set(cell))
         if len(several) > 1 and 2 * max(times.values()) > len(cells.cells):
             return True
@@ -343,12 +345,12 @@ def _separates(mark: str, name: str, cells: Profile) -> bool:
 
 
 def _may_list(name: str, several: Iterable[Sequence[str]]) -> bool:
-    """Return True if blanks may separate labels: numbers, or words in a column whose name is a plural."""
+    """Return True if spaces may separate labels: between numbers, or between words if the column name is a plural."""
     return name in LIST_NAMES or all(label.isdigit() for labels in several for label in labels)
 
 
 def divide(cell: str, mark: str) -> tuple[str, ...]:
-    """Return the labels in a cell whose `mark` separates them."""
+    """Return the labels in a cell, given their separator `mark`."""
     if not mark:
         return (cell,) if cell else ()
     if mark == "[":

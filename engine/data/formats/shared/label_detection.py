@@ -1,4 +1,4 @@
-"""Detection of tables of labels, and of the columns to read them from. Torch-free."""
+"""Detect tables of labels and the columns that contain the labels. Torch-free."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from engine.data.splits import printable
 from engine.system.regular_files import UnusableFile
 
 LABELLED = "label"
-"""Word in file names of tables that are preferred to others."""
+"""Word in the file names of preferred tables."""
 _SPLIT_WORDS = frozenset({"partition", "partitions", "split", "splits", "fold", "folds"})
 _UNNAMED_PER_NAMED = 3
-"""Ratio of images in the folder to images in a table above which the table may not cover the dataset."""
+"""Ratio of images in the folder to images in a table above which the table may be incomplete."""
 _SEVERAL_LABELS = 0.2
-"""Fraction of images with several rows and different labels above which each row adds one label to its image."""
+"""Fraction of images with different labels in several rows above which each row adds one label to its image."""
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """Table of labels with its folder, relative to the dataset folder, and its split, "" for none."""
+    """Table of labels with its folder, relative to the dataset folder, and its split, or "" if it has none."""
 
     folder: str
     split: str
@@ -56,13 +56,13 @@ class TableFile:
 
 @dataclass
 class Group:
-    """Tables with the same columns, and the ways to read labels from them.
+    """Tables with the same columns, and the possible ways to read labels from them.
 
     Attributes:
         files: The tables.
-        profiles: Statistics of each column over all of the tables.
-        labellings: Possible ways to read labels, the likeliest first.
-        share: Fraction of the sampled images that are in the folder.
+        profiles: Statistics about each column, over all of the tables.
+        labellings: Possible ways to read labels, most likely first.
+        share: Fraction of the sampled images that exist in the folder.
     """
 
     files: list[TableFile]
@@ -72,13 +72,13 @@ class Group:
 
     @property
     def has_splits(self) -> bool:
-        """True if each table belongs to a split, or if a column holds splits."""
+        """True if each table belongs to a split, or if a column contains splits."""
         return self.labellings[0].split is not None or all(each.split for each in self.files)
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Tables that are read, each group in one way.
+    """Tables to read, with one way to read labels for each group.
 
     Attributes:
         groups: The tables and the ways to read them.
@@ -92,7 +92,7 @@ class Chosen:
 
 
 def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
-    """Detect tables of labels among files, which are given by folder and name, best first."""
+    """Detect tables of labels among `files`, each given by folder and name. The best detection comes first."""
     opened: dict[tuple[str, ...], list[tuple[TableFile, float]]] = {}
     numbers: list[str] = []
     lookup = ImageLookup(tree)
@@ -129,12 +129,12 @@ def detect_in(tree: Tree, files: Iterable[tuple[str, str]]) -> list[Detection]:
 
 
 def _lists_splits(table: Table) -> bool:
-    """Return True for a table without column names whose file name suggests that it lists splits."""
+    """Return True if a table has no column names and its file name suggests a list of splits."""
     return table.head[1:] == ("labels",) and not _SPLIT_WORDS.isdisjoint(plain(os.path.basename(table.path)).split("_"))
 
 
 def _apart(files: list[tuple[TableFile, float]]) -> list[list[tuple[TableFile, float]]]:
-    """Divide tables with the same columns into groups to read together, separating tables about the same images."""
+    """Group tables with the same columns that can be read together. Tables about the same images are kept separate."""
     unsplit = [pair for pair in files if not pair[0].split]
     names = [_first_names(file.table) for file, _ in unsplit]
     if len(set().union(*names)) == sum(map(len, names)):
@@ -149,7 +149,7 @@ def _first_names(table: Table) -> set[str]:
 
 
 def share_found(file: TableFile, lookup: ImageLookup) -> float:
-    """Return the fraction of a sample of images named by a table that are in the folder."""
+    """Return the fraction of images in a sample from a table that exist in the folder."""
     column = file_column(file.table)
     assert column is not None
     names = [row[column] for row in file.table.sample(20) if row[column]]
@@ -159,7 +159,7 @@ def share_found(file: TableFile, lookup: ImageLookup) -> float:
 
 
 def _group(files: Sequence[tuple[TableFile, float]], broken: list[UnusableFile]) -> Group | None:
-    """Read tables with the same columns completely, and add those that can't be read to `broken`."""
+    """Read tables with the same columns completely, and append unreadable tables to `broken`."""
     full = []
     profiles: list[Profile] = []
     for file, _ in files:
@@ -215,7 +215,7 @@ def _detections(groups: list[Group], broken: tuple[UnusableFile, ...], tree: Tre
 
 
 def _confidence(group: Group, labelling: Labelling) -> Confidence:
-    """Return CERTAIN if column names show which column holds labels, LIKELY if no other column can."""
+    """Return CERTAIN if column names show where the labels are, or LIKELY if only one column can contain labels."""
     if not labelling.certain:
         return Confidence.WEAK
     is_known = labelling.listed is None or _is_named(group, labelling)
@@ -223,7 +223,7 @@ def _confidence(group: Group, labelling: Labelling) -> Confidence:
 
 
 def _continues(group: Group, main: Group) -> bool:
-    """Return True if tables with other columns hold labels for further splits, rather than other facts about images."""
+    """Return True if tables with other columns contain labels for further splits, not other data about images."""
     columns = [
         "" if each.labellings[0].listed is None else each.files[0].table.plain[each.labellings[0].listed]
         for each in (group, main)
@@ -232,13 +232,13 @@ def _continues(group: Group, main: Group) -> bool:
 
 
 def _is_named(group: Group, labelling: Labelling) -> bool:
-    """Return True if the label column has a name that suggests labels, or no name at all."""
+    """Return True if the label column has no name, or a name that suggests labels."""
     table = group.files[0].table
     return labelling.listed is not None and (table.headless or table.plain[labelling.listed] in LABEL_COLUMNS)
 
 
 def _against(group: Group, others: Sequence[Group], tree: Tree) -> tuple[str, ...]:
-    """Return the evidence against tables: images missing in the folder, or far more images than the tables name."""
+    """Return the evidence against tables: images missing from the folder, or many images missing from the tables."""
     if group.share < 0.5:
         return ("most of the images that a table names are not in the folder",)
     named = sum(each.profiles[0].rows for each in (group, *others))
@@ -254,7 +254,7 @@ def _against(group: Group, others: Sequence[Group], tree: Tree) -> tuple[str, ..
 
 
 def _measured(group: Group, labelling: Labelling) -> Iterator[str]:
-    """Yield evidence that numbers in the label column, or in other columns, may be measured values."""
+    """Yield evidence that numbers in the label column or in other columns may be measured values."""
     table = group.files[0].table
     columns = [] if labelling.listed is None else [labelling.listed]
     if labelling.listed is None or not labelling.certain:
@@ -293,7 +293,7 @@ def _evidence(tree: Tree, group: Group, labelling: Labelling) -> str:
 
 
 def _kinds(chosen: Chosen) -> tuple[str, ...]:
-    """Return the possible kinds of annotations, with "classes" first if each image has one label."""
+    """Return the possible kinds of annotations. "classes" comes first if each image has one label."""
     highest, lowest = 0, 1
     for group, labelling in chosen.groups:
         if labelling.mark or is_long(group, labelling):
@@ -312,7 +312,7 @@ def _kinds(chosen: Chosen) -> tuple[str, ...]:
 
 
 def is_long(group: Group, labelling: Labelling) -> bool:
-    """Return True if images have several rows, each with one of their labels."""
+    """Return True if an image has several rows, one for each of its labels."""
     listed = labelling.listed
     names = group.profiles[labelling.file].cells
     if listed is None or max(names.values(), default=0) < 2:
@@ -328,7 +328,7 @@ def is_long(group: Group, labelling: Labelling) -> bool:
 
 
 def cells_meaning(group: Group, columns: Iterable[int], meaning: frozenset[str]) -> frozenset[str]:
-    """Return the cells in some columns whose text is in `meaning`, the words for yes or for no."""
+    """Return the cells in some columns whose text is in `meaning`, a set of words for "yes" or for "no"."""
     return frozenset(
         cell for column in columns for cell in group.profiles[column].cells if without_fraction(cell.lower()) in meaning
     )

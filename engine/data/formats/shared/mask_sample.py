@@ -1,4 +1,4 @@
-"""Sample of masks that shows whether they are label images, and whether their values number objects. Torch-free."""
+"""Determine from a sample of masks if they are label images, and if their values number objects. Torch-free."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from engine.data.splits import first_names, spread_evenly
 SAMPLE = 12
 """Number of masks that are opened."""
 _FEW_VALUES = 64
-"""Largest number of values or colors of a label image."""
+"""Largest number of distinct values or colors in a label image."""
 _FREQUENT_VALUES = 16
 _MIN_SHARE = 0.75
-"""Smallest fraction of pixels with one of the `_FREQUENT_VALUES` values, or with the value of their left neighbor."""
+"""Smallest fraction of pixels that have one of the `_FREQUENT_VALUES` values, or the value of their left neighbor."""
 _MIN_FLAT = 0.7
-"""Smallest fraction of pixels equal to their left neighbor in a label image."""
+"""Smallest fraction of pixels in a label image that equal their left neighbor."""
 _MAX_PIXELS = 1 << 21
-"""Number of pixels of a mask that are inspected."""
+"""Number of pixels in a mask that are inspected."""
 
 
 @dataclass
@@ -33,13 +33,13 @@ class MaskSample:
     Attributes:
         readable: Number of masks that could be opened.
         label_like: Number of masks with few values or flat areas, like label images.
-        fitting: Number of masks with the size of their image.
-        colored: Number of masks with several different channels.
-        numbers: Different values except 0 in each readable mask.
-        number_objects: True if the values number the objects of each mask.
+        fitting: Number of masks that have the same size as their image.
+        colored: Number of masks whose channels differ.
+        numbers: Distinct values except 0 in each readable mask.
+        number_objects: True if the values number the objects in each mask.
         has_zero: True if any of them contains 0.
         lossy: Number of masks whose compression changes values, as JPEG does.
-        failure: Name of a mask that can't be opened, and why; "" if all can.
+        failure: Name of a mask that can't be opened and the reason, or "" if all can be opened.
     """
 
     readable: int = 0
@@ -59,12 +59,12 @@ class MaskSample:
 
     @property
     def fit(self) -> bool:
-        """True if most masks have the size of their images."""
+        """True if most masks have the same size as their images."""
         return 2 * self.fitting > self.readable
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Evidence against the masks being those of their images."""
+        """Evidence that the files are not the masks of their images."""
         return () if self.fit else ("masks of other sizes than their images",)
 
     @property
@@ -74,19 +74,19 @@ class MaskSample:
 
     @property
     def max_numbers(self) -> int:
-        """Largest number of different values in a mask, without 0."""
+        """Largest number of distinct values in a mask, not counting 0."""
         return max(map(len, self.numbers), default=0)
 
     @property
     def are_classes(self) -> bool:
-        """True if most masks skip so many numbers that their values must be classes, not counted objects."""
+        """True if most masks have so many gaps in their numbers that these must be classes, not object numbers."""
         gaps = sum(values != list(range(1, len(values) + 1)) for values in self.numbers)
         repeated = len(self.values) < sum(map(len, self.numbers))
         return 2 * gaps > len(self.numbers) > 1 and len(self.values) > 1 and repeated
 
 
 def sample_masks(pairs: Sequence[tuple[str, str]]) -> MaskSample:
-    """Return the properties of an evenly spread sample of masks, given images with their masks."""
+    """Return the properties of an evenly spaced sample of masks, given images with their masks."""
     sample = MaskSample()
     for index in spread_evenly(len(pairs), SAMPLE):
         image, path = pairs[index]
@@ -110,7 +110,7 @@ def sample_masks(pairs: Sequence[tuple[str, str]]) -> MaskSample:
 
 
 def _levels(mask: MaskValues) -> Values:
-    """Return the values [h, w] of a mask, with gray colors as levels."""
+    """Return the values [h, w] of a mask, with gray colors converted to levels."""
     levels = mask.values & 0xFF
     is_gray = mask.mode == "color" and (mask.values == levels * GRAY).all()
     return levels if is_gray else mask.values
@@ -131,12 +131,12 @@ def _has_size(path: str, shape: tuple[int, ...]) -> bool:
     try:
         with open_image(path) as image:
             return shape in ((image.height, image.width), (image.width, image.height))
-    except Exception:  # a broken file may raise nearly anything in a decoder; its loading will report it
+    except Exception:  # a broken file may raise nearly anything in a decoder; loading it reports the error
         return False
 
 
 def are_label_images(paths: Sequence[str]) -> bool | None:
-    """Return True if most readable files have few values or colors in flat areas; None if no file can be read."""
+    """Return True if most readable files have few values or colors in flat areas, or None if no file can be read."""
     votes = [vote for path in paths if (vote := _is_label_image(path)) is not None]
     return 2 * sum(votes) > len(votes) if votes else None
 
@@ -151,9 +151,9 @@ def _is_label_image(path: str) -> bool | None:
             pixels = np.asarray(image if image.mode != "1" else image.convert("L"))
     except Exception:  # a broken file may raise nearly anything in a decoder
         return None
-    if pixels.ndim == 3:  # one number for each color
+    if pixels.ndim == 3:  # convert each color to one number
         if (pixels == pixels[:1, :1]).all() and len(set(pixels[0, 0])) > 1:
-            return None  # a single color may be anything
+            return None  # an image with a single color may be anything
         pixels = pixels.astype(np.int32) @ np.array([1 << 16, 1 << 8, 1], np.int32)
     flat = float((pixels[:, 1:] == pixels[:, :-1]).mean()) if pixels.shape[1] > 1 else 0.0
     return len(np.unique(pixels)) <= _FEW_VALUES and flat >= _MIN_FLAT

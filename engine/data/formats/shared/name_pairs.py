@@ -1,4 +1,4 @@
-"""Matching of images with files about them by their names. Torch-free."""
+"""Match images with their annotation files by name. Torch-free."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _SEPARATORS = "_-. ()"
 
 @dataclass
 class Pairs:
-    """Full paths of images and of the file about each, sorted by the images.
+    """Full paths of images and their annotation files, sorted by image.
 
     Attributes:
         both: Images with their files.
         alone: Images without a file.
         spare: Files without an image.
-        several: Images with more than one file; none of these is used.
-        same_name: Images whose names differ only in the extension or the folder, so that it is unclear which one a file
-            describes.
-        missing: Names in a list for which there is no image.
+        several: Images with more than one file. None of these files is used.
+        same_name: Images whose names differ only in the extension or the folder, so that the image of a file is
+            unclear.
+        missing: Names in a list for which no image exists.
     """
 
     both: list[tuple[str, str]] = field(default_factory=list)
@@ -40,14 +40,14 @@ class Pairs:
 
     @classmethod
     def joined(cls, several: Iterable[Pairs]) -> Pairs:
-        """Join the pairs of several folders."""
+        """Join the pairs from several folders."""
         every = cls()
         for each in several:
             every.add(each)
         return every
 
     def add(self, other: Pairs) -> None:
-        """Append the pairs of another folder."""
+        """Append the pairs from another folder."""
         self.both += other.both
         self.alone += other.alone
         self.spare += other.spare
@@ -66,21 +66,21 @@ class Pairs:
 
     @property
     def images(self) -> list[str]:
-        """Images with an annotation file of the same name."""
+        """Images that have an annotation file."""
         return [image for image, _ in self.both]
 
     @property
     def files(self) -> list[str]:
-        """File about each of the images."""
+        """Annotation file for each of the images."""
         return [file for _, file in self.both]
 
     @property
     def file_count(self) -> int:
-        """Number of files, with and without an image."""
+        """Number of files with or without an image."""
         return len(self.both) + len(self.spare)
 
     def problems(self, one: str, many: str) -> list[Problem]:
-        """Return warnings about images and files without a counterpart; messages call a file `one` and files `many`."""
+        """Return warnings about images and files without a counterpart. `one` and `many` name the files in messages."""
         found = []
         remedy = "They are left out; add them to the folder, or remove them from the list."
         found += warn_about(self.missing, "image", "named in a list but not in the folder:", remedy)
@@ -103,21 +103,23 @@ def mask_splits(splits: Mapping[str, Pairs]) -> dict[str, MaskSplit]:
 
 
 def instance_splits(splits: Mapping[str, Pairs], source: Callable[[str], Source]) -> dict[str, InstanceSplit]:
-    """Convert pairs of images and masks to splits; `source` creates the source of the instances from a mask's path."""
+    """Convert pairs of images and masks to splits.
+
+    `source` creates the source of instances from the path of a mask.
+    """
     return {name: InstanceSplit(pairs.images, list(map(source, pairs.files))) for name, pairs in splits.items()}
 
 
 def pair_folders(
     tree: Tree, images: Iterable[str], about: str, endings: Sequence[str], suffixes: Sequence[str]
 ) -> Pairs:
-    """Pair the images in some folders with the files about them in another folder.
+    """Pair the images in some folders with their annotation files in another folder.
 
     Args:
         tree: Listing of the dataset.
         images: Folders of images, relative to the dataset folder.
-        about: Folder with the files about them.
-        endings: Extensions of these files; of several files with the same name, the one with the first extension is
-            used.
+        about: Folder with the annotation files.
+        endings: Extensions of these files. If several have the same name, the one with the first extension is used.
         suffixes: Possible additions to the image name in the names of these files.
     """
     paths = [os.path.join(folder, name) for folder in images for name in tree.files(folder) if is_image(name)]
@@ -125,9 +127,9 @@ def pair_folders(
 
 
 def pair_in_one_folder(tree: Tree, folder: str, endings: Sequence[str], chosen: str, suffixes: Sequence[str]) -> Pairs:
-    """Pair the images in a folder with the files in the same folder that have the suffix `chosen`.
+    """Pair the images in a folder with annotation files in the same folder that have the suffix `chosen`.
 
-    Files with one of the other `suffixes` are neither.
+    Files with one of the other `suffixes` are ignored.
     """
     behind = tuple(each.lower() for each in suffixes)
     names = [name for name in tree.files(folder) if suffix(name) in endings]
@@ -163,11 +165,11 @@ def _pair(tree: Tree, paths: Sequence[str], about: str, files: Mapping[str, str]
 
 
 def match_names(images: Sequence[str], files: Sequence[str], suffixes: Sequence[str]) -> dict[str, str]:
-    """Return the name of the file about each image, by the name of the image, both without extensions.
+    """Return the name of the annotation file for each image name, both without extensions.
 
-    A file has the name of its image followed by one of `suffixes`. If few files do, the words that all images, or all
-    files, have in common at their beginnings and ends are removed, such as in DRIVE's 21_training and 21_manual1, and
-    the rest must be equal.
+    A file is named like its image, followed by one of `suffixes`. If few files match, common words at the beginning and
+    end of all images, and of all files, are removed, as in DRIVE's 21_training and 21_manual1. The remaining names must
+    then be equal.
     """
     known = set(files)
     matches: dict[str, str] = {}
@@ -185,7 +187,7 @@ def match_names(images: Sequence[str], files: Sequence[str], suffixes: Sequence[
 
 
 def _by_common_words(images: Sequence[str], files: Sequence[str]) -> Iterable[dict[str, str]]:
-    """Yield the matches after removing common beginnings, common ends, or both from all names."""
+    """Yield the matches after removing common prefixes, common suffixes, or both from all names."""
     of_images, of_files = _common_affixes(images), _common_affixes(files)
     said = [{split_in(word) for word in affixes} - {""} for affixes in (of_images, of_files)]
     if said[0] and said[1] and said[0] != said[1]:
@@ -201,13 +203,13 @@ def _by_common_words(images: Sequence[str], files: Sequence[str]) -> Iterable[di
 
 
 def _common_affixes(names: Sequence[str]) -> tuple[str, str]:
-    """Return the beginning and the end that all names share, cut between words."""
+    """Return the prefix and suffix that all names share, in full words."""
     end = _common_beginning([name[::-1] for name in names])[::-1]
     return _common_beginning(names), end
 
 
 def _common_beginning(names: Sequence[str]) -> str:
-    """Return the words with which all names begin; digits after them distinguish the names and are not included."""
+    """Return the words at the beginning of all names. Digits are not included, since they distinguish the names."""
     low, high = min(names), max(names)
     length = next((index for index, pair in enumerate(zip(low, high, strict=False)) if pair[0] != pair[1]), len(low))
     beginning = low[:length].rstrip("0123456789")
@@ -219,7 +221,7 @@ def _common_beginning(names: Sequence[str]) -> str:
 
 
 def _numbered_copies(files: Mapping[str, str], matched: set[str]) -> dict[str, list[str]]:
-    """Return additional files about the same image by the matched file: NAME_mask_1 for NAME_mask."""
+    """Return additional files about the same image for each matched file: NAME_mask_1 for NAME_mask."""
     found: dict[str, list[str]] = {}
     for key in files:
         base = _without_number(key)
@@ -229,7 +231,7 @@ def _numbered_copies(files: Mapping[str, str], matched: set[str]) -> dict[str, l
 
 
 def _by_key(tree: Tree, folder: str, endings: Sequence[str]) -> dict[str, str]:
-    """Return the files with one of the extensions by their keys (see `_keys`)."""
+    """Return the files that have one of the extensions by their keys (see `_keys`)."""
     names = [name for name in tree.files(folder) if suffix(name) in endings]
     names.sort(key=lambda name: (endings.index(suffix(name)), name))
     by_stem: dict[str, str] = {}
@@ -239,14 +241,14 @@ def _by_key(tree: Tree, folder: str, endings: Sequence[str]) -> dict[str, str]:
 
 
 def _keys(stems: Sequence[str]) -> list[str]:
-    """Return names in one Unicode form and in lower case, unless this makes two names equal."""
+    """Normalize names to one Unicode form and to lower case, unless this makes two names equal."""
     plain = list(map(unicode_key, stems))
     lower = [stem.lower() for stem in plain]
     return lower if len(set(lower)) == len(set(plain)) else plain
 
 
 def _without_number(stem: str) -> str:
-    """Return a name without a number at its end: NAME_mask for NAME_mask_1."""
+    """Remove a number from the end of a name: NAME_mask for NAME_mask_1."""
     return re.sub(r"[_\-. ]\d+$", "", stem)
 
 

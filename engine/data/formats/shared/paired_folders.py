@@ -1,7 +1,7 @@
-"""Search for folders of images and their folders of annotations, in all common layouts.
+"""Find folders of images and their folders of annotations in many layouts. Torch-free.
 
 The folder names on the paths of files are compared after removing words such as "images" and "masks". In this way
-train/images belongs to train/masks, images/train to masks/train, and train to trainannot. Torch-free.
+train/images belongs to train/masks, images/train to masks/train, and train to trainannot.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ IMAGE_WORDS = frozenset({
     "originals", "photo", "photos", "picture", "pictures", "frames", "sat",
 })  # fmt: skip
 _GLUED_IMAGE_WORDS = ("images", "image", "imgs", "img", "input", "data")
-"""Words that may follow the word for a split: train_images, ISIC2018_Task1-2_Training_Input."""
+"""Words that may follow the name of a split: train_images, ISIC2018_Task1-2_Training_Input."""
 _ENDING_WORD = re.compile(r"_(png|jpg|jpeg|tif|tiff|bmp|npy)$")
 _SPLIT_SHORT = {"tr": "train", "te": "test"}
 MAX_FOLDERS = 100_000
 """Number of folders in a dataset that are searched."""
 MAX_SIBLINGS = 20
-"""Number of folders next to one of annotations that are tried as folders of images."""
+"""Number of folders next to an annotation folder that are tried as image folders."""
 
 Key = tuple[str, ...]
 
@@ -38,12 +38,11 @@ class Roles:
 
     Attributes:
         words: Names for the folders, in lower case with "_" between words.
-        glued: Words that may be a part of a folder's name: "annot" in trainannot.
+        glued: Words that may be attached to other words in a folder name: "annot" in trainannot.
         endings: Extensions of the files, the preferred one first.
-        suffixes: Possible additions to the image name in the names of the files; "" for none.
-        image_folder_suffixes: Those `suffixes` that files in the folder of the images may have.
-        strange: Words in the names of other folders that exclude these as candidates; None if no folder is a candidate
-            by its files alone.
+        suffixes: Possible additions to the image name in the names of the files, or "" for none.
+        image_folder_suffixes: Those `suffixes` that are possible for files in the same folder as the images.
+        strange: Words that exclude folders with other names as candidates. None if a folder must have one of `words`.
     """
 
     words: frozenset[str]
@@ -59,11 +58,11 @@ class Candidate:
     """Files that may be the annotations of images.
 
     Attributes:
-        variant: Name of their folder without the name of the split, or the suffix of the files in the images' folders.
-        splits: Pairs by "train", "val" and "test"; pairs outside of all splits are stored under "".
+        variant: Name of their folder without the name of the split, or their suffix if they are in the image folders.
+        splits: Pairs by "train", "val" and "test", or by "" for pairs without a split.
         folders: Folders of the annotations, relative to the dataset folder.
         is_named: True if the folder has one of the names for such annotations.
-        without: Folders of images without annotations, although other folders have some.
+        without: Image folders without annotations, although other folders have some.
     """
 
     variant: str
@@ -78,17 +77,17 @@ class Candidate:
         return Pairs.joined(self.splits.values())
 
     def add(self, split: str, pairs: Pairs, folder: str) -> None:
-        """Append the pairs of a folder of annotations."""
+        """Append the pairs from an annotation folder."""
         self.splits.setdefault(split, Pairs()).add(pairs)
         self.folders.append(folder)
 
 
 class _PathName(NamedTuple):
-    """Name of a folder on the path to a file.
+    """Name of one folder on the path to a file.
 
     Attributes:
         role: "images", "annotations" or "".
-        word: Word of the role in the name.
+        word: Word in the name that gives the role.
         rest: Name without this word.
         name: Full name.
     """
@@ -100,14 +99,14 @@ class _PathName(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Folder with files, with the names of all folders on its path."""
+    """Folder with files, and the names of all folders on its path."""
 
     folder: str
     parts: tuple[_PathName, ...]
 
     @property
     def role(self) -> str:
-        """Role of the last name on the path that has one."""
+        """Role of the last name on the path that has a role."""
         return next((part.role for part in reversed(self.parts) if part.role), "")
 
     @property
@@ -116,7 +115,10 @@ class _Place(NamedTuple):
 
     @property
     def bare_key(self) -> Key:
-        """Key without words in names of annotation folders that denote no split: PedMasks counts as masks."""
+        """Key without additional words in the names of annotation folders: "PedMasks" counts as "masks".
+
+        Words for a split are kept.
+        """
         return tuple(
             split_named(part.rest) or part.rest
             for part in self.parts
@@ -131,7 +133,7 @@ class _Place(NamedTuple):
         return ""
 
     def variant(self, *, bare: bool) -> str:
-        """Return the name of the annotations that all splits share."""
+        """Return the name of the annotations, which is the same for all splits."""
         names = [
             part.name if bare and not _split_of_words(part.rest) else part.word
             for part in self.parts
@@ -141,7 +143,7 @@ class _Place(NamedTuple):
 
 
 def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
-    """Return the folders whose files belong to images, those with most pairs first."""
+    """Return the folders whose files match images by name. Folders with most pairs come first."""
     places = list(_places(tree, roles))
     images = [place for place in places if place.role == "images" and _has_images(tree, place)]
     others = [place for place in places if place.role == "" and _has_images(tree, place)]
@@ -162,7 +164,7 @@ def find_candidates(tree: Tree, roles: Roles) -> list[Candidate]:
 
 
 class _Index:
-    """Index of image folders by their keys, by the beginnings of their keys, and by their parent folders."""
+    """Image folders by key, by the beginning of the key, and by parent folder."""
 
     def __init__(self, images: Sequence[_Place], others: Sequence[_Place]) -> None:
         self._named: dict[Key, list[_Place]] = {}
@@ -180,10 +182,10 @@ class _Index:
             self._inside.setdefault(os.path.dirname(place.folder), []).append(place)
 
     def partners(self, place: _Place) -> Iterator[tuple[list[_Place], bool]]:
-        """Yield lists of folders that may contain the images for a folder of annotations, the likeliest first.
+        """Yield lists of folders that may contain the images for an annotation folder, most likely first.
 
-        Each comes with True if the words that remain of the folder name belong to the name of the annotations, rather
-        than to a split.
+        Each list comes with True if the remaining words in the folder name belong to the annotations rather than to a
+        split.
         """
         for by_key in (self._named, self._others):
             for key in dict.fromkeys((place.key, place.bare_key)):
@@ -193,12 +195,12 @@ class _Index:
             yield below, False
 
     def siblings(self, place: _Place) -> Sequence[_Place]:
-        """Return folders with other names next to a folder of annotations."""
+        """Return folders with other names next to an annotation folder."""
         return self._inside.get(os.path.dirname(place.folder), ())[:MAX_SIBLINGS]
 
 
 class _Search:
-    """Collector of candidates, and of the image folders that each of them uses."""
+    """Collector for candidates and the image folders that each of them uses."""
 
     def __init__(self, tree: Tree, roles: Roles) -> None:
         self.found: dict[tuple[str, bool], Candidate] = {}
@@ -207,7 +209,7 @@ class _Search:
         self._roles = roles
 
     def join(self, place: _Place, index: _Index) -> None:
-        """Add a folder of annotations with the first folders whose images match, else with all siblings that match."""
+        """Add an annotation folder with the first matching image folders, or else with all siblings that match."""
         for partners, bare in index.partners(place):
             if self.add(place.variant(bare=bare), place, partners, named=True):
                 return
@@ -218,7 +220,7 @@ class _Search:
             self.add(variant if len(siblings) == 1 else f"{variant} of {name}", place, [each], named=True)
 
     def add(self, variant: str, place: _Place, partners: Sequence[_Place], *, named: bool) -> bool:
-        """Add a folder of annotations with folders of images; return False if no file names match."""
+        """Add an annotation folder with image folders, or return False if no file names match."""
         pairs = self._pair(partners, place)
         if not pairs.both:
             return False
@@ -238,7 +240,7 @@ class _Search:
 def _siblings(
     images: Sequence[_Place], others: Sequence[_Place], strange: Sequence[str]
 ) -> Iterator[tuple[_Place, _Place]]:
-    """Yield each folder with an unknown name, and the image folder whose path differs from its path in one name."""
+    """Yield pairs of a folder with an unknown name and an image folder whose paths differ in a single name."""
     patterns: dict[tuple[Key, Key], _Place] = {}
     for place in images:
         for before, after in _contexts(place):
@@ -261,19 +263,19 @@ def _contexts(place: _Place) -> Iterator[tuple[Key, Key]]:
 
 
 def _name_at(place: _Place, partner: _Place) -> str:
-    """Return the first folder name that differs between the path of a folder and the path of its images."""
+    """Return the first folder name in the path of a folder that differs from the path of its images."""
     pairs = zip(place.parts, partner.parts, strict=True)
     return next(part.name for part, other in pairs if part.name != other.name)
 
 
 def _in_image_folders(tree: Tree, roles: Roles, places: Sequence[_Place]) -> Iterator[Candidate]:
-    """Yield candidates whose files are in the folders of the images, grouped by their suffixes."""
+    """Yield candidates whose files are in the same folders as the images, grouped by suffix."""
     if not roles.image_folder_suffixes:
         return
     behind = tuple(each.lower() for each in roles.image_folder_suffixes)
     found: dict[str, Candidate] = {}
     for place in places:
-        names = tree.listing(place.folder).names.lower()  # one search in all names: there may be a million
+        names = tree.listing(place.folder).names.lower()  # searched at once: there may be a million
         for chosen in (each for each in behind if os.fsencode(f"{each}.") in names):
             pairs = pair_in_one_folder(tree, place.folder, roles.endings, chosen, roles.image_folder_suffixes)
             if pairs.both:
@@ -311,17 +313,17 @@ def _parse_name(name: str, roles: Roles) -> _PathName:
 def _plain(name: str) -> str:
     plain = re.sub(r"[ .\-]", "_", name.lower())
     if plain.startswith("isic"):
-        plain = re.sub(r"_(task|part)\d(_\d)?", "", plain)  # of images and masks they differ
+        plain = re.sub(r"_(task|part)\d(_\d)?", "", plain)  # those of images and masks differ
     return plain
 
 
 def _rest(plain: str, word: str) -> str:
-    """Return a name without a word at its beginning or end, or "" if the word is in neither place."""
+    """Remove a word from the beginning or end of a name. Returns "" if the word is in neither place."""
     if plain.endswith(word):
         return plain.removesuffix(word).rstrip("_")
     return plain.removeprefix(word + "_") if plain.startswith(word + "_") else ""
 
 
 def _split_of_words(words: str) -> str:
-    """Return the split that one of several words in a name denotes, or ""."""
+    """Return the split given by one of several words in a name, or ""."""
     return split_in(words) or _SPLIT_SHORT.get(words.rpartition("_")[2], "")

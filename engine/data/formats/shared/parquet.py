@@ -1,4 +1,4 @@
-"""Reading of Parquet files with the optional package pyarrow. Torch-free."""
+"""Read Parquet files with the optional package pyarrow. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROWS_AT_ONCE = 256
 
 
 def is_installed() -> bool:
-    """Return True if pyarrow is installed, so that Parquet files can be read."""
+    """Return True if pyarrow is installed."""
     return importlib.util.find_spec("pyarrow") is not None
 
 
@@ -50,7 +50,7 @@ def rows(path: str, columns: Sequence[str] | None = None) -> Iterator[Mapping[st
 
 
 def features(path: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the column types by name, and the metadata that Hugging Face's `datasets` has stored in the file."""
+    """Return the column types by name, and the metadata that Hugging Face `datasets` has stored in the file."""
     with open_parquet(path) as file:
         schema = file.schema_arrow
         noted = (schema.metadata or {}).get(b"huggingface", b"{}")

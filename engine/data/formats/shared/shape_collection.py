@@ -1,4 +1,4 @@
-"""Images and shapes from the export of an annotation tool, collected file by file, with all faults. Torch-free."""
+"""Collect images and shapes from the files of an annotation tool, together with all faults. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from engine.data.formats.tree import Tree
 from engine.data.splits import count_sentence, dataset_error, dataset_warning, first_names, printable, warn_about
 
 _MAX_COORDINATE = 1e9
-"""Largest valid coordinate: larger than any image, and small enough for calculations."""
+"""Largest valid coordinate. It is larger than any image, and small enough for calculations."""
 
 
 def as_number(value: Any) -> float | None:
-    """Convert a number or text from JSON or XML to a float; None for anything that can't be a coordinate."""
+    """Convert a number or text from JSON or XML to a float. Returns None for anything that can't be a coordinate."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -33,7 +33,7 @@ def as_number(value: Any) -> float | None:
 
 
 def as_size(height: Any, width: Any) -> tuple[int, int] | None:
-    """Convert height and width from JSON or XML to an image size; None if it is invalid."""
+    """Convert the height and width from JSON or XML to an image size. Returns None if it is invalid."""
     numbers = as_number(height), as_number(width)
     if numbers[0] is None or numbers[1] is None:
         return None
@@ -53,7 +53,7 @@ def as_points(value: Any) -> list[tuple[float, float]]:
 
 
 def detected_kinds(*, has_outlines: bool, has_boxes: bool, max_tags: int) -> list[str]:
-    """Return the kinds of annotations in a tool's export; `max_tags` is the largest number of tags of one image."""
+    """Return the kinds of annotations in an export. `max_tags` is the largest number of tags on one image."""
     kinds = ["instances"] if has_outlines else []
     kinds += ["boxes"] if has_outlines or has_boxes else []
     return kinds + (["labels"] if max_tags > 1 else ["classes", "labels"] if max_tags else [])
@@ -61,13 +61,13 @@ def detected_kinds(*, has_outlines: bool, has_boxes: bool, max_tags: int) -> lis
 
 @dataclass
 class Survey:
-    """Content of a sample of files about one image each.
+    """Content of a sample of files that describe one image each.
 
     Attributes:
-        valid: Number of files with the expected format.
+        valid: Number of files in the expected format.
         others: Number of other files.
-        shapes: Kinds of the shapes.
-        max_tags: Largest number of tags of one image.
+        shapes: Types of the shapes.
+        max_tags: Largest number of tags on one image.
     """
 
     valid: int = 0
@@ -85,7 +85,7 @@ def survey_files(
     shapes_of: Callable[[Any], Iterable[str]],
     tags_of: Callable[[Any], Sequence[str]],
 ) -> Survey:
-    """Survey a sample of JSON files that contain all `keys`, and a larger sample if the first has no annotation."""
+    """Survey a sample of JSON files that contain all `keys`. If it has no annotations, survey a larger sample."""
     for count in (SAMPLED, MAX_FILES_SAMPLED):
         found = Survey()
         for path in sample(paths, count):
@@ -102,12 +102,12 @@ def survey_files(
 
 
 class ShapeCollection:
-    """Collector of a dataset's images and shapes, file by file, and of everything unusable.
+    """Collector for the images and shapes of a dataset, and for everything unusable in its files.
 
     Attributes:
         tree: Listing of the dataset.
-        splits: Annotated images by split, or under "" without a split.
-        problems: Problems that need not be counted and merged.
+        splits: Annotated images by split, or by "" for images without a split.
+        problems: Problems that are reported individually.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -125,15 +125,15 @@ class ShapeCollection:
         self._objects: dict[str, list[tuple[str, str]]] = {}
 
     def find(self, name: str, near: str = "", *, split: str = "", ending: bool = True) -> str | None:
-        """Return the full path of an image, see `ImageLookup.find`."""
+        """Return the full path of an image (see `ImageLookup.find`)."""
         return self._lookup.find(name, near, split=split, ending=ending)
 
     def find_named(self, path: str, same_name_image: str | None, name: str, near: str, split: str) -> str | None:
-        """Return the image that an annotation file describes: the one with its own name, else the one that it names.
+        """Return the image with the same name as an annotation file, or else the image that is named in the file.
 
         Args:
             path: Annotation file.
-            same_name_image: Image with the name of the annotation file. Call this for files with such an image first.
+            same_name_image: Image with the same name as the annotation file. Files with such an image must come first.
             name: Name of the image in the file.
             near: Folder that `name` may be relative to.
             split: Split of the annotations.
@@ -143,7 +143,7 @@ class ShapeCollection:
             folder, image_name = os.path.split(same_name_image)
             if not is_image(base) or base == image_name:
                 return same_name_image
-            if os.path.splitext(base)[0] == os.path.splitext(image_name)[0]:  # of a.jpg and a.png the one that it names
+            if os.path.splitext(base)[0] == os.path.splitext(image_name)[0]:  # there may be a.jpg and a.png
                 return (
                     os.path.join(folder, base) if base in self.tree.files(self.tree.within(folder)) else same_name_image
                 )
@@ -154,7 +154,7 @@ class ShapeCollection:
         return None if image in self._used else image
 
     def add(self, image: ShapedImage, *splits: str) -> None:
-        """Add an annotated image to splits, unless it was added before."""
+        """Add an annotated image to splits, unless it has been added before."""
         if image.path in self._used:
             self._twice.append(image.path)
             return
@@ -163,27 +163,27 @@ class ShapeCollection:
             self.splits.setdefault(split, []).append(image)
 
     def note_missing(self, name: str) -> None:
-        """Report that an image is not in the dataset."""
+        """Record that an image is not in the dataset."""
         self._missing[name] = None
 
     def note_unannotated(self, name: str) -> None:
-        """Report that an image is listed but not annotated."""
+        """Record that an image is listed but not annotated."""
         self._unannotated.append(name)
 
     def skip_file(self, path: str, error: Exception, image: str | None = None) -> None:
-        """Report that an annotation file about one image can't be read."""
+        """Record that an annotation file about one image can't be read."""
         self._unreadable.append((path, describe_failure(error)))
         if image is not None:
             self._unreadable_images.add(image)
 
     def skip_object(self, path: str, reason: str, detail: str = "") -> None:
-        """Report that an object can't be used.
+        """Record that an object can't be used.
 
         Args:
             path: Annotation file or image.
-            reason: Phrase that follows "There are 3 objects", such as "without a name"; objects with the same phrase
+            reason: Phrase that follows "There are 3 objects", such as "without a name". Objects with the same phrase
                 are counted together.
-            detail: Description of this object's fault.
+            detail: Description of the fault in this object.
         """
         self._objects.setdefault(reason, []).append((path, detail))
 
@@ -192,7 +192,7 @@ class ShapeCollection:
 
         Args:
             kind: Kind of annotations.
-            listed: Classes in the tool's order; classes without annotations are dropped.
+            listed: Classes in the order of the annotation tool. Classes without annotations are dropped.
         """
         problems = [*self.problems, *self._of_files(), *self._of_images(), *self._of_objects()]
         if not self._used:
@@ -211,7 +211,7 @@ class ShapeCollection:
         return convert(kind, splits, problems, [name for name in dict.fromkeys(listed) if name in names])
 
     def _settle_splits(self, problems: list[Problem]) -> None:
-        """Drop images without a split if there are training images; otherwise use them for training."""
+        """Drop images without a split if there are training images, otherwise use them for training."""
         rest = self.splits.get("")
         if not rest or len(self.splits) == 1:
             return
@@ -251,7 +251,7 @@ class ShapeCollection:
         yield from warn_about(alone, "image", "without an annotation:", "They are left out; annotate them to use them.")
 
     def _alone(self) -> Iterator[str]:
-        """Yield the images that no annotation mentions, in folders with annotated images."""
+        """Yield images without annotations in folders that contain annotated images."""
         known = self._used.union(self._unannotated, self._unreadable_images)
         for folder in sorted({os.path.dirname(path) for path in self._used}):
             paths = [os.path.join(folder, name) for name in filter(is_image, self.tree.files(self.tree.within(folder)))]

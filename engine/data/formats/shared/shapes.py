@@ -1,4 +1,4 @@
-"""Images with named shapes, as written by most annotation tools, and their conversion to all kinds. Torch-free."""
+"""Images with named shapes, the common form of most annotation tools, and conversion to all kinds. Torch-free."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Shape(NamedTuple):
     Attributes:
         name: Class of the object.
         box: Left, top, right and bottom in pixels.
-        outline: COCO's `segmentation` as JSON; None if the object has only a box.
+        outline: COCO `segmentation` as JSON, or None if the object has only a box.
         ignored: True for crowds and difficult objects, which are neither learned nor counted as missed.
     """
 
@@ -44,14 +44,14 @@ class Shape(NamedTuple):
 
 @dataclass
 class ShapedImage:
-    """An annotated image.
+    """Annotated image.
 
     Attributes:
         path: Full path of the image.
-        shapes: Objects in it.
-        size: Height and width that the annotations state, or None.
-        tags: Classes of the image as a whole.
-        fractions: True if the boxes are in fractions of the image's width and height.
+        shapes: Objects in the image.
+        size: Height and width stated in the annotations, or None.
+        tags: Classes that apply to the entire image.
+        fractions: True if the boxes are fractions of the image's width and height.
     """
 
     path: str
@@ -62,12 +62,12 @@ class ShapedImage:
 
 
 def box_shape(name: str, left: float, top: float, right: float, bottom: float, *, ignored: bool = False) -> Shape:
-    """Create a shape from a box, whose corners may be swapped."""
+    """Create a shape from a box. Opposite corners may be swapped."""
     return Shape(name, (min(left, right), min(top, bottom), max(left, right), max(top, bottom)), ignored=ignored)
 
 
 def polygon_shape(name: str, *rings: Iterable[tuple[float, float]], ignored: bool = False) -> Shape | None:
-    """Create a shape from the area inside any of the rings, points x and y in pixels.
+    """Create a shape from the area inside any of the rings, each given by points (x, y) in pixels.
 
     Returns None if no ring has three points.
     """
@@ -99,8 +99,8 @@ def convert(
     Args:
         kind: Kind of annotations.
         splits: Annotated images by split.
-        problems: List of problems to which those of the conversion are added.
-        classes: Class names in the order of the format; None to sort the names that occur.
+        problems: List to which problems with the conversion are appended.
+        classes: Class names in the order of the format, or None to sort the names that occur.
     """
     images = [image for split in splits.values() for image in split]
     of_objects = kind in ("boxes", "instances")
@@ -165,14 +165,14 @@ def _labels(images: Sequence[ShapedImage], numbers: Mapping[str, int], problems:
 def rotate_points(
     points: Sequence[tuple[float, float]], degrees: float, center: tuple[float, float]
 ) -> list[tuple[float, float]]:
-    """Rotate points clockwise around a center, where y points down."""
+    """Rotate points clockwise around a center. The y axis points down."""
     sine, cosine = math.sin(math.radians(degrees)), math.cos(math.radians(degrees))
     x0, y0 = center
     return [(x0 + (x - x0) * cosine - (y - y0) * sine, y0 + (x - x0) * sine + (y - y0) * cosine) for x, y in points]
 
 
 def ellipse_points(x: float, y: float, radius_x: float, radius_y: float) -> list[tuple[float, float]]:
-    """Convert an ellipse to a polygon that touches its leftmost, topmost, rightmost and bottom points."""
+    """Convert an ellipse to a polygon that includes its leftmost, topmost, rightmost and bottom points."""
     count = 72
     angles = [2 * math.pi * step / count for step in range(count)]
     return [(x + radius_x * math.cos(angle), y + radius_y * math.sin(angle)) for angle in angles]

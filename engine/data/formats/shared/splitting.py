@@ -1,4 +1,4 @@
-"""Division of a folder's splits into training, validation and test samples. Torch-free."""
+"""Divide the samples in a folder into training, validation and test samples. Torch-free."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.data.splits import FileSplit, IdxSplit, Labels, LabelSplit, dataset_
 
 
 class Divided(NamedTuple):
-    """Training, validation and test samples of a folder.
+    """Training, validation and test samples from a folder.
 
     `test` is None if there are no test samples, and the same object as `val` if one split serves both purposes.
     """
@@ -37,17 +37,17 @@ def divide(
     layout: str,
     nothing: str = "There are annotations, but none for training images.",
 ) -> Divided | None:
-    """Divide a folder into training, validation and test samples. Returns None without training samples.
+    """Divide a folder into training, validation and test samples. Returns None if there are no training samples.
 
     Args:
         splits: Samples by "train", "val" and "test", or by "" if the folder has no splits.
         folder: Folder of the dataset.
-        problems: List to which problems are added.
-        val_fraction: Fraction of the training samples of each class to hold out if there is no validation split. With
+        problems: List to which problems are appended.
+        val_fraction: Fraction of the training samples in each class to hold out if there is no validation split. With
             0, nothing is held out, and the training samples may be missing.
         seed: Seed for drawing the validation samples.
-        layout: Remedy if there is nothing to train on.
-        nothing: Message if there is nothing to train on.
+        layout: Remedy to show if there are no training samples.
+        nothing: Message to show if there are no training samples.
     """
     present = {name: split for name, split in splits.items() if sample_count(split)}
     if val_fraction and "val" not in present and "test" in present and "train" in present:
@@ -82,9 +82,9 @@ def sample_count(split: Any) -> int:
 
 
 def strata(split: Any) -> Labels:
-    """Return the class of each sample for stratified drawing, [n]: its rarest label if it has several.
+    """Return the class of each sample, [n], for stratified sampling. For several labels, it is the rarest one.
 
-    Samples of datasets without classes all have class 0.
+    In datasets without classes, all samples have class 0.
     """
     if isinstance(split, LabelSplit):
         return _rarest_labels(split)
@@ -92,7 +92,7 @@ def strata(split: Any) -> Labels:
 
 
 def sample_keys(split: Any, folder: str) -> Iterable[bytes]:
-    """Yield bytes that identify each sample on every machine: its path relative to `folder`, or its row in a file."""
+    """Yield bytes that identify each sample on every computer: its path relative to `folder`, or its row in a file."""
     if isinstance(split, IdxSplit):
         rows = range(len(split.labels)) if split.rows is None else split.rows.tolist()
         return (row.to_bytes(8, "little") for row in rows)
@@ -103,7 +103,7 @@ def sample_keys(split: Any, folder: str) -> Iterable[bytes]:
 
 
 def select_samples(split: Any, which: npt.NDArray[np.bool_], *, is_drawn: bool = False) -> Any:
-    """Return only the samples for which `which`, bool [n], is True.
+    """Return a split with only the samples selected by `which`, bool [n].
 
     `is_drawn` marks a split that does not exist in the folder.
     """
@@ -116,7 +116,7 @@ def select_samples(split: Any, which: npt.NDArray[np.bool_], *, is_drawn: bool =
 
 
 def _rarest_labels(split: LabelSplit) -> Labels:
-    """Return the rarest of each image's labels, [N]; images without a label get the number of labels."""
+    """Return the rarest label of each image, [N]. For images without a label, it is the number of labels."""
     counts = np.append(split.labels.sum(0), split.labels.size + 1)
     present = np.column_stack([split.labels, ~split.labels.any(1)])
     return np.where(present, counts, counts.max() + 1).argmin(1).astype(np.int64)

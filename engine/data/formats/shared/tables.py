@@ -1,4 +1,4 @@
-"""Tables about images: CSV, TSV, JSON Lines and JSON records, read row by row. Torch-free."""
+"""Tables that describe images: CSV, TSV, JSON Lines and JSON records, read row by row. Torch-free."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".txt")
 HEAD_BYTES = 1 << 16
 """Number of bytes at the beginning of a file that are read to detect its format."""
 UNIT = "\x1f"
-"""Separator for list items in a cell; it never occurs in text."""
+"""Separator between list items in a cell, which never occurs in text."""
 FILE_COLUMNS = (
     "file", "filename", "file_name", "fname", "image", "image_name", "imagename", "image_file", "image_filename", "img",
     "img_name", "img_path", "picture", "path", "paths", "image_path", "imagepath", "filepath", "filepaths", "file_path",
@@ -40,11 +40,11 @@ SUBMISSIONS = ("submission", "sample_sub")
 _SHAPES = frozenset({"annotations", "coordinates", "regions", "shapes", "objects", "bbox", "segmentation", "points"})
 """Keys in JSON files that describe objects in images."""
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-"""Names of metadata files that describe a folder of images for Hugging Face's `datasets`."""
+"""Names of metadata files that describe an image folder for Hugging Face `datasets`."""
 YES = frozenset({"1", "true", "yes"})
 NO = frozenset({"0", "false", "no"})
 _MAX_INNER_FOLDERS = 200
-"""Number of folders two levels down that are searched for tables."""
+"""Number of folders on the second level that are searched for tables."""
 _MAX_TABLES = 200
 _SAMPLED = 200
 _FEW_WORDS = 20
@@ -60,12 +60,12 @@ class Table:
     Attributes:
         path: Full path of the file.
         head: Names of the columns as written.
-        text: Content of a table of lines; "" for other tables.
+        text: Text of a table that consists of lines, otherwise "".
         delimiter: Character between the cells of a line.
-        headless: True if the first line is an ordinary row; `head` is invented then.
-        records: Rows of a table without text.
-        open_end: Cells of the last line if it has no line break, else ().
-        cut: Last line if it was removed because it seems truncated, else "".
+        headless: True if the first line is an ordinary row. The names in `head` are then invented.
+        records: Rows of a table that does not consist of lines.
+        open_end: Cells of the last line if it has no line break, otherwise ().
+        cut: Last line if it was removed because it seems truncated, otherwise "".
     """
 
     path: str
@@ -79,11 +79,11 @@ class Table:
 
     @property
     def plain(self) -> tuple[str, ...]:
-        """Names of the columns, normalized by `plain`."""
+        """Column names, normalized by `plain`."""
         return tuple(plain(name) for name in self.head)
 
     def rows(self) -> Iterator[Sequence[str]]:
-        """Yield the cells of each row, one per column, without blank rows. Raises UnusableFile."""
+        """Yield the cells of each row, one per column. Blank rows are skipped. Raises UnusableFile."""
         if not self.text:
             yield from self.records
             return
@@ -93,31 +93,31 @@ class Table:
             mark = "," if self.delimiter == "\t" else self.delimiter
             for line in itertools.islice(lines, 0 if self.headless else 1, None):
                 cells = [cell.strip() for cell in line[:width]]
-                if len(line) > width and any(map(str.strip, line[width:])):  # a list that is not in quotes
+                if len(line) > width and any(map(str.strip, line[width:])):  # a list without quotes
                     cells[-1] = mark.join([cells[-1], *map(str.strip, line[width:])])
                 yield cells if len(cells) == width else cells + [""] * (width - len(cells))
 
     def sample(self, count: int = _SAMPLED) -> list[Sequence[str]]:
-        """Return up to `count` rows, evenly spread over the first lines."""
+        """Return up to `count` evenly spaced rows from the first lines."""
         rows = list(itertools.islice(self.rows(), 50 * count))
         return [rows[index] for index in spread_evenly(len(rows), count)]
 
 
 def plain(name: str) -> str:
-    """Return a column's name in lower case, with "_" between its words."""
+    """Convert a column name to lower case with "_" between words."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
 def without_fraction(cell: str) -> str:
-    """Return a number without a fraction of zero ("1.0" and "1,0" become "1"), and any other text unchanged."""
+    """Remove a zero fraction from a number ("1.0" and "1,0" become "1"). Other text is returned unchanged."""
     return re.split("[.,]", cell)[0] if _NUMBER.fullmatch(cell) else cell
 
 
 def find_tables(tree: Tree, endings: Sequence[str] = ENDINGS) -> Iterator[tuple[str, str]]:
-    """Yield folder and name of each file that may be a table, down to two levels below the dataset folder.
+    """Yield the folder and name of each file that may be a table, in folders up to two levels deep.
 
-    Extensions that many files in a folder have are skipped, since such files describe one image each.
+    If a folder has many files with the same extension, these are skipped, since each probably describes one image.
     """
     inner = (folder for folder in tree.walk(depth=2) if folder.count(os.sep) == 1)
     for folder in itertools.chain(tree.walk(depth=1), itertools.islice(inner, _MAX_INNER_FOLDERS)):
@@ -128,7 +128,7 @@ def find_tables(tree: Tree, endings: Sequence[str] = ENDINGS) -> Iterator[tuple[
 
 
 def is_metadata(tree: Tree, folder: str, name: str) -> bool:
-    """Return True for a file of Hugging Face's `datasets`, with the column file_name."""
+    """Return True for a metadata file of Hugging Face `datasets` that has the column file_name."""
     if name.lower() not in METADATA:
         return False
     table = None if name.lower().endswith(".parquet") else open_table(tree.path(folder, name), head=True)
@@ -136,17 +136,17 @@ def is_metadata(tree: Tree, folder: str, name: str) -> bool:
 
 
 def open_table(path: str, *, head: bool = False) -> Table | None:
-    """Open the table in a file; returns None if the file holds no table.
+    """Open the table in a file. Returns None if the file does not contain a table.
 
     With `head`, None is also returned for a file that can't be read.
 
     Args:
         path: Full path.
-        head: True to read only the first lines. JSON files are then recognized by their beginning, and read in full
-            only if they hold records.
+        head: True to read only the first lines. JSON files are then recognized by their beginning, and read completely
+            only if they contain records.
 
     Raises:
-        UnusableFile: The file is too large or no regular file.
+        UnusableFile: The file is too large or not a regular file.
         OSError: The file can't be read.
     """
     ending = suffix(path)
@@ -198,28 +198,28 @@ def _of_lines(path: str, text: str) -> Table | None:
 
 
 def _is_ragged(text: str, delimiter: str) -> bool:
-    """Return True if the first complete lines have different numbers of cells, as with lists of labels."""
+    """Return True if the first complete lines have different numbers of cells, as in lists of labels."""
     full = text if text.endswith(("\n", "\r")) else text[: text.rfind("\n") + 1]
     return len({len(line) for line in itertools.islice(_lines(full, delimiter), _SAMPLED)}) > 1
 
 
 def _made_up(row: Sequence[str], text: str, delimiter: str) -> list[str]:
-    """Invent names for the columns of a table without a header, given its first row."""
+    """Invent column names for a table without a header, given its first row."""
     file = next(column for column, cell in enumerate(row) if is_image(cell))
     if file == 0 and len(row) < _OF_BOX and _is_ragged(text, delimiter):
         return ["file", "labels"]
     names = ["file" if column == file else "split" if split_named(cell) else "" for column, cell in enumerate(row)]
-    if names.count("split") > 1 or file == 0:  # Google's tables begin with the split
+    if names.count("split") > 1 or file == 0:  # tables from Google begin with the split
         names = ["file" if column == file else "" for column in range(len(row))]
     is_sole = names.count("") == 1
     return [name or ("labels" if is_sole else f"column {number}") for number, name in enumerate(names)]
 
 
 def _without_cut_line(table: Table) -> Table:
-    """Return a table without its last line if that line has no line break and seems truncated.
+    """Return a copy of a table without its last line if that line has no line break and seems truncated.
 
-    A truncated line has fewer cells than the others, or ends with a word that occurs in no other line or only begins
-    one.
+    A truncated line has fewer cells than the others, or it ends with a word that occurs in no other line or is only the
+    beginning of one.
     """
     if not table.text or table.text.endswith(("\n", "\r")):
         return table
@@ -240,12 +240,12 @@ def _without_cut_line(table: Table) -> Table:
 
 
 def _of_listing(path: str, text: str) -> Table | None:
-    """Read the table in a .txt file: lines with a path and one class or several flags, or lines as in a CSV file."""
+    """Read the table in a .txt file. Lines contain a path and one class or several flags, or cells as in a CSV file."""
     first = text.lstrip().partition("\n")[0]
     if any(mark in first for mark in ",;\t"):
         return _of_lines(path, text)
     rows = [_listed(line) for line in text.splitlines() if line.strip()]
-    if rows[:1] == [None]:  # CelebA: how many rows follow, then the names of the columns
+    if rows[:1] == [None]:  # CelebA: the number of rows, then the column names
         names = text.splitlines()[1].split() if len(rows) > 2 and text.split(maxsplit=1)[0].isdigit() else []
         rows = rows[2:]
     else:
@@ -256,7 +256,7 @@ def _of_listing(path: str, text: str) -> Table | None:
     width = max(len(row) for row in complete)
     if width < 2:
         return None
-    if not names and len({len(row) for row in complete}) > 1:  # a list of labels behind each image
+    if not names and len({len(row) for row in complete}) > 1:  # a list of labels after each image
         complete = [[row[0], " ".join(row[1:])] for row in complete]
         width = 2
     names = names if len(names) == width - 1 else ["labels"] if width == 2 else [str(n) for n in range(width - 1)]
@@ -264,7 +264,7 @@ def _of_listing(path: str, text: str) -> Table | None:
 
 
 def _listed(line: str) -> list[str] | None:
-    """Return the path in a line and the words after it; None if the line does not begin with an image."""
+    """Return the path in a line and the words after it, or None if the line does not begin with an image name."""
     found = re.match(r"\s*(.+?\.[A-Za-z]{3,4})(?:\s+(.*))?$", line)
     if found is None or not is_image(found[1]):
         return None
@@ -275,7 +275,7 @@ def _listed(line: str) -> list[str] | None:
 
 
 def _begins_records(text: str) -> bool:
-    """Return True if a JSON file may hold a list of objects with one image each, or map images to labels."""
+    """Return True if a JSON file may contain a list of objects with one image each, or map images to labels."""
     start = text.lstrip()
     if start.startswith("["):
         keys = re.findall(r'"([^"\\]{1,40})"\s*:', start[: start.find("}") + 1 or 4096])
@@ -316,7 +316,7 @@ def _of_json_lines(path: str, text: str) -> Table | None:
 
 
 def of_records(path: str, records: Iterable[Any]) -> Table | None:
-    """Create a table from JSON objects; objects that hold flags become one column for each flag."""
+    """Create a table from JSON objects. Nested objects with flags become one column for each flag."""
     rows = [_flat(record) for record in records if isinstance(record, dict)]
     head = tuple(dict.fromkeys(key for row in rows for key in row))
     if not head:
@@ -335,7 +335,7 @@ def _flat(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _cell(value: Any) -> str:
-    """Convert a JSON value to text: lists get `UNIT` before each item, objects and nested lists become ""."""
+    """Convert a JSON value to text. List items are each preceded by `UNIT`; objects and nested lists become ""."""
     match value:
         case None:
             return ""
@@ -349,7 +349,7 @@ def _cell(value: Any) -> str:
 
 
 def images_in_no_table(tree: Tree, used: Collection[str]) -> list[str]:
-    """Return the full paths of the images that no table names."""
+    """Return the full paths of images that are not in `used`."""
     total = sum(
         count for folder in tree.walk() for ending, count in tree.suffixes(folder).items() if ending in EXTENSIONS
     )
@@ -360,7 +360,7 @@ def images_in_no_table(tree: Tree, used: Collection[str]) -> list[str]:
 
 
 def cut_off(tree: Tree, tables: Iterable[Table]) -> Iterator[Problem]:
-    """Report tables whose truncated last line was removed."""
+    """Report tables whose last line was removed because it is truncated."""
     for table in tables:
         if table.cut:
             message = f"The last line of {describe(table, tree)} seems to be cut off: {printable(table.cut)[:80]}."

@@ -1,4 +1,4 @@
-"""Search for the text file about each image, in mirrored, nested or shared folders. Torch-free."""
+"""Find the text file for each image, in mirrored, nested or shared folders. Torch-free."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from engine.system.regular_files import UnusableFile
 IMAGE_WORDS = frozenset({"images", "image", "imgs", "img", "jpegimages", "rgb", "inputs"})
 LABEL_WORDS = frozenset({"labels", "label", "annotations", "annotation", "annfiles", "labeltxt", "txt", "txts"})
 MAX_CANDIDATES, MAX_OPENED, ENOUGH_FILES = 10_000, 300, 60
-"""Numbers of text files: whose size is read, that are opened, and that must have lines to detect a format."""
+"""Limits for detecting a format: files to measure, files to open, and nonempty files that are enough."""
 
 T = TypeVar("T")
 
 
 class Pair(NamedTuple):
-    """Full paths of an image and of its annotation file, None if it has none."""
+    """Full paths of an image and of its annotation file, which is None if the image has none."""
 
     image: str
     text: str | None
@@ -33,10 +33,10 @@ class Pair(NamedTuple):
 
 @dataclass
 class Parsed(Generic[T]):
-    """Objects in a text file, and the faults in its unusable lines.
+    """Objects in a text file, and faults in its unusable lines.
 
     Attributes:
-        rows: Objects in the order of their lines, without repetitions.
+        rows: Distinct objects in the order of their lines.
         faults: Texts such as "line 1 has 3 numbers".
         repeated: Number of lines that repeat an earlier line.
     """
@@ -47,11 +47,11 @@ class Parsed(Generic[T]):
 
 
 class TextFiles:
-    """Search for the text file about an image.
+    """Search for the text file that describes an image.
 
-    The file has the image's name and is in one of these places, in this order: the folder with "labels" in its path
-    where the image's path has "images" (images/train/a.jpg, labels/train/a.txt); the folder of the image; a folder of
-    labels inside or next to a parent folder; or a single folder of labels for all images.
+    The file has the name of the image and is in the first of these folders that contains it: the folder with "labels"
+    in its path where the image's path has "images" (images/train/a.jpg, labels/train/a.txt); the folder of the image; a
+    folder of labels inside or next to a parent folder; or a single folder of labels for all images.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -61,7 +61,10 @@ class TextFiles:
         self._pairs: dict[str, list[Pair]] = {}
 
     def find(self, folder: str, name: str) -> str | None:
-        """Return the full path of the file about the image `name` in `folder`, relative to the dataset folder."""
+        """Return the full path of the text file for the image `name` in `folder`.
+
+        `folder` is relative to the dataset folder.
+        """
         if folder not in self._searched:
             self._searched[folder] = list(filter(self._in, self._folders_for(folder)))
         stem = os.path.splitext(name)[0]
@@ -72,21 +75,21 @@ class TextFiles:
         return None
 
     def pairs(self, folder: str) -> list[Pair]:
-        """Return the images in `folder`, each with the file about it."""
+        """Return the images in `folder`, each with its text file."""
         if folder not in self._pairs:
             names = self._tree.files(folder, tuple(EXTENSIONS))
             self._pairs[folder] = [Pair(self._tree.path(folder, name), self.find(folder, name)) for name in names]
         return self._pairs[folder]
 
     def _in(self, folder: str) -> dict[str, str]:
-        """Return the text files in `folder` by their names without extensions; {} if the folder doesn't exist."""
+        """Return the text files in `folder` by their names without extensions, or {} if the folder doesn't exist."""
         if folder not in self._names:
             files = self._tree.files(folder, ".txt") if folder == "" or self._tree.exists(folder) else []
             self._names[folder] = {unicode_key(os.path.splitext(name)[0]): name for name in files}
         return self._names[folder]
 
     def _folders_for(self, folder: str) -> list[str]:
-        """Return the folders that may contain the files about images in `folder`, the likeliest first."""
+        """Return the folders that may contain the text files for images in `folder`, most likely first."""
         parts = folder.split(os.sep) if folder else []
         mirrored: list[str] = []
         shared: list[str] = []
@@ -96,7 +99,7 @@ class TextFiles:
             for name in self._label_folders(parent, tokens_without(parts[depth], IMAGE_WORDS)):
                 mirrored.append(os.path.join(parent, name, *inner))
                 for level in reversed(range(len(inner))):
-                    # Images there have the files as their own; those further down may have the same names.
+                    # These files belong to images in the same folder. Images in subfolders may have the same names.
                     if self._tree.has(EXTENSIONS, os.path.join(parent, parts[depth], *inner[:level])):
                         break
                     shared.append(os.path.join(parent, name, *inner[:level]))
@@ -125,7 +128,7 @@ def is_label_folder(name: str) -> bool:
 
 
 def image_folders(tree: Tree, folder: str = "") -> Iterator[str]:
-    """Yield `folder` and all folders below it that contain images; a folder of labels must also contain text files."""
+    """Yield `folder` and all folders below it that contain images. Label folders must also contain text files."""
     for current in tree.walk(folder):
         if tree.has(EXTENSIONS, current):
             below = current.removeprefix(folder).split(os.sep)
@@ -134,7 +137,7 @@ def image_folders(tree: Tree, folder: str = "") -> Iterator[str]:
 
 
 def pairs_by_folder(tree: Tree, texts: TextFiles) -> dict[str, list[Pair]]:
-    """Return the images of all annotated folders by split, "" for folders without a split.
+    """Return the images in all annotated folders by split, or by "" for folders without a split.
 
     A folder is annotated if one of its images has a text file, or if a parent folder is annotated.
     """
@@ -151,7 +154,7 @@ def pairs_by_folder(tree: Tree, texts: TextFiles) -> dict[str, list[Pair]]:
 
 
 def without_unannotated(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pair]], list[Problem]]:
-    """Return the splits with at least one text file, and warnings about the others."""
+    """Return the splits that have at least one text file, and warnings about the others."""
     annotated = {split: pairs for split, pairs in splits.items() if any(pair.text for pair in pairs)}
     problems = [
         dataset_warning(
@@ -178,13 +181,13 @@ def annotated_only(splits: Mapping[str, list[Pair]]) -> tuple[dict[str, list[Pai
 
 
 def pairs_by_lists(splits: Mapping[str, list[Pair]], lists: Mapping[str, frozenset[str]]) -> dict[str, list[Pair]]:
-    """Divide images into splits by lists of their names without extensions."""
+    """Divide images into splits, given lists of their names without extensions."""
     by_name = {os.path.splitext(os.path.basename(pair.image))[0]: pair for pairs in splits.values() for pair in pairs}
     return {split: [by_name[name] for name in sorted(names) if name in by_name] for split, names in lists.items()}
 
 
 def check_pairs(tree: Tree, splits: Mapping[str, Sequence[Pair]]) -> list[Problem]:
-    """Return warnings about images in no split or in several splits, and about files shared by several images."""
+    """Return warnings about images without a split or with several splits, and about files shared between images."""
     in_split: dict[str, str] = {}
     repeated: list[str] = []
     sharing: dict[str, list[str]] = {}
@@ -208,7 +211,7 @@ def check_pairs(tree: Tree, splits: Mapping[str, Sequence[Pair]]) -> list[Proble
 def text_folders(tree: Tree, lists: frozenset[str]) -> dict[str, list[str]]:
     """Return the folders with text files that may describe images, and the names of these files.
 
-    Files with one of the names in `lists` are left out.
+    Files whose names are in `lists` are left out.
     """
     found: dict[str, list[str]] = {}
     for folder in tree.walk():
@@ -224,7 +227,7 @@ def text_folders(tree: Tree, lists: frozenset[str]) -> dict[str, list[str]]:
 
 
 def describe_folders(folders: Mapping[str, Sequence[str]]) -> str:
-    """Describe the number and folders of text files: "40 text files in labels/train, labels/val"."""
+    """Describe folders of text files, for example "40 text files in labels/train, labels/val"."""
     largest = sorted(folders, key=lambda folder: -len(folders[folder]))
     where = ", ".join(printable(name) or "the folder itself" for name in largest[:3]) + (
         ", …" if len(largest) > 3 else ""
@@ -240,9 +243,9 @@ def parse_lines(
 
     Args:
         path: Full path.
-        parse_line: Returns the object in a line, given its text and number; None if it describes no object. Raises
-            Unfit.
-        key: Returns a value that is equal for objects that repeat each other; None to compare the objects.
+        parse_line: Function that returns the object in a line, given the text and number of the line, or None if it
+            describes no object. It may raise Unfit.
+        key: Function that returns the same value for repeated objects. None to compare the objects themselves.
     """
     found = Parsed[T]()
     visited: set[Any] = set()
@@ -273,7 +276,7 @@ def detect_texts(
     Args:
         tree: Listing of the dataset.
         lists: Names of text files that do not describe a single image.
-        parse: Returns the objects in a file.
+        parse: Function that returns the objects in a file.
         kinds: Kinds of annotations, the most detailed first.
         lines: Description of the lines, for the evidence.
     """
@@ -288,7 +291,7 @@ def detect_texts(
 
 
 def sample(paths: Sequence[str], parse: Callable[[str], Parsed[T]]) -> list[tuple[str, Parsed[T]]]:
-    """Return the parsed contents of some nonempty files, evenly spread over all.
+    """Return the parsed content of some evenly spaced files that are not empty.
 
     Raises UnusableFile if none of them can be used and one is malformed.
     """
@@ -318,14 +321,14 @@ def sample(paths: Sequence[str], parse: Callable[[str], Parsed[T]]) -> list[tupl
 
 
 def good_share(files: Sequence[tuple[str, Parsed[T]]]) -> float:
-    """Return the fraction of files with at least as many usable as unusable lines; 0 without files."""
+    """Return the fraction of files that have at least as many usable as unusable lines, or 0 if there are no files."""
     return sum(len(parsed.rows) >= len(parsed.faults) for _, parsed in files) / len(files) if files else 0.0
 
 
 def read_texts(
     splits: Mapping[str, Sequence[Pair]], parse: Callable[[str], Parsed[T]]
 ) -> tuple[dict[str, list[tuple[str, list[T]]]], list[Problem]]:
-    """Return the sorted images of each split with their objects, and the problems of the text files.
+    """Return the sorted images of each split with their objects, and the problems in the text files.
 
     Images without a text file have no objects. An image is left out if its file can't be read or has no usable line.
     """
@@ -364,7 +367,7 @@ def _unreadable(faults: Sequence[tuple[str, str]], noun: str, remedy: str) -> It
 
 
 def check_spare(tree: Tree, folders: Mapping[str, Sequence[str]], used: Iterable[str | None]) -> list[Problem]:
-    """Return a warning about text files that belong to no image."""
+    """Return a warning about text files without an image."""
     known = set(used)
     spare = [
         path for folder, names in folders.items() for name in names if (path := tree.path(folder, name)) not in known
@@ -388,12 +391,12 @@ def _unused(tree: Tree, used: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def _image_root(folder: str) -> str | None:
-    """Return the path up to the last folder with a word for images in its name; None if there is none."""
+    """Return the path up to the last folder whose name contains a word for images, or None if there is none."""
     parts = folder.split(os.sep)
     depths = [depth for depth, part in enumerate(parts) if not IMAGE_WORDS.isdisjoint(_tokens(part))]
     return os.path.join(*parts[: depths[-1] + 1]) if depths else None
 
 
 def _tokens(name: str) -> list[str]:
-    """Return the words and numbers in a name, without a version such as "-v1.5"."""
+    """Return the words and numbers in a name, without a version number such as "-v1.5"."""
     return re.findall(r"[^\W\d_]+|\d+", re.sub(r"[-_. ]v\d+(\.\d+)*", " ", name.lower()))

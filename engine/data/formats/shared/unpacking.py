@@ -1,7 +1,4 @@
-"""Unpacking of images from archives into Footplate's cache, once, so that they are read like other files.
-
-Torch-free.
-"""
+"""Unpack images from archives into a cache folder once, so that they are read like other files. Torch-free."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ _FOLDER = "unpacked"
 _COMPLETE = "complete"
 _PARTIAL = ".unpacking-"
 _PATIENCE_S = 86400.0
-"""Longest time, in seconds, that another process may need to unpack the same archives."""
+"""Time in seconds to wait while another process unpacks the same archives."""
 _SPARE_BYTES = 1 << 30
 _MAX_LETTERS = 80
 _UNSAFE = re.compile(r"[^A-Za-z0-9_. ()+-]")
@@ -36,9 +33,9 @@ _STARTS = (
 
 
 def unpacked(archives: Sequence[str], unpack: Callable[[Path], None]) -> Path:
-    """Return the cache folder with the images of some archives; `unpack` writes them if they are missing.
+    """Return the cache folder with the images from some archives. If it is missing, `unpack` fills it.
 
-    If an archive changes, another folder is used. Raises UnusableFile if the disk is full, OSError, and exceptions of
+    If an archive changes, a new folder is used. Raises UnusableFile if the disk is full, OSError, and exceptions of
     `unpack`.
     """
     digest = hashlib.blake2b(digest_size=12)
@@ -57,7 +54,7 @@ def unpacked(archives: Sequence[str], unpack: Callable[[Path], None]) -> Path:
         if (folder / _COMPLETE).exists():  # another process was faster
             return folder
         if is_alone:
-            for left in parent.glob(f"{_PARTIAL}{folder.name}-*"):  # of a process that was ended
+            for left in parent.glob(f"{_PARTIAL}{folder.name}-*"):  # left behind by a process that was killed
                 shutil.rmtree(left, ignore_errors=True)
         free = shutil.disk_usage(parent).free
         if free < size + _SPARE_BYTES:
@@ -70,7 +67,7 @@ def unpacked(archives: Sequence[str], unpack: Callable[[Path], None]) -> Path:
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[bool]:
-    """Wait for the lock and yield True, or yield False immediately on a file system without locks."""
+    """Wait for a lock, and yield True while it is held. Yields False on a file system that doesn't support locks."""
     with ExitStack() as held:
         try:
             held.enter_context(locked(lock, _PATIENCE_S))
@@ -84,7 +81,7 @@ def _alone(lock: Path) -> Iterator[bool]:
 
 
 def _write(folder: Path, unpack: Callable[[Path], None]) -> None:
-    """Fill a folder with `unpack`; afterwards the folder exists completely or not at all."""
+    """Fill a folder with `unpack`. If this fails, no folder is left behind."""
     partial = Path(tempfile.mkdtemp(prefix=f"{_PARTIAL}{folder.name}-", dir=folder.parent))
     try:
         unpack(partial)
@@ -93,35 +90,35 @@ def _write(folder: Path, unpack: Callable[[Path], None]) -> None:
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) or not (folder / _COMPLETE).exists():
-            raise  # else another process was faster
+            raise  # otherwise another process was faster
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
 
 
 def stable_root(path: str, folder: str) -> str:
-    """Return the part of a file's path that depends on the machine: the folder of an unpacked archive, or `folder`."""
+    """Return the leading part of a path that depends on the computer: the folder of unpacked archives, or `folder`."""
     parent = os.path.join(cache_folder(), _FOLDER, "")
     return parent + path[len(parent) :].partition(os.sep)[0] if path.startswith(parent) else folder
 
 
 def name_within(path: str, folder: str) -> str:
-    """Return a file's printable path relative to the dataset folder or to the unpacked archives."""
+    """Return the printable path of a file relative to the dataset folder or to the unpacked archives."""
     return printable(os.path.relpath(path, stable_root(path, folder)))
 
 
 def file_name(name: str, content: bytes, row: int, used: set[str]) -> str:
-    """Choose the file name for an unpacked image: the name in the archive if it is usable, else the number of its row.
+    """Return the file name for an unpacked image: its name in the archive if that is usable, else its row number.
 
     Args:
-        name: Path of the image in the archive; "" if it has none.
+        name: Path of the image in the archive, or "" if it has none.
         content: Content of the image file.
         row: Number of the image in the archive.
-        used: Lower-case names of other images in the same folder; the new name is added.
+        used: Lower-case names of other images in the same folder. The new name is added.
     """
     stem, ending = os.path.splitext(_UNSAFE.sub("_", os.path.basename(name.replace("\\", "/"))))
     if ending.lower() not in EXTENSIONS:
-        # What begins like no image gets the ending of one, so that it is reported when it can't be decoded.
+        # A file that doesn't look like an image gets an image extension, so that decoding it reports the error.
         ending = next((known for start, known in _STARTS if content.startswith(start)), ".png")
     stem = stem.lstrip(".")[:_MAX_LETTERS]
     chosen = f"{stem}{ending}"

@@ -1,4 +1,4 @@
-"""YOLO's format: a definition of classes and splits, and a text file of objects for each image."""
+"""YOLO format: a definition of classes and splits, and one text file of objects per image."""
 
 from engine.data.formats.yolo.format import FORMAT
 

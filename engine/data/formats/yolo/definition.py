@@ -1,4 +1,4 @@
-"""Files that describe a YOLO dataset: data.yaml, darknet's obj.data and lists of class names. Torch-free."""
+"""Files that describe a YOLO dataset: data.yaml, obj.data of darknet, and lists of class names. Torch-free."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from engine.system.regular_files import UnusableFile
 
 NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels", "class_names.txt", "predefined_classes.txt")
 MAX_YAML_BYTES = 1 << 20
-"""Largest YAML file in bytes: thirty thousand names take less, and PyYAML needs seconds for it."""
+"""Size of the largest YAML file in bytes.
+
+It has room for thirty thousand names, and PyYAML needs seconds to parse it.
+"""
 MAX_LEVELS = 2
-"""Number of folder levels that are searched for dataset descriptions."""
+"""Depth of folders that are searched for dataset descriptions."""
 MAX_NESTING = 50
 _BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
 _NOTHING = ("", "~", "null", "none")
@@ -31,12 +34,12 @@ class Definition:
     """Description of a dataset, read from a file.
 
     Attributes:
-        file: Path of the file relative to the dataset folder, "" if there is none.
-        names: Class names in the order of their numbers; None if the file doesn't list them.
-        splits: Paths of folders, lists or images, as written, by "train", "val" and "test".
-        base: Folder that the paths are relative to, as written.
-        keypoint_shape: Number of key points and of the values of each; None for datasets without key points.
-        problems: Problems of the file.
+        file: Path of the file relative to the dataset folder, or "" if there is none.
+        names: Class names in the order of their numbers, or None if the file doesn't list them.
+        splits: Paths of folders, lists or images as written in the file, by "train", "val" and "test".
+        base: Folder that the paths are relative to, as written in the file.
+        keypoint_shape: Number of keypoints and number of values for each, or None for datasets without keypoints.
+        problems: Problems in the file.
     """
 
     file: str = ""
@@ -48,7 +51,7 @@ class Definition:
 
 
 def find_definition(tree: Tree) -> Definition:
-    """Return the description of the dataset, which is empty if there is none. Raises UnusableFile or OSError."""
+    """Return the description of the dataset, or an empty one if there is none. Raises UnusableFile or OSError."""
     broken: list[Problem] = []
     found = _in_folder(tree, "", broken)
     if not found:
@@ -65,7 +68,7 @@ def find_definition(tree: Tree) -> Definition:
 
 
 def _in_folder(tree: Tree, folder: str, broken: list[Problem]) -> list[Definition]:
-    """Return the descriptions in a folder, the likeliest first, and add problems of invalid files to `broken`."""
+    """Return the descriptions in a folder, most likely first, and append problems with invalid files to `broken`."""
     found: list[Definition] = []
     names = tree.files(folder, (".yaml", ".yml"))
     for name in sorted(names, key=lambda name: (not name.startswith("data"), name)):
@@ -82,16 +85,16 @@ def _in_folder(tree: Tree, folder: str, broken: list[Problem]) -> list[Definitio
 
 
 def resolve(tree: Tree, entry: str, near: str, base: str = "", split: str = "") -> str | None:
-    """Return the path, relative to the dataset folder, that `entry` refers to; None if it doesn't exist.
+    """Return the path, relative to the dataset folder, to which `entry` refers, or None if it doesn't exist.
 
-    Paths often come from another machine, or begin with one ".." too many, as Roboflow's do. Therefore leading folders,
-    except one with the split's name, are dropped until the rest is a path in the dataset.
+    Paths often come from another computer or begin with one ".." too many, as those from Roboflow do. Therefore leading
+    folders, except one with the name of the split, are dropped until the rest is a path in the dataset.
 
     Args:
-        tree: Folders and files of the dataset.
-        entry: Path as written.
+        tree: Listing of the dataset.
+        entry: Path as written in the file.
         near: Folder of the file that contains the entry, relative to the dataset folder.
-        base: Path, as written, that `entry` is relative to.
+        base: Path, as written in the file, that `entry` is relative to.
         split: Split that the path belongs to.
     """
     parts, leading = _parts(entry), _parts(base)
@@ -115,16 +118,16 @@ def _loses_split(dropped: Iterable[str], rest: Iterable[str], split: str) -> boo
 
 
 def _parts(path: str) -> list[str]:
-    """Return the folders and the file name in a path of any system, without ".", ".." and patterns."""
+    """Return the folders and the file name in a path from any system, without ".", ".." and patterns."""
     path = re.sub(r"^[A-Za-z]:/", "", path.strip().replace("\\", "/"))
     return [part for part in path.split("/") if part not in ("", ".", "..") and "*" not in part and "\0" not in part]
 
 
 def class_names(tree: Tree, definition: Definition, folders: Iterable[str]) -> tuple[list[str] | None, list[Problem]]:
-    """Return the class names, or None if no file lists them, and the problems of the files.
+    """Return the class names, or None if no file lists them, and the problems with the files.
 
     Args:
-        tree: Folders and files of the dataset.
+        tree: Listing of the dataset.
         definition: Content of data.yaml or obj.data.
         folders: Folders of text files, relative to the dataset folder, that may also contain a list of names.
     """
@@ -140,7 +143,7 @@ def class_names(tree: Tree, definition: Definition, folders: Iterable[str]) -> t
         return definition.names, [
             dataset_warning(message, f"The names in {printable(definition.file)} are used; check them.")
         ]
-    # Programs write such a list into each folder, with the classes in the order in which they were first drawn there.
+    # Programs write such a list to each folder, with the classes in the order of their first use.
     others = [path for path in names_of if found[path] == found[chosen] and names_of[path] != names]
     if definition.names is None and others:
         message = f"{printable(chosen)} and {printable(others[0])} name different classes, or in another order."
@@ -180,7 +183,7 @@ def _of_yaml(tree: Tree, content: Mapping[str, Any], file: str) -> Definition:
 
 
 def _of_darknet(tree: Tree, file: str) -> Definition:
-    """Read darknet's obj.data with lines such as "train = data/train.txt"."""
+    """Read a darknet obj.data file with lines such as "train = data/train.txt"."""
     lines = (line.partition("=") for line in read_text(tree.path(file)).splitlines())
     values = {key.strip().lower(): value.strip() for key, sign, value in lines if sign}
     definition = Definition(file)
@@ -194,7 +197,7 @@ def _of_darknet(tree: Tree, file: str) -> Definition:
 
 
 def _names(names: Any, path: str) -> list[str] | None:
-    """Return the names from a list, a text with commas, or a mapping of numbers.
+    """Return the names from a list, a comma-separated text, or a mapping from numbers to names.
 
     Raises UnusableFile for anything else.
     """
@@ -226,9 +229,9 @@ def _number(value: Any) -> int | None:
 
 
 def _read_yaml(path: str) -> dict[str, Any] | Problem:
-    """Return the mapping in a YAML file with all values as text, so that a class may be called "no" or "007".
+    """Return the mapping in a YAML file. All values are read as text, so that a class may be called "no" or "007".
 
-    Returns an empty mapping for other content, and a problem for invalid YAML. Raises OSError, and UnusableFile for
+    Returns an empty mapping for other content, and a problem for invalid YAML. Raises OSError. Raises UnusableFile for
     aliases of lists or mappings, since a few lines with such aliases can expand to a billion words.
     """
     import yaml
@@ -239,7 +242,7 @@ def _read_yaml(path: str) -> dict[str, Any] | Problem:
         return {}
     with refuse_unusable(path):
         if max(accumulate(_BRACKETS.get(letter, 0) for letter in text), default=0) > MAX_NESTING:
-            raise RecursionError  # which PyYAML would come to in the square of the time
+            raise RecursionError  # for which PyYAML would need quadratic time
         try:
             loader = yaml.BaseLoader(text)
             node = loader.get_single_node()

@@ -1,7 +1,7 @@
-"""YOLO's text files, one for each image: boxes, outlines, rotated boxes and poses. Torch-free.
+"""YOLO text files, one per image: boxes, outlines, rotated boxes and poses. Torch-free.
 
-Reads the layouts of Ultralytics (data.yaml, images and labels), darknet (obj.data with lists of images) and CVAT
-(obj_train_data), with or without folders of splits, in folders of any depth.
+Supports the layouts of Ultralytics (data.yaml, images and labels), darknet (obj.data with lists of images) and CVAT
+(obj_train_data), with or without folders for splits, in folders of any depth.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from engine.data.splits import count_sentence, dataset_error, dataset_warning, f
 NOT_ANNOTATIONS = frozenset(
     {*NAME_FILES, "labels.txt", "notes.txt", "map.txt", "train.txt", "val.txt", "valid.txt", "test.txt", "readme.txt"}
 )
-"""Names of text files that hold lists or notes instead of annotations."""
+"""Names of text files that contain lists or notes instead of annotations."""
 ROUNDING = 0.01
-"""Fraction of the image by which outlines may exceed it without a warning."""
+"""Fraction of the image size by which outlines may exceed the image without a warning."""
 
 
 class Source(NamedTuple):
-    """Results of the detection: the description of the dataset, and the meaning of the columns."""
+    """Result of the detection: the description of the dataset, and the meaning of the columns."""
 
     definition: Definition
     columns: Columns
 
 
 def detect(tree: Tree) -> list[Detection]:
-    """Detect YOLO's text files; if most of their lines are invalid, return a refusal that names one of these."""
+    """Detect text files in YOLO format. If most lines are invalid, the detection explains why they can't be read."""
     folders = text_folders(tree, NOT_ANNOTATIONS)
     if not any(tree.has(EXTENSIONS, folder) for folder in tree.walk()):
         return _refusal_without_images(tree)
@@ -113,7 +113,7 @@ def read(tree: Tree, detection: Detection, kind: str) -> Content:
 
 
 def _read_fractions(path: str) -> Parsed[Row]:
-    """Return the lines of a file; lines that do not hold fractions of the image are faults."""
+    """Return the lines of a file. Lines that are not fractions of the image size are faults."""
     lines = read_lines(path)
     found: Parsed[Row] = Parsed([], lines.faults, lines.repeated)
     for row in lines.rows:
@@ -126,13 +126,13 @@ def _read_fractions(path: str) -> Parsed[Row]:
 
 
 def _has_boxes(paths: Sequence[str]) -> bool:
-    """Return True if most lines have a class number and the four numbers of a box, even if these are in pixels."""
+    """Return True if most lines have a class number and four numbers for a box, even if these are in pixels."""
     lengths = [len(row.values) for _, lines in sample(paths, read_lines) for row in lines.rows]
     return bool(lengths) and 2 * sum(length in (BOX, BOX + 1) for length in lengths) >= len(lengths)
 
 
 def _fits(row: Row) -> bool:
-    """Return True if the numbers of a box, or most numbers of a longer line, are fractions of the image."""
+    """Return True if the numbers of a box, or most numbers in a longer line, are fractions of the image size."""
     fractions = [_is_fraction(value) for value in row.values]
     return all(fractions[:BOX]) and (len(fractions) <= BOX + 1 or 2 * sum(fractions) > len(fractions))
 
@@ -184,7 +184,7 @@ def _refusal(evidence: tuple[str, ...], found: Sequence[tuple[str, Parsed[Row]]]
 
 
 def _refusal_without_images(tree: Tree) -> list[Detection]:
-    """Return the refusal of a dataset that was exported without its images; [] for any other dataset."""
+    """Return a detection of a dataset that was exported without its images, which can't be read, or [] for others."""
     if not any(tree.has(".txt", folder) for folder in tree.walk()):
         return []
     definition = find_definition(tree)
@@ -204,7 +204,7 @@ def _kinds(rows: Sequence[Row], columns: Columns) -> tuple[tuple[str, ...], str]
         return ("boxes",), "lines of 5 numbers"
     if lengths[QUAD] == long:
         return ("boxes", "instances"), "lines of four corners"
-    # A stray outline doesn't turn a dataset of boxes into one of instances.
+    # A stray outline doesn't turn a dataset of boxes into a dataset of instances.
     return (("instances", "boxes") if 2 * long > len(rows) else ("boxes", "instances")), "outlines"
 
 
@@ -212,7 +212,7 @@ def _kinds(rows: Sequence[Row], columns: Columns) -> tuple[tuple[str, ...], str]
 
 
 Shape = tuple[int, tuple[float, float, float, float] | Points]
-"""Class, and either center, width and height of a box or the points of an outline."""
+"""Class, and either the center, width and height of a box or the points of an outline."""
 
 
 def _read_shapes(path: str, columns: Columns) -> Parsed[Shape]:

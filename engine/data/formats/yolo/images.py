@@ -1,4 +1,4 @@
-"""Search for the images of a YOLO dataset by split, using its description, lists and folders. Torch-free."""
+"""Find the images of a YOLO dataset by split, using its description, lists and folders. Torch-free."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from engine.data.splits import dataset_warning, printable, warn_about
 
 
 class ImageSearch:
-    """Search for the images of each split, and for the text file about each.
+    """Search for the images of each split and their text files.
 
     Attributes:
-        problems: Problems of paths and lists.
-        texts_of_images: Text files about all images in folders, even if an image belongs to no split.
+        problems: Problems with paths and lists.
+        texts_of_images: Text files for all images in folders, including images without a split.
     """
 
     def __init__(self, tree: Tree, definition: Definition) -> None:
@@ -34,7 +34,7 @@ class ImageSearch:
     def splits(self) -> dict[str, list[Pair]]:
         """Return the images by "train", "val" and "test", or by "" if there are no splits.
 
-        Folders with the name of a split are used if the description lacks that split or has a wrong path for it.
+        If the description lacks a split or has a wrong path for it, a folder with the name of the split is used.
         """
         found: dict[str, list[Pair]] = {}
         for split, entries in (self._definition.splits or self._lists()).items():
@@ -61,7 +61,7 @@ class ImageSearch:
         return found
 
     def _named(self, entry: str, split: str) -> list[Pair]:
-        """Return the images that an entry of the description refers to: a folder, a list of images, or one image."""
+        """Return the images for an entry of the description: a folder, a list of images, or one image."""
         definition = self._definition
         path = resolve(self._tree, entry, os.path.dirname(definition.file), definition.base, split)
         if path is None:

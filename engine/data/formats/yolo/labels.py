@@ -1,8 +1,8 @@
-"""Lines of YOLO's text files and the meaning of their columns. Torch-free.
+"""Lines in YOLO text files, and the meaning of their columns. Torch-free.
 
 A line has a class number, followed by one of these (docs.ultralytics.com, "Datasets"): center, width and height of a
-box in fractions of the image; such a box and key points of 2 or 3 values each; or the points of an outline, four of
-them for a rotated box. The confidence of a detector may follow.
+box as fractions of the image size; such a box and keypoints with 2 or 3 values each; or the points of an outline, with
+four points for a rotated box. The confidence of a detector may follow.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from engine.data.decoding.reading import Unfit, read_number
 from engine.data.formats.shared.text_files import Parsed, parse_lines
 
 MAX_CLASSES = 100_000
-"""Limit on class numbers; larger numbers can't be classes."""
+"""Limit for class numbers. Larger numbers can't be classes."""
 BOX = 4
 QUAD = 8
 MIN_OUTLINE = 6
 MARGIN = 0.1
-"""Fraction of the image by which annotations may exceed it."""
+"""Fraction of the image size by which annotations may exceed the image."""
 CLEAR, UNCLEAR = 0.95, 0.8
 """Smallest fraction of lines that must fit the chosen meaning, and largest fraction that may fit another one."""
 MIN_LINES = 5
-"""Number of lines that must fit only one meaning for it to be chosen."""
+"""Number of lines that must fit a single meaning for it to be chosen."""
 
 _DECIMAL_COMMA = re.compile(r"-?\d+(,\d+)?")
 _VISIBILITY = {0.0, 1.0, 2.0}
@@ -37,7 +37,7 @@ Points = npt.NDArray[np.float64]
 
 
 class Row(NamedTuple):
-    """Line of a text file: a class number, and the values after it."""
+    """Line in a text file: a class number, and the values after it."""
 
     number: int
     label: int
@@ -48,7 +48,7 @@ class Columns(NamedTuple):
     """Meaning of the values in lines with more than a box and a confidence.
 
     Attributes:
-        keypoint_values: Number of values for all key points after the box; 0 if the values are outlines.
+        keypoint_values: Number of values for all keypoints after the box, or 0 if the values are outlines.
         scored: True if a confidence follows each outline.
     """
 
@@ -56,7 +56,10 @@ class Columns(NamedTuple):
     scored: bool = False
 
     def box(self, row: Row) -> tuple[float, float, float, float] | None:
-        """Return center, width and height of the box; None if the line is an outline. Raises Unfit for other lines."""
+        """Return the center, width and height of the box, or None if the line is an outline.
+
+        Raises Unfit for other lines.
+        """
         count = len(row.values)
         if count in (BOX, BOX + 1):
             return self._within(row, row.values[:BOX])  # type: ignore[return-value]
@@ -119,11 +122,11 @@ def _label(token: str, line: int) -> int:
 
 
 def meanings(rows: Sequence[Row], keypoint_shape: tuple[int, int] | None) -> list[Columns]:
-    """Return the possible meanings of the columns, the likeliest first; there are several if it can't be decided.
+    """Return the possible meanings of the columns, most likely first. There are several if the lines are ambiguous.
 
     Args:
         rows: Lines from several files.
-        keypoint_shape: `kpt_shape` in data.yaml: the number of key points and of the values of each.
+        keypoint_shape: `kpt_shape` in data.yaml: the number of keypoints and of values for each.
     """
     counts = Counter(len(row.values) for row in rows if len(row.values) > BOX + 1)
     if keypoint_shape is not None:
@@ -134,9 +137,9 @@ def meanings(rows: Sequence[Row], keypoint_shape: tuple[int, int] | None) -> lis
         return [Columns()]
     (count, _), scored = counts.most_common(1)[0], sum(number for length, number in counts.items() if length % 2)
     outlines = Columns(scored=2 * scored > counts.total() and all(len(row.values) != BOX for row in rows))
-    if 2 * counts.total() < len(rows) and counts.total() < MIN_LINES:  # a few stray lines raise no question
+    if 2 * counts.total() < len(rows) and counts.total() < MIN_LINES:  # ignore a few stray lines
         return [outlines]
-    if len(counts) > 1:  # each pose has the same number of key points
+    if len(counts) > 1:  # each pose has the same number of keypoints
         return [outlines]
     return _of_constant_length([row for row in rows if len(row.values) == count], count, outlines)
 
@@ -161,13 +164,13 @@ def _of_constant_length(rows: Sequence[Row], count: int, outlines: Columns) -> l
         return [outlines]
     if is_pose.mean() >= CLEAR and is_outline.mean() < UNCLEAR and (is_pose & ~is_outline).sum() >= MIN_LINES:
         return [poses]
-    if count == QUAD and is_outline.mean() >= CLEAR:  # rotated boxes are far more common than two key points
+    if count == QUAD and is_outline.mean() >= CLEAR:  # rotated boxes are far more common than two keypoints
         return [outlines]
     return [poses, outlines] if is_pose.mean() > is_outline.mean() else [outlines, poses]
 
 
 def _is_pose(values: npt.NDArray[np.float64], per_point: int) -> npt.NDArray[np.bool_]:
-    """Return which lines, float64 [n, k], begin with a box inside the image that contains the points after it."""
+    """Select the lines, float64 [n, k], that begin with a box inside the image which contains the points after it."""
     center, size = values[:, None, :2], values[:, None, 2:BOX]
     points = values[:, BOX:].reshape(len(values), -1, per_point)
     hidden = np.all(points[..., :2] <= 0, axis=2)
@@ -181,7 +184,7 @@ def _is_pose(values: npt.NDArray[np.float64], per_point: int) -> npt.NDArray[np.
 
 
 def _is_outline(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-    """Return which lines, float64 [n, k], have a second point near the others, which is typical of outlines."""
+    """Select the lines, float64 [n, k], whose second point is near the others, as is typical for outlines."""
     points = values.reshape(len(values), -1, 2)
     others = np.delete(points, 1, axis=1)
     low, high = others.min(1), others.max(1)
