@@ -1,1 +1,4 @@
-"""Tests of Footplate. They form a package, so that no other package called "tests" on the path is imported instead."""
+"""Tests of Footplate.
+
+They form a package, so that Python doesn't import another package named "tests" instead.
+"""

@@ -1,4 +1,4 @@
-"""Rules for all tests: a separate home, and no leaked resources."""
+"""Fixtures and hooks for all tests: a separate home for each, and checks for leaked resources."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ TOGETHER = {
     "tests/cuda": "cuda",
     "tests/engine/inference": "inference",
 }
-"""Folders whose files share fixtures that take seconds to create. One process runs all tests of such a folder."""
+"""Folders whose files share slow fixtures. A single process runs all tests of such a folder."""
 
 MARK = "FOOTPLATE_TEST"
 GOODBYE_S = 60.0
-"""Seconds within which processes that are ending must have exited."""
+"""Seconds within which processes must exit after a test."""
 PATIENCE_MS = 120_000
-"""Timeout of waits in window tests, in milliseconds."""
+"""Timeout for waits in window tests, in milliseconds."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Configure plugins, some of which are missing on some machines (see tests/gpu)."""
+    """Configure plugins. Not all of them are installed on machines that only run tests/gpu."""
     if config.pluginmanager.hasplugin("hypothesispytest"):
         from hypothesis import HealthCheck, settings
 
@@ -67,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Schedule tests as `--dist loadfile` does, except for the folders in `TOGETHER`."""
+    """Distribute tests by file, as `--dist loadfile` does, but keep the folders in `TOGETHER` together."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByRoom(LoadFileScheduling):
@@ -80,7 +80,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Exclude collected tests from garbage collection, which would take seconds."""
+    """Freeze the collected tests for the garbage collector, which would otherwise spend seconds on them."""
     gc.disable()
     collected = yield
     gc.freeze()
@@ -90,7 +90,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.fixture(autouse=True, scope="session")
 def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Set a cache and a runtime folder for processes that several tests share."""
+    """Set the cache and runtime folders for processes that several tests share."""
     runtime = tempfile.mkdtemp(prefix="fp")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FOOTPLATE_CACHE", str(tmp_path_factory.mktemp("cache")))
@@ -101,14 +101,14 @@ def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def separate_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Set FOOTPLATE_HOME, caches and a runtime folder for one test; fail the test if it leaks anything."""
+    """Set FOOTPLATE_HOME, the cache and the runtime folder for one test, and fail it if it leaks resources."""
     with home_in(tmp_path, monkeypatch) as home:
         yield home
 
 
 @contextlib.contextmanager
 def home_in(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Set FOOTPLATE_HOME, caches and a runtime folder within `folder`; fail if anything leaks."""
+    """Set FOOTPLATE_HOME, the cache and the runtime folder within `folder`; fail if resources leak."""
     runtime = Path(tempfile.mkdtemp(prefix="fp"))  # short: a socket's path has 107 bytes at most
     home = folder / "home"
     patch.setenv("FOOTPLATE_HOME", str(home))
@@ -132,7 +132,7 @@ def home_in(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def compiled_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
-    """Return the stub of NVIDIA's libraries, compiled once for all test processes."""
+    """Compile the stub of NVIDIA's libraries once for all test processes."""
     if reason := why_not():
         pytest.skip(reason)
     return built_once(tmp_path_factory, "nvml", compile_stub)
@@ -140,7 +140,7 @@ def compiled_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
 
 @pytest.fixture(scope="session")
 def compiled_old_stub(tmp_path_factory: pytest.TempPathFactory) -> NvmlStub:
-    """Return the stub of an old driver, which lacks newer functions."""
+    """Compile the stub of an old driver, which lacks newer functions."""
     if reason := why_not():
         pytest.skip(reason)
     return built_once(tmp_path_factory, "old_nvml", functools.partial(compile_stub, old_driver=True))
@@ -157,10 +157,11 @@ def no_unexpected_warnings_in_the_log(caplog: pytest.LogCaptureFixture) -> Itera
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """Collect garbage of window tests on the GUI thread only, as the program does, and between tests.
+    """Collect garbage of window tests between tests, and on the GUI thread only, as the program does.
 
-    Collecting the heap of a process that has run a thousand tests takes seconds. A test's windows are deleted before the next
-    test, and shared ones before the next file. Otherwise the collector would delete them on any thread, and Qt would crash.
+    Collecting the heap of a process that has run a thousand tests takes seconds. The windows of a test are deleted
+    before the next test, and shared windows before the next file. Otherwise, the collector would delete them in any
+    thread, and Qt would crash.
     """
     if "qapp" not in getattr(item, "fixturenames", ()):
         return (yield)
@@ -179,7 +180,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def lingering_processes(mark: str) -> list[str]:
-    """Kill and return the processes of this test's environment that don't exit in time."""
+    """Kill the processes of this test that haven't exited in time, and return their descriptions."""
     deadline = time.monotonic() + GOODBYE_S
     while True:
         left = [process for process in _candidates(mark) if _bears(process, mark)]
@@ -198,9 +199,10 @@ def lingering_processes(mark: str) -> list[str]:
 
 
 def _candidates(mark: str) -> Iterator[psutil.Process]:
-    """Yield the processes that may carry `mark`.
+    """Yield the processes whose environment may contain `mark`.
 
-    Over thousands of tests, psutil would take half a minute; reading the environments from /proc takes a fifth of that.
+    Reading the environments from /proc takes a fifth of the time that psutil needs, which would be half a minute over
+    thousands of tests.
     """
     if sys.platform != "linux":
         yield from psutil.process_iter()

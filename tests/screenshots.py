@@ -42,7 +42,7 @@ SCHEMES = ("light", "dark")
 def faint(shown: QWidget, image: QImage) -> Iterator[str]:
     """Yield the enabled texts in `shown` whose contrast in `image` is too low.
 
-    The text color is that of the palette; the background is the most common color in the widget's image.
+    The text color is taken from the palette; the background is the most common color in the image of the widget.
     """
     kinds = (QLabel, QAbstractButton, QLineEdit, QComboBox)
     for widget in shown.findChildren(QWidget):
@@ -58,7 +58,7 @@ def faint(shown: QWidget, image: QImage) -> Iterator[str]:
 
 
 def ground_of(widget: QWidget, shown: QWidget, image: QImage) -> QColor | None:
-    """Return the most common color of the visible part of `widget`; None if it is hidden."""
+    """Return the most common color in the visible part of `widget`; None if it is hidden."""
     seen = widget.visibleRegion().boundingRect()
     if seen.isEmpty():
         return None
@@ -73,7 +73,7 @@ def ground_of(widget: QWidget, shown: QWidget, image: QImage) -> QColor | None:
 
 
 def draw(asked: argparse.Namespace, text_percent: int) -> int:
-    """Draw the pages at one text size, which is set before the window opens; return the exit code."""
+    """Capture the pages at one text size, which must be set before the window opens; return the exit code."""
     app = QApplication(sys.argv[:1])
     Launcher.preload = lambda _launcher: None  # type: ignore[assignment, method-assign]  # no run will be started
     Preferences(Settings()).set("text_percent", text_percent)
@@ -115,7 +115,7 @@ def draw(asked: argparse.Namespace, text_percent: int) -> int:
 
 
 def main() -> int:
-    """Draw at every text size, each in a separate process with a separate home; return the exit code."""
+    """Capture the pages at every text size, each in a process with a separate home; return the exit code."""
     parser = argparse.ArgumentParser(description="Draws every page of the window.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="+", metavar="PAGE", help="such as run-curves; every page by default")

@@ -1,4 +1,4 @@
-"""Checks that links, commands and paths in README and user's guide exist."""
+"""Check that links, commands and paths in the README and the user guide exist."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def named(path: Path) -> str:
 
 
 def code(path: Path) -> Iterator[str]:
-    """Yield the code of a page, including code within sentences."""
+    """Yield all code on a page, including inline code."""
     for block in CODE.findall(path.read_text()):
         yield from (line.strip() for line in block.strip("`").splitlines())
 
 
 def headings(path: Path) -> set[str]:
-    """Return the anchors of a page's headings."""
+    """Return the anchors of the headings on a page."""
     titles = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w]+", "-", title.lower()) for title in titles}
 
@@ -73,7 +73,7 @@ def test_readme_is_short() -> None:
 
 @pytest.mark.parametrize("page", TEXTS, ids=named)
 def test_source_paths_exist(page: Path) -> None:
-    """Paths with NAME are placeholders for the reader's files."""
+    """Check paths in the source tree. Paths with NAME are placeholders."""
     for line in code(page):
         for path in PATH.findall(line):
             assert "NAME" in path or (ROOT / path).exists(), path
@@ -90,7 +90,7 @@ def test_commands_parse(page: Path) -> None:
 
 
 def judge(commands: argparse.ArgumentParser, words: list[str], line: str) -> None:
-    """Check a command: find the parser of the last subcommand in `words`, which must know all flags."""
+    """Check that the parser of the subcommand in `words` knows all flags of a command line."""
     while words and (subcommands := subcommands_of(commands)) and not words[0].startswith("-"):
         assert words[0] in subcommands, line
         commands = subcommands[words.pop(0)]

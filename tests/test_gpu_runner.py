@@ -1,4 +1,4 @@
-"""Runner of the GPU tests: time budget, continuing, and the report after each part."""
+"""Runner of the GPU tests: time budget, continuation, and the report after each part."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Run = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Return a function that runs three parts, which report that they take 10, 20 and 30 s."""
+    """Return a function that runs three parts, which claim to take 10, 20 and 30 s."""
 
     def run_parts(seconds: float = 100.0, before: Any = None, ending: str = "", outcome: str = "ok") -> dict[str, Any]:
         parts = []

@@ -1,4 +1,4 @@
-"""Permitted imports, checked in fresh interpreters."""
+"""Imports that modules may have, checked in new interpreters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Script that runs the long tests, on a small source tree."""
+"""Script for the long tests, run on a small source tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Only modules with size limits read untrusted files and the output of commands."""
+"""Check that only modules with size limits read untrusted files and the output of commands."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ READERS = {
 
 
 def opened_for_reading(tree: ast.AST) -> Iterator[ast.Call]:
-    """Yield calls that open a file for reading whose path belongs neither to the system nor to Footplate."""
+    """Yield calls that open a file for reading, except files of the system and of Footplate."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue

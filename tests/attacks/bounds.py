@@ -1,4 +1,4 @@
-"""Limits that the real inspector process must respect for any dataset."""
+"""Limits on time and memory that the real inspector must respect for any dataset."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 MAX_BYTES = 1 << 30
 MAX_CPU_S = 10
 WAITED_S = 120
-"""Limit of wall time: a busy machine is slow, but waiting for a FIFO uses no CPU time."""
+"""Limit of the wall-clock time, which is generous because the machine may be busy."""
 
 
 class Inspection(NamedTuple):
-    """The inspector's report and its cost."""
+    """Report of the inspector, with the memory and CPU time that it used."""
 
     report: dict[str, Any]
     errors: str
@@ -25,12 +25,12 @@ class Inspection(NamedTuple):
 
     @property
     def texts(self) -> str:
-        """All texts of the report that the user sees."""
+        """Join all texts of the report that the user sees."""
         return "\n".join(f"{each['message']} {each['remedy']}" for each in self.report["problems"])
 
 
 def inspect(folder: Path, task: str) -> Inspection:
-    """Inspect a folder as `task`'s data. Fails if the process doesn't end in time."""
+    """Inspect a folder as a dataset of `task`; fail if the process doesn't end in time."""
     command = [sys.executable, "-m", "engine.data", str(folder), "--kinds", task]
     process = subprocess.Popen(
         [sys.executable, "-c", _FRUGAL, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ)
@@ -54,4 +54,7 @@ used = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(json.dumps({{"resident_kib": used.ru_maxrss, "cpu_s": used.ru_utime + used.ru_stime}}))
 sys.exit(done.returncode)
 """
-"""Script that measures the inspector from a small process, because a large parent would count as its memory."""
+"""Script that runs the inspector and measures its memory and CPU time.
+
+It is a small process, because the memory of a large parent would be counted as the inspector's.
+"""

@@ -1,4 +1,4 @@
-"""Real runs, and a folder that several users share."""
+"""Fixtures for real runs, and for a folder that several users share."""
 
 from __future__ import annotations
 

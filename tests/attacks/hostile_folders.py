@@ -1,6 +1,7 @@
-"""Small dataset folders with one hostile file or link each.
+"""Small dataset folders that contain one hostile file or link each.
 
-`FOLDERS` has the detected format, a function that creates the folder, and the text that the report must contain, by name.
+`FOLDERS` maps a name to the detected format, the function that creates the folder, and the text that the report must
+contain.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ GIB = 1 << 30
 
 
 class Hostile(NamedTuple):
-    """Hostile folder. `make` fills an empty folder; the report must name `culprit`, "" if the folder is readable."""
+    """Hostile folder.
+
+    `make` fills an empty folder. The report must name `culprit`; it is "" if the folder is readable.
+    """
 
     task: str
     make: Callable[[Path], None]
@@ -104,7 +108,7 @@ def with_coco(folder: Path) -> None:
 
 
 def with_coco_runs(folder: Path) -> None:
-    """Create COCO splits with all features: compressed and uncompressed pixel runs, a crowd, a supercategory."""
+    """Create COCO splits that use all features: compressed and uncompressed run lengths, a crowd, a supercategory."""
     for split in ("train", "val"):
         content = coco_content()
         runs = {"size": [16, 20], "counts": [33, 8, 8, 8, 263]}, {"size": [16, 20], "counts": "Q1880o7"}
@@ -134,7 +138,7 @@ def with_edges(folder: Path) -> None:
 
 
 def with_mats(folder: Path) -> None:
-    """Create edges in BSDS500's format."""
+    """Create edge maps in BSDS500's format."""
     from scipy.io import savemat
 
     for number in range(4):
@@ -156,7 +160,7 @@ def with_json_table(folder: Path) -> None:
 
 
 def with_json_rows(folder: Path) -> None:
-    """Create rows with a split and labels as names, valid and invalid ones."""
+    """Create labels.json with a split per image, and labels as a mapping or a list of names."""
     rows = [
         {
             "file": f"{n}.png",
@@ -186,14 +190,14 @@ def with_tiles(folder: Path) -> None:
 
 
 def with_definition(folder: Path) -> None:
-    """Create masks with an ArcGIS definition that names their values."""
+    """Create masks with an ArcGIS definition file that names their values."""
     with_masks(folder)
     classes = [{"Value": value, "Name": f"class {value}", "Color": [value, 2, 3]} for value in range(3)]
     (folder / _DEFINITION).write_text(json.dumps({"MetaDataMode": "Classified_Tiles", "Classes": classes}))
 
 
 def with_statistics(folder: Path) -> None:
-    """Create bands with ArcGIS's statistics."""
+    """Create multispectral images with ArcGIS's statistics of each band."""
     with_bands(folder)
     bands = [{"Min": 0, "Max": 4000, "Mean": 2000.5, "StdDev": 1000.0} for _ in range(5)]
     (folder / _DEFINITION).write_text(json.dumps({"AllTilesStats": bands, "Classes": []}))
@@ -246,7 +250,7 @@ def _fifo(path: Path) -> None:
 
 
 def _zeros(path: Path) -> None:
-    """Create a link to /dev/zero, which has no end."""
+    """Create a link to /dev/zero, which can be read forever."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     path.symlink_to("/dev/zero")
@@ -285,7 +289,7 @@ def _put(honest: Callable[[Path], None], name: str, what: Callable[[Path], objec
 
 
 def _text(content: str | bytes | Callable[[], str | bytes]) -> Callable[[Path], object]:
-    """Return a function that writes a file. Large or slow content is given as a function."""
+    """Return a function that writes `content` to a file; a callable creates large content when it is needed."""
 
     def write(path: Path) -> None:
         data = content() if callable(content) else content
@@ -327,13 +331,13 @@ def _matrix(kind: int, shape: tuple[int, ...], name: bytes, *content: bytes) -> 
 
 
 def mat_of_structs_without_fields() -> bytes:
-    """Return 2^31 structs without fields, in some hundred bytes."""
+    """Return a MAT file of a few hundred bytes that declares 2^31 structs without fields."""
     fields = struct.pack("<HHI", 5, 4, 32) + _element(1, b"")
     return _mat(_matrix(2, (46_340, 46_340), b"groundTruth", fields))
 
 
 def mat_of_a_bomb() -> bytes:
-    """Return 4 GiB of zeros, deflated twice: a compressed element of 4 MB."""
+    """Return a MAT file of 4 MB that decompresses to 4 GiB of zeros."""
     squeeze = zlib.compressobj(9)
     inside = [squeeze.compress(struct.pack("<II", 14, 0xFFFFFF00))]
     inside.append(
@@ -352,7 +356,7 @@ def mat_of_a_bomb() -> bytes:
 
 
 def mat_of_a_sparse_layer() -> bytes:
-    """Return BSDS500's cells with edges as a sparse matrix of 40,000 x 40,000."""
+    """Return a BSDS500 file whose edges are a sparse matrix of 40,000 x 40,000."""
     from scipy.io import savemat
     from scipy.sparse import csc_matrix
 
@@ -372,7 +376,7 @@ _VERTEX = "property float x\nproperty float y\nproperty float z\nproperty uchar 
 
 
 def _las_with(ending: str, at: int, kind: str, value: int) -> Callable[[Path], None]:
-    """Return a function that creates clouds, one with a changed number in its header."""
+    """Return a function that creates point clouds, one of which has a manipulated number in its header."""
 
     def make(folder: Path) -> None:
         with_las(folder, ending)
@@ -395,7 +399,7 @@ def _laz_of_many_chunks(folder: Path) -> None:
 
 
 def laz_of_a_huge_chunk(folder: Path) -> None:
-    """Write a LAZ file whose LASzip record announces chunks of 2^31 points, for which its decoder allocates memory."""
+    """Write a LAZ file that declares chunks of 2^31 points, for which the decoder would allocate memory."""
     with_las(folder, ".laz")
     path = folder / "1.laz"
     content = bytearray(path.read_bytes())
@@ -409,7 +413,7 @@ def _cut_in_half(path: Path) -> None:
 
 
 def png_of(width: int, height: int, colour: int = 0, depth: int = 8) -> bytes:
-    """Return a valid PNG of zeros, which is compressed to a thousandth."""
+    """Return a valid PNG of zeros, about a thousandth of the size of its pixels."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -422,7 +426,7 @@ def png_of(width: int, height: int, colour: int = 0, depth: int = 8) -> bytes:
 
 
 def _huge_tiff(folder: Path, bands: int) -> None:
-    """Write a TIFF of one tile that announces 13,000 x 13,000 pixels of that many bands."""
+    """Write a TIFF that declares a single tile of 13,000 x 13,000 pixels with this number of bands."""
     import tifffile
 
     with_bands(folder)
@@ -437,7 +441,7 @@ def _huge_tiff(folder: Path, bands: int) -> None:
 
 
 def _many_pages(folder: Path) -> None:
-    """Write a TIFF that repeats its header and first tags 2,000 times: tifffile would search pages for hours."""
+    """Write a TIFF that repeats its header and first tags 2,000 times; tifffile would search for pages for hours."""
     with_bands(folder)
     path = folder / "a" / "0.tif"
     content = path.read_bytes()
@@ -445,7 +449,7 @@ def _many_pages(folder: Path) -> None:
 
 
 def _scribbled_masks(folder: Path) -> None:
-    """Write a mask of 16 bits with 65,535 scattered values."""
+    """Write 16-bit masks with 65,535 values that are scattered over the image."""
     with_masks(folder)
     values = np.random.default_rng(0).permutation(np.resize(np.arange(1, 65_536), 1400 * 1400))
     for number in range(4):
@@ -472,7 +476,7 @@ def _zigzag(points: int) -> list[list[float]]:
 
 
 def _tall_zigzag(folder: Path) -> None:
-    """Write a polygon of 100,000 sides that all cross the 8,000 rows of its image."""
+    """Write a polygon with 100,000 sides, each of which crosses the full height of 8,000 rows."""
     with_coco(folder)
     image(folder / "images" / "0.png", size=(20, 8000))
     content = coco_content()
@@ -482,7 +486,7 @@ def _tall_zigzag(folder: Path) -> None:
 
 
 def _many_wide_outlines(folder: Path) -> None:
-    """Write 20,000 outlines around the full image of 4,000 x 3,000."""
+    """Write 20,000 polygons that each surround an image of 4,000 x 3,000 pixels."""
     with_coco(folder)
     (folder / "images" / "0.png").write_bytes(png_of(4000, 3000))
     content = coco_content()
@@ -502,7 +506,7 @@ def _many_categories(folder: Path) -> None:
 
 
 def _do_not_care(folder: Path) -> None:
-    """Write 20,000 regions without class among 20,000 classes: 400 million boxes."""
+    """Write 20,000 regions to ignore, for each of 20,000 classes: 400 million boxes."""
     with_kitti(folder)
     lines = [f"c{n} 0 0 0 1 1 9 9 0 0 0 0 0 0 0" for n in range(20_000)]
     lines += ["DontCare 0 0 0 1 1 9 9 0 0 0 0 0 0 0"] * 20_000
@@ -510,7 +514,7 @@ def _do_not_care(folder: Path) -> None:
 
 
 def _label_each(folder: Path) -> None:
-    """Write a table of 60,000 images, each with its own label: a matrix of 3,600 million."""
+    """Write a table in which each of 60,000 images has a different label: a matrix of 3.6 billion cells."""
     rows = "".join(f"{n}.png,label {n}\n" for n in range(60_000))
     for number in range(60_000):
         (folder / f"{number}.png").touch()
@@ -535,7 +539,7 @@ def _link_farm_of_a_table(folder: Path) -> None:
 
 
 def _link_upwards(folder: Path) -> None:
-    """Create links in cycles: a/b leads to a, c/d to c, and e/f to e, so that paths have no end."""
+    """Create links to the folder itself, so that paths never end."""
     with_table(folder)
     for number in range(12):
         (folder / f"up{number}").symlink_to(".")
@@ -564,7 +568,7 @@ def _deep(folder: Path) -> None:
 
 
 def _idx_gz(name: str, *shape: int) -> Callable[[Path], None]:
-    """Return an idx file of zeros of that shape, gzipped to a thousandth."""
+    """Return a function that writes an idx file of zeros with this shape, compressed to a thousandth of its size."""
 
     def make(folder: Path) -> None:
         with_idx(folder)
@@ -587,7 +591,7 @@ def _sparse_idx(folder: Path) -> None:
 
 
 def _sparse_twins(folder: Path) -> None:
-    """Write a sparse training and validation image of 300 GB each that seem complete and equal."""
+    """Write a sparse training image and a validation image of 300 GB that seem complete and equal."""
     head, end = png_of(4, 4)[:60], b"\0\0\0\0IEND\xaeB`\x82"
     for split in ("train", "val"):
         by_class(folder / split)
@@ -595,7 +599,7 @@ def _sparse_twins(folder: Path) -> None:
 
 
 def _postscript(folder: Path) -> None:
-    """Write a program with an image's name: Pillow would let Ghostscript run it."""
+    """Write a PostScript program under the name of an image; Pillow would let Ghostscript run it."""
     by_class(folder)
     (folder / "cats" / "0.png").write_bytes(
         b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n{} loop\n%%EOF\n"

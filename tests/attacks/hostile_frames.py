@@ -1,4 +1,4 @@
-"""Random messages of hostile clients: invalid, with wrong types, too long, too deep, or in pieces."""
+"""Random messages from hostile clients: invalid, with wrong types, too long, too deep, or in pieces."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _deep(drawn: random.Random) -> bytes:
 
 
 def _other_types(drawn: random.Random) -> bytes:
-    """Return a message whose fields have wrong types, with or without a hello before it."""
+    """Return a message whose fields have wrong types, sometimes after a valid hello."""
     text = damaged(ENCODE.encode(drawn.choice(_MESSAGES)).decode(), drawn, drawn.choice((1, 1, 2, 5)))
     return (HELLO if drawn.random() < 0.5 else b"") + text.encode("utf-8", "surrogatepass")[:_MAX_BYTES] + b"\n"
 
@@ -52,7 +52,7 @@ def _unknown(drawn: random.Random) -> bytes:
 
 
 def _many(drawn: random.Random) -> bytes:
-    """Return many invalid commands. The server drops the client at the first one."""
+    """Return many invalid commands. The server disconnects the client at the first one."""
     return HELLO + b'{"type":"adjust","loader_workers":0}\n' * drawn.choice((2, 500))
 
 

@@ -1,4 +1,4 @@
-"""Names that an attacker could give to a class, file, run, process or GPU, and a trap that detects their effect."""
+"""Names with which an attacker could label a class, file, run, process or GPU, and a trap that detects their effect."""
 
 from __future__ import annotations
 
@@ -25,14 +25,18 @@ NAMES = {
     "nul": "before\0after",
     "formula": '=HYPERLINK("http://example.invalid","press")',
 }
-"""Names by kind of attack. Lone surrogates are left out, because no message or file of Footplate can contain them."""
+"""Names by kind of attack.
+
+Lone surrogates are missing, because no message or file of Footplate can contain them.
+"""
 
 
 @contextmanager
 def trap(folder: Path) -> Iterator[Path]:
-    """Create a FIFO in `folder` to which all names refer; yield the path of a file that appears if it is opened.
+    """Create a FIFO in `folder` that all names refer to; yield the path of a file that appears if the FIFO is opened.
 
-    A reader finds the FIFO empty, and removed the next time, so that the test fails instead of hanging.
+    The FIFO is empty and is removed when it is opened, so that a reader doesn't block and the test fails instead of
+    hanging.
     """
     fifo, sprung = folder / FIFO, folder / "sprung"
     os.mkfifo(fifo)

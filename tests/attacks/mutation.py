@@ -1,6 +1,7 @@
-"""Generator of damaged datasets: valid folders of every format, in each of which one file is damaged at random.
+"""Generator of randomly damaged datasets.
 
-Changes are drawn where readers trust the data: numbers in headers, lengths, the ends of files, words of text.
+It damages one file in a valid folder of each format. Damage goes where readers trust the data: numbers in headers,
+lengths, the ends of files, and words of text.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ KINDS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "las": ("points", honest.with_las),
     "laz": ("points", lambda folder: honest.with_las(folder, ".laz")),
 }
-"""Valid folders: the detected format, and a function that creates it."""
+"""Format and builder of a valid folder, by name."""
 
 _MAX_BYTES = 1 << 21
 _NUMBERS = (0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFF_FFFF, 0xFFFF_FFFF, 0x7FFF_FFFF_FFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF)
@@ -58,11 +59,11 @@ _VALUES = (
 
 
 STRUCTURED = 0.75
-"""Probability of damaging the structure of a structured file, if the folder has one."""
+"""Probability that the structure of a JSON, XML or YAML file is damaged, if the folder has one."""
 
 
 def damage(folder: Path, seed: int) -> Path:
-    """Damage one file of a valid folder according to `seed`, and return it."""
+    """Damage a random file of a valid folder according to `seed`, and return its path."""
     drawn = random.Random(seed)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     structured = [path for path in files if path.suffix in SUFFIXES]
@@ -79,7 +80,7 @@ def damage(folder: Path, seed: int) -> Path:
 
 
 def _place(drawn: random.Random, content: bytearray) -> int:
-    """Draw an offset, usually near the start, where headers are, or near the end."""
+    """Draw an offset, mostly near the start (where headers are) or near the end."""
     reach = drawn.choice((16, 64, 400, len(content)))
     place = drawn.randrange(max(1, min(reach, len(content))))
     return place if drawn.random() < 0.8 else max(0, len(content) - 1 - place)
@@ -105,7 +106,7 @@ def _number(drawn: random.Random, content: bytearray) -> bytes:
 
 
 def _value(drawn: random.Random, content: bytearray) -> bytes:
-    """Draw bytes that replace a word in `content`."""
+    """Replace a random word in `content`, and return the new content."""
     pieces = bytes(content).split(b" ") if drawn.random() < 0.5 else bytes(content).split(b'"')
     mark = b" " if len(bytes(content).split(b" ")) == len(pieces) else b'"'
     pieces[drawn.randrange(len(pieces))] = drawn.choice(_VALUES)
@@ -131,7 +132,7 @@ _DAMAGE = (_cut, _flip, _flip, _number, _number, _number, _value, _insert, _repe
 
 
 class Honest:
-    """Valid folders of each format, cached for copying because creating them takes longer."""
+    """Cache of valid folders. Copying them is faster than creating them."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -140,6 +141,6 @@ class Honest:
             make(place / kind)
 
     def copy(self, kind: str, to: Path) -> str:
-        """Copy a valid folder of that format to `to`, and return the detected format."""
+        """Copy the valid folder `kind` to `to`, and return the format that must be detected."""
         shutil.copytree(self._place / kind, to)
         return KINDS[kind][0]

@@ -1,6 +1,6 @@
-"""Damage to the content of JSON, XML and YAML files, which mostly stay well-formed.
+"""Damage to the structure of JSON, XML and YAML files, which mostly remain well-formed.
 
-Values get other types, are missing, duplicated, huge, deeply nested, or refer to nothing.
+Values get other types, are missing, duplicated, huge, or deeply nested, or refer to something that doesn't exist.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SUFFIXES = (".json", ".emd", ".yaml", ".xml")
 
 
 class Raw(str):
-    """Text that is written to a file unchanged."""
+    """Text to write to a file without encoding."""
 
 
 class Pairs(list[tuple[str, Any]]):
@@ -26,7 +26,7 @@ class Pairs(list[tuple[str, Any]]):
 
 
 Place = tuple[Any, int]
-"""Position in a document: a list or Pairs, and an index in it."""
+"""Position in a document: a list or Pairs, and an index into it."""
 
 NUMBERS = (
     0, -1, 1.5, -0.0, 1e-320, 255, 256, 65_536, 178_956_971, 2**31, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64, -(2**63) - 1,
@@ -53,7 +53,7 @@ _PROLOGUES = (
 
 
 def damage_structure(path: Path, drawn: random.Random) -> None:
-    """Damage a file, whose suffix is one of `SUFFIXES`, in one to eight places."""
+    """Make one to eight random changes to a JSON, XML or YAML file."""
     times = drawn.choice((1, 1, 1, 1, 2, 3, 8))
     if path.suffix == ".xml":
         _damage_xml(path, drawn, times)
@@ -91,7 +91,7 @@ def _written(node: Any) -> str:
 
 
 def _places(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Place]]:
-    """Yield all places from `node` down, each with the keys that lead there."""
+    """Yield the position of each value below `node`, with the keys that lead to it."""
     if isinstance(node, list):
         for number, item in enumerate(node):
             key, value = item if isinstance(node, Pairs) else ("", item)
@@ -100,9 +100,10 @@ def _places(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
 
 
 def _drawn_places(drawn: random.Random, root: list[Any]) -> list[Place]:
-    """Draw one place, or sometimes all with the same keys.
+    """Draw one position, or sometimes all positions with the same keys.
 
-    Keys with many places are drawn as often as others: a file has a hundred coordinates for each name.
+    Keys are drawn with equal probability, however many positions they have: a file has a hundred coordinates for each
+    name.
     """
     by_path: dict[tuple[str, ...], list[Place]] = {}
     for path, place in _places(root):
@@ -116,7 +117,7 @@ def _drawn_place(drawn: random.Random, root: list[Any]) -> Place:
 
 
 def _put(place: Place, value: Any) -> None:
-    """Replace the value at a place by a copy of `value`, so that no value contains itself."""
+    """Replace the value at a position by a copy of `value`. The copy prevents values that contain themselves."""
     within, number = place
     value = deepcopy(value)
     within[number] = (within[number][0], value) if isinstance(within, Pairs) else value
@@ -134,7 +135,7 @@ def _replace(drawn: random.Random, root: list[Any]) -> None:
 
 
 def _replace_alike(drawn: random.Random, root: list[Any]) -> None:
-    """Replace a number by another number, or a text by another text."""
+    """Replace a value by another one of the same type."""
     for place in _drawn_places(drawn, root):
         was = _at(place)
         _put(
@@ -149,7 +150,7 @@ def _take(drawn: random.Random, root: list[Any]) -> None:
 
 
 def _twice(drawn: random.Random, root: list[Any]) -> None:
-    """Duplicate a value; one with a key may get another value."""
+    """Duplicate an element, up to a thousand times; an entry of an object may keep its key but get another value."""
     within, number = _drawn_place(drawn, root)
     if within is root:
         return
@@ -168,7 +169,7 @@ def _rename(drawn: random.Random, root: list[Any]) -> None:
 
 
 def _swap(drawn: random.Random, root: list[Any]) -> None:
-    """Copy a random value to another place."""
+    """Replace a value by a copy of another value, or of the full document."""
     _put(_drawn_place(drawn, root), _at(_drawn_place(drawn, root)) if drawn.random() < 0.9 else [root[0]])
 
 
@@ -219,7 +220,7 @@ def _damage_element(drawn: random.Random, root: ElementTree.Element, raw: dict[s
 
 
 def _placeholder(raw: dict[str, str], content: str) -> str:
-    """Return a word that represents `content`, which ElementTree would not write."""
+    """Return a placeholder for `content` that ElementTree can write; `raw` remembers the content."""
     name = f"RAW{len(raw)}WAR"
     raw[name] = content
     return name

@@ -1,4 +1,4 @@
-"""Folders that another user has prepared for compiled code."""
+"""Cache folders for compiled code that another user has prepared."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ print(json.dumps([why, {name: os.environ[name] for name in compile_cache.FOLDERS
 
 
 def settled(**environment: str) -> tuple[str, dict[str, str]]:
-    """Return the warning and the cache variables of a process that the user starts with `environment`."""
+    """Choose the cache folders in a new process; return its warning and its cache variables."""
     done = subprocess.run(
         [sys.executable, "-c", SETTLE],
         capture_output=True,
@@ -63,7 +63,7 @@ job = Job.from_fields(devices=("cpu",))
 spec = WorkerSpec(run_folder=".", job=job, rank=0, world_size=1, devices=("cpu",), rendezvous="", threads=1)
 raise SystemExit(reported(spec, theirs, work))
 """
-"""Worker that reports the folders of torch's compiled code."""
+"""Worker script that reports the folders for torch's compiled code."""
 
 
 @pytest.mark.long

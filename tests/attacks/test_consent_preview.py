@@ -1,4 +1,4 @@
-"""Programs that try to hide code from the user who is asked for consent."""
+"""Programs that try to hide code from the user who decides about running them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bar(qapp: QApplication, qtbot: QtBot) -> ConsentBar:
 
 
 def show(bar: ConsentBar, program: Path, qtbot: QtBot) -> str:
-    """Return the text displayed for `program`."""
+    """Return the text that is displayed for `program`."""
     bar.ask(str(program), model_file_sha256(str(program)), agreed=False)
     bar._show.click()
     qtbot.waitUntil(lambda: bar._text.toPlainText() != "")

@@ -1,4 +1,4 @@
-"""Supervisors ended by a signal, for example without memory for their imports: the cause is reported."""
+"""Reports on supervisors that a signal ends, for example because memory for their imports is missing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [
 
 FOOTPLATE = (sys.executable, str(ROOT / "footplate.py"))
 TOO_LITTLE_KIB = 3_000_000
-"""Address space that suffices to load PyTorch's libraries, but not to import it."""
+"""Address space in which PyTorch's libraries can be loaded, but PyTorch can't be imported."""
 ANOTHER_BOOT_S = float(1 << 31)
 ENDED = "ended without reporting an error in supervisor.log; it may have been killed (SIGKILL), or its disk is full."
 EXPECTED = {

@@ -1,4 +1,4 @@
-"""Files that crash the decoding process: the file is named."""
+"""Files that crash the process that decodes them: reports name the file."""
 
 from __future__ import annotations
 

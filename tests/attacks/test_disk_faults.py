@@ -1,4 +1,4 @@
-"""Disks that fill up, break, slow down or vanish at random moments: reports are true, and no saved state is lost."""
+"""Disks that fill up, break, slow down or vanish at random moments: reports are correct, and no saved state is lost."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ SEEDS = range(3)
 STEPS = 6 * EPOCHS
 SHORT_S = 0.2
 SLOW_S = 0.6
-"""Minimum seconds of writing a checkpoint on a slow disk."""
+"""Minimum seconds for writing a checkpoint to a slow disk."""
 
 Fault = Callable[[RealRun], AbstractContextManager[None]]
 
 
 @pytest.fixture(scope="session")
 def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
-    """Start runs whose disk fails on command; see tests/support/bad_disk.c."""
+    """Start runs whose disk can be made to fail; see tests/support/bad_disk.c."""
     library, source = tmp_path_factory.mktemp("bad_disk") / "bad_disk.so", ROOT / "tests/support/bad_disk.c"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True, timeout=120)
     starter = Starter({"LD_PRELOAD": str(library)})
@@ -59,7 +59,7 @@ def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
 
 @pytest.fixture(autouse=True)
 def disk(separate_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder of the runs, on the disk that fails."""
+    """Return the folder of the runs, which is on the failing disk."""
     runs = separate_home / "runs"
     runs.mkdir(parents=True)
     monkeypatch.setenv("BAD_DISK", str(runs.resolve()))
@@ -91,7 +91,7 @@ def full(run: RealRun) -> Iterator[None]:
 
 @contextmanager
 def quota(run: RealRun) -> Iterator[None]:
-    """Limit files to the sizes that a checkpoint and the current log need."""
+    """Limit the sizes of files so that a checkpoint and the current log fit, but little more."""
     (worker,), supervisor = run.workers().values(), psutil.Process(run.pid)
     limit_files(worker, 50_000)
     limit_files(supervisor, run.folder.events_file.stat().st_size + 50)
@@ -134,7 +134,7 @@ def mounted(kind: str, disk: Path) -> Iterator[None]:
 
 
 def at_a_random_step(run: RealRun, gate: Gate, random: Random) -> int:
-    """Wait for a random step, whose checkpoint may still be on its way to the disk."""
+    """Let the run train up to a random step, whose checkpoint may not have been written."""
     step = random.randint(2, STEPS - 4)
     gate.up_to(step, run, saved=False)
     return step

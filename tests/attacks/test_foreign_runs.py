@@ -1,4 +1,4 @@
-"""Run folders from elsewhere that bring a program and claim consent to run it."""
+"""Run folders from other people that contain a program and claim that the user allowed it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ REFUSED = "net.py contains code that you have not allowed to run yet."
 
 @pytest.fixture
 def ran(tmp_path: Path) -> Path:
-    """Return the path of a file that exists once the program has run."""
+    """Return the path of a file that the program creates when it runs."""
     return tmp_path / "ran"
 
 
 @pytest.fixture
 def foreign(job: Make, tmp_path: Path, ran: Path) -> Job:
-    """Return a foreign job with the hash of a program to which nobody consented."""
+    """Return a job from elsewhere, with the hash of a program that the user has never allowed."""
     file = tmp_path / "net.py"
     file.write_text(RUNS.format(ran=str(ran), rest=HARMLESS))
     return job(epochs=1, model=str(file), model_file_sha256=model_file_sha256(str(file)))
@@ -60,7 +60,7 @@ def test_resume_of_foreign_run_asks_first(foreign: Job, ran: Path) -> None:
 
 
 def test_supervisor_runs_no_foreign_program(foreign: Job, ran: Path, start_run: StartRun) -> None:
-    """Start a foreign run as the window's queue does, which doesn't change its job."""
+    """Start a foreign run without changing its job, as the queue does."""
     run = start_run(foreign)
     assert run.finished().outcome == "failed"
     (failed,) = run.all(Failed)
@@ -138,7 +138,7 @@ LINKS = (
 
 
 def test_run_writes_through_no_links_of_its_folder(job: Make, follow: Follow, tmp_path: Path) -> None:
-    """Check a foreign folder with links. Writing through them would append to, truncate or overwrite the user's files."""
+    """Run in a foreign folder with links to files of the user, which must not be changed."""
     run = create_run(job(epochs=1))
     precious = {link: tmp_path / link.replace("/", "-") for link in LINKS}
     for link, target in precious.items():

@@ -1,4 +1,4 @@
-"""Names that a spreadsheet would compute, in all exported tables."""
+"""Exported tables with names that a spreadsheet would evaluate as formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Thousands of damaged datasets of every format, inspected with the inspector's own memory limit."""
+"""Inspection of thousands of damaged datasets in every format, within the inspector's own memory limit."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ for seed in range(first, last):
 
 @dataclass
 class Found:
-    """Result of inspections: wrong reports, number of folders, and the highest costs."""
+    """Result of many inspections: wrong reports, number of folders, and maximum costs."""
 
     wrong: list[str] = field(default_factory=list)
     folders: int = 0
@@ -89,7 +89,7 @@ class Found:
 
 
 def inspect(place: Path, first: int, last: int) -> Found:
-    """Inspect the folders of these seeds; after a crash, continue in another process."""
+    """Inspect the damaged folders of a range of seeds; after a crash, continue in a new process."""
     found = Found()
     seed = first
     while seed < last:
@@ -98,7 +98,7 @@ def inspect(place: Path, first: int, last: int) -> Found:
 
 
 def _inspect_range(place: Path, first: int, last: int, found: Found) -> int:
-    """Inspect folders in a child process and return the next seed."""
+    """Inspect damaged folders in a child process until it ends, and return the next seed."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", _INSPECT, str(place), str(first), str(last)],
         capture_output=True,

@@ -1,4 +1,7 @@
-"""Clients that take all places, read nothing, send without end, or exhaust descriptors: others still reach the run."""
+"""Hostile clients: they occupy all connections, don't read, send forever, or use up descriptors.
+
+Other clients must still reach the run.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +44,11 @@ from tests.support.served import Served, taken
 pytestmark = pytest.mark.attacks
 
 LINES = 4_000
-"""Number of lines of a kilobyte that exceeds the buffer of a socket."""
+"""Number of 1 KB lines that don't fit into the buffer of a socket."""
 
 
 class Clock:
-    """Clock of the server, set by a test."""
+    """Clock of the server that a test can set."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -133,7 +136,7 @@ def test_missing_descriptor_for_client_causes_no_busy_loop(served: Served) -> No
 
 
 def crowd(stack: ExitStack, supervised: Supervised) -> None:
-    """Connect the maximum number of clients, none of which reads anything."""
+    """Connect the maximum number of clients; none of them reads."""
     for _ in range(MAX_CLIENTS):
         client = stack.enter_context(raw_client(supervised))
         client.sendall(ENCODE.encode(Hello()) + b"\n")
@@ -189,15 +192,15 @@ def test_stop_of_unresponsive_supervisor_is_reported(start: Start) -> None:
 
 DAILY_FRAMES, LONG_FRAMES = 60, 1000
 AT_ONCE = 50
-"""Simultaneously connected hostile clients."""
+"""Maximum number of hostile clients that are connected at the same time."""
 MAX_GROWTH_BYTES = 16 << 20
-"""Maximum growth of the supervisor."""
+"""Maximum growth of the supervisor's memory."""
 MAX_WAIT_S = 5.0
-"""Maximum seconds that an honest client waits on an otherwise idle machine."""
+"""Maximum seconds that an honest client waits if the machine isn't busy with anything else."""
 
 
 def attack(supervised: Supervised, seeds: range) -> dict[str, float]:
-    """Run a hostile client per seed against a run that an honest one follows, and return the maximum costs."""
+    """Let a hostile client per seed attack a run that an honest client follows; return the maximum costs."""
     process = psutil.Process(supervised.process.pid)
     with supervised.connect() as honest:
         last = wait_for_more(honest, 0)
@@ -237,7 +240,7 @@ def _numbers(connection: RunConnection) -> list[int]:
 
 
 def wait_for_more(connection: RunConnection, last: int) -> int:
-    """Wait for events newer than `last`; return the number of the newest. No number may be missing."""
+    """Wait for events after number `last`, check that none is missing, and return the newest number."""
     started = last
 
     def has_arrived() -> bool:

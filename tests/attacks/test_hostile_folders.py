@@ -1,4 +1,4 @@
-"""Datasets made to exhaust the inspector: each is reported at bounded cost."""
+"""Datasets made to exhaust the inspector: it reports each at limited cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOME = (
     "csv of a huge field",
     "runs that overflow", "looping link", "links in 2^26 ways", "twins of 300 GB", "postscript",
 )  # fmt: skip
-"""One folder of each kind; the others are marked long."""
+"""One folder for each kind of attack. The others are marked long."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Names of any length: displayed text is short, and different names stay different."""
+"""Names of any length: displayed texts stay short, and different names stay distinguishable."""
 
 from __future__ import annotations
 

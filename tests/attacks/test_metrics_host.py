@@ -1,4 +1,4 @@
-"""DNS rebinding: a web page under a name of this machine requests the GPUs' metrics."""
+"""DNS rebinding: a web page requests the GPU metrics under a name that resolves to this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names must not control the terminal that a command prints them on."""
+"""Names that must not control the terminal on which a command prints them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Out = pytest.CaptureFixture[str]
 
 
 def nothing_obeyed(text: str, lines: int | None = None) -> None:
-    """Check that `text` has no control characters, no line that starts with a name, and `lines` lines."""
+    """Check that `text` has no control characters and the given number of lines, none of which starts with a name."""
     assert OBEYED.findall(text) == []
     assert all(not line.startswith("FORGED") for line in text.split("\n"))
     assert "FORGED" in text
@@ -50,7 +50,7 @@ def nothing_obeyed(text: str, lines: int | None = None) -> None:
 
 
 def hostile_run() -> RunFolder:
-    """Return a run whose names and texts contain terminal control codes, as far as its files can store them."""
+    """Return a run whose name, cause, dataset and notes contain terminal control codes."""
     name = EVIL.removesuffix("\udcff")
     run = a_run(4, "failed", cause=name, name=name, dataset=f"/data/{name}")
     change_notes(run.path, tags=(name,), text=name)

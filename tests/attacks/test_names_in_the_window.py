@@ -68,19 +68,19 @@ pytestmark = [
 ]
 
 MAX_S = 0.1
-"""Maximum extra seconds of blocked GUI thread, compared with ordinary names."""
+"""Maximum seconds for which hostile names may block the GUI thread longer than ordinary names."""
 MAX_LOADED_S = 1.0
-"""Limit of the short test, which shares the CPU with other tests."""
+"""Limit for the short test, which runs while other tests use the CPU."""
 MAX_PATH_BYTES = 4096
 """Maximum length of a path in Linux (PATH_MAX)."""
 PAGES = ("devices", "runs", "job")
-"""Ways through the window, as methods of `Tour`."""
+"""Tours through parts of the window: names of methods of `Tour`."""
 STEPS = 8
 START = 1_700_000_000.0
 
 
 class Tour:
-    """Tour through the window's pages with `names` in every place. It records the seconds at each stop."""
+    """Tour through the window's pages with `names` on all of them. Records the seconds at each stop."""
 
     def __init__(self, window: MainWindow, qtbot: QtBot, names: Sequence[str]) -> None:
         assert window.workspace is not None
@@ -213,7 +213,7 @@ class Tour:
         self.window.form.set_field("recipe", "evil")
 
     def _tips(self) -> None:
-        """Show all tool tips of widgets and cells, and check every label."""
+        """Open the tool tips of all widgets and cells, and check every label."""
         tips = {widget.toolTip(): widget for widget in self.window.findChildren(QWidget) if widget.isVisible()}
         for view in self.window.findChildren(QAbstractItemView):
             if view.isVisible():
@@ -245,7 +245,7 @@ def cell_tips(model: QAbstractItemModel) -> set[str]:
 
 
 def machine(names: Sequence[str], second: int) -> Snapshot:
-    """Return a snapshot with an overheated GPU per name, which has Xid errors and processes of that name."""
+    """Return a snapshot with one overheated GPU per name, which has Xid errors and a process of that name."""
     names = [" ".join(name.split())[:MOST_SHOWN] for name in names]
     gpus = tuple(
         structs.replace(
@@ -263,7 +263,7 @@ def machine(names: Sequence[str], second: int) -> Snapshot:
 
 
 def a_run(name: str, outcome: Outcome | None) -> RunFolder:
-    """Create a run with `name` in all texts, and images of its predictions."""
+    """Create a run that has `name` in all its texts, and images of its predictions."""
     chosen = job(name=name[:120], dataset=f"/data/{name}"[:MAX_PATH_BYTES])  # a run whose name is longer is not read
     run = create_run(chosen)
     renamed = [_named(event, name, outcome) for event in events(chosen, STEPS)]
@@ -304,7 +304,7 @@ def _named(event: AnyEvent, name: str, outcome: Outcome | None) -> AnyEvent | No
 
 
 def report(names: Sequence[str]) -> DatasetReport:
-    """Return a report with a class per name, a problem, an example and an unreadable file."""
+    """Return a dataset report with one class per name, a problem, an example and an unreadable file."""
     classes = tuple(name[:MAX_LETTERS] for name in names)
     counts = dict.fromkeys(classes, 4)
     shortened: DatasetReport = shorten_texts(
@@ -325,7 +325,7 @@ def report(names: Sequence[str]) -> DatasetReport:
 
 @pytest.fixture
 def window(styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Iterator[MainWindow]:
-    """Open the real window with the synthetic machine."""
+    """Open the real window with synthetic GPUs."""
     monkeypatch.setattr(Launcher, "preload", lambda _launcher: None)
     main_window = MainWindow()
     qtbot.addWidget(main_window)
@@ -342,7 +342,10 @@ def window(styled: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) 
 def tour(
     pages: str, window: MainWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Sequence[str]], dict[str, float]]:
-    """Visit pages with hostile names, check the trap, and return the maximum extra seconds per stop."""
+    """Return a function that visits pages with hostile names and returns the extra seconds per stop.
+
+    It also checks that the trap hasn't been touched.
+    """
     monkeypatch.chdir(tmp_path)
 
     def go(names: Sequence[str]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Processes of runs that are killed, stopped and terminated at random moments: nothing is lost or left behind."""
+"""Processes of runs that are killed, stopped or terminated at random moments: nothing is lost or left behind."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ DAILY, LONG = 3, 320
 FROZEN_S = 0.3
 
 Hit = Callable[["Attacked"], bool]
-"""Action on a run; returns False if it was not possible."""
+"""Attack on a run. Returns False if it was not possible."""
 
 
 class Attacked:
-    """Run under attack, with a terminal that follows it and the random generator that draws the attacks."""
+    """Run under attack, a terminal that follows it, and the random generator that selects the attacks."""
 
     def __init__(self, run: RealRun, random: Random) -> None:
         self.run, self.random = run, random
@@ -48,7 +48,7 @@ class Attacked:
         return self._terminals.enter_context(process)
 
     def follow_again(self) -> None:
-        """Start a new terminal, because the previous one ended with the run's supervisor."""
+        """Start a new terminal after the previous one has ended together with the run's supervisor."""
         if self.terminal.poll() is not None:
             self.terminal = self._follow()
 
@@ -71,7 +71,7 @@ def kill_all(attacked: Attacked) -> bool:
 
 
 def end_in_good_order(attacked: Attacked) -> bool:
-    """Send SIGTERM to the supervisor."""
+    """Terminate the supervisor with SIGTERM, and resume the run."""
     try:
         os.kill(attacked.run.pid, signal.SIGTERM)
     except ProcessLookupError:
@@ -81,7 +81,7 @@ def end_in_good_order(attacked: Attacked) -> bool:
 
 
 def went_on(run: RealRun) -> bool:
-    """Check that a run has ended without leftovers, and resume it unless it has completed."""
+    """Check that an ended run left no processes, and resume it. Return False if it had completed."""
     run.assert_processes_end()
     last = run.logged[-1] if run.logged else None
     outcome = last.outcome if isinstance(last, RunFinished) else "interrupted"
@@ -107,13 +107,16 @@ def kill_every_rank(attacked: Attacked) -> bool:
 
 
 def end_one_rank(attacked: Attacked) -> bool:
-    """Send SIGTERM to one rank."""
+    """Terminate one rank with SIGTERM."""
     ranks = sorted(attacked.run.workers())
     return bool(ranks) and end_workers(attacked.run, [attacked.random.choice(ranks)], signal.SIGTERM)
 
 
 def end_workers(run: RealRun, ranks: list[int], number: signal.Signals) -> bool:
-    """Signal workers; return False if there are none. One is named and all restart, unless they have finished."""
+    """Send a signal to workers; return False if they aren't running.
+
+    Unless the run has finished, its report names one of them as the cause of a restart.
+    """
     workers = run.workers()
     if not ranks or not set(ranks) <= set(workers):
         return False
@@ -135,7 +138,7 @@ def end_workers(run: RealRun, ranks: list[int], number: signal.Signals) -> bool:
 
 
 def kill_a_helper(attacked: Attacked) -> bool:
-    """Kill a process other than supervisor and workers, such as the sampler. No other process may be affected."""
+    """Kill a helper process such as the sampler, which must not affect any other process."""
     run = attacked.run
     found: list[psutil.Process] = []
 
@@ -159,7 +162,7 @@ def kill_the_terminal(attacked: Attacked) -> bool:
 
 
 def freeze(attacked: Attacked) -> bool:
-    """Suspend and continue any process of the run or its terminal, which may only delay the run."""
+    """Suspend any process of the run or its terminal for a while. This may only delay the run."""
     frozen = attacked.any_of([*attacked.run.processes(), psutil.Process(attacked.terminal.pid)])
     if frozen is None:
         return False
@@ -254,7 +257,7 @@ def ended_within(run: RealRun, seconds: float) -> bool:
 
 
 def assert_that_none_was_lost(run: RealRun) -> None:
-    """Check that each execution started from the newest reported checkpoint, or a later one."""
+    """Check that each execution continued from the newest reported checkpoint, or from a later one."""
     saved = 0
     for event in run.logged:
         if isinstance(event, CheckpointSaved) and event.kind == "last":

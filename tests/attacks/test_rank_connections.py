@@ -1,4 +1,4 @@
-"""Another user who connects to the ranks of a run, which have no password, at any time."""
+"""Connections of another user to the ranks of a run, which don't ask for a password."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def listening_ports(run: RealRun) -> set[int]:
 
 @contextmanager
 def intruder(run: RealRun, result: dict[str, int]) -> Iterator[None]:
-    """Let another user hold 1,000 connections to each port of the run as soon as it exists."""
+    """Let another user open 1,000 connections to each port of the run as soon as the port exists."""
     process = subprocess.Popen(
         [sys.executable, "-c", INTRUDER, str(NOBODY)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -99,7 +99,7 @@ def intruder(run: RealRun, result: dict[str, int]) -> Iterator[None]:
 def test_run_is_undisturbed_by_connections_of_another_user(
     start_run: StartRun, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The user has set interfaces for runs on several machines, which the private network doesn't have."""
+    """Run with network interfaces configured that don't exist in the run's private network."""
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         monkeypatch.setenv(name, "ib0")
     monkeypatch.setenv("NCCL_COMM_ID", "10.0.0.1:4000")

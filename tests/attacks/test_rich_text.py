@@ -1,4 +1,4 @@
-"""The window draws only escaped parts as rich text."""
+"""Source check: the window renders rich text only from escaped parts."""
 
 from __future__ import annotations
 
@@ -99,15 +99,15 @@ RICH = {
     "QTextDocument", "QTextBrowser", "QTextEdit", "QErrorMessage", "QWhatsThis", "QGraphicsTextItem",
     "TextItem", "LabelItem", "addLegend", "LegendItem", "RichText", "AutoText", "MarkdownText",
 }  # fmt: skip
-"""Names in Qt and pyqtgraph that draw rich text, or guess that a text is rich."""
+"""Names from Qt and pyqtgraph that render rich text, or that detect it automatically."""
 TITLED = {"setLabel", "setTitle"}
-"""Arguments that pyqtgraph draws as HTML."""
+"""Methods whose text pyqtgraph renders as HTML."""
 ALLOWED = {"gui/widgets/labels.py", "gui/plots/themed.py", "gui/help.py"}
-"""Label and plot that escape their texts, and Help, which draws only the pages of `resources/docs`."""
+"""Modules that may use rich text: two that escape their texts, and the help, which renders only `resources/docs`."""
 
 
 def is_written(text: ast.AST) -> bool:
-    """Return True if a text is a literal in the code, even if it is translated."""
+    """Return True if a text is a literal in the source, possibly inside `tr`."""
     if isinstance(text, ast.Call) and isinstance(text.func, ast.Name) and text.func.id == "tr":
         return all(isinstance(argument, ast.Constant) for argument in text.args)
     return isinstance(text, ast.Constant)

@@ -1,6 +1,6 @@
-"""FIFOs, devices and sockets in place of files: they are named in reports, and nothing waits for them.
+"""FIFOs, devices and sockets in place of regular files: reports name them, and nothing waits for them.
 
-Opening a FIFO without a writer blocks forever, so a test that hangs has found an error.
+Opening a FIFO without a writer blocks forever, so a test that hangs has found a defect.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_read_regular_stops_at_reported_size(tmp_path: Path) -> None:
 
 
 def _unreadable(set_: ImageSet | SampleSet, name: str) -> str:
-    """Return the reason that the image or sample called `name` can't be loaded."""
+    """Return the reason why the image or sample `name` can't be loaded."""
     for index in range(len(set_)):
         if Path(set_.path(index)).name == name:
             with pytest.raises(UnreadableImage) as error:
@@ -137,7 +137,7 @@ def test_training_that_needs_special_file_is_refused(
 
 
 def by_a_list(folder: Path) -> None:
-    """Write a YOLO dataset whose data.yaml refers to lists of images."""
+    """Write a YOLO dataset whose data.yaml refers to text files that list the images."""
     honest.with_yolo(folder)
     (folder / "data.yaml").write_text("train: list.txt\nval: list.txt\nnames: [a, b]\n")
     (folder / "list.txt").write_text("".join(f"images/{number}.png\n" for number in range(4)))

@@ -1,4 +1,4 @@
-"""Stopped (SIGSTOP) and unreachable supervisors: clients are notified, and the window stays responsive."""
+"""Supervisors that are suspended or unreachable: clients get a message, and the window stays responsive."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = [
 ]
 
 MAX_S = 0.9
-"""Maximum seconds of blocked GUI thread; waiting for an answer would take longer."""
+"""Maximum seconds for which the GUI thread may block. Waiting for the supervisor's answer would take longer."""
 ANSWER_S = 1.0
 
 Suspend = Callable[..., None]
@@ -42,7 +42,7 @@ Suspend = Callable[..., None]
 
 @pytest.fixture
 def suspend() -> Iterator[Suspend]:
-    """Return a function that suspends a supervisor and, if `crowded`, fills its backlog."""
+    """Return a function that suspends a supervisor, and fills its queue of connections if `crowded`."""
     with ExitStack() as stack:
 
         def stop(one: Supervised, *, crowded: bool) -> None:
@@ -122,7 +122,7 @@ def test_command_lost_by_full_backlog_is_reported(start: Start, suspend: Suspend
 
 
 def test_failed_connection_leaves_no_socket(tmp_path: Path) -> None:
-    """Use a token that is longer than the socket's buffer."""
+    """Connect with a token that doesn't fit into the socket's buffer."""
     run = RunFolder(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         pid = os.getpid()

@@ -1,4 +1,4 @@
-"""Disks that are full when the final state is saved, and the reports about it."""
+"""Disks that are full when a run saves its final state."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def save(run: RealRun, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def refusal(run: RealRun, client: Listener, folder: Path | str) -> str:
-    """Return the reason that the run gives for not saving its final state in `folder`."""
+    """Return the run's message that it couldn't save its final state in `folder`."""
     client.messages.clear()
     run.send(SaveElsewhere(folder=str(folder)))
     return client.wait_for_warning("not_saved_elsewhere").message

@@ -47,7 +47,7 @@ from tests.support.timed_runs import make_images
 
 MIN_SPEED, TIME_OFF, MEMORY_OFF = 0.95, 0.10, 0.15
 OVER_S = 3.0
-"""Permitted seconds beyond the budget for ending the last trial."""
+"""Seconds by which ending the last trial may exceed the budget."""
 TURNS = 3
 WORKERS = ("cpu", "cpu")
 CAP_BYTES = 1_800_000_000
@@ -80,7 +80,7 @@ def build_model(num_classes):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """Job, and the memory limit of each process in bytes, 0 for none."""
+    """Job, and the memory limit of each process in bytes; 0 for no limit."""
 
     job: Job
     cap_bytes: int = 0
@@ -129,7 +129,7 @@ def capped(cap_bytes: int) -> Any:
 
 
 def advised(case: Case, seconds: float, folder: Path) -> tuple[Advice, float]:
-    """Return the advisor's answer and its total time; report processes and files that it leaves behind."""
+    """Return the advisor's answer and its total time; report processes and files that remain."""
     order = msgspec.json.encode(AdviceOrder(job=case.job, seconds=seconds, remeasure=True))
     start = time.monotonic()
     result = subprocess.run(
@@ -154,7 +154,7 @@ def advised(case: Case, seconds: float, folder: Path) -> tuple[Advice, float]:
 
 
 def measured(cap_bytes: int, jobs: Sequence[Job], seconds: float) -> dict[Job, float]:
-    """Return the images per second of jobs, measured in a process with a memory limit of `cap_bytes`."""
+    """Measure jobs in a process with a memory limit of `cap_bytes`; return the images per second of each."""
     with tempfile.NamedTemporaryFile() as given:
         given.write(msgspec.json.encode(list(jobs)))
         given.flush()
@@ -170,7 +170,10 @@ def measured(cap_bytes: int, jobs: Sequence[Job], seconds: float) -> dict[Job, f
 
 
 def exhaustive(case: Case, first: Job, seconds: float) -> dict[Job, float]:
-    """Return the images per second of every possible setup, without variants of setups that are half as fast."""
+    """Measure every possible setup, and return the images per second of each.
+
+    Variants of a setup that is half as fast as the best one are skipped.
+    """
     able = [setup for setup in list_setups(case.job, load_catalogue()) if not setup.refusal]
     bases = {way.name: way.job for way in able if not way.base_name}
     speeds = measured(case.cap_bytes, list(dict.fromkeys([first, *bases.values()])), seconds)
@@ -179,7 +182,7 @@ def exhaustive(case: Case, first: Job, seconds: float) -> dict[Job, float]:
 
 
 def measure(jobs: list[Job], seconds: float) -> list[float]:
-    """Measure setups in this process; skip those below half of the fastest speed."""
+    """Measure setups in this process. Skip those that reach less than half of the maximum speed."""
     import_for(jobs[0] if len(jobs[0].parallel.devices) > 1 else jobs[0].with_fields(strategy="ddp", devices=WORKERS))
     tried: list[Contender] = []
     with TrialFolder() as folder:
@@ -191,7 +194,7 @@ def measure(jobs: list[Job], seconds: float) -> list[float]:
 
 
 def run_s(job: Job, folder: Path, cap_bytes: int) -> float:
-    """Return the duration of the job's run, from the supervisor's start to its end."""
+    """Run the job with `footplate train`, and return the seconds from the supervisor's start to its end."""
     save_job(job, folder / "job.toml")
     trust = ["--trust-model-file"] if job.model_is_file else []
     result = subprocess.run(
@@ -207,7 +210,7 @@ def run_s(job: Job, folder: Path, cap_bytes: int) -> float:
 
 
 def prove(name: str, case: Case, seconds: float, trial_s: float) -> list[str]:
-    """Print the results for one job, and return the missed aims."""
+    """Print the results for one job, and return the missed targets."""
     wrong = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary, "trials")

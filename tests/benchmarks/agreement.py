@@ -1,9 +1,11 @@
 """Cost of the ranks' agreement at each step: `python tests/benchmarks/agreement.py [--ranks N]`.
 
-Gloo ranks sleep for steps of random length, as a GPU computes while its host waits, and then exchange their requests. The
-same steps are made without an exchange, with one that waits for all ranks at every step, and with the one of the training
-loop, which is read after the next step. Prints the medians of turns in one run, and the ratio of what the two exchanges
-add to a step; the aim is a ratio of at most 0.5, otherwise the exit code is 1.
+Gloo ranks sleep for a random time in each step, in place of a GPU that computes while its host waits, and then exchange
+their requests. Three variants take turns: without an exchange; with an exchange that waits for all ranks at every step;
+and
+with the exchange of the training loop, which is read after the next step. Prints the median step times, and the ratio
+of
+the times that the two exchanges add to a step. The exit code is 1 if the ratio exceeds 0.5.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ from tests.benchmarks.frame import options_of, where
 
 AIM = 0.5
 STEP_S = 0.004, 0.008
-"""Shortest and longest sleep of a step."""
+"""Minimum and maximum sleep in a step."""
 WAYS = ("none", "at once", "overlapped")
 
 
 def steps(way: str, agreement: Agreement, lengths: list[float]) -> float:
-    """Make steps, and return the milliseconds per step."""
+    """Run steps in one of the ways, and return the milliseconds per step."""
     started = time.perf_counter()
     for length in lengths:
         time.sleep(length)

@@ -36,16 +36,19 @@ from tests.benchmarks.frame import ROOT, options_of, where
 from tests.support.gpu_watch import gpu_name
 
 SCREEN = (40, 120)
-"""Number of rows and columns of the terminals."""
+"""Rows and columns of the terminals."""
 WARM_S = 4.0
 NEAR_S = 0.5
 MIB = 1 << 20
 
 Numbers = dict[tuple[int, str], float]
-"""Values by the GPU's index and the quantity's name."""
+"""Values by GPU index and name of the quantity."""
 
 TOLERANCES = {"use %": 5.0, "memory MiB": 8.0, "temperature °C": 1.0, "power W": 10.0, "SM clock MHz": 30.0}
-"""Tolerances by quantity. Utilization and power are averages over a period of the driver, which tools read at different times."""
+"""Tolerances by quantity.
+
+Utilization and power are averages over a period of the driver, and the tools read them at different times.
+"""
 
 NVITOP = """
 import json, time
@@ -73,7 +76,10 @@ while True:
 
 
 class Watcher:
-    """Tool that watches GPUs on a separate terminal. `said` has its values with their times; `spent_s` is its CPU time."""
+    """Tool that monitors GPUs on its own terminal.
+
+    `said` holds its values with their times; `spent_s` is its CPU time.
+    """
 
     def __init__(self, name: str, *command: str) -> None:
         self.name = name
@@ -92,7 +98,7 @@ class Watcher:
         self._listener.start()
 
     def reset_cpu_time(self) -> None:
-        """Restart the measurement of CPU time."""
+        """Start measuring the CPU time from now on."""
         self._before_s = self._cpu_s()
 
     def end(self) -> None:
@@ -104,7 +110,7 @@ class Watcher:
         self._listener.join()
 
     def take(self, line: str) -> None:
-        """Parse one line of output. Full-screen tools print no lines."""
+        """Parse a line of output. Full-screen tools don't print lines."""
 
     def _tree(self) -> list[psutil.Process]:
         if self._process.poll() is not None:
@@ -144,7 +150,7 @@ class Nvitop(Watcher):
 
 
 class Dmon(Watcher):
-    """Watcher of `nvidia-smi dmon`, which prints a line per GPU and repeats the column titles."""
+    """Watcher of `nvidia-smi dmon`, which prints a line per GPU and repeats its column titles."""
 
     COLUMNS = (
         ("sm", "use %"), ("fb", "memory MiB"), ("gtemp", "temperature °C"), ("pwr", "power W"), ("pclk", "SM clock MHz"),
@@ -163,9 +169,10 @@ class Dmon(Watcher):
 
 
 def process_clock(pid: int) -> int:
-    """Return the id of a process's CPU clock, which has nanoseconds and includes exited threads.
+    """Return the id of a process's CPU clock.
 
-    The ticks of /proc miss short work. Source: clock_getcpuclockid(3), MAKE_PROCESS_CPUCLOCK of Linux's posix-timers_types.h.
+    Unlike the ticks in /proc, it has a resolution of nanoseconds; it includes exited threads. Source:
+    clock_getcpuclockid(3), MAKE_PROCESS_CPUCLOCK in Linux's posix-timers_types.h.
     """
     return (~pid << 3) | 2
 
@@ -177,7 +184,7 @@ def footplate_values(gpu: Gpu) -> list[tuple[str, float | None]]:
 
 
 def differences(footplate: Watcher, theirs: Watcher) -> dict[str, list[float]]:
-    """Return the differences, by quantity, between their values and Footplate's at nearly the same time."""
+    """Return the differences between Footplate's values and those of another tool at the same time, by quantity."""
     found = defaultdict(list)
     for at, numbers in theirs.outputs:
         closest = min(footplate.outputs, key=lambda output: abs(output[0] - at), default=None)
@@ -188,7 +195,7 @@ def differences(footplate: Watcher, theirs: Watcher) -> dict[str, list[float]]:
 
 
 def watchers() -> list[Watcher]:
-    """Return the watchers of Footplate and of the other tools that are installed."""
+    """Return watchers for Footplate and for the other tools that are installed."""
     python = sys.executable
     found: list[Watcher] = [Footplate("Footplate's sampler", python, "-m", "engine.gpus", "--interval", "1")]
     if shutil.which("nvidia-smi"):
@@ -205,7 +212,7 @@ def watchers() -> list[Watcher]:
 
 @contextlib.contextmanager
 def loaded(is_requested: bool) -> Iterator[None]:
-    """Alternate four seconds of load and four seconds of rest on the first GPU while the context is active."""
+    """Alternate between load and rest, four seconds each, on the first GPU while the context is active."""
     if not is_requested:
         yield
         return

@@ -21,7 +21,7 @@ from tests.support.worker_group import Forker, WorkerGroup
 
 AIM = 0.02
 WARM = 3
-"""Number of steps at the beginning that do not count."""
+"""Number of warm-up steps to ignore."""
 
 
 def main() -> int:

@@ -1,9 +1,12 @@
 """Comparison of the automatic pipeline cut with the best one: `python tests/benchmarks/cut_quality.py [MODEL …]`.
 
-Two CPU workers of one thread each train a pipeline of two stages on random images with 8 microbatches. For each model the
-automatic cut is found as in a run; then every position is tried in the same two processes. The fastest few and the
-automatic one are measured again in turns, and their medians compared. Prints a line per model and the worst ratio; the
-exit code is 1 if a ratio misses its aim.
+Two single-threaded CPU workers train a pipeline of two stages on random images, with 8 microbatches. For each model,
+the
+automatic cut is determined as in a run; then every split point is tried in the same two processes. The fastest few and
+the
+automatic one are measured again in turns, and their medians are compared. Prints a line per model and the worst ratio;
+the
+exit code is 1 if a ratio is too low.
 """
 
 from __future__ import annotations
@@ -39,11 +42,11 @@ MICROBATCHES = 8
 CLASSES, CHANNELS = 10, 3
 FINALISTS = 3
 ROUNDS = 4
-"""Number of rounds in which the fastest cuts are timed again in turn."""
+"""Number of rounds in which the fastest cuts are measured again."""
 
 
 class Setting(NamedTuple):
-    """Model with the side length of its images in pixels, and the number of images in a microbatch."""
+    """Model, the side length of its images in pixels, and the number of images per microbatch."""
 
     model: str
     image_size: int
@@ -60,7 +63,7 @@ SETTINGS = (
 
 
 class Found(NamedTuple):
-    """Results: images per second at each split point, and with the automatic and the best cut."""
+    """Images per second at each split point, with the automatic cut, and with the best cut."""
 
     places: int
     automatic: str
@@ -72,7 +75,7 @@ class Found(NamedTuple):
 
 
 class GivenCut(Pipeline):
-    """Pipeline with a given cut; the first call uses the automatic one."""
+    """Pipeline with a given cut. The first call uses the automatic one."""
 
     given: Cut | None = None
 
@@ -81,7 +84,7 @@ class GivenCut(Pipeline):
 
 
 class Trial:
-    """Trial of one model on one of the two workers, which do the same at the same time."""
+    """Measurements of one model in one of the two workers. Both workers perform the same steps."""
 
     def __init__(self, setting: Setting, schedule: str, rank: int, rendezvous: str, steps: int) -> None:
         self.job = Job.from_fields(
@@ -113,7 +116,7 @@ class Trial:
         return self.strategy.cut
 
     def rate(self, cut: Cut, place: str) -> float:
-        """Return the images per second of the fastest of some steps; the first step doesn't count."""
+        """Return the images per second of the fastest of several steps, ignoring the first step."""
         strategy = self.strategy
         strategy.given = msgspec.structs.replace(cut, cuts=(place,))
         strategy.wrap(
@@ -158,7 +161,7 @@ class Trial:
         )
 
     def _agreed(self, rates: dict[str, float]) -> list[str]:
-        """Return the positions from fastest to slowest, by the slower worker's time."""
+        """Return the split points from fastest to slowest, according to the slower worker."""
         slower = self.strategy.collectives.all_reduce_max([round(-1e6 * rate) for rate in rates.values()])
         return [place for _, place in sorted(zip(slower, rates, strict=True))]
 

@@ -1,9 +1,11 @@
-"""Speed of DDP compared with the hardware's limit and the tutorial's script: `python tests/benchmarks/ddp_speed.py`.
+"""Speed of DDP compared with independent runs and with the tutorial's script: `python tests/benchmarks/ddp_speed.py`.
 
-resnet18 at 128 px trains on synthetic JPEGs on two single-threaded CPU workers. Three sides take turns, each in its second
-epoch: Footplate's DDP; "side by side", two independent single-device runs of half the batch at the same time; and the
-same training written directly in torch as in its DDP tutorial (ImageFolder, DataLoader with DistributedSampler).
-Prints images per second and the ratios of medians. Aims: 0.95 of side by side, 1.0 of the script.
+resnet18 at 128 px trains on synthetic JPEGs with two single-threaded CPU workers. Three sides take turns, timed in
+their
+second epochs: Footplate's DDP; "side by side", two independent single-device runs with half the batch at the same time;
+and
+a script as in torch's DDP tutorial (ImageFolder, DataLoader with DistributedSampler). Prints images per second and the
+ratios of medians. Aims: 0.95 of side by side, 1.0 of the script.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ SIDES = ("Footplate's DDP", "side by side", "the tutorial's script")
 
 
 def tutorial(data: Path, batch: int, warm: int, steps: int) -> float:
-    """Return the rate of torch's DDP tutorial with one DataLoader worker per rank."""
+    """Return the speed of torch's DDP tutorial in images per second, with one DataLoader worker per rank."""
     setting = Setting(
         data=str(data), model="resnet18", size=SIZE, batch=batch, classes=2, images=steps * batch, seconds=0.0
     )

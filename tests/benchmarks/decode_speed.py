@@ -36,10 +36,10 @@ from tests.support.timed_runs import make_images
 
 SIZES = (64, 160, 224)
 FULL_SIZE = 1 << 20
-"""Size at which no image is large enough to be decoded at a reduced scale."""
+"""Target size so large that every image is decoded at full scale."""
 BLOCK = 32
 SAMPLE = 100
-"""Number of images that the decoders decode in turn."""
+"""Number of images to decode in turn."""
 
 Side = Callable[[bytes, torch.Tensor], object]
 
@@ -73,7 +73,7 @@ def sized_sides(size: int) -> dict[str, Side]:
 
 
 def rates(sides: dict[str, Side], contents: list[bytes], seconds: float) -> dict[str, float]:
-    """Return the images per second and core for each side. They take turns until each has had `seconds`."""
+    """Let the sides take turns until each has had `seconds`; return their images per second and core."""
     tensors = [torch.frombuffer(bytearray(content), dtype=torch.uint8) for content in contents]
     found: dict[str, list[float]] = {name: [] for name in sides}
     spent = 0.0
@@ -89,7 +89,7 @@ def rates(sides: dict[str, Side], contents: list[bytes], seconds: float) -> dict
 
 
 def epoch_rate(source: ImageSource, count: int) -> float:
-    """Return the images per second, in wall time, of an epoch in random order."""
+    """Read an epoch in random order; return the images per second of wall-clock time."""
     order = np.random.default_rng(0).permutation(count)
     started_s = time.perf_counter()
     for start in range(0, count, BLOCK):
@@ -98,7 +98,7 @@ def epoch_rate(source: ImageSource, count: int) -> float:
 
 
 def cached_rates(images: ImageSet, size: int, threads: int, cache: str) -> tuple[float, float, float]:
-    """Return the rates of the first epoch, the second, and the first of another run."""
+    """Return the speed of the first epoch, of the second, and of the first in another run."""
 
     def make() -> ImageSource:
         return ImageSource(images, size, 3, threads, lambda path, reason: None, cache=cache)

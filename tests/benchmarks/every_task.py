@@ -47,15 +47,15 @@ from tests.support.specs import spec_of
 from tests.support.worker_group import Forker, WorkerGroup
 
 STEEPEST = 1443 / 255
-"""Maximum magnitude of the Sobel gradient for values from 0 to 1."""
+"""Maximum magnitude of the Sobel gradient if values range from 0 to 1."""
 
 Trivial = Callable[[Batch, Splits], Tensor]
-"""Function that returns a baseline's output for a batch, in the form of the model's output."""
+"""Function that returns the output of a baseline for a batch, in the same form as a model's output."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """Dataset, flags for `footplate train`, baseline, and the required improvement in the deciding metric."""
+    """Dataset, flags for `footplate train`, baseline, and the required improvement of the deciding metric."""
 
     dataset: str
     flags: str
@@ -65,7 +65,7 @@ class Row:
 
 
 def majority_class(batch: Batch, splits: Splits) -> Tensor:
-    """Predict the training split's most frequent class everywhere."""
+    """Predict the most frequent class of the training split everywhere."""
     counts = splits.train.class_counts(len(splits.classes))
     # Where images are mixed in training, targets have a share for each class.
     shape = batch.targets.shape[:1] if batch.targets.is_floating_point() else batch.targets.shape
@@ -75,7 +75,7 @@ def majority_class(batch: Batch, splits: Splits) -> Tensor:
 
 
 def lines_everywhere(batch: Batch, splits: Splits) -> Tensor:
-    """Predict lines everywhere, in the direction that most line pixels have in the training split."""
+    """Predict lines everywhere, in the most frequent direction of line pixels in the training split."""
     side, train = batch.inputs.shape[-1], splits.train
     assert isinstance(train, ImageSet)
     along = torch.cat([train.load(place, side, splits.channels)[-1].flatten() for place in range(len(train))])
@@ -86,7 +86,7 @@ def lines_everywhere(batch: Batch, splits: Splits) -> Tensor:
 
 
 def sobel_gradient(batch: Batch, splits: Splits) -> Tensor:
-    """Predict the square root of the gradient's magnitude, so that weak edges pass the lowest threshold."""
+    """Predict the square root of the gradient's magnitude, so that weak edges exceed the lowest threshold."""
     mean, std = (np.asarray(values)[:, None, None] for values in TASKS["edge_detection"].normalisation(Job(), 3))
     inside = batch.targets[:, 0].numpy() != OUTSIDE
     likely = np.zeros((len(batch.inputs), 1, *batch.inputs.shape[-2:]), np.float32)
@@ -98,7 +98,7 @@ def sobel_gradient(batch: Batch, splits: Splits) -> Tensor:
 
 
 def boxes_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
-    """Predict a grid of boxes of each class's median size over the image; frequent classes get higher scores."""
+    """Predict boxes on a grid, in the median size of each class; frequent classes get higher scores."""
     side = batch.inputs.shape[-1]
     train = splits.train
     assert isinstance(train, BoxedImages)
@@ -107,7 +107,7 @@ def boxes_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
 
 
 def objects_on_a_grid(batch: Batch, splits: Splits) -> Tensor:
-    """Predict a grid of boxes like `boxes_on_a_grid`, with masks that fill the boxes."""
+    """Predict boxes as in `boxes_on_a_grid`, with masks that fill them."""
     side = batch.inputs.shape[-1]
     known = [instances(target) for target in batch.targets]
     boxes, classes = torch.cat([each.boxes for each in known]), torch.cat([each.classes for each in known])
@@ -161,7 +161,7 @@ ROWS: dict[str, Row] = {
 
 
 def job_of(row: Row, folder: Path, flags: str) -> Job:
-    """Return the job that `footplate train` creates from folder and flags."""
+    """Return the job that `footplate train` creates for a folder and flags."""
     arguments = [str(folder), "--recipe", "from-scratch", *shlex.split(row.flags), *shlex.split(flags)]
     job, found = validate(parser().parse_args(["train", *arguments], argparse.Namespace(unknown=[])))
     if job is None or errors(found):
@@ -182,7 +182,7 @@ class _Silent:
 
 
 def measured(job: Job, task: Task, splits: Splits, outputs_of: Callable[[Batch], Tensor]) -> dict[str, float]:
-    """Return the validation metrics of the outputs that `outputs_of` returns."""
+    """Return the validation metrics if `outputs_of` computes the outputs of the model."""
     dataset_info = DatasetInfo(splits.classes, splits.channels, lambda: splits.train.class_counts(len(splits.classes)))
     measures = task.objective(job, dataset_info).metric()
     with torch.no_grad():
@@ -193,7 +193,7 @@ def measured(job: Job, task: Task, splits: Splits, outputs_of: Callable[[Batch],
 
 
 def trained(forker: Forker, row: Row, job: Job, folder: Path) -> tuple[str, bool]:
-    """Return a row of the table, and whether its aim is met."""
+    """Train a row's job; return its row of the table, and whether it beats its baseline."""
     task = TASKS[job.task]
     formats = task.entry.annotations
     splits = task.prepared(

@@ -1,9 +1,12 @@
 """Quality of suggested learning rates: `python tests/benchmarks/finders.py [--only ROW ...]`.
 
-Each row's job is trained at the rate of `find-lr` and at those of a sweep, once per seed, with AdamW and a cosine schedule.
-Prints each mean of the best validation metrics, and the suggestions' as a fraction of the sweep's best. Rows without their
-dataset are skipped. Results are cells of the JSON file `--results`; cells of the same job and commit are reused, so
-interrupted benchmarks continue.
+Trains each row's job with the learning rate from `find-lr` and with several others, once per seed, using AdamW and a
+cosine
+schedule. Prints the mean of the best validation metrics for each, and the suggestions' mean as a fraction of the
+highest
+one. Rows without their dataset are skipped. Results are saved in the JSON file `--results`, and reused for the same job
+and
+commit, so an interrupted benchmark can continue.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ AIM = 0.98
 
 
 def jobs(shared: Path) -> dict[str, Job]:
-    """Return the jobs of the rows, each small enough for eight trainings on a CPU."""
+    """Return the job of each row, small enough to be trained eight times on a CPU."""
     weights = str(shared / "weights/tf_efficientnet_lite0.safetensors")
     rows = {
         "hymenoptera": Job.from_fields(
@@ -55,7 +58,7 @@ def jobs(shared: Path) -> dict[str, Job]:
 
 
 def trained(forker: Forker, job: Job, rate: float) -> float:
-    """Return the best value of the deciding metric; 0 if the training diverges."""
+    """Train the job with a learning rate; return the best value of the deciding metric, 0 if it diverges."""
     with tempfile.TemporaryDirectory() as folder:
         group = WorkerGroup(forker, job.with_fields(learning_rate=rate), Path(folder), threads=usable_cores())
         group.finish(3600)
@@ -67,7 +70,7 @@ def trained(forker: Forker, job: Job, rate: float) -> float:
 
 
 def suggested(job: Job) -> dict[str, Any]:
-    """Return a cell with the finder's suggestion, or None, and the reason."""
+    """Return the finder's suggestion (or None) and its reason, in the form in which they are saved."""
     start = time.monotonic()
     try:
         found = carry_out(FinderOrder("rate", job))
@@ -78,7 +81,7 @@ def suggested(job: Job) -> dict[str, Any]:
 
 
 def compare(forker: Forker, name: str, job: Job, results: Results, seeds: int) -> float:
-    """Print the row, and return the suggestions' metric as a fraction of the sweep's best."""
+    """Print a row, and return the metric with suggested rates as a fraction of the best metric."""
 
     def cached(job: Job, cell: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         settings = {"row": name, "job": msgspec.to_builtins(job.values()), "commit": commit()} | cell

@@ -28,7 +28,7 @@ from tests.benchmarks.frame import ROOT, options_of, where
 AIM_FILES_PER_S = 50_000
 CLASSES = 100
 LINKS = 60_000
-"""Maximum number of hard links to one file; ext4 allows 65,000."""
+"""Maximum number of hard links to a file; ext4 allows 65,000."""
 
 
 def make(folder: Path, files: int, separate: bool) -> Path:
@@ -74,7 +74,7 @@ SCANS: dict[str, Callable[[str], object]] = {"recognize": recognize_only, "start
 
 
 def measure(scan: str, folder: str) -> None:
-    """Print wall time, CPU time and memory growth in bytes, without imports."""
+    """Print wall time, CPU time and memory growth in bytes of a scan, without imports."""
     SCANS[scan](str(ROOT / "resources/sample"))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start, busy = time.perf_counter(), time.process_time()

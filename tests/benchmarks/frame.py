@@ -1,4 +1,4 @@
-"""Helpers that the benchmarks share: options, folders, preloaded processes, and the first line of a report."""
+"""Helpers that the benchmarks share: options, folders, preloaded processes, and the report's first line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PACKAGES = ("torch", "torchvision", "pillow", "simplejpeg", "timm", "lightning",
 
 
 def where() -> str:
-    """Return hardware, load and versions for the first line of a report, without importing the packages."""
+    """Describe hardware, load and versions for the report's first line, without importing the packages."""
     versions = [f"Python {platform.python_version()}"]
     for package in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
@@ -39,13 +39,13 @@ def where() -> str:
 
 
 def options_of(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser whose help shows a script's docstring unchanged."""
+    """Create a parser whose help shows the script's docstring with its line breaks."""
     return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 @contextlib.contextmanager
 def empty_home() -> Iterator[Path]:
-    """Give this process and its children new, empty Footplate folders; yield the parent folder."""
+    """Use new Footplate folders for this process and its children; yield their parent folder."""
     with tempfile.TemporaryDirectory(prefix="fp") as name:
         os.environ |= {"FOOTPLATE_HOME": f"{name}/home", "FOOTPLATE_CACHE": f"{name}/cache", "XDG_RUNTIME_DIR": name}
         yield Path(name)
@@ -53,7 +53,7 @@ def empty_home() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def preloader() -> Iterator[Preloader]:
-    """Yield a process that has imported PyTorch and starts runs, as the window has one."""
+    """Yield a process that has imported PyTorch and starts runs, like the window's preloader."""
     started = Preloader()
     started.start()
     while not started.ready:
@@ -65,7 +65,7 @@ def preloader() -> Iterator[Preloader]:
 
 @contextlib.contextmanager
 def machines(*names: str) -> Iterator[Machines]:
-    """Yield machines in network namespaces, which the head knows as hosts; by default "node1" and "node2"."""
+    """Yield simulated machines ("node1" and "node2" by default) that are configured as hosts on the head."""
     if why := why_not():
         raise SystemExit(why)
     with tempfile.TemporaryDirectory(prefix="fpb") as name:
@@ -79,7 +79,7 @@ def machines(*names: str) -> Iterator[Machines]:
 
 
 def print_rates(rates: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Print each side's images per second, and return their medians."""
+    """Print the images per second of each side, and return their medians."""
     medians = {side: statistics.median(values) for side, values in rates.items()}
     for side, values in rates.items():
         print(f"{side}: {medians[side]:.1f} images/s ({', '.join(f'{value:.1f}' for value in values)})")
@@ -87,7 +87,7 @@ def print_rates(rates: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 def application() -> QApplication:
-    """Create the window's application, offscreen by default, with its theme."""
+    """Create the window's application with its theme, offscreen by default."""
     os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
     from PySide6.QtWidgets import QApplication
 

@@ -26,7 +26,7 @@ Worst = tuple[float, float, str]
 
 
 class TimedApplication(QApplication):
-    """Application that times each event from the event loop, including the work that it causes."""
+    """Application that times the handling of each event from the event loop."""
 
     def __init__(self) -> None:
         os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
@@ -54,7 +54,7 @@ class TimedApplication(QApplication):
 
 
 class Scenario:
-    """Scenario of the benchmark: train, watch for a while, stop, close."""
+    """Steps of the benchmark: train, observe for a while, stop, close."""
 
     def __init__(self, app: TimedApplication, window: MainWindow, seconds: float) -> None:
         self.app, self.window, self.seconds = app, window, seconds

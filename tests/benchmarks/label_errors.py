@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def measure(folder: Path, share: float, folds: int, epochs: int, seed: int) -> tuple[float, float]:
-    """Return the fraction of wrong labels in the first 15 % of the samples, and the precision of that list."""
+    """Return the fraction of wrong labels among the first 15 % of the samples, and the precision of that list."""
     wrong = flip_labels(IMAGES, folder / "images", share, seed=seed)
     home = os.environ | {"FOOTPLATE_HOME": str(folder / "home")}
     start = time.monotonic()
@@ -60,7 +60,10 @@ def measure(folder: Path, share: float, folds: int, epochs: int, seed: int) -> t
 
 
 def flip_labels(source: Path, target: Path, share: float, seed: int) -> set[str]:
-    """Copy SPLIT/CLASS folders to CLASS/SPLIT-NAME, a fraction `share` of them with a wrong label; return their names."""
+    """Copy SPLIT/CLASS folders to CLASS/SPLIT-NAME, with wrong labels for a fraction `share` of the images.
+
+    Returns the names of these images.
+    """
     draw = random.Random(seed)
     classes = sorted({path.name for path in source.glob("*/*") if path.is_dir()})
     files = [path for name in classes for path in sorted(source.glob(f"*/{name}/*"))]
@@ -76,7 +79,7 @@ def flip_labels(source: Path, target: Path, share: float, seed: int) -> set[str]
 
 
 def run(*arguments: str, environment: dict[str, str]) -> bytes:
-    """Return the output of a command; exit if it fails."""
+    """Run a command, and return its output; exit if it fails."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "footplate.py"), *arguments], env=environment, stdout=subprocess.PIPE, check=True
     )

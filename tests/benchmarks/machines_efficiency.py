@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def backward_share(run: RunFolder) -> float:
-    """Return the fraction of the backward pass in both passes, as the run reported."""
+    """Return the backward pass's fraction of the time for both passes, as the run reported it."""
     times = [event.parts for event in run.events() if isinstance(event, TimeSpent) and event.step > WARM]
     forward, backward = (sum(parts.get(phase, 0.0) for parts in times) for phase in ("forward", "backward"))
     return backward / (forward + backward)

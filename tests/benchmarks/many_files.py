@@ -29,7 +29,7 @@ WARM_S = 1.0
 
 @dataclass(frozen=True)
 class Cost:
-    """Result: images per second, seconds to the first step, and the worker's peak memory in bytes."""
+    """Images per second, seconds until the first step, and the worker's peak memory in bytes."""
 
     rate: float
     first_step_s: float

@@ -65,11 +65,11 @@ plain = sampler.Sampler.snapshot
 sampler.Sampler.snapshot = lambda self: msgspec.structs.replace(plain(self), time=arrived[0] or time.time())
 sys.exit(main(["--interval", "1", "--listen"]))
 """
-"""Source of a sampler whose snapshots have the time when the last line from the NVML process arrived."""
+"""Source of a sampler that sets the time of a snapshot to the arrival of the last line from the NVML process."""
 
 
 def snapshots(count: int, end: float) -> Iterator[Snapshot]:
-    """Yield snapshots of the `count` seconds before `end`: eight GPUs with all quantities, as waves with spikes."""
+    """Yield one snapshot per second until `end`, with all quantities of eight GPUs as waves with spikes."""
     random = np.random.default_rng(1)
     for second in range(count):
         noise = random.normal(size=GPUS)
@@ -96,13 +96,13 @@ def _gpu(number: int, second: int, noise: float) -> Gpu:
 
 
 def fill(history: DeviceHistory, end: float) -> None:
-    """Fill the history with a day until `end`."""
+    """Fill the history with snapshots of the day before `end`."""
     for snapshot in snapshots(int(RETENTION_S), end):
         history.add(snapshot)
 
 
 class Overview:
-    """Graphs of eight GPUs with four lines each, as on the page of a machine with eight GPUs."""
+    """Graphs of eight GPUs with four lines each, as on the overview page of such a machine."""
 
     def __init__(self, history: DeviceHistory) -> None:
         self.history = history
@@ -127,7 +127,7 @@ class Overview:
         return float(self.history.x(self.keys[0])[-1])
 
     def frame(self) -> None:
-        """Pass the history to the graphs, and paint them."""
+        """Update the graphs from the history, and paint them."""
         self.group.set_extent(float(self.history.x(self.keys[0])[0]), self.last)
         for key, plot in zip(self.keys, self.plots, strict=True):
             gpu = self.history.gpu(key)
@@ -163,7 +163,7 @@ def zoom(overview: Overview) -> dict[str, float]:
 
 
 def timed(frame: Callable[[int], None], count: int) -> list[tuple[float, float]]:
-    """Return wall and CPU time of each frame in milliseconds, with pending events processed in between."""
+    """Return the wall time and CPU time of each frame in milliseconds; pending events are processed in between."""
     taken = []
     for number in range(count):
         wall, cpu = time.perf_counter(), time.thread_time()
@@ -174,7 +174,7 @@ def timed(frame: Callable[[int], None], count: int) -> list[tuple[float, float]]
 
 
 def summary(name: str, taken: list[tuple[float, float]]) -> dict[str, float]:
-    """Return the results; on a busy machine wall time exceeds the thread's CPU time."""
+    """Print and return the results. On a busy machine, the wall time exceeds the thread's CPU time."""
     walls, owns = zip(*taken, strict=True)
     return {
         f"{name}, median ms": statistics.median(walls),
@@ -185,7 +185,7 @@ def summary(name: str, taken: list[tuple[float, float]]) -> dict[str, float]:
 
 
 class Paints(QObject):
-    """Recorder of the time between a snapshot and the paint of a GPU's values."""
+    """Recorder of the times between a snapshot and the painting of its values."""
 
     def __init__(self, figures: ValueGrid) -> None:
         super().__init__(figures)
@@ -205,7 +205,7 @@ class Paints(QObject):
 
 
 def measure_window(stub: NvmlStub, seconds: float, parts: list[str]) -> dict[str, float]:
-    """Open the window on its Monitor page, add a day of history, and measure."""
+    """Open the window on its Monitor page, add a day of history, and measure CPU time, memory and latency."""
     stub.write(gpu_profile(number, wave=1) for number in range(GPUS))
     os.environ.update(stub.environment)
     window = MainWindow()

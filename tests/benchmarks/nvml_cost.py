@@ -33,7 +33,7 @@ from tests.support.nvml_stub import compile_stub
 AIM_PERCENT = 1.0
 READINGS = 200
 WARM_UP = 3
-"""Number of snapshots until all processes have started and every quantity has been read once."""
+"""Number of snapshots until all processes have started and have read every quantity once."""
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def time_calls() -> list[dict[str, Any]]:
-    """Return the calls per reading and the microseconds per call of each NVML function that readings use."""
+    """Return the number of calls and the microseconds per call for each NVML function that a reading uses."""
     import pynvml
 
     from engine.gpus.nvml.nvml_reader import NvmlReader
@@ -99,7 +99,7 @@ def time_calls() -> list[dict[str, Any]]:
 
 
 def time_sampler(environment: Mapping[str, str], seconds: float) -> dict[str, float]:
-    """Return the CPU time of the sampler at one snapshot per second with everything visible, in percent of one core."""
+    """Return the sampler's CPU time in percent of a core, with one snapshot of all quantities per second."""
     command = [sys.executable, "-m", "engine.gpus", "--interval", "1"]
     with subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

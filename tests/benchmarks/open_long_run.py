@@ -55,7 +55,7 @@ def story(steps: int, executions: int) -> Iterator[AnyEvent]:
 
 
 def execution_events(steps: int, first: int, last: int, start: float, execution: int) -> Iterator[AnyEvent]:
-    """Yield the events of one execution, from the step after `first` to `last`."""
+    """Yield the events of one execution that trains from step `first` (exclusive) to `last`."""
     job = Job.from_fields(dataset="/data/flowers", epochs=max(1, steps // PER_EPOCH))
     device = RunDevice(id=CPU, name="AMD EPYC", ranks=(0,))
     yield RunStarted(
@@ -89,7 +89,7 @@ def execution_events(steps: int, first: int, last: int, start: float, execution:
 
 
 Moment = tuple[float, float]
-"""Seconds of wall time and of the thread's CPU time."""
+"""Wall time and CPU time of the thread, in seconds."""
 
 
 def now() -> Moment:
@@ -97,7 +97,7 @@ def now() -> Moment:
 
 
 def opened(run: RunFolder, steps: int) -> tuple[Moment, Moment, float]:
-    """Return the time to the first curve, to all curves, and the longest block of the event loop."""
+    """Open the run; return the times until the first and until all curves, and the longest block of the event loop."""
     store = RunSession()
     page = RunPage(store)
     page.resize(*PAGE)

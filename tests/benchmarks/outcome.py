@@ -89,7 +89,7 @@ COMPARISONS = {
 
 
 def garments(folder: Path, _: Path) -> None:
-    """Draw tinted garments of the sample dataset at random positions and sizes on smooth backgrounds, 96 px."""
+    """Draw tinted garments from the sample dataset on smooth backgrounds of 96 px, in random positions and sizes."""
     random = np.random.default_rng(0)
     for path in sorted((ROOT / "resources/sample").rglob("*.png")):
         for number in range(2):
@@ -105,7 +105,7 @@ def garments(folder: Path, _: Path) -> None:
 
 
 def nuclei(folder: Path, source: Path) -> None:
-    """Write nuclei_subset with masks of nuclei and background, merged from its mask per nucleus."""
+    """Write the images of nuclei_subset, and masks that merge the masks of all nuclei in an image."""
     for path in sorted((source / "masks").rglob("*.png")):
         mask = folder / "masks" / path.parent.name / path.name
         mask.parent.mkdir(parents=True, exist_ok=True)
@@ -116,11 +116,11 @@ def nuclei(folder: Path, source: Path) -> None:
 
 
 MAKERS = {"garments": garments, "nuclei": nuclei}
-"""Functions that write the dataset of a comparison, by the dataset's folder."""
+"""Functions that write the dataset for a comparison, by its folder."""
 
 
 class TrainingError(Exception):
-    """Error that a training failed; its text is the reason."""
+    """Training failure; the text is the reason."""
 
 
 class Results:
@@ -191,7 +191,7 @@ def has(python: str, recipe: str) -> bool:
 
 
 def trained(name: str, options: argparse.Namespace, results: Results, folder: Path) -> Iterator[tuple[str, Any]]:
-    """Yield each side of a comparison with its cells, one per seed; None if a training failed."""
+    """Yield each side of a comparison with its results, one per seed; None if a training failed."""
     comparison = COMPARISONS[name]
     size, epochs = options.size or comparison.size, options.epochs or comparison.epochs
     for side in ("footplate", *comparison.others):
@@ -217,7 +217,7 @@ def trained(name: str, options: argparse.Namespace, results: Results, folder: Pa
 
 
 def train(setting: Setting, settings: dict[str, Any], options: argparse.Namespace, results: Results) -> None:
-    """Train for a cell and save the result, or print the reason of a failure."""
+    """Train with a setting and save the result, or print why training failed."""
     start = time.monotonic()
     name, side = settings["dataset"], settings["side"]
     versions: dict[str, str] = {}
@@ -236,7 +236,7 @@ def train(setting: Setting, settings: dict[str, Any], options: argparse.Namespac
 
 
 def compare(name: str, options: argparse.Namespace, results: Results, folder: Path) -> bool:
-    """Print a comparison's table, and return True if Footplate equals the best of the others without failures."""
+    """Print the table of a comparison; return True if Footplate is as good as the best side and nothing failed."""
     rows = dict(trained(name, options, results, folder))
     complete = {side: cells for side, cells in rows.items() if cells and None not in cells}
     best = {side: [max(cell["values"]) for cell in cells] for side, cells in complete.items()}

@@ -25,9 +25,9 @@ from tests.support.timed_runs import TimedRun, make_images, side_by_side
 from tests.support.worker_group import Forker
 
 CUT_OF = {"gpipe": "gpipe", "1f1b": "1f1b", "zb1p": "1f1b", "zbv": "zbv"}
-"""Schedule whose cut each schedule uses. The first of a kind uses its automatic cut."""
+"""For each schedule, the schedule whose cut it uses. The first one of a kind uses its automatic cut."""
 ALIKE = {"gpipe": "gpipe", "1f1b": "1f1b", "zb1p": "1f1b", "zbv": "1f1b"}
-"""Schedule whose cut the model parallel run uses for comparison, by schedule."""
+"""For each schedule, the schedule whose cut model parallel training uses for comparison."""
 MICROBATCHES, WARM = 8, 2
 AIM, BUBBLE_AIM = 0.9, 0.05
 

@@ -2,8 +2,9 @@
 
     python tests/benchmarks/plot_repaint.py [--points 36000] [--frames 60]
 
-Eight plots of four lines, as for a run on four GPUs. Each frame adds a point to every line and paints all plots. The
-baseline is pyqtgraph's PlotWidget with its defaults and the same lines.
+There are eight plots with four lines each, as for a run on four GPUs. Each frame adds a point to every line and paints
+all
+plots. The baseline is pyqtgraph's PlotWidget with default settings and the same lines.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def series(points: int, seed: int) -> np.ndarray:
 
 
 class Footplate:
-    """Eight `LinePlot`s of one group."""
+    """Eight `LinePlot`s in a group."""
 
     def __init__(self, points: int, smoothing: float = 0.0) -> None:
         self.window = QWidget()
@@ -66,7 +67,7 @@ class Footplate:
 
 
 class Plain:
-    """Baseline: PlotWidgets with defaults."""
+    """Baseline: pyqtgraph's PlotWidgets with default settings."""
 
     def __init__(self, points: int) -> None:
         self.window = QWidget()
@@ -89,7 +90,7 @@ class Plain:
 
 
 def measure(window: QWidget, frame: Frame, frames: int) -> tuple[float, float]:
-    """Return the median and the longest of `frames` frames in milliseconds, after three for warm-up."""
+    """Paint `frames` frames after three for warm-up; return the median and the maximum time in milliseconds."""
     window.resize(*SIZE)
     window.show()
     QApplication.processEvents()

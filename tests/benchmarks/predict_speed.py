@@ -36,7 +36,7 @@ AIM = 0.97
 
 
 class Silent:
-    """Partition of a worker that reports no progress."""
+    """Shard of a worker that doesn't report progress."""
 
     partition, rank = ALL_SAMPLES, 0
 
@@ -47,7 +47,7 @@ class Silent:
 
 
 class Took(NamedTuple):
-    """Duration in seconds of wall time and of CPU time on all cores."""
+    """Wall time, and CPU time on all cores, in seconds."""
 
     wall: float
     cpu: float
@@ -61,7 +61,7 @@ class Took(NamedTuple):
 
 
 def alone(model: TrainedModel, batches: list[torch.Tensor]) -> Took:
-    """Measure the forward passes over batches in memory."""
+    """Time the forward passes over batches in memory."""
     start = Took.now()
     for batch in batches:
         model.outputs(batch)
@@ -71,7 +71,7 @@ def alone(model: TrainedModel, batches: list[torch.Tensor]) -> Took:
 
 
 def predicted(model: TrainedModel, order: PredictOrder, folder: Path, number: int) -> Took:
-    """Measure a worker's samples, from the first file to the last row."""
+    """Time a worker's predictions, from the first file to the last row."""
     sources = list_sources(order.paths, "images", order.out)
     start = Took.now()
     with Journal(folder, number, 0) as journal:

@@ -30,7 +30,7 @@ def raw_events(profile: torch.profiler.profile) -> int:
 
 
 def seconds(read: Callable[[torch.profiler.profile], int], model: torch.nn.Module) -> float:
-    """Record passes of `model`, and return the processor time of reading them."""
+    """Profile passes of `model`; return the CPU time for reading the recorded events."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         model(torch.randn(2, 3, 64, 64)).sum().backward()
     started = time.process_time()

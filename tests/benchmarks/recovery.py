@@ -46,12 +46,12 @@ AIMS_S = {
     "stop -> devices free": 3.0,
 }
 STEPS = 5
-"""Number of steps that a run makes before it is disturbed."""
+"""Number of steps after which a run is disturbed."""
 SIZES = {"mnist_cnn": 28, "resnet18": 64}
 
 
 class Follower:
-    """Client that follows one execution of `run`."""
+    """Client that follows one execution of a run."""
 
     def __init__(self, preloader: Preloader, run: RunFolder) -> None:
         execution = last_execution(run) + 1
@@ -64,7 +64,7 @@ class Follower:
         self.until(lambda event: isinstance(event, RunStarted) and event.execution == execution)
 
     def until(self, is_expected: Callable[[AnyEvent], object]) -> float:
-        """Wait for an expected event, and return its time."""
+        """Wait for an event that satisfies `is_expected`, and return its time."""
         for event in self._stream:
             if is_expected(event):
                 return time.monotonic()
@@ -73,13 +73,13 @@ class Follower:
         sys.exit(f"the run has ended; see {self.run.path}")
 
     def train(self) -> None:
-        """Wait until some steps are done and a checkpoint exists."""
+        """Wait until the run has taken some steps and saved a checkpoint."""
         self.until(lambda event: isinstance(event, StepMetrics))
         self.until(lambda event: isinstance(event, CheckpointSaved) and event.kind == "last")
         self.until(lambda event: isinstance(event, StepMetrics))
 
     def kill_a_rank(self) -> tuple[float, float]:
-        """Return the seconds until rank 1 is named, and until training continues."""
+        """Kill rank 1; return the seconds until it is reported, and until training continues."""
         supervisor = self.run.supervisor()
         assert supervisor is not None
         (worker,) = [one for one in psutil.Process(supervisor.pid).children() if one.name() == "footplate-w1"]
@@ -90,7 +90,7 @@ class Follower:
         return named - killed, self.until(lambda event: isinstance(event, StepMetrics)) - killed
 
     def end(self, command: Pause | Stop) -> float:
-        """Return the seconds until the devices are free."""
+        """Send a command that ends the run; return the seconds until its devices are free."""
         asked = time.monotonic()
         self.connection.send(command)
         free = self.until(lambda event: isinstance(event, DevicesFree))
@@ -107,7 +107,7 @@ class Follower:
 
 
 def measure(preloader: Preloader, model: str) -> dict[str, float]:
-    """Measure one turn: a kill, a pause and a stop of one run."""
+    """Kill a rank, pause and stop a run, and return the times of each."""
     size = SIZES.get(model, 64)
     run = create_run(
         Job.from_fields(

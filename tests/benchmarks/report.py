@@ -2,9 +2,12 @@
 
     python tests/benchmarks/report.py [--only NAME ...] [--table]
 
-`figures.json` has an entry per row: name, description, aim, command (arguments of Python) and a pattern. The result is the
-last output line, or all that match the pattern, with date and machine. `--only` keeps other rows, and `--table` runs
-nothing. A command of several rows runs once. If a command fails, its rows stay unchanged and the exit code is 1.
+`figures.json` has an entry per row: name, description, aim, command (arguments for Python) and a pattern. The result is
+the
+last line of output, or all lines that match the pattern, with date and machine. `--only` measures only the named rows,
+and
+`--table` measures none. A command that several rows share runs once. If a command fails, its rows remain unchanged and
+the exit code is 1.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ Figure = dict[str, str]
 
 
 def measured(figure: Figure) -> str:
-    """Return the result of the figure's command in one line; "" if it fails or has none."""
+    """Run the command of a row; return its result in one line, "" if it fails or prints none."""
     code, printed, errors = _run(figure["command"])
     lines = [line.strip() for line in printed.splitlines() if re.search(figure["line"] or ".", line)]
     if code not in (0, AIM_MISSED) or "Traceback" in errors or not lines:
@@ -49,7 +52,7 @@ def _run(command: str) -> tuple[int, str, str]:
 
 
 def table(figures: Sequence[Figure]) -> str:
-    """Return the figures as Markdown, followed by the machines."""
+    """Format the rows as a Markdown table, followed by the machines."""
     machines = list(dict.fromkeys(figure["machine"] for figure in figures))
     lines = ["| name | what | aim | measured | on | command |", "|---|---|---|---|---|---|"]
     for figure in figures:
@@ -61,7 +64,7 @@ def table(figures: Sequence[Figure]) -> str:
 
 
 def update(page: Path, figures_file: Path, names: Sequence[str], machine: str) -> int:
-    """Measure the figures with these names; write all figures to `figures_file` and into `page`."""
+    """Measure the rows with these names; write all rows to `figures_file` and the table into `page`."""
     figures: list[Figure] = json.loads(figures_file.read_text(encoding="utf-8"))
     failed = False
     for figure in figures:

@@ -28,7 +28,7 @@ MARK = "FOOTPLATE_MEASURED"
 
 
 def peak(commands: list[list[str]], environment: dict[str, str]) -> tuple[int, dict[str, int]]:
-    """Run `commands` at once, and return the peak memory in bytes of all their processes, and by process."""
+    """Run `commands` at the same time; return their peak memory in bytes, in total and by process."""
     mark = uuid.uuid4().hex
     peak_bytes, shares = 0, dict[str, int]()
     variables = os.environ | environment | {MARK: mark}
@@ -44,7 +44,7 @@ def peak(commands: list[list[str]], environment: dict[str, str]) -> tuple[int, d
 
 
 def of_all(mark: str) -> dict[str, int]:
-    """Return the bytes by process, for processes whose environment contains `mark`."""
+    """Return the memory of each process whose environment contains `mark`, in bytes."""
     taken: dict[str, int] = {}
     for process in psutil.process_iter():
         try:

@@ -112,7 +112,7 @@ window.close()
 
 
 def make_runs(count: int) -> None:
-    """Write runs of the last months, one every twenty minutes, in the engine's format."""
+    """Write `count` runs, one every twenty minutes up to now, in the engine's format."""
     now = time.time()
     for number in range(count):
         chosen = job(
@@ -138,7 +138,10 @@ def make_runs(count: int) -> None:
 
 
 def one_window(environment: dict[str, str], runs: int, how: str) -> list[float]:
-    """Return times in seconds: first rows, all rows, their CPU time, search, sort, refresh, palette, slowest palette key."""
+    """Open a window, and return its times in seconds.
+
+    First rows, all rows, their CPU time, search, sort, refresh, palette, and the slowest key press in the palette.
+    """
     command = [sys.executable, "-c", CHILD, str(runs), how]
     child = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return [float(seconds) for seconds in child.stdout.split()]

@@ -68,11 +68,11 @@ SPACES: dict[str, dict[str, Any]] = {
         "augmentation": ["none", "light"],
     },
 }
-"""Search spaces of datasets that don't use SPACE."""
+"""Search spaces for datasets that don't use `SPACE`."""
 
 
 def searched(name: str, job: Job, **values: Any) -> tuple[SearchFolder, SearchState, float]:
-    """Run a search on two CPU workers; return it, its final state and its duration in seconds."""
+    """Run a search on two CPU workers; return its folder, its final state and its duration in seconds."""
     search, problems = validate_search({"name": name, "devices": DEVICES, **values}, job, load_catalogue())
     if search is None:
         raise SystemExit("; ".join(map(str, problems)))

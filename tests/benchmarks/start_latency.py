@@ -1,10 +1,12 @@
-"""Time from Train to the first loss on the sample dataset, compared with that of importing PyTorch.
+"""Time from pressing Train to the first loss on the sample dataset, compared with importing PyTorch.
 
     python tests/benchmarks/start_latency.py [--times N] [--strategy single|ddp]
 
-In turn, N times: a fresh interpreter that imports torch and torchvision; a run started cold; a run started by a
-preloaded parent. The aims: cold at most 1 s more than the import, preloaded at most 1 s in all; the exit code is 1
-if a median misses its aim. A first turn warms the disk's cache and is not counted.
+Three sides take turns N times: a new interpreter that imports torch and torchvision; a cold start of a run; and a start
+from
+a preloader that has imported them. A cold start may take 1 s more than the import, a preloaded one 1 s in total; the
+exit
+code is 1 if a median exceeds its limit. A first turn fills the disk cache and isn't counted.
 """
 
 from __future__ import annotations
@@ -29,14 +31,14 @@ AIM_S = 1.0
 
 
 def imports() -> float:
-    """Return the seconds that a process takes to import torch and torchvision, including its start and exit."""
+    """Return the seconds in which a new process starts, imports torch and torchvision, and exits."""
     start = time.monotonic()
     subprocess.run([sys.executable, "-c", "import torch, torchvision"], check=True)
     return time.monotonic() - start
 
 
 def first_loss(job: Job, start: Callable[[RunFolder], object]) -> float:
-    """Return the seconds from the request for a run until its first loss reaches a client; then stop the run."""
+    """Start a run; return the seconds until a client receives its first loss. Stop the run afterwards."""
     requested_at = time.monotonic()
     run = create_run(job)
     start(run)

@@ -22,7 +22,7 @@ AIM = 0.75
 
 
 def build_everywhere(_spec: WorkerSpec) -> None:
-    """Have every rank of this process's run build the complete model."""
+    """Build the complete model on every rank."""
     FullySharded.receives_weights = False  # type: ignore[assignment,method-assign]
 
 

@@ -32,7 +32,7 @@ SIZE, IMAGES, CLASSES = 64, 32, 10
 
 
 def torchs_own(inputs: torch.Tensor, targets: torch.Tensor) -> Callable[[], None]:
-    """Return the training step of a plain script, with Footplate's optimizer."""
+    """Return the training step of a plain torch script, with Footplate's optimizer."""
     model = resnet18(num_classes=CLASSES)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=1e-4, fused=True)
 

@@ -43,7 +43,7 @@ MNIST = DATASETS / "mnist"
 
 
 def told(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run a worker that counts the cost of its metrics and checkpoints."""
+    """Run a worker that measures the cost of its metrics and checkpoints."""
     from engine.strategies import stopwatch
     from engine.training import metric_buffer, report, trainer
     from engine.training.callbacks.step_metrics import StepReport
@@ -99,7 +99,7 @@ def told(spec: WorkerSpec, channel: socket.socket) -> int:
 
 
 def ends_with(owner: type, name: str, first: Callable[[], None]) -> None:
-    """Call `first` before each call of `owner`'s method `name`."""
+    """Wrap the method `name` of `owner` so that it calls `first` before each call."""
     function = getattr(owner, name)
 
     def call(*arguments: Any) -> Any:
@@ -121,7 +121,7 @@ def add_threads(spent: dict[str, float], consumer: str, names: tuple[str, ...]) 
 
 
 def silent(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run a worker that saves nothing and reports only the first and last step of each epoch."""
+    """Run a worker that saves no checkpoints and reports only the first and last step of each epoch."""
     from engine.strategies import stopwatch
     from engine.training.callbacks import step_metrics
     from engine.training.checkpointing import checkpointer
@@ -142,7 +142,7 @@ def counted(spec: WorkerSpec, channel: socket.socket, run: Callable[..., int], s
 
 
 def supervise(folder: str, worker: str) -> int:
-    """Run a supervisor in this process, and count the CPU time of its loop and its sampler."""
+    """Run a supervisor in this process, and measure the CPU time of its loop and its sampler."""
     run = RunFolder(folder)
     job = run.job()
     assert job is not None
@@ -175,7 +175,7 @@ def supervise(folder: str, worker: str) -> int:
 
 
 def measure(job: Job, worker: str, *, reader: bool) -> dict[str, float]:
-    """Run `job` once, and return seconds of CPU time by consumer."""
+    """Run `job` once, and return the seconds of CPU time by consumer."""
     run = create_run(job)
     command = [sys.executable, str(HERE), "--supervise", str(run.path), "--worker", worker]
     with (run.path / "supervisor.log").open("wb") as log:

@@ -51,7 +51,7 @@ TASK_JOBS = {
     ),
     "bccd": Job.from_fields(task="detection", model="ssdlite320_mobilenet_v3_large", image_size=256, batch_size=8),
 }
-"""Jobs of tasks other than classification, by the folder of their dataset."""
+"""Jobs for tasks other than classification, by the folder of their dataset."""
 PARTS = ("mnist", "hymenoptera", "made", *TASK_JOBS, "gpu")
 AIM, TASK_AIM, GPU_AIM, TUTORIAL_AIM = 0.97, 0.95, 0.98, 2.5
 FOOTPLATE, PURE, TUTORIAL = "Footplate", "pure", "tutorial"
@@ -62,14 +62,14 @@ Side = Callable[[Setting], Rates]
 
 @dataclass
 class Comparison:
-    """Results of the sides: `Rates` per round, GPU utilization and peak memory."""
+    """Results of all sides: `Rates` per round, GPU utilization and peak memory."""
 
     title: str
     rates: dict[str, list[Rates]]
     gpu: dict[str, list[tuple[float, int]]]
 
     def ratio(self, one: str, others: list[str], of: Callable[[Rates], float]) -> float:
-        """Return the median ratio of `one`'s rate to the best of the others'."""
+        """Return the median ratio between the speed of `one` and the highest speed of the others."""
         rounds = zip(self.rates[one], *(self.rates[other] for other in others), strict=True)
         return statistics.median(of(mine) / max(map(of, theirs)) for mine, *theirs in rounds)
 
@@ -83,7 +83,10 @@ class Comparison:
 
 
 class Verdicts:
-    """Printer of figures next to their aims. `results` has the figures; `met` is True if all aims were met."""
+    """Printer of results and their targets.
+
+    `results` holds the values; `met` is True if all targets were met.
+    """
 
     def __init__(self) -> None:
         self.results: list[tuple[str, float, float]] = []
@@ -99,7 +102,7 @@ class Verdicts:
 
 
 def chosen_for_pure(choices: dict[str, Chosen]) -> dict[str, Any]:
-    """Return Footplate's choices as fields of a `Setting`."""
+    """Convert Footplate's automatic choices to fields of a `Setting`."""
     results = {field: choice.choice for field, choice in choices.items()}
     compiled = ""
     if results.get("compile") == "on":
@@ -140,7 +143,7 @@ def _later(rates: Rates) -> float:
 
 
 class Bench:
-    """Benchmark with the options of one call of this script."""
+    """Benchmark with the options of the command line."""
 
     def __init__(
         self,
@@ -184,7 +187,7 @@ class Bench:
         batch: int = 32,
         **fields: Any,
     ) -> Comparison:
-        """Compare all sides on an ImageFolder (in bf16 on a GPU); `fields` are further fields of the job."""
+        """Compare all sides on an ImageFolder, in bf16 on a GPU; `fields` override fields of the job."""
         files = [path for path in (data / "train").rglob("*") if path.is_file()]
         for path in files:
             path.read_bytes()  # so that no side is the first to fetch them from the disk
@@ -214,7 +217,7 @@ class Bench:
         return found
 
     def of_task(self, name: str, job: Job) -> None:
-        """Compare a job of another task with bare steps."""
+        """Compare a job for another task with training steps alone."""
         job = job.with_fields(dataset=str(self.chosen.datasets / name), epochs=1000, devices=("cpu",))
         formats = TASKS[job.task].entry.annotations
         splits = open_splits(

@@ -2,8 +2,9 @@
 
     python tests/benchmarks/window_start.py [--times N]
 
-Starts the real command N times, offscreen and, with Xvfb, on an X screen, with a home that has been used before. The first start
-of each kind warms the caches and isn't counted. The aim is a median of 0.6 s; otherwise the exit code is 1.
+Starts the real command N times offscreen and, with Xvfb, on an X screen, with a home folder that has been used before.
+The
+first start of each kind fills caches and isn't counted. The exit code is 1 if the median exceeds 0.6 s.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ sys.exit(footplate.main())
 
 
 def start_once(environment: dict[str, str]) -> float:
-    """Return the seconds from the start of the process to the end of the first paint."""
+    """Start the window; return the seconds until the end of its first paint."""
     child = subprocess.run(
         [sys.executable, "-c", CHILD],
         cwd=ROOT,

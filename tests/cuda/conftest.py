@@ -1,4 +1,4 @@
-"""Machines with GPUs of the CUDA stub, and workers that train on them."""
+"""Fixtures for machines with stub GPUs, and for workers that train on them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cuda_stub(tmp_path_factory: pytest.TempPathFactory) -> CudaStub:
 
 @pytest.fixture
 def machine(cuda_stub: CudaStub, tmp_path: Path) -> Machine:
-    """Return a function that creates the machine for a test, like CudaStub.machine."""
+    """Return a function that creates the machine of a test. It takes the arguments of `CudaStub.machine`."""
     return lambda gpus=1, **values: cuda_stub.machine(tmp_path / "machine", gpus, **values)
 
 
@@ -41,7 +41,7 @@ def cuda_forker(cuda_stub: CudaStub) -> Iterator[Forker]:
 
 @pytest.fixture
 def start(cuda_forker: Forker, tmp_path: Path) -> Iterator[Callable[..., WorkerGroup]]:
-    """Return a function that starts a job's workers on a machine; they are ended with the test."""
+    """Return a function that starts a job's workers on a machine. They are ended with the test."""
     groups: list[WorkerGroup] = []
 
     def start_workers(
@@ -59,15 +59,15 @@ def start(cuda_forker: Forker, tmp_path: Path) -> Iterator[Callable[..., WorkerG
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create 72 images for training and 21 for validation."""
+    """Create 72 training and 21 validation images."""
     return make_images(tmp_path_factory.mktemp("images"), {"train": 24, "val": 7})
 
 
 @pytest.fixture
 def job(images: Path) -> Callable[..., Job]:
-    """Return a function that builds a small job on the first GPUs, with `changes`.
+    """Return a function that builds a small job on the first GPUs; `changes` override its fields.
 
-    It shows no predictions, because stub GPUs compute nothing.
+    Predictions are not shown, because stub GPUs don't compute anything.
     """
 
     def make(machine: CudaMachine, **fields: Any) -> Job:

@@ -1,6 +1,6 @@
-"""Functions that tests run in a fresh interpreter on a machine of the CUDA stub (`CudaMachine.call`).
+"""Functions that tests run in a new interpreter on a machine with stub GPUs (`CudaMachine.call`).
 
-Arguments and results are JSON values. Values that kernels would compute are meaningless.
+Arguments and results are JSON values. Results of kernels are meaningless.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.support.specs import spec_of
 
 
 def visible_machine() -> dict[str, Any]:
-    """Return torch's view of the GPUs, and the error of an allocation that exceeds their memory."""
+    """Return the GPUs that torch sees, and the error for an allocation that exceeds their memory."""
     count = torch.cuda.device_count()
     free, total = torch.cuda.mem_get_info(0)
     try:
@@ -48,7 +48,7 @@ def visible_machine() -> dict[str, Any]:
 
 
 def copied_and_awaited() -> list[list[int]]:
-    """Return the values read from a copy to pinned memory before and after synchronization, then those of a state."""
+    """Return a copy in pinned memory before and after synchronization, and a state that `copy_to_host` copied."""
     here = torch.zeros(4, dtype=torch.int64, pin_memory=True)
     here.copy_(torch.arange(4).cuda(), non_blocking=True)
     read = [here.tolist()]
@@ -60,7 +60,7 @@ def copied_and_awaited() -> list[list[int]]:
 
 
 def used_in_a_fork() -> str:
-    """Return the error in a process that was forked from one that had used CUDA."""
+    """Return the error in a child that was forked from a process with an initialized CUDA context."""
     torch.ones(1, device="cuda")
     parent_end, theirs = os.pipe()
     if os.fork() == 0:
@@ -79,7 +79,7 @@ def used_in_a_fork() -> str:
 
 
 def batches_by_two_slots() -> list[list[int]]:
-    """Return the contents of six batches that a thread sends to GPU 1 through two buffers."""
+    """Return the contents of six batches that another thread sends to GPU 1 through two buffers."""
     device = torch.device("cuda", 1)
     torch.cuda.set_device(device)
     slots = [DeviceSlot(2, (1, 1, 4), torch.cuda.Stream(device)) for _ in range(2)]
@@ -114,9 +114,9 @@ def batches_by_two_slots() -> list[list[int]]:
 
 
 def step_of_offloaded_shards(optimizer: str) -> list[float]:
-    """Return the weights, initially 1, after an fp16 step on offloaded shards whose gradients overflow.
+    """Take an fp16 step on offloaded shards whose gradients overflow; return the weights, which were 1.
 
-    The ranks agree on the overflow through the GPU, from which copies arrive late.
+    The ranks exchange the overflow flag through the GPU, whose copies arrive late.
     """
     job = Job.from_fields(
         dataset="", model="resnet18", devices=("gpu",), precision="fp16", optimizer=optimizer, learning_rate=0.1
@@ -134,7 +134,7 @@ def step_of_offloaded_shards(optimizer: str) -> list[float]:
 
 
 class _SlowPeer(Collectives):
-    """Collectives of rank 0 with a rank 1 that is half as fast."""
+    """Collectives of rank 0 in which rank 1 always appears to be half as fast."""
 
     def all_reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
         return torch.tensor([values[0], values[0] / 2])
@@ -151,7 +151,7 @@ def _rank(rank: int, devices: list[str]) -> Strategy:
 
 
 def straggler_on_another_machine(devices: list[str]) -> list[str]:
-    """Return rank 0's messages after batch shares were measured with a slow GPU on another machine."""
+    """Return the warnings of rank 0 after it measured a slow GPU on another machine."""
     strategy = _rank(0, devices)
     strategy.resolved, strategy.collectives = ResolvedJob(strategy.spec.job), _SlowPeer()
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 2)).to(strategy.device)
@@ -160,21 +160,21 @@ def straggler_on_another_machine(devices: list[str]) -> list[str]:
 
 
 def state_of_rank_1(devices: list[str], file: str) -> int:
-    """Save the random state of rank 1; return the number of GPUs in it."""
+    """Save the random state of rank 1, and return the number of GPUs that it covers."""
     state = random_state(_rank(1, devices).gpus)
     torch.save(state, file)
     return len(state["cuda"])
 
 
 def restored_by_rank_1(devices: list[str], file: str) -> bool:
-    """Restore a random state; return True if rank 1's GPU then has it."""
+    """Restore a saved random state; return True if the GPU of rank 1 then has it."""
     gpus, state = _rank(1, devices).gpus, torch.load(file)
     set_random_state(state, gpus)
     return torch.equal(torch.cuda.get_rng_state(gpus[0]), state["cuda"][0])
 
 
 def pinned_memory_of_state() -> dict[str, Any]:
-    """Return the bytes of ResNet-50's state, the pinned memory for two copies, and facts of the second copy."""
+    """Return the bytes of ResNet-50's state, the pinned memory that two copies need, and checks of a copy."""
     model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
     state = {"model": model.state_dict(), "step": 3}
     copies = [copy_to_host(state) for _ in range(2)]
@@ -195,7 +195,7 @@ def pinned_memory_of_state() -> dict[str, Any]:
 
 
 def cpus_of_rank(binds: bool) -> list[Any]:
-    """Return the CPUs of rank 1 before and after its setup and of a thread after it, and the arguments of `bound_cpus`."""
+    """Return the CPUs of rank 1 before its setup, after it, and of a new thread; and the arguments of `bound_cpus`."""
     asked: list[Any] = [None, []]
 
     def first_cpu(rank: int, bus_ids: list[str], allowed: set[int]) -> set[int]:

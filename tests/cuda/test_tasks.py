@@ -1,4 +1,4 @@
-"""Tasks on a GPU of the CUDA stub: steps don't wait for the GPU, except within some torchvision models."""
+"""All tasks on a stub GPU: steps don't wait for the GPU, except in some torchvision models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVERYDAY = ("semantic segmentation", "edge detection", "instance segmentation", 
 
 
 def small(host: CudaMachine, task: str, folder: Path, **fields: object) -> Job:
-    """Return a job of at least four steps on the machine's GPU, without predictions, because the stub computes none."""
+    """Return a job of at least four steps on the machine's GPU, without predictions."""
     return job_of(task, folder, host.uuids[0], train=24, batch=6, predictions=0, **fields)
 
 

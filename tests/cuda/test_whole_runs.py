@@ -1,4 +1,4 @@
-"""Complete runs on GPUs of the CUDA stub, observed from outside."""
+"""Complete runs on stub GPUs, observed from outside."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Make = Callable[..., Job]
 Use = Callable[..., CudaMachine]
 StartRun = Callable[..., RealRun]
 FREE_S = 3.0
-"""Seconds within which GPUs must be free after a stop."""
+"""Seconds after a stop within which the GPUs must be free."""
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +40,7 @@ def cuda_starter(cuda_stub: CudaStub) -> Iterator[Starter]:
 
 @pytest.fixture
 def use(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Use:
-    """Create the machine that all processes of the test run on."""
+    """Return a function that creates a machine, on which all later processes of the test run."""
 
     def make(gpus: int = 1, **values: object) -> CudaMachine:
         host = machine(gpus, **values)
@@ -53,7 +53,7 @@ def use(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Use:
 
 @pytest.fixture
 def start_run(cuda_starter: Starter) -> Iterator[StartRun]:
-    """Return a function that starts a run. Runs that are active at the end of the test are ended."""
+    """Return a function that starts a run. Runs that are still active are ended after the test."""
     runs: list[RealRun] = []
 
     def start(job: Job, **options: object) -> RealRun:
@@ -72,7 +72,7 @@ def free(host: CudaMachine) -> bool:
 
 
 DIVISIBLE = {"model": "mobilenet_v3_small", "image_size": 32, "batch_size": 36}
-"""Model with a head that tensor parallelism can divide."""
+"""Model with a head that tensor parallelism can divide between GPUs."""
 RUNS: dict[str, tuple[int, dict[str, object]]] = {
     "single": (1, {}),
     "dp": (2, {"strategy": "dp"}),
@@ -135,7 +135,7 @@ def test_gpus_are_free_soon_after_a_stop(use: Use, job: Make, start_run: StartRu
 
 
 def test_killed_rank_frees_memory_and_the_run_restarts(use: Use, job: Make, start_run: StartRun) -> None:
-    """Kill a rank while the other ranks wait in an NCCL collective that can no longer complete."""
+    """Kill a rank while the others wait in an NCCL collective, which can then never complete."""
     host = use(2)
     run = start_run(job(host, strategy="ddp", epochs=1000, checkpoint_steps=2))
     run.wait_for_checkpoint(2)
@@ -188,7 +188,7 @@ UNSPECIFIED_LAUNCH_FAILURE = 719
 
 
 def use_gpus_that_can_be_lost(use: Use, gpus: int) -> tuple[CudaMachine, Callable[[int], None]]:
-    """Create a machine; return it and the function that takes a GPU off its bus, for CUDA and NVML."""
+    """Create a machine; return it, and a function that removes a GPU from its bus for CUDA and NVML."""
     host = use(gpus)
     files = [host.folder / f"lost-{number}" for number in range(gpus)]
     host.nvml.write(

@@ -1,4 +1,4 @@
-"""Real window on GPUs of the CUDA stub."""
+"""Real window with stub GPUs."""
 
 from __future__ import annotations
 

@@ -29,18 +29,18 @@ STATES = {
     1: "active", 4: "checked", 7: "editable", 8: "enabled", 11: "focusable", 12: "focused", 16: "modal", 23: "selected",
     24: "sensitive", 25: "showing",
 }  # fmt: skip
-"""Bits of the states that tests use, numbered as in AT-SPI."""
+"""States that tests use, by their bit number in AT-SPI."""
 LABELLED_BY = 2
-"""Number of AT-SPI's relation "labelled by"."""
+"""Number of the relation "labelled by" in AT-SPI."""
 MAX_CHILDREN = 150
-"""Maximum number of children, such as cells, that are read."""
+"""Maximum number of children (such as cells) that are read per object."""
 
 Ref = tuple[str, str]
 Call = tuple[Ref, str, str, str, tuple[Any, ...]]
 
 
 class Reader:
-    """Connection to the accessibility bus, which records the focused object."""
+    """Connection to the accessibility bus, which also records the focused object."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -64,7 +64,10 @@ class Reader:
             self.ask([(registry, REGISTRY, "RegisterEvent", "(sass)", (event, [], ""))])
 
     def ask(self, calls: list[Call]) -> list[Any]:
-        """Send calls at once, and return their answers; None for failed ones, such as of removed objects."""
+        """Send several calls at once, and return their answers; None for a failed call.
+
+        Calls fail for removed objects, for example.
+        """
         answers: list[Any] = [None] * len(calls)
         left = [len(calls)]
 
@@ -126,7 +129,7 @@ class Reader:
             pass
 
     def _app(self) -> Ref | None:
-        """Return the application of the observed process, once it is on the bus."""
+        """Return the application of the observed process; None if it isn't on the bus."""
         (answer,) = self.ask([((REGISTRY, ROOT), ACCESSIBLE, "GetChildren", "", ())])
         apps = [tuple(ref) for ref in (answer[0] if answer else ())]
         daemon = ("org.freedesktop.DBus", "/org/freedesktop/DBus")
@@ -138,7 +141,7 @@ class Reader:
         return answer[0] if answer else None
 
     def _top(self, ref: Ref, app: Ref) -> Ref | None:
-        """Return the outermost object that contains `ref`, below the application."""
+        """Return the top-level object that contains `ref`; None if it has been removed."""
         for _ in range(60):
             (answer,) = self.ask([(ref, PROPERTIES, "Get", "(ss)", (ACCESSIBLE, "Parent"))])
             if answer is None:
@@ -152,7 +155,7 @@ class Reader:
     def _read(self, refs: list[Ref], *, deep: bool = True) -> list[Any]:
         """Return the visible objects with their visible contents.
 
-        All objects at one depth are read at once, because each round trip involves several processes.
+        All objects at the same depth are read at once, because each round trip involves several processes.
         """
         found = level = self._described(refs)
         while deep and level:
@@ -162,7 +165,7 @@ class Reader:
         return found
 
     def _described(self, refs: list[Ref], above: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
-        """Return the visible objects; each is added to the children of its parent in `above`."""
+        """Return the visible objects, and add each to the children of its parent in `above`."""
         questions: tuple[tuple[str, str, str, tuple[Any, ...]], ...] = (
             (ACCESSIBLE, "GetState", "", ()),
             (ACCESSIBLE, "GetChildren", "", ()),

@@ -1,4 +1,7 @@
-"""Desktops that the tests of one file share, because starting one takes seconds. No process may remain."""
+"""Fixtures for desktops. All tests of a file share one, because starting it takes seconds.
+
+No process may remain after the tests.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Desktops for tests: display, window manager, session bus and accessibility bus, for a user with an empty home."""
+"""Desktops for tests, each with a display, a window manager, a session bus, an accessibility bus and a new user."""
 
 from __future__ import annotations
 
@@ -40,13 +40,16 @@ default_border none
 xwayland disable
 """
 _KEYBOARD_STAYS_MS = 1_800_000
-"""Maximum wait of wtype in milliseconds. Without a waiting wtype, the desktop would have no keyboard between keys."""
+"""Maximum time in milliseconds that a background wtype keeps the virtual keyboard connected.
+
+Without it, the desktop would have no keyboard between key presses.
+"""
 
 _Found = TypeVar("_Found")
 
 
 def why_not(*programs: str) -> str:
-    """Return the reason that a desktop with these programs can't run here; "" if it can."""
+    """Return the reason why a desktop with these programs can't run on this system; "" if it can."""
     if sys.platform != "linux":
         return "desktops for tests are Linux's"
     missing = [program for program in (*programs, "dbus-daemon", SYSTEM_PYTHON) if shutil.which(program) is None]
@@ -60,7 +63,7 @@ def why_not(*programs: str) -> str:
 
 
 def until(get: Callable[[], _Found | None], what: str, patience_s: float = 60.0) -> _Found:
-    """Return the result of `get` as soon as it is true. Raises TimeoutError, which names `what`."""
+    """Call `get` until its result is truthy, and return it; raise TimeoutError with `what` in its message."""
     deadline = time.monotonic() + patience_s
     while not (found := get()):
         if time.monotonic() > deadline:
@@ -71,7 +74,7 @@ def until(get: Callable[[], _Found | None], what: str, patience_s: float = 60.0)
 
 @dataclass(frozen=True)
 class Keyboard:
-    """Commands that press keys (with xdotool's names), and that type a text."""
+    """Commands that press keys (with xdotool's names) or type a text."""
 
     press: Callable[..., list[str]]
     type: Callable[[str], list[str]]
@@ -95,12 +98,12 @@ WAYLAND_KEYBOARD = Keyboard(press=_wtype, type=lambda text: ["wtype", "-d", "8",
 
 
 class Desktop:
-    """Desktop of one user, which starts programs.
+    """Desktop of a user, on which programs can be started.
 
     Attributes:
         home: Home folder of the user.
         footplate_home: Home folder of Footplate.
-        environment: Environment of programs.
+        environment: Environment of the programs.
         keyboard: Commands that press keys; None if there is no keyboard.
     """
 
@@ -121,7 +124,7 @@ class Desktop:
             self.environment.pop(f"XDG_{name}_HOME", None)
 
     def start(self, *command: str, cwd: Path = ROOT) -> subprocess.Popen[str]:
-        """Start a program that ends with the desktop. Its standard error goes to a file with its name."""
+        """Start a program that ends with the desktop. Its standard error is written to a file named after it."""
         with (self._folder / f"{Path(command[0]).name}.log").open("a") as log:
             process = subprocess.Popen(
                 command, cwd=cwd, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
@@ -131,11 +134,11 @@ class Desktop:
         return process
 
     def footplate(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start Footplate with these arguments, as the user would."""
+        """Start Footplate with these arguments."""
         return self.start(sys.executable, str(ROOT / "footplate.py"), *arguments, cwd=self.home)
 
     def complaints(self) -> str:
-        """Return Footplate's output on stderr."""
+        """Return Footplate's standard error."""
         return (self._folder / f"{Path(sys.executable).name}.log").read_text()
 
 

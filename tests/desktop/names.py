@@ -1,4 +1,4 @@
-"""Names that screen readers need."""
+"""Search for controls without the names that screen readers need."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ CONTROLS = frozenset((
 VAGUE = frozenset(("", "invalid", "unknown", "filler", "panel", "client"))
 """Roles that don't describe the purpose of an object."""
 _PARTS_OF = frozenset(("combo box", "spin box", "table", "list", "tree table"))
-"""Roles whose parts (text field, header, cells) need no separate name."""
+"""Roles whose components, such as the text field of a combo box, need no separate name."""
 
 
 def lacking(window: Node) -> Iterator[str]:
-    """Yield the controls of a window that have no name, or neither a specific role nor a description.
+    """Yield the controls that have no name, and custom-drawn widgets without description.
 
     Qt has no role for custom-drawn widgets such as plots.
     """

@@ -1,4 +1,4 @@
-"""First use of Footplate on a desktop, with the real window read through the accessibility bus and driven by keys.
+"""First session with Footplate on a desktop, controlled by keys and read through the accessibility bus.
 
 The tests share one window; some restart it.
 """
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 STATUS = "Run status"
 TRAINED_S = 400.0
-"""Timeout of training the sample, in seconds."""
+"""Timeout in seconds for training on the sample dataset."""
 RUN_VIEWS = ("Curves", "Classes", "Predictions", "Evaluate", "Predict & export")
 MONITOR_VIEWS = ("GPUs", "Graphs", "Processes", "Topology", "Alerts")
 MENUS = ("File", "Run", "View", "Tools", "Help")
@@ -34,7 +34,7 @@ DIALOGS = {
     "report a prob": "Report a problem",
     "user's guide": "Help – Footplate",
 }
-"""Palette entries of dialogs, and the titles of the dialogs."""
+"""Entries of the command palette that open dialogs, and the titles of these dialogs."""
 OTHER_PROGRAM = """
 from PySide6.QtWidgets import QApplication, QLabel
 app = QApplication(["other"])
@@ -47,7 +47,7 @@ app.exec()
 
 @dataclass
 class Day:
-    """State that the tests share: the texts of the first start, and the windows that exceeded the screen."""
+    """State that the tests share, such as the texts at the first start and the windows larger than the screen."""
 
     desktop: Desktop
     window: Window
@@ -56,7 +56,7 @@ class Day:
 
     @property
     def run(self) -> RunFolder:
-        """Return the newest run."""
+        """Return the most recent run."""
         return RunFolder(max((self.desktop.footplate_home / "runs").iterdir()))
 
     def open(self) -> Window:
@@ -70,7 +70,7 @@ class Day:
 
 @pytest.fixture(scope="module")
 def day(x: Desktop) -> Iterator[Day]:
-    """Start Footplate for the first time, and train on the sample using only keys."""
+    """Start Footplate for the first time, and train on the sample dataset using only the keyboard."""
     window = Window(x)
     window.wait_for("Train the sample", "push button")
     until(lambda: any(node.name.startswith("Disk: ") for node in window.nodes()), "what was found of the machine")
@@ -85,7 +85,7 @@ def day(x: Desktop) -> Iterator[Day]:
 
 @pytest.fixture
 def window(day: Day) -> Window:
-    """Return the window with its first page in front and no dialog."""
+    """Return the window with its first page visible and no open dialog."""
     while (title := day.window.title_in_front()) != "Footplate":
         day.window.keys("Escape")
         until(lambda title=title: day.window.title_in_front() != title, f"the end of “{title}”")
@@ -208,7 +208,7 @@ def test_help_search_finds_pages(window: Window) -> None:
 
 
 def matching_pages(window: Window) -> list[str]:
-    """Return the titles in the list of the help window, each with its number of matches."""
+    """Return the titles of the pages that match a search in the help, each with its number of matches."""
     titles = [node.name for node in window.nodes() if node.role == "list item"]
     return titles if titles and all(title.endswith(")") for title in titles) else []
 

@@ -1,4 +1,4 @@
-"""Window under Wayland with headless compositors, driven through the accessibility bus or by keys."""
+"""Window on headless Wayland compositors, controlled through the accessibility bus or by keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Footplate's window as a blind user perceives it: through the accessibility bus, operated by keys."""
+"""Footplate's window as blind users perceive it, through the accessibility bus and the keyboard."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ START_S = 60.0
 
 @dataclass(frozen=True)
 class Node:
-    """Visible object with its visible contents.
+    """Visible object and its visible contents.
 
     `labelled` is True if a label names it; `box` is its left, top, width and height on the screen.
     """
@@ -51,7 +51,7 @@ class Node:
 
 
 class Window:
-    """Running window of Footplate in `process`, with methods for what its user perceives and does."""
+    """Running window of the Footplate process, as a screen reader and the keyboard access it."""
 
     def __init__(self, desktop: Desktop, *arguments: str) -> None:
         self._desktop = desktop
@@ -82,20 +82,23 @@ class Window:
         until(lambda: self.find(name, role) is None, f"the end of {role} “{name}”", patience_s)
 
     def named_text(self, name: str) -> str:
-        """Return the text of the object with this name, without its name; "" if missing."""
+        """Return the text that belongs to the object with this name; "" if it doesn't exist."""
         node = self.find(name)
         return node.description if node is not None else ""
 
     def wait_for_text(self, name: str, part: str, patience_s: float = 60.0) -> str:
-        """Wait until the text of the named object contains `part`, and return it."""
+        """Wait until the text of the object `name` contains `part`, and return the text."""
         return until(lambda: part in (text := self.named_text(name)) and text, f"“{part}” of “{name}”", patience_s)
 
     def announced(self) -> list[str]:
-        """Return all announcements to screen readers."""
+        """Return all announcements for screen readers."""
         return list(self._ask("announced"))
 
     def focus(self) -> Node | None:
-        """Return the focused object; Qt doesn't report it after a menu closes, so it is searched then."""
+        """Return the focused object.
+
+        Qt doesn't report it after a menu has closed, so it is then searched by its state.
+        """
         searched = (n for n in self.nodes() if "focused" in n.states and n.role != "page tab")
         return self._reported_focus() or next(searched, None)
 
@@ -122,7 +125,7 @@ class Window:
     # What is done
 
     def press(self, name: str, role: str = "", action: str = "Press") -> None:
-        """Activate the named object through the bus, as a click would."""
+        """Activate the object with this name through the bus, like a click."""
         node = self.wait_for(name, role)
         names = [each[0] for each in self._call(node, _ACTION, "GetActions", "")]
         assert action in names, f"{node} offers {names}"
@@ -136,7 +139,7 @@ class Window:
         self._do(self._keyboard.type(text))
 
     def run_command(self, query: str, listed: str = "") -> None:
-        """Search the palette for `query`, wait until an entry `listed` appears, and run the first entry."""
+        """Search for `query` in the command palette, wait until the entry `listed` appears, and run the first entry."""
         self.keys("ctrl+k")
         self.wait_for_focus("Find anything")
         self.type(query)
@@ -147,14 +150,14 @@ class Window:
         self.keys("Return")
 
     def tab_to(self, name: str, key: str = "Tab") -> Node:
-        """Press Tab until the named object has the focus. Raises AssertionError if it never does."""
+        """Press Tab until the object with this name has the focus; raise AssertionError if it never gets it."""
         for node in self.tab_stops(key):
             if node.name == name:
                 return node
         raise AssertionError(f"Tab does not come to “{name}”")
 
     def tab_stops(self, key: str = "Tab") -> Iterator[Node]:
-        """Yield the objects that Tab visits, from the focused one until they repeat."""
+        """Yield the objects that Tab visits, starting at the focused one, until they repeat."""
         now = self.wait_for_any_focus()
         visited: set[tuple[str, str]] = set()
         while now.ref not in visited:
@@ -174,13 +177,13 @@ class Window:
         return until(present, f"the keyboard on anything but {other_than}", 30.0)
 
     def quit(self) -> None:
-        """Quit Footplate by its shortcut, and wait until the process has ended."""
+        """Quit Footplate with its keyboard shortcut, and wait until the process has ended."""
         self.keys("ctrl+q")
         until(lambda: self.process.poll() is not None, "the end of the window's process")
         self.close()
 
     def close(self) -> None:
-        """Close the connection to the bus."""
+        """Close the connection to the accessibility bus."""
         self._reader.stdin.close()
         self._reader.wait(10)
         self._reader.stdout.close()
@@ -216,7 +219,7 @@ class Window:
 
 
 def off_screen(windows: list[Node]) -> list[str]:
-    """Return the windows that exceed the screen, with their position."""
+    """Return the windows that extend beyond the screen, with their positions."""
     found = []
     for window in windows:
         left, top, width, height = window.box

@@ -1,4 +1,4 @@
-"""Real runs for the fault suite, and the same runs without a fault for comparison."""
+"""Fixtures for real runs with faults, and for the same runs without faults as a reference."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Uninterrupted = Callable[[Job], End]
 Started = Callable[..., RealRun]
 
 EPOCHS = 3
-"""Number of epochs (of six steps) of a run whose disk fails in the second epoch."""
+"""Number of epochs of six steps; the disk fails in the second epoch."""
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +40,7 @@ def starter() -> Iterator[Starter]:
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create 48 images for training and 12 for validation."""
+    """Create 48 training and 12 validation images."""
     return make_images(tmp_path_factory.mktemp("images"))
 
 
@@ -53,7 +53,7 @@ def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def allowed(tmp_path: Path) -> Allowed:
-    """Write a model file, and return the job fields that name it and allow it to run."""
+    """Write a model file, and return the job fields that select it and permit its execution."""
 
     def write(text: str) -> dict[str, str]:
         path = tmp_path / "other_net.py"
@@ -65,9 +65,9 @@ def allowed(tmp_path: Path) -> Allowed:
 
 @pytest.fixture
 def job(images: Path, model_file: Path) -> Make:
-    """Return a function that creates CPU jobs whose training is reproducible bit by bit; arguments replace fields.
+    """Return a function that creates CPU jobs with bit-exact results; arguments override fields.
 
-    An epoch has 6 steps, and every step is followed by a checkpoint.
+    An epoch has 6 steps, and a checkpoint is saved after every step.
     """
 
     def make(strategy: str = "single", cpus: int = 1, **fields: Any) -> Job:
@@ -101,7 +101,7 @@ def stepwise_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stepwise(stepwise_file: Path) -> dict[str, str]:
-    """Return the fields of a job that trains `STEPWISE`."""
+    """Return the job fields that select the model `STEPWISE`."""
     return {"model": str(stepwise_file), "model_file_sha256": agreed(stepwise_file)}
 
 
@@ -112,7 +112,7 @@ def gate(separate_home: Path) -> Gate:
 
 @pytest.fixture
 def known() -> Iterator[list[RealRun]]:
-    """Return the runs of the test, and end what remains of them afterwards."""
+    """Yield a list for the runs of a test; end their remaining processes after the test."""
     runs: list[RealRun] = []
     yield runs
     for run in runs:
@@ -134,7 +134,7 @@ def start_run(starter: Starter, known: list[RealRun]) -> StartRun:
 
 @pytest.fixture
 def start_held(start_run: StartRun, hold: Hold) -> StartRun:
-    """Return a function that starts a run, which pauses in its first epoch after some checkpoints."""
+    """Return a function that starts a run, which pauses in its first epoch after saving some checkpoints."""
 
     def start(job: Job, **options: Any) -> RealRun:
         hold.ask("step5")
@@ -148,7 +148,7 @@ def start_held(start_run: StartRun, hold: Hold) -> StartRun:
 
 @pytest.fixture
 def start_cold(starter: Starter, known: list[RealRun]) -> StartRun:
-    """Return a function that starts a run like a command in a terminal, where imports take seconds."""
+    """Return a function that starts a run from a new interpreter, as a command in a terminal does."""
 
     def start(job: Job) -> RealRun:
         known.append(RealRun(starter, create_run(job)))
@@ -159,7 +159,7 @@ def start_cold(starter: Starter, known: list[RealRun]) -> StartRun:
 
 @pytest.fixture
 def follow(starter: Starter, known: list[RealRun]) -> Follow:
-    """Return a function that attaches to a run of another process by its id."""
+    """Return a function that attaches to a run that another process has started, by its id."""
 
     def find(run_id: str) -> RealRun:
         known.append(RealRun(starter, RunFolder(paths.runs_folder() / run_id)))
@@ -170,13 +170,13 @@ def follow(starter: Starter, known: list[RealRun]) -> Follow:
 
 @pytest.fixture(scope="session")
 def ends() -> dict[bytes, End]:
-    """Return a cache of the results of uninterrupted runs, by job."""
+    """Return a cache of the results of uninterrupted runs."""
     return {}
 
 
 @pytest.fixture
 def uninterrupted(start_run: StartRun, ends: dict[bytes, End]) -> Uninterrupted:
-    """Return a function that trains a job without interruption, and returns the contents of last.pt and best.pt."""
+    """Return a function that trains a job without interruption, and returns the contents of its checkpoints."""
 
     def end_of(job: Job) -> End:
         key = msgspec.json.encode(job.with_fields(restarts=0))
@@ -194,7 +194,7 @@ def hold(separate_home: Path) -> Hold:
 
 @pytest.fixture
 def small_disk(separate_home: Path) -> Iterator[Path]:
-    """Mount a disk of 3 MiB for the runs, enough for about ten checkpoints."""
+    """Mount a file system of 3 MiB for the runs, which holds about ten checkpoints."""
     folder = separate_home / "runs"
     folder.mkdir(parents=True)
     mount("-t", "tmpfs", "-o", "size=3m", "footplate-test", str(folder))
@@ -204,7 +204,7 @@ def small_disk(separate_home: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def started(job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str]) -> Started:
-    """Return a function that starts a run, which pauses after its fourth step once that is saved."""
+    """Return a function that starts a run, which pauses after its fourth step has been saved."""
 
     def start(epochs: int = EPOCHS, **options: Any) -> RealRun:
         gate.up_to(4)

@@ -1,4 +1,4 @@
-"""Damage to the disk of a run, and a client that reads the run's events meanwhile."""
+"""Damage to the disk of a run, and a client that collects the run's events meanwhile."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ class Net(nn.Module):
 def build_model(num_classes):
     return Net(num_classes)
 """
-"""Small network that waits before each step until the gate file permits the step's number, if that file exists."""
+"""Model file of a small network that waits until the gate file, if it exists, permits the next step."""
 
 
 class Gate:
-    """Gate file for runs of `STEPWISE` in `home`."""
+    """Gate file that controls how far runs of `STEPWISE` train."""
 
     def __init__(self, home: Path) -> None:
         self._file = home / "gate"
 
     def up_to(self, step: int, run: RealRun | None = None, *, saved: bool = True) -> None:
-        """Allow training up to `step`, counted from the worker's start.
+        """Permit training up to `step`, counted from the start of the worker.
 
-        With `run`, wait until the step is done and, with `saved`, its checkpoint is written.
+        With `run`, wait until the step has been taken and, if `saved`, until its checkpoint has been written.
         """
         self._file.parent.mkdir(parents=True, exist_ok=True)
         part = self._file.with_suffix(".part")
@@ -82,7 +82,7 @@ class Gate:
 
 
 class Listener:
-    """Client of a run that collects its events, independent of the log file."""
+    """Client that collects the events of a run, without using its log file."""
 
     def __init__(self, run: RealRun) -> None:
         self.messages: list[AnyEvent] = []
@@ -90,7 +90,7 @@ class Listener:
         self._connection = RunConnection(run.folder, from_n=1)
 
     def wait_for(self, kind: type[_Kind], such: Callable[[_Kind], bool] = lambda event: True) -> _Kind:
-        """Return the first matching event, and wait for it if needed."""
+        """Wait for an event of this kind that satisfies a condition, and return the first one."""
         place = 0
         while True:
             for event in self.messages[place:]:
@@ -106,7 +106,7 @@ class Listener:
         return self.wait_for(Warned, lambda event: event.code == code)
 
     def wait_for_steps(self, count: int) -> None:
-        """Wait until `count` more steps are reported."""
+        """Wait until the run reports `count` more steps."""
         latest = max((event.step for event in self.messages if isinstance(event, StepMetrics)), default=0)
         self.wait_for(StepMetrics, lambda event: event.step >= latest + count)
 
@@ -124,7 +124,7 @@ def listening(run: RealRun) -> Iterator[Listener]:
 
 
 def fill(disk: Path) -> Path:
-    """Create a file that takes all free space."""
+    """Create a file that uses all free space, and return its path."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as stream:
         for block in (1 << 16, 1 << 10, 1):
@@ -137,7 +137,7 @@ def fill(disk: Path) -> Path:
 
 
 def mount(*arguments: str) -> None:
-    """Mount a file system, or skip the test if that isn't permitted."""
+    """Mount a file system. Skip the test if that isn't permitted."""
     if os.name != "posix" or not hasattr(os, "geteuid") or os.geteuid() != 0:
         pytest.skip("only root may mount a file system")
     done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
@@ -150,7 +150,7 @@ def unmount(place: Path) -> None:
 
 
 def limit_files(process: psutil.Process, size: int | None) -> None:
-    """Limit the size of files that `process` can write; None removes the limit. Needs no root."""
+    """Limit the size of the files that `process` writes; None removes the limit. Doesn't need root."""
     _, hard = process.rlimit(psutil.RLIMIT_FSIZE)
     process.rlimit(psutil.RLIMIT_FSIZE, (hard if size is None else size, hard))
 

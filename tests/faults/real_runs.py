@@ -1,4 +1,4 @@
-"""Real runs on the CPU, faults for them, and observation from outside through files and processes."""
+"""Real runs on the CPU, faults for them, and their state as seen in files and processes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from tests.faults.starting import Order
 from tests.support.same_states import differences
 
 MARK = "FOOTPLATE_TEST_RUN"
-"""Environment variable that marks the processes of a run."""
+"""Environment variable that identifies the processes of a run."""
 
 AT_ONCE_S = 2.0
-"""Seconds within which the kernel ends the workers of a killed supervisor on a busy machine."""
+"""Seconds within which the kernel ends the workers of a killed supervisor, even on a busy machine."""
 
 MODEL = '''
 """A small network that does at a moment what a file named "hold" beside the runs asks for, on one rank."""
@@ -145,20 +145,21 @@ _Kind = TypeVar("_Kind", bound=AnyEvent)
 
 
 class Hold:
-    """Hook with which `MODEL` misbehaves at a given moment of the training.
+    """Hook that makes `MODEL` misbehave at a certain moment of the training.
 
-    Moments: "building"; "decoding" an image; a "training" or "validating" forward pass; "step5", the fifth step of a
-    process; and "syncing.last.pt.part", "renaming.best.pt.part" and the like while a checkpoint is written.
+    Moments are "building"; "decoding" an image; a "training" or "validating" forward pass; "step5", the fifth step of a
+    process; and steps of writing a checkpoint, such as "syncing.last.pt.part" or "renaming.best.pt.part".
     """
 
     def __init__(self, home: Path) -> None:
         self._asked, self._reached = home / "hold", home / "held"
 
     def ask(self, moment: str, *, rank: int = 0, what: str = "wait") -> None:
-        """Set the action.
+        """Set the action for a moment.
 
-        "wait": wait until another action is set; "ignore": wait and ignore SIGTERM; "block": also wait in native code;
-        "crash": crash natively; "crash_once": crash the first time; "throw": raise BufferError in the prefetching thread.
+        "wait": wait until the action changes; "ignore": wait and ignore SIGTERM; "block": wait in native code; "crash":
+        crash in native code; "crash_once": crash only the first time; "throw": raise BufferError in the prefetching
+        thread.
         """
         self._asked.parent.mkdir(parents=True, exist_ok=True)
         self._reached.unlink(missing_ok=True)
@@ -201,7 +202,7 @@ class Starter:
 class RealRun:
     """Run that can be started and resumed any number of times.
 
-    `limits`, `deadline_s` and `save_again_s` are for its supervisor; see `Order`.
+    `limits`, `deadline_s` and `save_again_s` are passed to its supervisor; see `Order`.
     """
 
     def __init__(
@@ -225,12 +226,12 @@ class RealRun:
     # Starting it
 
     def start_cold(self) -> RealRun:
-        """Start the supervisor like a command in a terminal, where imports take seconds."""
+        """Start the supervisor in a new interpreter, as a command in a terminal does. Imports take seconds."""
         self.pid = start_supervisor(self.folder)
         return self
 
     def start(self) -> RealRun:
-        """Start the supervisor without waiting."""
+        """Start the supervisor in a forked process, and return without waiting."""
         folder = str(self.folder.path.absolute())
         environment = os.environ | {MARK: folder}
         order = Order(
@@ -240,7 +241,7 @@ class RealRun:
         return self
 
     def resume(self, **changes: Any) -> RealRun:
-        """Resume the run like `footplate resume`."""
+        """Resume the run as `footplate resume` does."""
         job, problems = job_to_resume(self.folder, changes)
         assert job is not None, problems
         save_next_job(self.folder, job)
@@ -281,7 +282,7 @@ class RealRun:
         since: int = 0,
         patience_s: float = PATIENCE_S,
     ) -> _Kind:
-        """Return the first matching event after number `since`, and wait for it if needed."""
+        """Wait for an event of a kind after number `since` that satisfies a condition, and return the first one."""
         found: list[_Kind] = []
 
         def has_found() -> bool:
@@ -302,11 +303,11 @@ class RealRun:
 
     @property
     def saved(self) -> int:
-        """Step of the last reported last.pt; 0 if there is none."""
+        """Step of the last.pt that was reported most recently; 0 if there is none."""
         return next((event.step for event in reversed(self.all(CheckpointSaved)) if event.kind == "last"), 0)
 
     def finished(self, since: int = 0, patience_s: float = PATIENCE_S) -> RunFinished:
-        """Wait until the execution has finished and all its processes have ended; return the final event."""
+        """Wait until the execution has finished and its processes have ended; return the final event."""
         finished = self.wait_for(RunFinished, since=since, patience_s=patience_s)
         self.wait_for_processes_to_end()
         return finished
@@ -323,16 +324,16 @@ class RealRun:
     # Its processes
 
     def processes(self) -> list[psutil.Process]:
-        """Return all processes of the run, found by their output files or environment."""
+        """Return all processes of the run, identified by their output files or environment."""
         return [process for process in _others() if self._owns(process)]
 
     def workers(self) -> dict[int, psutil.Process]:
-        """Return the workers by rank."""
+        """Return the worker processes by rank."""
         named = [(process, _name(process)) for process in self.processes()]
         return {int(name[11:]): process for process, name in named if name.startswith("footplate-w")}
 
     def wait_for_workers(self, count: int = 1, but: set[int] = frozenset()) -> dict[int, psutil.Process]:  # type: ignore[assignment]
-        """Wait for `count` workers with new pids and return them by rank."""
+        """Wait for `count` workers whose pids are not in `but`, and return them by rank."""
         found: dict[int, psutil.Process] = {}
 
         def has_found() -> bool:
@@ -344,7 +345,7 @@ class RealRun:
         return found
 
     def kill_all(self) -> None:
-        """Kill all processes before any of them can notice another's death."""
+        """Kill all processes before any of them can notice the death of another one."""
         for process in self.processes():
             kill(process.pid)
 
@@ -352,7 +353,7 @@ class RealRun:
         wait_until(lambda: not self.processes(), f"the end of {self.processes()}")
 
     def assert_processes_end(self) -> None:
-        """Assert that only processes remain which have exited and await the kernel."""
+        """Check that all processes of the run exit soon."""
         wait_until(lambda: not self.processes(), f"the end of {self.processes()}", AT_ONCE_S)
 
     def _owns(self, process: psutil.Process) -> bool:
@@ -377,7 +378,7 @@ class RealRun:
         return self.folder.checkpoints / "last.pt"
 
     def partial_file(self, name: str = "last.pt") -> Path:
-        """Return the temporary file of a checkpoint that is being written."""
+        """Return the temporary file to which a checkpoint is being written."""
         return self.folder.checkpoints / f".{name}.part"
 
     @property
@@ -386,7 +387,7 @@ class RealRun:
         return End(_content(self.last), _content(self.folder.checkpoints / "best.pt"))
 
     def remove_socket(self) -> None:
-        """Remove the socket that a killed supervisor left."""
+        """Remove the socket that a killed supervisor left behind."""
         supervisor = self.folder.supervisor()
         if supervisor is not None and not supervisor.alive():
             Path(supervisor.endpoint.removeprefix("unix:")).unlink(missing_ok=True)
@@ -394,14 +395,14 @@ class RealRun:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Result of a run: contents of last.pt and best.pt, without start time, number of restarts and measured cut."""
+    """Contents of last.pt and best.pt after a run, without values that differ between equal runs."""
 
     last: dict[str, Any]
     best: dict[str, Any]
 
 
 def assert_same_end(result: End, expected: End) -> None:
-    """Compare bit by bit: weights, optimizer state, random states, metrics and training position."""
+    """Check that two results are equal bit by bit: weights, optimizer and random states, metrics and position."""
     for mine, other in ((result.last, expected.last), (result.best, expected.best)):
         found = differences(mine, other)
         assert not found, found
@@ -435,7 +436,7 @@ def _name(process: psutil.Process) -> str:
 
 
 def kill(pid: int) -> None:
-    """Kill a process that may have ended."""
+    """Kill a process. Do nothing if it has ended."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

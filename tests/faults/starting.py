@@ -1,4 +1,4 @@
-"""Process that imports PyTorch once and forks a supervisor per `Order` on stdin, like the window's preloader.
+"""Process that imports PyTorch once, and forks a supervisor for each `Order` that it reads from stdin.
 
 It answers each order with the supervisor's pid. The supervisors outlive this process.
 """
@@ -23,10 +23,10 @@ from engine.training.checkpointing import checkpointer
 
 
 class Order(msgspec.Struct):
-    """Order to start the supervisor of the run in `folder` with this `environment`.
+    """Request to start the supervisor of the run in `folder`, with additional `environment` variables.
 
-    `limits` replaces the limits of the watchdog, `deadline_s` each deadline of a worker's shutdown, and `save_again_s` the
-    time for which saving the final state is retried.
+    `limits` replaces the limits of the watchdog, `deadline_s` each deadline of a worker's shutdown, and `save_again_s`
+    the time for which saving the final state is retried.
     """
 
     folder: str

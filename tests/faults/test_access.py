@@ -52,7 +52,7 @@ LOOPBACK = ("127.0.0.1", "::1")
 
 
 def listening(process: psutil.Process) -> list[Any]:
-    """Return listening TCP sockets and all UDP sockets of the run."""
+    """Return the listening TCP sockets and all UDP sockets of a run."""
     return [
         one
         for one in process.net_connections("inet")
@@ -95,7 +95,7 @@ def test_run_listens_only_on_loopback(job: Make, start_run: StartRun, strategy: 
 def test_loopback_requires_the_complete_token(
     job: Make, start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Use TCP, as on Windows or if the path of a socket would be too long."""
+    """Connect over TCP, which replaces Unix sockets on Windows and for long paths."""
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
@@ -166,7 +166,7 @@ print(json.dumps({f"{act} {path}": tried(acts[act], path) for act, path in order
 
 @pytest.fixture
 def shared_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Create a world-readable folder with the home and the runtime folder."""
+    """Create a folder that all users can read, and use it for the home and runtime folders."""
     place = Path(tempfile.mkdtemp(prefix="fp"))
     place.chmod(0o755)
     for name in ("home", "run"):
@@ -346,7 +346,7 @@ def test_cached_weights_with_code_are_refused(
 
 
 def test_source_unpickles_only_trusted_data() -> None:
-    """Find calls of pickle, torch.load without weights_only, and their wrappers in the source."""
+    """Search the source for pickle and for torch.load without weights_only, and for wrappers of them."""
     unsafe = {"loads", "Unpickler", "read_pickle", "joblib", "shelve", "marshal"}
     needs_weights_only = {"load_state_dict_from_url", "get_state_dict"}
     count = 0
@@ -383,7 +383,7 @@ def allowed_file(folder: Path) -> dict[str, str]:
 
 
 def change(path: Path) -> Path:
-    """Replace the content of a file by one that creates a file when it is used; return the path of that file."""
+    """Replace a file by one that creates another file if it is unpickled or run; return that other path."""
     ran = path.with_name("ran")
     path.write_text(RUNS.format(ran=str(ran), rest=HARMLESS))
     return ran
@@ -441,7 +441,7 @@ def test_job_file_cannot_give_consent(job: Make, images: Path, tmp_path: Path) -
 
 
 def test_run_is_reachable_after_logout(job: Make, start_run: StartRun, tmp_path: Path) -> None:
-    """Remove the runtime folder with the socket, as the system does when the session ends."""
+    """Remove the runtime folder with the socket, as the system does at logout."""
     run = start_run(job(epochs=10_000))
     run.wait_for_step(2)
     paths.runtime_folder().rename(tmp_path / "gone")

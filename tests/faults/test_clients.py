@@ -1,4 +1,4 @@
-"""Badly behaved clients of a real training, which must not affect it."""
+"""Misbehaving clients, which must not affect a real training."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ from tests.support.cases import some
 pytestmark = pytest.mark.faults
 
 EPOCHS = 60
-"""Number of epochs, with 360 steps in total. The clients connect after step 120 and leave after step 240."""
+"""Number of epochs. The run has 360 steps; the clients connect after step 120 and leave after step 240."""
 SLOWED = 5.0
 SLOWED_S = 1.0
-"""Maximum slowdown of a step as a factor and in seconds, because clients use the machine's cores. Waiting for a client
-would take five seconds."""
+"""Maximum slowdown of a step, as a factor and in seconds.
+
+Clients use cores of the machine, so some slowdown is permitted. Waiting for a client would take five seconds.
+"""
 HELLO = ENCODE.encode(Hello()) + b"\n"
 
 
@@ -45,7 +47,7 @@ def connected(run: RealRun) -> socket.socket:
 
 @contextmanager
 def who_never_read(run: RealRun) -> Iterator[None]:
-    """Connect clients that request a long log and never read it."""
+    """Connect clients that request a long log but never read it."""
     with ExitStack() as stack:
         for _ in range(20):
             stack.enter_context(connected(run)).sendall(HELLO)
@@ -54,7 +56,7 @@ def who_never_read(run: RealRun) -> Iterator[None]:
 
 @contextmanager
 def who_send_garbage(run: RealRun) -> Iterator[None]:
-    """Send garbage from four connections at a time, and reconnect after each rejection."""
+    """Send garbage over four connections at a time; reconnect after each rejection."""
     over = threading.Event()
     noise = os.urandom(1 << 16) + b"\n" + b"[" * (1 << 16) + b"\n" + HELLO
 
@@ -77,7 +79,7 @@ def who_send_garbage(run: RealRun) -> Iterator[None]:
 
 @contextmanager
 def a_hundred_at_once(run: RealRun) -> Iterator[None]:
-    """Connect a hundred clients: some follow the run, the others get a reason."""
+    """Connect a hundred clients: some follow the run, the others are rejected with a reason."""
     with ExitStack() as stack:
         clients = [stack.enter_context(RunConnection(run.folder)) for _ in range(100)]
         first = [next(iter(received(client))) for client in clients]
@@ -97,7 +99,7 @@ def received(client: RunConnection) -> list[object]:
 
 @pytest.fixture
 def trained(job: Make, starter: Starter, known: list[RealRun], gate: Gate, stepwise: dict[str, str]) -> RealRun:
-    """Start a run that pauses after step 120, with 8 MiB of log, more than a socket buffers."""
+    """Start a run that pauses after step 120. Its log of 8 MiB doesn't fit into the buffer of a socket."""
     run = RealRun(starter, create_run(job(epochs=EPOCHS, checkpoint_steps=0, **stepwise)))
     known.append(run)
     lines = (ENCODE_EVENT.encode(LogLine(n=n, time=1.0, text="x" * 1000)) + b"\n" for n in range(1, 8001))

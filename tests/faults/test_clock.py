@@ -1,4 +1,4 @@
-"""Changes of the wall clock under a real run, which must not depend on it."""
+"""Changes of the wall clock, which must not affect a real run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _seconds():
 time.time = lambda: _time() + _seconds()
 time.time_ns = lambda: _time_ns() + int(1e9 * _seconds())
 """
-"""Source of a Python start-up module that shifts the clock by the seconds given in a file in Footplate's home."""
+"""Start-up module for Python that shifts the clock by the number of seconds in a file."""
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_clock_changes_do_not_affect_training(
 def test_run_state_is_independent_of_the_clock(
     job: Make, start_run: StartRun, gate: Gate, stepwise: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Shift the clock, from which Linux derives the boot time, and from that the start times of processes."""
+    """Shift the clock. Linux derives the boot time from it, and start times of processes from the boot time."""
     gate.up_to(2)
     run = start_run(job(**stepwise))
     gate.up_to(2, run)
@@ -132,7 +132,7 @@ WALL_CLOCK = {
 
 
 def test_wall_clock_is_read_only_for_display_and_files() -> None:
-    """Check that everything else uses time.monotonic; add new places here with a reason."""
+    """Check that only listed functions read the wall clock. Give a reason when you add one."""
     found = set()
     for file in (*ROOT.glob("engine/**/*.py"), *ROOT.glob("gui/**/*.py")):
         text = file.read_text()

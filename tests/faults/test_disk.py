@@ -1,4 +1,4 @@
-"""Full disks and deleted run folders: training continues if possible, and no saved state is lost."""
+"""Full disks and deleted run folders: training continues if possible, and saved states are kept."""
 
 from __future__ import annotations
 

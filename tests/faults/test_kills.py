@@ -1,4 +1,4 @@
-"""SIGKILL of the supervisor, a rank or all processes: cleanup, reports and resuming."""
+"""SIGKILL for the supervisor, a rank or all processes: cleanup, reports and resuming."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KILLS = 200
 
 
 def assert_resumes_without_loss(run: RealRun, uninterrupted: Uninterrupted) -> None:
-    """Assert that the run resumes from its last reported checkpoint or a later one, with the same result."""
+    """Check that the run resumes from its last reported checkpoint (or a later one) and ends with the same result."""
     before, saved = run.last_n, run.saved
     assert saved
     run.resume().completed(since=before)
@@ -205,7 +205,7 @@ def test_signal_to_the_supervisor_stops_in_order(
 @pytest.mark.long
 @pytest.mark.timeout(2400)
 def test_run_ends_the_same_after_200_kills(job: Make, start_run: StartRun) -> None:
-    """Kill a random rank soon after a checkpoint, again and again."""
+    """Kill a random rank shortly after a checkpoint, 200 times."""
     requested = job("ddp", 2, model="mnist_cnn", model_file_sha256="", optimizer="sgd", epochs=160, restarts=10)
     run = start_run(requested)
     draws = random.Random(0)

@@ -1,4 +1,4 @@
-"""Logs of real runs that a disk has damaged: they are shown as far as possible and continued."""
+"""Damaged logs of real runs: they are displayed as far as possible, and continued."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Lines = list[bytes]
 
 
 def middle(lines: Lines) -> int:
-    """Return the index of a line about a step, on which later lines don't depend."""
+    """Return the index of a step event in the second half of the log; no later line depends on it."""
     return next(place for place in range(len(lines) // 2, len(lines)) if lines[place].startswith(b'{"type":"step"'))
 
 
 def torn_end(lines: Lines) -> None:
-    """Cut the last line in half, as a power failure does."""
+    """Cut the last line in half, as a power failure can."""
     lines[-1] = lines[-1][: len(lines[-1]) // 2]
 
 
@@ -52,7 +52,7 @@ def nulls_at_the_end(lines: Lines) -> None:
 
 
 def over_long(lines: Lines) -> None:
-    """Insert a line of several parts; a log with a line beyond `MAX_DAMAGED_BYTES` is refused."""
+    """Insert a line that is longer than a log may contain, but short enough for the log to be read."""
     lines.insert(middle(lines), b"x" * (5 * MAX_LINE_BYTES // 2) + b"\n")
 
 
@@ -88,7 +88,7 @@ DAMAGES = [
 
 
 def damaged(run: RealRun, damage: Callable[[Lines], None]) -> Lines:
-    """Damage the run's log, and return the lines from before."""
+    """Damage the log of a run, and return its original lines."""
     before = run.folder.events_file.read_bytes().splitlines(keepends=True)
     lines = list(before)
     damage(lines)
@@ -144,7 +144,7 @@ def test_damaged_log_is_readable_and_continued(
 
 
 def store_of(run: RealRun, qtbot: QtBot) -> RunSession:
-    """Open an ended run as the window does, and return the session once it has read the complete log."""
+    """Open an ended run in a window's session, and return the session after it has read the full log."""
     store = RunSession()
     with qtbot.waitSignal(store.changed, check_params_cb=lambda: not store.loading):
         store.open(run.folder)

@@ -1,4 +1,4 @@
-"""Runs killed at every kind of moment, which resume with the same result."""
+"""Runs that are killed at every kind of moment and resume with the same result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def kill(run: RealRun) -> None:
 
 
 def resume_to_end(run: RealRun) -> int:
-    """Resume the run to its end and return the step where it continued."""
+    """Resume the run, wait until it completes, and return the step at which it resumed."""
     before = run.last_n
     run.resume().completed(since=before)
     (planned,) = run.all(Planned, since=before)
@@ -93,7 +93,7 @@ def test_run_killed_during_validation_repeats_it(
 def test_run_killed_after_its_last_checkpoint_completes(
     job: Make, start_run: StartRun, hold: Hold, uninterrupted: Uninterrupted
 ) -> None:
-    """Suspend the supervisor while the worker ends, so that it hasn't read the end when it is killed."""
+    """Suspend the supervisor while the worker ends, and kill it before it notices."""
     expected = uninterrupted(job(epochs=1))
     hold.ask("validating")
     run = start_run(job(epochs=1))
@@ -161,7 +161,7 @@ def test_half_written_checkpoint_costs_a_step(
 
 
 def suspend_while_writing(run: RealRun, worker: psutil.Process, size: int) -> bool:
-    """Return True if the worker is stopped while it writes a checkpoint of that size."""
+    """Suspend the worker in the middle of writing a checkpoint of `size` bytes; return False if it isn't writing."""
     if not 0 < written_bytes(run) < size:
         return False
     worker.suspend()

@@ -1,6 +1,7 @@
 """Faults while images are read.
 
-Threads of the worker read them: a native crash of a decoder ends the worker, and an exception reaches the training.
+Threads of the worker read them. A native crash in a decoder ends the worker; an exception is passed on to the training
+loop.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.faults
 
 
 class Window:
-    """Process of a window with its messages; see `window`."""
+    """Process with a window, and its messages; see `tests.faults.window`."""
 
     def __init__(self, *arguments: str) -> None:
         self.logged: list[str] = []
@@ -45,7 +45,7 @@ class Window:
             self.logged.append(line.rstrip("\n"))
 
     def wait_for(self, beginning: str) -> str:
-        """Wait for a line with this prefix and return the rest."""
+        """Wait for a line that starts with `beginning`, and return the rest of it."""
         found: list[str] = []
 
         def has_text() -> bool:
@@ -63,7 +63,7 @@ class Window:
             socket.unlink()  # of the killed one, which the next start would clear
 
     def close(self) -> int:
-        """Close the window in an orderly way and return the exit code."""
+        """Interrupt the window's process with SIGINT, and return its exit code."""
         self._process.send_signal(signal.SIGINT)
         code = self._process.wait(120)
         self._reader.join()
@@ -82,7 +82,7 @@ class Window:
 
 
 def of_this_test(tmp_path: Path) -> list[psutil.Process]:
-    """Return all processes started in the environment of this test."""
+    """Return all processes that were started in the environment of this test."""
     found = []
     for process in psutil.process_iter():
         try:

@@ -17,7 +17,7 @@ TICK_MS = 20
 
 
 class Onlooker:
-    """Observer of a window's visible state."""
+    """Observer that polls the visible state of a window and prints its changes."""
 
     def __init__(self, window: MainWindow, *, train: bool) -> None:
         self._window = window

@@ -1,7 +1,7 @@
 """Functions that workers call before training, to observe or change internals.
 
-`WorkerGroup` names them as `prepare`. They take arguments from the worker's environment and write results into the run's
-folder (`recorded`).
+`WorkerGroup` selects one by its argument `prepare`. It takes arguments from the worker's environment, and writes
+results to the run's folder, where `recorded` reads them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from engine.training.trainer import Trainer
 
 ENGINE = Path(__file__).resolve().parents[2] / "engine"
 FIRST = 2
-"""First step in which waits for the device are counted. Earlier steps do one-time work."""
+"""First step whose waits for the device are counted. Earlier steps initialize."""
 
 Step = Callable[[ResilientStep, Any, int], Any]
 
 
 def recorded(folder: Path, rank: int = 0) -> Any:
-    """Return the results of a worker of the run in `folder`."""
+    """Return the results that the hook recorded in the worker of `rank`."""
     return json.loads((folder / f"seen-{rank}.json").read_text())
 
 
@@ -58,9 +58,9 @@ def _wrap_each_step(wrap: Callable[[Step], Step]) -> None:
 
 
 def count_waits(spec: WorkerSpec) -> None:
-    """Record how often each place in the code waits for the device, from step `FIRST` on: {place: count}.
+    """Count how often each line of code waits for the device, from step `FIRST` on: {place: count}.
 
-    Source: torch.cuda.set_sync_debug_mode, which warns where such an operation is called.
+    Source: torch.cuda.set_sync_debug_mode, which warns at each such operation.
     """
     places: Counter[str] = Counter()
     _leave(spec, places)
@@ -91,16 +91,16 @@ def count_waits(spec: WorkerSpec) -> None:
 
 DETECTORS = ("object detection, SSDlite", "object detection, Faster R-CNN", "instance segmentation")
 OF_DETECTORS = ("engine/models/torchvision_detectors.py", "engine/optim/optimizer_step.py")
-"""Places where torchvision's detectors wait for the number of boxes, forward and backward."""
+"""Lines of code where torchvision's detectors wait for the number of boxes."""
 
 
 def of_libraries(place: str, task: str) -> bool:
-    """Return True if a library causes the wait at `place` (from `count_waits`) in a task of `jobs.TASKS`."""
+    """Return True if a library causes the wait at `place` when training a task of `jobs.TASKS`."""
     return not place.startswith("engine/") or (task in DETECTORS and place.startswith(OF_DETECTORS))
 
 
 def _place() -> str:
-    """Return the innermost frame outside of torch: "engine/… LINE FUNCTION" or "PACKAGE/… LINE FUNCTION"."""
+    """Return the innermost stack frame outside of torch: "engine/… LINE FUNCTION" or "PACKAGE/… LINE FUNCTION"."""
     for frame in reversed(traceback.extract_stack()):
         where = f"{frame.lineno} {frame.name}"
         if Path(frame.filename).is_relative_to(ENGINE):
@@ -115,9 +115,9 @@ def _place() -> str:
 
 
 def on_one_card(spec: WorkerSpec) -> None:
-    """Run all ranks on the run's first device over gloo, because NCCL refuses two ranks on one GPU.
+    """Run all ranks on the first device and communicate over gloo, because NCCL needs a GPU per rank.
 
-    DataParallel creates as many replicas there as the run has devices.
+    DataParallel also creates all its replicas there.
     """
     if not is_gpu(spec.devices[0]):
         return
@@ -136,10 +136,10 @@ def on_one_card(spec: WorkerSpec) -> None:
 
 
 def over_nccl_on_one_card(spec: WorkerSpec) -> None:
-    """Let all ranks compute on the run's first GPU and communicate over NCCL.
+    """Run all ranks on the first GPU, and communicate over NCCL.
 
-    NCCL refuses two ranks of one host on a GPU, so each rank claims another host by its NCCL_HOSTID. Two channels leave
-    multiprocessors of the GPU to the other ranks.
+    NCCL doesn't permit two ranks of a host on the same GPU, so each rank pretends to be another host (NCCL_HOSTID).
+    NCCL gets only two channels, which leaves multiprocessors for the other ranks.
     """
     if not is_gpu(spec.devices[0]):
         return
@@ -152,13 +152,13 @@ def over_nccl_on_one_card(spec: WorkerSpec) -> None:
 
 
 def run_on_one_card(spec: WorkerSpec, channel: socket.socket) -> int:
-    """Run like a supervisor's worker, with all ranks on one GPU."""
+    """Run a worker as a supervisor does, but with all ranks on one GPU."""
     on_one_card(spec)
     return worker.run(spec, channel)
 
 
 def note_dtypes(spec: WorkerSpec) -> None:
-    """Record the devices and dtypes of linear layers: {"DEVICE DTYPE": count}."""
+    """Record the devices and dtypes of the outputs of linear layers: {"DEVICE DTYPE": count}."""
     dtypes: Counter[str] = Counter()
     forward = nn.Linear.forward
 
@@ -182,7 +182,7 @@ STEPS, MODE = "PROOF_STEPS", "PROOF_COMPILE_MODE"
 
 
 def count_launches(spec: WorkerSpec) -> None:
-    """Profile the steps whose numbers are in the environment, and record their launches: [`_launches`, …]."""
+    """Profile the steps listed in the environment, and record the launches of each (see `_launches`)."""
     selected = {int(number) for number in os.environ[STEPS].split(",")}
     found: list[dict[str, int]] = []
     on_gpu = is_gpu(spec.devices[0])
@@ -215,7 +215,7 @@ def count_launches(spec: WorkerSpec) -> None:
 
 
 def _launches(profile: torch.profiler.profile) -> dict[str, int]:
-    """Return counts of "regions" by torch.compile, "kernels" on the device, "fused" (Triton) ones, and "graph" launches."""
+    """Count the regions of torch.compile, all kernels, fused (Triton) kernels, and launches of CUDA graphs."""
     events = [event for event in profile.events() or () if not event.is_user_annotation]
     kernels = [event.name for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
     calls = [event.name for event in events if event.device_type == torch.autograd.DeviceType.CPU]
@@ -231,12 +231,12 @@ def _launches(profile: torch.profiler.profile) -> dict[str, int]:
 
 
 def search_convolutions(spec: WorkerSpec) -> None:
-    """Enable cuDNN's search for its fastest convolutions."""
+    """Enable cuDNN's benchmark mode, which searches for the fastest convolutions."""
     torch.backends.cudnn.benchmark = True
 
 
 def time_recording(spec: WorkerSpec) -> None:
-    """Record the time that starting and stopping the step timer takes: [{"start": seconds, "stop": seconds}, …]."""
+    """Record how long starting and stopping the step timer takes: [{"start": seconds, "stop": seconds}, …]."""
     costs: list[dict[str, float]] = []
     timer: Any = rank_times.KernelTimer if is_gpu(spec.devices[0]) else rank_times.HostTimer
     start, stop = timer.start, timer.stop

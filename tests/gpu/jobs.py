@@ -1,4 +1,4 @@
-"""Small jobs of every task on generated data."""
+"""Small jobs for every task, on generated data."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def by_class(folder: Path, counts: Mapping[str, int]) -> Path:
 
 
 def with_edges(folder: Path, counts: dict[str, int]) -> Path:
-    """Write masks whose borders are the edges."""
+    """Write images and masks; the borders of the masks are the edges."""
     return make_masked(folder, counts, 64)
 
 
 def model_file(text: str, folder: Path) -> Fields:
-    """Return the fields of a job with a model file of this `text`."""
+    """Write a model file, and return the job fields that select it."""
     file = folder / "model.py"
     file.write_text(text)
     return {"model": str(file), "model_file_sha256": agreed(file)}
 
 
 def custom_task(folder: Path, counts: dict[str, int]) -> Path:
-    """Write the data of a custom task without a validation split, which the job draws."""
+    """Write the data of a custom task, without a validation split."""
     return make_things(folder, round(counts["train"] / (1 - Job().data.val_fraction)))
 
 
@@ -97,7 +97,7 @@ TASKS: dict[str, tuple[Make, Fields]] = {
         },
     ),
 }
-"""Functions that write each task's data, and the fields of its job."""
+"""Writer of the data, and job fields, by task."""
 
 NEEDS = {
     "semantic segmentation": ("segmentation_models_pytorch", "timm"),
@@ -105,11 +105,11 @@ NEEDS = {
     "edge detection": ("scipy",),
     "point cloud segmentation": ("plyfile",),
 }
-"""Libraries that a task needs and a bare machine may lack."""
+"""Optional libraries that a task needs."""
 
 
 def job_of(task: str, folder: Path, gpu: str, *, train: int, batch: int, **fields: Any) -> Job:
-    """Return a job of one epoch on this number of images, with eight more for validation."""
+    """Return a job that trains on `train` images for one epoch and validates on eight."""
     make, task_fields = TASKS[task]
     data = make(folder / "data", {"train": train, "val": 8})
     given: Fields = {
@@ -138,5 +138,7 @@ class Net(nn.Module):
 def build_model(num_classes):
     return Net(num_classes)
 """
-"""Source of a network with few layers. It defines a forward method, without which torch.compile skips a model in torch
-2.11."""
+"""Source of a network with few layers.
+
+It defines a forward method, because torch.compile of torch 2.11 skips models that inherit theirs.
+"""

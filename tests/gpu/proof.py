@@ -41,20 +41,21 @@ from tests.gpu.runner import ALL_DEVICES
 from tests.support.worker_group import Forker, WorkerGroup
 
 Check = tuple[Callable[["Proof"], None], float]
-"""Function of a check, and its time limit in seconds."""
+"""Function that checks something, and its time limit in seconds."""
 
 TEXT_LIMIT = 600
-"""Maximum characters of an explanation in the report; the log has the complete text."""
+"""Maximum characters of an explanation in the report. The log contains the full text."""
 
 
 class Skipped(Exception):  # noqa: N818 - said of a check
-    """Exception for a check that isn't possible on this machine; its text is the reason."""
+    """Exception for a check that this machine can't run; its text is the reason."""
 
 
 class Proof:
-    """Interface of a check: device, folder and results.
+    """Access of a check to device and folder, and to the report.
 
-    `device` is the device for torch, and `gpu` its name in jobs; in a rehearsal both are the CPU. `folder` is empty.
+    `device` is the device for torch, `gpu` its name in jobs; both are the CPU in a rehearsal. `folder` is initially
+    empty.
     """
 
     def __init__(self, folder: Path, *, rehearsing: bool, report: Callable[..., None]) -> None:
@@ -66,7 +67,7 @@ class Proof:
         self._groups: list[WorkerGroup] = []
 
     def ranks(self, count: int) -> tuple[str, ...]:
-        """Return devices for `count` ranks: different GPUs with `--devices all`, otherwise the first GPU for all.
+        """Return devices for `count` ranks: different GPUs with `--devices all`, otherwise the same GPU for all.
 
         Raises:
             Skipped: The machine has fewer GPUs than ranks.
@@ -79,7 +80,7 @@ class Proof:
         return uuids[:count]
 
     def claim(self, name: str, holds: bool, text: str = "") -> None:
-        """Report whether a claim holds; `text` describes the observation."""
+        """Report whether a claim holds; `text` describes what was observed."""
         self._report(name=name, outcome="ok" if holds else "failed", text=text)
 
     def measure(
@@ -93,9 +94,9 @@ class Proof:
         text: str = "",
         anywhere: bool = False,
     ) -> None:
-        """Report a measurement, which fails if it misses its aim.
+        """Report a measurement, which fails if it exceeds or misses its limit.
 
-        Aims apply to GPUs, and in a rehearsal only with `anywhere`.
+        Limits apply to GPUs; with `anywhere`, to rehearsals too.
         """
         bounds = {"at_most": at_most, "at_least": at_least} if anywhere or not self.rehearsing else {}
         aims = {bound: value for bound, value in bounds.items() if value is not None}
@@ -112,18 +113,18 @@ class Proof:
         self._report(file=name, text=text)
 
     def needs_card(self, why: str) -> None:
-        """Skip the check in a rehearsal."""
+        """Skip the check if this is a rehearsal."""
         if self.rehearsing:
             raise Skipped(f"there is no GPU: {why}")
 
     def start(self, job: Job, **options: Any) -> WorkerGroup:
-        """Start the workers of `job` in a new folder; they are ended with the check."""
+        """Start the workers of `job` in a new folder. They are ended after the check."""
         folder = self.folder / f"run-{len(self._groups) + 1}"
         self._groups.append(WorkerGroup(_forker(), job, folder, **options))
         return self._groups[-1]
 
     def run(self, job: Job, *, seconds: float = 120.0, **options: Any) -> WorkerGroup:
-        """Run the workers of `job` to the end, with all steps reported. Raises RuntimeError with the cause of a failure."""
+        """Run the workers of `job` to the end, reporting every step; raise RuntimeError if they fail."""
         group = self.start(job, **{"every_step": True} | options)
         codes = group.finish(seconds)
         if any(code != 0 for code in codes):
@@ -138,7 +139,7 @@ class Proof:
 
 
 def prove(checks: Mapping[str, Check]) -> None:
-    """Run the `checks`, by name, that the command line selects."""
+    """Run those of the `checks` that the command line selects."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rehearse", action="store_true", help="on the CPU in place of a GPU")
     parser.add_argument("check", nargs="*", help="those to be made; all unless any is named")
@@ -176,7 +177,7 @@ def _make(name: str, function: Callable[[Proof], None], rehearsing: bool, report
 
 
 def _reserve_output() -> TextIO:
-    """Reserve standard output for this module; other output, also of child processes, goes to standard error."""
+    """Reserve standard output for results; redirect other output, also of child processes, to standard error."""
     output = os.fdopen(os.dup(1), "w")
     sys.stdout.flush()
     os.dup2(2, 1)
@@ -191,7 +192,7 @@ def _report(out: TextIO, **line: Any) -> None:
 
 @functools.cache
 def _first_gpu() -> str:
-    """Return the UUID of CUDA's first GPU, without creating a context."""
+    """Return the UUID of the first GPU in CUDA's order, without creating a CUDA context."""
     uuids = ask_cuda()
     if not uuids or not torch.cuda.is_available():
         raise RuntimeError("torch finds no NVIDIA GPU here; --rehearse runs on the CPU in its place")

@@ -18,16 +18,18 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 LABELS = {"ok": "ok", "failed": "FAILED", "skipped": "skipped", "measured": ""}
-"""Texts of outcomes."""
+"""Display texts for outcomes."""
 
 Result = Mapping[str, Any]
 
 
 class Report:
-    """Report in the folder `out`. The parts of `before`, an earlier report's content, are retained.
+    """Report of the GPU tests, written to the folder `out`.
+
+    `before` is the content of an earlier report, whose parts are retained.
 
     Raises:
-        ValueError: One of `before` and this report is from a rehearsal, and the other is not.
+        ValueError: Only one of `before` and this report is a rehearsal.
     """
 
     def __init__(self, out: Path, *, rehearse: bool, before: Mapping[str, Any] | None = None) -> None:
@@ -50,7 +52,7 @@ class Report:
         self.write()
 
     def start_part(self, name: str, about: str) -> dict[str, Any]:
-        """Start a part's entry, and return it."""
+        """Start the entry of a part, and return it."""
         self.content["parts"] = [part for part in self.content["parts"] if part["name"] != name]
         self.content["parts"].append({"name": name, "about": about, "seconds": None, "results": []})
         self.write()
@@ -79,7 +81,7 @@ class Report:
 
 
 def write(content: Mapping[str, Any], out: Path) -> None:
-    """Write both files of the report atomically."""
+    """Write report.json and report.md atomically."""
     for name, text in (("report.json", json.dumps(content, indent=1)), ("report.md", markdown(content))):
         partial = out / f".{name}.part"
         partial.write_text(text + "\n", encoding="utf-8")
@@ -91,7 +93,7 @@ def results(content: Mapping[str, Any]) -> Iterable[Result]:
 
 
 def summary(content: Mapping[str, Any]) -> str:
-    """Return a summary of the report in one line."""
+    """Summarize the report in one line."""
     counts = Counter(result["outcome"] for result in results(content))
     counted = ", ".join(f"{counts[outcome]} {outcome}" for outcome in ("ok", "failed", "measured", "skipped"))
     return f"{counted}; {len(content['parts'])} parts in {sum(part['seconds'] or 0 for part in content['parts']):.0f} s"

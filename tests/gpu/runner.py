@@ -1,7 +1,7 @@
-"""Runner of the GPU tests: each part in a process with a time limit, with a report that is updated with each result.
+"""Runner of the GPU tests. Uses the standard library only.
 
-Uses the standard library only. After a check fails, crashes or times out, its part restarts after that check. The report
-on disk is complete, regardless of how the process ends.
+Each part runs in a process with a time limit. If a check fails, crashes or times out, the part is restarted after that
+check. The report on disk is updated with each result, so it remains complete however the process ends.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from tests.gpu.report import Report, line, summary
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL_DEVICES = "FOOTPLATE_PROOF_ALL_DEVICES"
-"""Environment variable that is set if ranks use different GPUs."""
+"""Environment variable that is set if ranks should use different GPUs."""
 MARK = "FOOTPLATE_PROOF"
-"""Environment variable that marks all processes of a test run, including orphans."""
+"""Environment variable that identifies all processes of a test run, including orphans."""
 FIRST_WORD_S = 120.0
-"""Seconds that a part may take to import torch and list its checks."""
+"""Seconds within which a part must import torch and list its checks."""
 GOODBYE_S = 10.0
-"""Seconds that a part's child processes may take to exit."""
+"""Seconds within which the child processes of a part must exit."""
 POLL_S = 1.0
 STACK_S = 1.0
-"""Seconds that a check which timed out may take to write its stack."""
+"""Seconds within which a check that timed out must print its stack."""
 TEXT_LIMIT = 600
 LEFT_OUT = "left out for lack of time"
 
@@ -46,9 +46,10 @@ class Part:
     """Part of the GPU tests, a module in `tests/gpu/parts`.
 
     Attributes:
-        seconds: Time limit of all its checks.
-        expected_s: Expected duration, which decides if the part fits into the remaining budget. The duration in an earlier
-            report replaces it.
+        seconds: Time limit for all its checks.
+        expected_s: Expected duration, which decides whether the part fits into the remaining budget. The duration from
+            an
+            earlier report replaces it.
     """
 
     name: str
@@ -57,7 +58,7 @@ class Part:
     expected_s: float
     module: str = ""
     checks: tuple[str, ...] = ()
-    """Checks of the module that belong to this part; all if empty."""
+    """Checks of the module that belong to this part; empty for all."""
 
     @property
     def command(self) -> list[str]:
@@ -93,12 +94,12 @@ PARTS = (
     Part("compiling", "torch.compile and CUDA graphs are used, and change nothing", 450, 180),
     Part("search", "cuDNN's search for the fastest convolutions, which Footplate does without", 240, 120),
 )  # fmt: skip
-"""Parts by priority; all together take about half an hour on a fast GPU."""
+"""Parts, by decreasing priority. Together they take about half an hour on a fast GPU."""
 
 
 @dataclass
 class _Attempt:
-    """One process of a part. `left` are the requested checks that it has not begun."""
+    """One process of a part. `left` holds the requested checks that it hasn't started."""
 
     left: list[str] | None
     begun: int = 0
@@ -112,10 +113,10 @@ class _Attempt:
 
 
 class Runner:
-    """Runs `parts` within `seconds`, and updates `report` in the folder `out`, with a log.
+    """Runner of `parts` with a budget of `seconds`; writes a report and a log to the folder `out`.
 
-    `before` is the content of an earlier report: its finished parts are not run again, and its durations replace the
-    expected ones.
+    `before` is the content of an earlier report. Its finished parts are skipped, and its durations replace the expected
+    ones.
     """
 
     def __init__(
@@ -189,7 +190,7 @@ class Runner:
             self._report_result(name=check, outcome="skipped", text=why)
 
     def _attempt(self, part: Part, checks: list[str] | None, deadline: float) -> _Attempt:
-        """Run `checks` of a part, or all if None, in a process."""
+        """Run `checks` of a part (all if None) in a process."""
         self._log.write(f"\n=== {part.name} {' '.join(checks or ())}\n".encode())
         self._log.flush()
         logged = self._log.tell()
@@ -279,7 +280,7 @@ class Runner:
     # Processes
 
     def _end_processes(self, patience_s: float = 0.0) -> None:
-        """End all marked processes; report those that remain after `patience_s`."""
+        """End all processes of the test run; report those that remain after `patience_s`."""
         deadline = time.monotonic() + patience_s
         while (pids := list(marked(self._mark))) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -295,14 +296,14 @@ class Runner:
 
 
 def _is_finished(part: Mapping[str, Any]) -> bool:
-    """Return True if the entry of a part in a report is complete."""
+    """Return True if a part's entry in the report is complete."""
     return part["seconds"] is not None and not any(
         result["outcome"] == "skipped" and result.get("text", "").startswith(LEFT_OUT) for result in part["results"]
     )
 
 
 def marked(mark: str) -> Iterator[int]:
-    """Yield the running processes with `mark`, found in /proc; none on systems other than Linux."""
+    """Yield the running processes with `mark` in their environment (/proc); none on systems other than Linux."""
     entry = f"{MARK}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -327,7 +328,7 @@ def _by(code: int | None) -> str:
 
 
 def unpack(wheels: Path, target: Path) -> None:
-    """Unpack the wheels whose packages this Python lacks into `target`."""
+    """Unpack those wheels into `target` whose packages aren't installed."""
     for wheel in sorted(wheels.glob("*.whl")):
         name = wheel.name.split("-")[0]
         try:
@@ -340,7 +341,7 @@ def unpack(wheels: Path, target: Path) -> None:
 
 @contextmanager
 def workplace(wheels: Path | None) -> Iterator[dict[str, str]]:
-    """Yield the environment for all parts, with the modules of this tree and of the wheels, and temporary folders."""
+    """Yield an environment for all parts that finds this tree and the wheels, with temporary folders."""
     with tempfile.TemporaryDirectory(prefix="fp", ignore_cleanup_errors=True) as name:
         place = Path(name)
         if wheels is not None:

@@ -1,4 +1,4 @@
-"""Real window for tests, with the program's style, leak checks, and stubs of ssh and NVML."""
+"""Fixtures for the real window: style, leak checks, and stubs for ssh and NVML."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from tests.support.nvml_stub import NvmlStub, built_once
 from tests.support.widgets import OpenWindow, ShowWidget, W
 
 OFFSCREEN_NOISE = "This plugin does not support"
-"""Messages about size hints and raising windows, which Qt prints only on the offscreen platform."""
+"""Messages about size hints and raising windows that Qt prints only on the offscreen platform."""
 NO_TRAY_NOISE = "No such signal QPlatformNativeInterface::systemTrayWindowChanged"
-"""Message about tray icons, which Qt prints on the offscreen platform because it has no tray."""
+"""Message about tray icons that Qt prints because the offscreen platform has no tray."""
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = [sample_job().data.dataset, *inspector_options(sample_job(), load_catalogue())]
-"""Arguments of the inspector for the sample dataset."""
+"""Arguments with which the window inspects the sample dataset."""
 _SSH = """#!/bin/sh
 echo "$@" >> "$FAKE_SSH/calls"
 while [ "$1" = -o ]; do shift 2; done
@@ -61,12 +61,12 @@ cd "{root}" && exec "{python}" footplate.py "$@"
 
 @dataclass(frozen=True)
 class FakeSsh:
-    """Stub of ssh: hosts are reachable at once unless configured to fail."""
+    """Replacement for ssh. Hosts are reachable unless a test makes them fail."""
 
     folder: Path
 
     def fails(self, host: str, said: str, code: int = 255) -> None:
-        """Make ssh to `host` print a message and exit with `code` from now on."""
+        """Make later calls of ssh to `host` print a message and exit with `code`."""
         (self.folder / f"{host}.code").write_text(str(code))
         (self.folder / f"{host}.fails").write_text(said + "\n")
 
@@ -74,12 +74,12 @@ class FakeSsh:
         (self.folder / f"{host}.fails").unlink()
 
     def pid(self, host: str) -> int:
-        """Return the pid of the last connection to `host`."""
+        """Return the pid of the most recent connection to `host`."""
         return int((self.folder / f"{host}.pid").read_text())
 
     @property
     def calls(self) -> list[str]:
-        """Return the arguments of each connection as one string."""
+        """Return the arguments of each connection, as one string each."""
         return (self.folder / "calls").read_text().splitlines()
 
 
@@ -97,9 +97,9 @@ def styled(qapp: QApplication) -> QApplication:
 
 @pytest.fixture
 def show_widget(styled: QApplication, qtbot: QtBot) -> ShowWidget:
-    """Return a function that shows a widget until the test ends.
+    """Return a function that shows a widget until the end of the test.
 
-    After the test, `close` or else the widget's `close_work` ends its background work.
+    `close`, or the widget's method `close_work`, then ends its background work.
     """
 
     def show(widget: W, width: int = 0, height: int = 0, *, close: Callable[[W], object] | None = None) -> W:
@@ -115,33 +115,36 @@ def show_widget(styled: QApplication, qtbot: QtBot) -> ShowWidget:
 
 @pytest.fixture
 def job_panel(show_widget: ShowWidget) -> JobPanel:
-    """Return the panel of the job without a window and without a dataset folder."""
+    """Return the job panel without a main window, with an empty dataset field."""
     return show_widget(JobPanel(), 380, 760)
 
 
 @pytest.fixture
 def form(job_panel: JobPanel) -> JobForm:
-    """Return the form of a new job without a dataset folder."""
+    """Return the form for a new job, with an empty dataset field."""
     return job_panel.form
 
 
 @pytest.fixture(autouse=True)
 def disks_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Treat all disks as responsive on a busy machine, except in tests that delay them."""
+    """Treat every disk as responsive even if the machine is busy, except in tests that simulate a slow disk."""
     monkeypatch.setattr(cached_disk, "GRACE_S", 60.0)
     monkeypatch.setattr(file_dialogs, "PATIENCE_S", 60.0)
 
 
 @pytest.fixture(autouse=True)
 def pointer_is_elsewhere() -> None:
-    """Move the pointer out of all windows, because an earlier test may have left it where a plot appears."""
+    """Move the mouse pointer out of all windows.
+
+    An earlier test may have left it where a plot is about to appear.
+    """
     if QApplication.instance() is not None:
         QCursor.setPos(-1000, -1000)
 
 
 @pytest.fixture
 def german() -> Iterator[None]:
-    """Show numbers and dates as on a German desktop."""
+    """Use the number and date formats of a German desktop."""
     window_format.use_locale(QLocale(QLocale.Language.German, QLocale.Country.Germany))
     yield
     window_format.use_locale(QLocale.c())
@@ -149,31 +152,34 @@ def german() -> Iterator[None]:
 
 @pytest.fixture
 def warm_parent() -> None:
-    """Let windows preload a parent process for runs, as in the real program."""
+    """Let windows start a preloader, as the real program does."""
 
 
 @pytest.fixture(autouse=True)
 def nothing_beforehand(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep windows from preloading a parent process, which takes seconds, except in tests with `warm_parent`."""
+    """Prevent windows from starting a preloader, which takes seconds, except in tests with `warm_parent`."""
     if "warm_parent" not in request.fixturenames:
         monkeypatch.setattr(Launcher, "preload", lambda _launcher: None)
 
 
 @pytest.fixture(autouse=True)
 def no_computed_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forms don't compute the memory of their job, which imports torch, except in tests that ask for it."""
+    """Prevent forms from computing the memory of their job, except in tests with `computed_memory`.
+
+    The computation imports torch.
+    """
     if "computed_memory" not in request.fixturenames:
         monkeypatch.setattr(MemoryProcess, "start", lambda _process, _job: None)
 
 
 @pytest.fixture
 def computed_memory() -> None:
-    """Forms compute the memory of their job, as the program's do."""
+    """Let forms compute the memory of their job, as the real program does."""
 
 
 @pytest.fixture(scope="session")
 def sample_looked_through(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the inspector's output for the sample, produced once."""
+    """Inspect the sample dataset once, and return the file with the inspector's output."""
 
     def look(file: Path) -> Path:
         if not file.exists():
@@ -186,21 +192,21 @@ def sample_looked_through(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def real_inspector() -> None:
-    """Let windows inspect the sample with a real inspector."""
+    """Let windows run a real inspector on the sample dataset."""
 
 
 @pytest.fixture(autouse=True)
 def sample_known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, sample_looked_through: Path) -> None:
-    """Replay the inspector's output for the sample, except in tests with a real inspector.
+    """Replay the inspector's output for the sample dataset, except in tests with `real_inspector`.
 
-    Every window starts with the sample, and inspecting it takes as long as creating the window.
+    Every window inspects the sample dataset when it opens, which takes as long as opening it.
     """
     if "real_inspector" not in request.fixturenames:
         tell_at_once(monkeypatch, sample_looked_through)
 
 
 def tell_at_once(patch: pytest.MonkeyPatch, said: Path) -> None:
-    """Make inspectors of the sample replay the output `said`."""
+    """Make inspectors of the sample dataset print the file `said`."""
     command = Inspector.command
 
     def known(inspector: Inspector, arguments: list[str]) -> tuple[str, list[str]]:
@@ -211,7 +217,7 @@ def tell_at_once(patch: pytest.MonkeyPatch, said: Path) -> None:
 
 @pytest.fixture
 def open_window(styled: QApplication, qtbot: QtBot) -> Iterator[OpenWindow]:
-    """Return a function that opens windows like the program; open ones are closed with the test."""
+    """Return a function that opens windows as the program does; they are closed after the test."""
     opened: list[MainWindow] = []
 
     def open_one() -> MainWindow:
@@ -234,7 +240,7 @@ def window_of_file(
     tmp_path_factory: pytest.TempPathFactory,
     sample_looked_through: Path,
 ) -> Iterator[MainWindow]:
-    """Yield the window of a test file, with a separate home and leak check."""
+    """Yield the window that the tests in a file share, with its own home and leak check."""
     bot = QtBot(request)
     with pytest.MonkeyPatch.context() as patch, home_in(tmp_path_factory.mktemp("window"), patch):
         patch.setattr(Launcher, "preload", lambda _launcher: None)
@@ -251,9 +257,9 @@ def window_of_file(
 
 @pytest.fixture
 def window(window_of_file: MainWindow, qtbot: QtBot) -> Iterator[MainWindow]:
-    """Yield a window that is ready to train the sample, shared by the tests of a file.
+    """Yield the shared window, ready to train on the sample dataset.
 
-    Dialogs and pages that a test opens are closed before the next.
+    Dialogs and pages that a test has opened are closed after the test.
     """
     with qtbot.waitActive(window_of_file):
         window_of_file.activateWindow()
@@ -265,7 +271,7 @@ def window(window_of_file: MainWindow, qtbot: QtBot) -> Iterator[MainWindow]:
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    """Return an existing folder."""
+    """Return the path of an existing folder."""
     folder = tmp_path / "images"
     folder.mkdir()
     return folder
@@ -273,7 +279,7 @@ def images(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSsh:
-    """Put the ssh stub and `footplate` first on PATH."""
+    """Put the ssh stub and the `footplate` command first on PATH."""
     folder = tmp_path / "ssh"
     folder.mkdir()
     for name, text in (("ssh", _SSH), ("footplate", _FOOTPLATE.format(root=ROOT, python=sys.executable))):
@@ -287,13 +293,13 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSsh:
 
 @pytest.fixture
 def nvml_stub(compiled_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
-    """Return the NVML stub with a separate profile for all processes of the test."""
+    """Return the NVML stub with a profile for all processes of this test."""
     return _in_use(compiled_stub, tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def old_nvml_stub(compiled_old_stub: NvmlStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
-    """Return the stub of an old driver, which lacks newer functions."""
+    """Return the NVML stub in the version of an old driver, which lacks newer functions."""
     return _in_use(compiled_old_stub, tmp_path, monkeypatch)
 
 

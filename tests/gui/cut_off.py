@@ -1,4 +1,4 @@
-"""Detection of clipped widgets that can't be scrolled into view."""
+"""Search for clipped widgets that can't be scrolled into view."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from gui.widgets.labels import ElidedLabel
 from tests.support.stage import until
 
 PADDING = 3
-"""Pixels that a control can lack in height before its text is clipped."""
+"""Pixels by which a control may be too low without clipping its text."""
 
 
 def cut_off(page: QWidget) -> Iterator[str]:
-    """Yield descriptions of widgets that are smaller than their text, or outside of their parent without scrolling."""
+    """Yield a message for each widget that is smaller than its text, or outside of its parent without scroll bars."""
     for widget in page.findChildren(QWidget):
         if not widget.isVisible() or isinstance(widget.parent(), QAbstractSpinBox | QComboBox | QTabBar):
             continue
@@ -50,7 +50,7 @@ def too_small(widget: QLabel | QAbstractButton | QComboBox | QLineEdit | QAbstra
 
 
 def out_of_reach(widget: QWidget, page: QWidget) -> bool:
-    """Return True if `widget` exceeds its parent and nothing scrolls to it."""
+    """Return True if a part of `widget` is outside of its parent and can't be scrolled into view."""
     visible, holder = widget.geometry(), widget.parentWidget()
     while holder is not None:
         room, area = holder.rect(), holder.parentWidget()
@@ -76,7 +76,7 @@ def out_of_reach(widget: QWidget, page: QWidget) -> bool:
 
 
 def at_rest(page: QWidget) -> list[str]:
-    """Return the clipped widgets after the layouts have settled."""
+    """Wait until the layouts have settled, and return the messages about clipped widgets."""
     found: list[str] = []
 
     def none() -> bool:

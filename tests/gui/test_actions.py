@@ -1,4 +1,4 @@
-"""Actions of the window, which buttons, keys and menus share."""
+"""Actions of the window, which buttons, shortcuts and menus share."""
 
 from __future__ import annotations
 

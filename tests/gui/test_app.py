@@ -1,4 +1,4 @@
-"""Process of the window: start conditions, imports and error reports."""
+"""Process of the window: conditions for its start, imports, and error reports."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_window_opens_without_torch() -> None:
 
 @pytest.fixture
 def reporting_window(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> Iterator[MainWindow]:
-    """Return a window that reports its errors, like the program's."""
+    """Yield a window that reports unhandled errors, as the program's does."""
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
     faults.install(window.show_message)
@@ -122,7 +122,10 @@ def test_unexpected_exception_is_logged_and_shown(
 
 
 def test_void_calls_keep_references_to_none(styled: QApplication, qtbot: QtBot) -> None:
-    """Check the reference count of None, which PySide6 6.12 on Python 3.11 lowers with each void call until it aborts."""
+    """Check the reference count of None.
+
+    PySide6 6.12 on Python 3.11 decrements it with each call that returns nothing, until the interpreter aborts.
+    """
     if sys.version_info >= (3, 12):
         pytest.skip("None is immortal from Python 3.12 on")
     label, bar, widget = QLabel(), QProgressBar(), QWidget()

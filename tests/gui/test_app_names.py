@@ -27,17 +27,17 @@ from gui.main_window import MainWindow
 from tests.support.widgets import OpenWindow
 
 FIELDS = ("Dataset folder", "Model", "Epochs", "Batch size", "Image size")
-"""Fields that are always in sight, in their order."""
+"""Fields that are always visible, in their order."""
 
 
 def spoken_name(widget: QWidget) -> str:
-    """Return the accessible name of the widget, or else the text of its label or of itself."""
+    """Return the accessible name of a widget, or the text of its label, or its own text."""
     interface = QAccessible.queryAccessibleInterface(widget)
     return interface.text(QAccessible.Text.Name) if interface is not None else ""
 
 
 def reachable(window: QWidget) -> list[QWidget]:
-    """Return the widgets that Tab visits, visible or not, without parts of spin boxes and drop-down lists."""
+    """Return the widgets that Tab can reach, visible or not, except parts of spin boxes and combo boxes."""
     return [
         widget
         for widget in window.findChildren(QWidget)
@@ -110,7 +110,7 @@ def test_fields_have_label_buddies(window: MainWindow) -> None:
 
 
 def test_labels_are_accessible(window: MainWindow) -> None:
-    """Check labels with an accessible name, whose text Qt does not expose."""
+    """Check that labels with an accessible name expose their text, which Qt doesn't do."""
     labels = [label for label in window.findChildren(QLabel) if label.text()]
     assert len(labels) > 40
     spoken = {label: f"{spoken_name(label)} {label.accessibleDescription()}".lower() for label in labels}

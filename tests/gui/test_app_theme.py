@@ -1,4 +1,4 @@
-"""Colors that are readable and distinguishable in both schemes."""
+"""Color schemes: contrast of texts, and distinguishable colors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every page of the window with content: accessible names, tab order, number formats and clipping.
+"""Every page of the window with content: accessible names, tab order, number formats and clipped texts.
 
 Clipping is checked on a small screen with large texts and both panels.
 """
@@ -46,7 +46,7 @@ from tests.support.widgets import OpenWindow
 WIDTH, HEIGHT = 1280, 800
 PERCENT = 150
 ENGLISH = re.compile(r"(?<![\d.])[1-9]\d{0,2},\d{3}(?!\d)|\d\.(?!\d{3}\b)\d+ ?(%|ms|[kMGT]i?B|GB/s|images/s|Wh|kJ|M\b)")
-"""Pattern of a number in English notation that is not part of a name or a version."""
+"""Regular expression for numbers in English notation, outside of names and versions."""
 
 
 def controls(shown: QWidget) -> list[QWidget]:
@@ -54,7 +54,7 @@ def controls(shown: QWidget) -> list[QWidget]:
 
 
 def stops(shown: QWidget) -> list[QWidget]:
-    """Return the widgets that Tab visits from the first one until they repeat."""
+    """Return the widgets that Tab visits, from the first one until they repeat."""
     there = controls(shown)
     widget = shown.nextInFocusChain()
     while widget not in there:
@@ -69,7 +69,7 @@ def stops(shown: QWidget) -> list[QWidget]:
 
 
 def against_reading(before: QWidget, after: QWidget, window: QWidget) -> bool:
-    """Return True if Tab moves from `before` up or left to `after` within their common parent, column by column."""
+    """Return True if Tab moves against the reading order, that is up or left, within the common parent."""
     holders = [before]
     while holders[-1] is not window:
         holders.append(holders[-1].parentWidget())
@@ -89,7 +89,7 @@ def against_reading(before: QWidget, after: QWidget, window: QWidget) -> bool:
 
 
 def texts(shown: QWidget) -> Iterator[str]:
-    """Yield all texts of labels, buttons, tables and for screen readers, except the engine's."""
+    """Yield all texts of labels, buttons, tables and accessible descriptions, except those from the engine."""
     for widget in shown.findChildren(QWidget):
         if not widget.isVisible() or isinstance(widget.parent(), ProblemLabel | FindingRow):
             continue
@@ -105,7 +105,7 @@ def texts(shown: QWidget) -> Iterator[str]:
 
 
 def traps(shown: QWidget) -> list[str]:
-    """Return the widgets that trap Tab."""
+    """Return the widgets that Tab can't leave."""
     return [
         spoken_name(each)
         for each in controls(shown)
@@ -115,7 +115,7 @@ def traps(shown: QWidget) -> list[str]:
 
 
 def faults(shown: QWidget) -> Iterator[str]:
-    """Yield all faults of the visible page."""
+    """Yield a message for each fault on the visible page."""
     there = controls(shown)
     yield from (
         f"no name: {type(each).__name__} in {type(each.parent()).__name__}"
@@ -149,7 +149,7 @@ def show_going_on(stage: Stage) -> QWidget:
 
 @pytest.fixture
 def large_texts() -> Iterator[None]:
-    """Use large texts in windows during a test."""
+    """Use a large font size in all windows during a test."""
     Preferences(Settings()).set("text_percent", PERCENT)
     yield
     theme.choose("system", 100)

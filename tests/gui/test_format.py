@@ -1,4 +1,4 @@
-"""Format of device numbers and times of day in the window."""
+"""Formats of device numbers and times."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_numbers_are_parsed_in_both_formats(german: None) -> None:
 
 
 def test_only_format_groups_thousands() -> None:
-    """Check that only `gui.format` groups thousands, because other code would ignore the desktop's number format."""
+    """Check that only `gui.format` adds thousands separators, because it follows the desktop's number format."""
     for path in (ROOT / "gui").rglob("*.py"):
         grouped = re.findall(r"\{[^{}\n]+:,[.\dg]*f?\}", path.read_text(encoding="utf-8"))
         assert grouped == [] or path == Path(window_format.__file__), path

@@ -1,4 +1,4 @@
-"""Thread on which Qt objects in reference cycles are destroyed."""
+"""Thread in which Qt objects in reference cycles are destroyed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def leave_a_cycle(destroyed: threading.Event) -> None:
 
 
 def allocate() -> None:
-    """Allocate enough to trigger several collections of all generations, if automatic."""
+    """Allocate enough objects to trigger collections of all generations if automatic collection is enabled."""
     retained: list[list[int]] = [[number] for number in range(200_000)]
     assert retained
 

@@ -1,6 +1,8 @@
-"""Texts of the form, the settings and the pages without content, compared with a golden file.
+"""Texts of the form, the settings and empty pages, compared with a golden file.
 
-`FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/gui/test_golden_texts.py` updates the file; review its diff.
+    FOOTPLATE_WRITE_TEXTS=1 pytest -n 0 tests/gui/test_golden_texts.py
+
+updates the file; review its diff.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from tests.support.widgets import ShowWidget
 
 GOLDEN = Path(__file__).with_name("golden_texts.txt")
 VARIES = re.compile(r"(?<![\w<])/[\w./-]+|\d+")
-"""Pattern of paths and numbers, some of which depend on the machine."""
+"""Regular expression for paths and numbers, some of which depend on the machine."""
 
 
 def alerts() -> AlertsView:
@@ -70,7 +72,7 @@ PAGES: dict[str, Callable[[], QWidget]] = {
 
 
 def texts(page: QWidget) -> Iterator[str]:
-    """Yield the texts of a page, visible or not, and those for screen readers."""
+    """Yield all texts of a page, including hidden ones and those for screen readers."""
     for widget in page.findChildren(QWidget):
         if isinstance(widget, QLabel | QAbstractButton):
             yield widget.text()

@@ -1,4 +1,4 @@
-"""Help window with the user's guide."""
+"""Help window with the user guide."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def listed(window: HelpWindow) -> list[str]:
 
 
 def click_link(window: HelpWindow, qtbot: QtBot, text: str) -> None:
-    """Click into the middle of the first occurrence of `text` on the page."""
+    """Click the first occurrence of `text` on the page."""
     cursor = window.browser.document().find(text)
     middle = QTextCursor(window.browser.document())
     middle.setPosition((cursor.selectionStart() + cursor.selectionEnd()) // 2)

@@ -1,4 +1,4 @@
-"""Icons, which are drawn in the current color scheme even if they were created in another one."""
+"""Icons, which follow the current color scheme even if they were created in another one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZE = QSize(32, 32)
 
 
 class Drawn(QWidget):
-    """Widget that counts how often it is drawn."""
+    """Widget that counts its paint events."""
 
     count = 0
 
@@ -41,13 +41,13 @@ def scheme(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @pytest.fixture
 def repainted(styled: QApplication) -> Iterator[QApplication]:
-    """Yield the program, and restore the desktop's colors."""
+    """Yield the application, and restore the color scheme afterwards."""
     yield styled
     theme._repaint(styled)
 
 
 def colours(image: QImage) -> set[str]:
-    """Return the colors of opaque pixels."""
+    """Return the colors of all opaque pixels."""
     pixels = (image.pixelColor(x, y) for x in range(image.width()) for y in range(image.height()))
     return {color.name() for color in pixels if color.alpha() == 255}
 

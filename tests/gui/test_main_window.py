@@ -1,4 +1,4 @@
-"""Main window: room for the devices panel, and the target of drops."""
+"""Main window: space for the devices panel, and handling of dropped files."""
 
 from __future__ import annotations
 

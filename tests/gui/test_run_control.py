@@ -1,4 +1,4 @@
-"""Start of runs by the form and the launcher."""
+"""Starting runs with the form and the launcher."""
 
 from __future__ import annotations
 

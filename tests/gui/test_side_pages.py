@@ -1,4 +1,4 @@
-"""Registry of the pages without a tab: one entry adds a page with all that the window does for it."""
+"""Registry of pages without a tab. A single entry connects a page to the window."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.widgets import OpenWindow
 
 
 class NotesPage(QWidget):
-    """Page that a developer might add, with some of the signals that the window serves."""
+    """Example of a page that a developer might add, with some of the signals that the window handles."""
 
     closed = Signal()
     used = Signal(object)

@@ -1,4 +1,4 @@
-"""Second starts, which open windows of the same user, home and display receive."""
+"""Second starts of Footplate, which the running window of the same user, home and display handles."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ sys.exit(app.main(*sys.argv[1:]))
 
 @pytest.fixture
 def first(qtbot: QtBot) -> Iterator[SingleInstance]:
-    """Yield the lock that the process with the window holds."""
+    """Yield the lock of the process that owns the window."""
     instance = SingleInstance()
     assert not instance.handed_over(OpenRequest())
     instance.listen()

@@ -1,4 +1,4 @@
-"""Actions of the status bar for a run, and reasons why they are unavailable."""
+"""Actions for a run in the status bar, and the reasons why they are disabled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Services of the workspace and the tray icon, to which the window closes."""
+"""Services of the workspace, and the tray icon to which the window can be closed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.widgets import OpenWindow
 
 @pytest.fixture
 def workspace(styled: QApplication, qtbot: QtBot, tmp_path: Path) -> Iterator[Workspace]:
-    """Create a workspace that is not started."""
+    """Create a workspace without starting it."""
     window = QWidget()
     created = Workspace(Settings(tmp_path / "settings"), Actions(window), window)
     for widget in (window, *created.pages, created.run, created.devices):
@@ -32,7 +32,7 @@ def workspace(styled: QApplication, qtbot: QtBot, tmp_path: Path) -> Iterator[Wo
 
 @pytest.fixture
 def desktop_with_tray(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Pretend that the offscreen platform has a tray; return the messages shown there."""
+    """Simulate a desktop with a tray; yield the messages that the tray icon shows."""
     messages: list[str] = []
     monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", staticmethod(lambda: True))
     monkeypatch.setattr(QSystemTrayIcon, "showMessage", lambda _icon, _title, text, *_more: messages.append(text))

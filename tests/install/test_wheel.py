@@ -1,4 +1,4 @@
-"""Footplate as users get it: built as a wheel and installed into a separate environment outside of the source tree."""
+"""Installed Footplate: a wheel is built and installed into a separate environment, outside of the source tree."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ sys.exit(app.main())
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a virtual environment with the wheel; dependencies come from the environment of the tests."""
+    """Return a virtual environment with the wheel; its dependencies come from the current environment."""
     if find_spec("hatchling") is None:
         pytest.skip("hatchling, which builds the wheel, is not installed")
     folder = tmp_path_factory.mktemp("wheel")
@@ -51,7 +51,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shared() -> list[str]:
-    """Return the folders of this Python's packages."""
+    """Return the folders in which the current Python finds its packages."""
     return [path for path in (*site.getsitepackages(), *sys.path) if "site-packages" in path]
 
 

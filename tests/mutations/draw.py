@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def draw(generator: random.Random, count: int) -> list[tuple[Path, str, int]]:
-    """Return the file, the qualified name and the first line of `count` different functions."""
+    """Draw `count` different functions; return the file, the qualified name and the first line of each."""
     rooms: dict[Path, list[Path]] = {}
     for path in sorted([*ROOT.glob("engine/*/**/*.py"), *ROOT.glob("gui/*/**/*.py")]):
         rooms.setdefault(Path(*path.relative_to(ROOT).parts[:2]), []).append(path)
@@ -44,7 +44,7 @@ def draw(generator: random.Random, count: int) -> list[tuple[Path, str, int]]:
 
 
 def functions_in(path: Path) -> list[tuple[Path, str, int]]:
-    """List the functions of a file with at least `LEAST_LINES` lines of code below their docstring."""
+    """Return the functions in a file that have at least `LEAST_LINES` lines of code below their docstring."""
     found = []
 
     def visit(node: ast.AST, scope: str) -> None:

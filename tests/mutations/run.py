@@ -25,9 +25,9 @@ ROOT = Path(__file__).parents[2]
 FAULTS = Path(__file__).parent / "faults"
 SOURCES = ("engine", "gui", "resources", "tests", "footplate.py", "pyproject.toml")
 FAILED = 1
-"""Exit code of pytest if some tests failed."""
+"""Exit code of pytest if tests failed."""
 MOST_MENTIONS = 8
-"""Maximum number of test files that mention a module; above it, mentions don't select tests."""
+"""Maximum number of test files that may mention a module for mentions to select tests."""
 
 
 def main() -> int:
@@ -70,7 +70,10 @@ def declared_tests(fault: Path) -> list[str]:
 
 
 def judge(tree: Path, fault: Path, *, complete: bool) -> str:
-    """Return "noticed by" with the first failed test, or the reason that none failed. Restore `tree` afterwards."""
+    """Apply a fault, run tests, and return "noticed by" with the first failed test, or the reason why none failed.
+
+    The tree is restored afterwards.
+    """
     applied = subprocess.run(
         ["git", "apply", str(fault.resolve())], cwd=tree, capture_output=True, text=True, check=False
     )
@@ -94,7 +97,7 @@ def judge(tree: Path, fault: Path, *, complete: bool) -> str:
 
 
 def related_tests(tree: Path, changed: Iterable[Path]) -> list[list[str]]:
-    """Return groups of test files or folders for the changed files, those most likely to fail first."""
+    """Return groups of test files or folders for the changed files, starting with the most likely to fail."""
     modules = {".".join(path.with_suffix("").parts): path for path in changed}
     mention = re.compile("|".join(rf"\b{re.escape(name)}\b|{importing(name)}" for name in modules))
     tests = [test.relative_to(tree) for test in sorted((tree / "tests").rglob("test_*.py"))]
@@ -109,7 +112,7 @@ def related_tests(tree: Path, changed: Iterable[Path]) -> list[list[str]]:
 
 
 def importing(module: str) -> str:
-    """Return a pattern for the import of a module by its name from its package."""
+    """Return a regular expression that matches imports of a module."""
     package, _, name = module.rpartition(".")
     return rf"from {re.escape(package)} import [^\n]*\b{re.escape(name)}\b"
 

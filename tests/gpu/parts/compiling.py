@@ -1,4 +1,4 @@
-"""Checks that torch.compile's warm-up compilations are reused by steps, also with CUDA graphs, with equal training."""
+"""Checks of torch.compile: steps reuse the compilations of the warm-up, and losses equal those of eager steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.worker_group import WorkerGroup
 COUNT = "tests.gpu.hooks:count_launches"
 TOLERANCE = 2e-2
 GRAPHS = "reduce-overhead"
-"""torch.compile's mode that records steps as CUDA graphs."""
+"""Mode of torch.compile that records CUDA graphs."""
 
 
 def _job(proof: Proof, **fields: Any) -> Job:
@@ -36,13 +36,13 @@ def _job(proof: Proof, **fields: Any) -> Job:
 
 
 def _statistics(group: WorkerGroup) -> torch.Tensor:
-    """Return BatchNorm's running statistics at the end of a run."""
+    """Return the running statistics of all BatchNorm layers at the end of a run."""
     state = group.checkpoint()["model"]
     return torch.cat([tensor.flatten() for name, tensor in state.items() if "running_" in name])
 
 
 def used(proof: Proof, *, mode: str) -> None:
-    """Compare compiled with eager steps, in the first epoch and after a validation: launches and losses."""
+    """Compare the launches and losses of compiled and eager steps, in the first epoch and after a validation."""
     if mode == GRAPHS:
         proof.needs_card("CUDA graphs are recorded on one")
     eager = proof.run(_job(proof, compile="off"), prepare=COUNT, environment={STEPS: "5,10"})
@@ -65,7 +65,7 @@ def used(proof: Proof, *, mode: str) -> None:
 
 
 def unfrozen(proof: Proof) -> None:
-    """Check that a frozen model trains compiled until it is unfrozen, then eagerly."""
+    """Check that a model with frozen layers trains compiled until they are unfrozen, and eagerly afterwards."""
     frozen = {"freeze_epochs": 1}
     eager = proof.run(_job(proof, compile="off", **frozen))
     job = _job(proof, compile="on", **frozen)
@@ -79,7 +79,7 @@ def unfrozen(proof: Proof) -> None:
 
 
 def chosen(proof: Proof) -> None:
-    """Measure the trials that a long run of ResNet-50 makes: choices and duration."""
+    """Measure how long the trials of a long ResNet-50 run take, and report their choices."""
     proof.needs_card("on the CPU nothing is compiled unless asked for")
     data = make_images(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
     job = Job.from_fields(

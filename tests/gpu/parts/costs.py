@@ -28,7 +28,7 @@ from tests.support.timed_runs import make_images
 
 RECORD_AIM = 0.02
 MONITOR_AIMS = {1.0: 0.2, 0.1: 1.0}
-"""Greatest slowdown in percent, by the interval of the sampler in seconds."""
+"""Maximum slowdown in percent, by the interval of the sampler in seconds."""
 
 
 def _job(proof: Proof, **fields: Any) -> Job:
@@ -45,7 +45,7 @@ def _job(proof: Proof, **fields: Any) -> Job:
 
 
 def recording(proof: Proof) -> None:
-    """Measure the profiling of steps by torch.profiler, which DDP does every other second or less often."""
+    """Measure the cost of profiling steps with torch.profiler, which DDP does at most every other second."""
     requested = 2 if proof.rehearsing else 7
     group = proof.start(_job(proof, strategy="ddp"), threads=4, prepare="tests.gpu.hooks:time_recording")
     started = time.monotonic()
@@ -67,7 +67,7 @@ def recording(proof: Proof) -> None:
 
 
 def checkpoints(proof: Proof, *, model: str) -> None:
-    """Measure the pause for a checkpoint; the first allocates pinned memory for hundreds of tensors."""
+    """Measure the pause for a checkpoint. The first one allocates pinned memory for hundreds of tensors."""
     requested = 3 if proof.rehearsing else 6
     fields = {} if proof.rehearsing else {"model": model, "batch_size": 16}
     job = _job(proof, checkpoint_steps=5 if proof.rehearsing else 40, **fields)
@@ -88,7 +88,7 @@ def checkpoints(proof: Proof, *, model: str) -> None:
 
 @contextlib.contextmanager
 def monitor(interval_s: float) -> Iterator[list[Snapshot]]:
-    """Run the sampler with everything visible at this interval, and collect its snapshots; do nothing if it is 0."""
+    """Run the sampler with all quantities visible, and collect its snapshots; do nothing if the interval is 0."""
     taken: list[Snapshot] = []
     if not interval_s:
         yield taken
@@ -111,7 +111,7 @@ def monitor(interval_s: float) -> Iterator[list[Snapshot]]:
 
 
 def monitoring(proof: Proof) -> None:
-    """Measure bare steps in turns: without the sampler, and with it once and ten times per second."""
+    """Compare the speed of training steps without the sampler, and with one and ten snapshots per second."""
     rounds, seconds = (1, 0.5) if proof.rehearsing else (5, 2.5)
     step, batch = _bare_step(proof)
     rates: dict[float, list[float]] = {0.0: [], **{interval_s: [] for interval_s in MONITOR_AIMS}}
@@ -128,7 +128,7 @@ def monitoring(proof: Proof) -> None:
 
 
 def energy(proof: Proof) -> None:
-    """Compare the power that the sampler reports under load with NVML's energy counter."""
+    """Compare the power that the sampler reports under load with the change of NVML's energy counter."""
     proof.needs_card("a CPU has no energy counter")
     step, batch = _bare_step(proof)
     _rate(proof, step, batch, 3.0)  # the reported power is an average over about a second
@@ -148,7 +148,7 @@ def energy(proof: Proof) -> None:
 
 
 def _bare_step(proof: Proof) -> tuple[Any, int]:
-    """Return a function that makes a step of resnet18 on one batch, and the batch size."""
+    """Return a function that trains resnet18 on a fixed batch, and the batch size."""
     size, batch = (32, 8) if proof.rehearsing else (224, 64)
     setting = Setting(
         data="", model="resnet18", size=size, batch=batch, classes=10, images=0, seconds=0.0,
@@ -170,7 +170,7 @@ def _bare_step(proof: Proof) -> tuple[Any, int]:
 
 
 def _rate(proof: Proof, step: Any, batch: int, seconds: float) -> float:
-    """Return the images per second of steps repeated for `seconds`."""
+    """Repeat `step` for `seconds`, and return the images per second."""
     steps, started = 0, time.perf_counter()
     while time.perf_counter() < started + seconds:
         for _ in range(1 if proof.rehearsing else 10):

@@ -1,4 +1,4 @@
-"""Ends of runs by users or by failures: the GPU is free at once, and killed workers train again."""
+"""Runs that are stopped or fail: the GPU is free immediately, and restarted workers continue training."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.gpu.proof import Proof, prove
 
 FREE_S = AIMS_S["stop -> devices free"]
 AGAIN_S = 2.0 + 3.0
-"""Seconds until a restarted worker trains, which creates a CUDA context and loads cuDNN."""
+"""Maximum seconds until a restarted worker trains; it creates a CUDA context and loads cuDNN."""
 SLACK = 64 << 20
 PERIOD_S = 0.02
 
 
 class MemoryWatch:
-    """Context that samples the GPU's used memory by NVML in a thread; does nothing in a rehearsal."""
+    """Context manager that samples the GPU's used memory in a thread. Does nothing in a rehearsal."""
 
     def __init__(self, proof: Proof) -> None:
         self._uuid = "" if proof.rehearsing else proof.gpu
@@ -51,14 +51,14 @@ class MemoryWatch:
             self._thread.join()
 
     def free_after(self, since: float) -> float | None:
-        """Return the seconds from `since` (time.monotonic) until memory use was back at its start; None if it never was."""
+        """Return the seconds from `since` until the used memory was back to its initial value; None if it never was."""
         if not self._samples:
             return None
         limit = self._samples[0][1] + SLACK
         return next((at - since for at, used in self._samples if at >= since and used <= limit), None)
 
     def maximum(self) -> float:
-        """Return the peak memory above the start, in MiB."""
+        """Return the peak of used memory in MiB, minus its initial value."""
         return (max(used for _, used in self._samples) - self._samples[0][1]) / 2**20 if self._samples else 0.0
 
     def _watch(self) -> None:
@@ -74,7 +74,7 @@ class MemoryWatch:
 
 
 class OnOneCard:
-    """Starter of supervisors whose ranks all compute on one GPU, in place of a preloaded parent."""
+    """Starter of supervisors that run all ranks on one GPU."""
 
     def start_run(self, run: RunFolder) -> None:
         with open(run.path / "supervisor.log", "ab") as log:
@@ -114,7 +114,7 @@ def _worker(run: RunFolder, rank: int) -> psutil.Process:
 
 
 def _ended(proof: Proof, what: str, follower: Follower, watch: MemoryWatch, since: float) -> None:
-    """Follow the run to its end, and report when the GPU became free according to the run and to NVML."""
+    """Follow the run to its end, and report when the GPU became free according to the run and according to NVML."""
     free: list[DevicesFree] = []
     at = follower.until(lambda event: isinstance(event, DevicesFree) and (free.append(event) or True))
     follower.until(lambda event: isinstance(event, RunFinished))
@@ -146,7 +146,7 @@ def commands(proof: Proof) -> None:
 
 
 def death(proof: Proof) -> None:
-    """Kill a worker of a run that must not restart."""
+    """Kill a worker of a run that may not restart."""
     with preloaded() as preloader, MemoryWatch(proof) as watch:
         time.sleep(0.2)
         follower = Follower(preloader, create_run(_job(proof, restarts=0)))
@@ -166,7 +166,7 @@ def again(proof: Proof) -> None:
 
 
 def one_of_two(proof: Proof) -> None:
-    """Kill one of two DDP ranks that share the GPU: the other one is ended, and both train again."""
+    """Kill one of two DDP ranks on the GPU: the other rank is ended, and both restart."""
     job = _job(proof, strategy="ddp", devices=(proof.gpu,) * 2, precision="fp32")
     follower = Follower(OnOneCard(), create_run(job))  # type: ignore[arg-type]
     _revived(proof, follower, "one of two ranks", rank=1)
@@ -184,7 +184,7 @@ def _revived(proof: Proof, follower: Follower, what: str, *, rank: int) -> None:
 
 
 def supervisor_killed(proof: Proof) -> None:
-    """Kill a supervisor: no worker outlives it, and the GPU is free."""
+    """Kill a supervisor: its workers end, and the GPU becomes free."""
     with preloaded() as preloader, MemoryWatch(proof) as watch:
         time.sleep(0.2)
         follower = Follower(preloader, create_run(_job(proof)))

@@ -1,4 +1,4 @@
-"""Tests of the suite that need a GPU, run by pytest: loaders, training compared with the CPU, memory, sampler, stopwatch."""
+"""Tests of the regular suite that need a GPU: loaders, training, memory, sampler, stopwatch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPTIONS = (
     "-c", "tests/gpu/pytest.ini", "--rootdir", ".", "--import-mode=importlib", "-p", "no:cacheprovider", "-m", "not long",
     "-k", "gpu", "-q",
 )  # fmt: skip
-"""Options of pytest, which select GPU tests by "gpu" in the names of tests or files."""
+"""Options for pytest that select tests with "gpu" in their name or file name."""
 
 
 def run_tests(proof: Proof, *, files: tuple[str, ...], seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""GPU, versions, and peak performance as a reference for other results."""
+"""GPU model, software versions, and peak performance as a reference for other results."""
 
 from __future__ import annotations
 

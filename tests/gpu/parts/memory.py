@@ -1,4 +1,4 @@
-"""Exhausted GPU memory: batches are split into smaller ones, and training continues."""
+"""Insufficient GPU memory: batches are split, and training continues."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def warnings_of(group: WorkerGroup) -> list[str]:
 
 
 def halved(proof: Proof) -> None:
-    """Request an impossible allocation in training and in validation."""
+    """Request an impossible allocation in training and in validation; batches must be halved."""
     data = by_class(proof.folder / "data", {"train": 72, "val": 21})
     fields = {
         "dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 2, "precision": "fp32", "compile": "off",
@@ -71,7 +71,7 @@ def halved(proof: Proof) -> None:
 
 @contextlib.contextmanager
 def crowded() -> Iterator[float]:
-    """Fill the GPU from another process except for `LEFT`; yield the free memory in GiB."""
+    """Let another process allocate all GPU memory except `LEFT`; yield the free memory in GiB."""
     command = [sys.executable, "-c", HOG.format(left=LEFT)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as hog:
         assert hog.stdout is not None
@@ -82,7 +82,7 @@ def crowded() -> Iterator[float]:
 
 
 def crowded_card(proof: Proof) -> None:
-    """Train ResNet-50 at 224 px with a batch of 256 next to a process that leaves 4 GiB."""
+    """Train ResNet-50 at 224 px with a batch of 256 while another process leaves 4 GiB free."""
     proof.needs_card("its memory cannot be filled")
     data = make_images(proof.folder / "data", 1024 + 256, 224, held_out=256, distinct=64)
     fields = {
@@ -98,7 +98,7 @@ def crowded_card(proof: Proof) -> None:
 
 
 def trials_without_memory(proof: Proof) -> None:
-    """Check that trials without enough memory decide nothing and that the run continues."""
+    """Check that trials which run out of memory choose nothing, and that the run continues."""
     proof.needs_card("its memory cannot be filled")
     data = make_images(proof.folder / "data", 512 + 8, 224, held_out=8, distinct=64)
     job = Job.from_fields(

@@ -1,7 +1,7 @@
-"""Strategies of several ranks over NCCL, on one card or with `--devices all` on all, and faults while a rank waits in NCCL.
+"""Strategies over NCCL: several ranks on one GPU, or on different GPUs with `--devices all`; and faults meanwhile.
 
-On one card, each rank claims to be another host (`NCCL_HOSTID`), because NCCL refuses two ranks of one host on a GPU. The
-ranks then communicate by sockets, so peer-to-peer transfers and shared memory remain untested.
+On one GPU, each rank pretends to be another host (`NCCL_HOSTID`), because NCCL doesn't permit two ranks of a host on
+the same GPU. The ranks then communicate over sockets; peer-to-peer transfers and shared memory are not tested.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOLERANCE = 2e-2
 """Relative tolerance of losses in fp32. Sums have different orders, and convolutions may use TF32."""
 ON_ONE_CARD = "tests.gpu.hooks:over_nccl_on_one_card"
 GONE_S = 5.0
-"""Maximum seconds for workers to exit after SIGKILL."""
+"""Seconds within which workers must exit after SIGKILL."""
 EXHAUSTING_STEP = 8
 EXHAUSTING = f"""
 import torch
@@ -47,10 +47,10 @@ class Exhausting(nn.Module):
 def build_model(num_classes):
     return Exhausting(num_classes)
 """
-"""Model that asks for a pebibyte on rank 1."""
+"""Model that allocates a pebibyte on rank 1."""
 
 DIVISIBLE = {"model": "mobilenet_v3_small", "image_size": 32, "batch_size": 36, "model_file_sha256": ""}
-"""Fields of a job whose model tensor parallelism can split."""
+"""Job fields for a model that tensor parallelism can split."""
 PIPELINE = {"strategy": "pipeline", "microbatches": 4, "batch_size": 16}
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "ddp": (2, {"strategy": "ddp"}),
@@ -71,7 +71,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
         for name in ("interleaved_1f1b", "zb1p", "zbv")
     },
 }  # fmt: skip
-"""Number of ranks and fields of the job, the most used strategies first."""
+"""Number of ranks and job fields, by name. The most common strategies come first."""
 
 
 def _fields(proof: Proof) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _fields(proof: Proof) -> dict[str, Any]:
 
 
 def _start(proof: Proof, ranks: int, **fields: Any) -> WorkerGroup:
-    """Start a job of `ranks` ranks over NCCL."""
+    """Start a job with this number of ranks over NCCL."""
     devices = proof.ranks(ranks)
     prepare = ON_ONE_CARD if len(set(devices)) < ranks else ""
     return proof.start(Job.from_fields(**fields, devices=devices), prepare=prepare, every_step=True)
@@ -93,7 +93,7 @@ def _start(proof: Proof, ranks: int, **fields: Any) -> WorkerGroup:
 def compare_losses(proof: Proof, *, name: str) -> None:
     """Compare the losses with those of CPU workers, and resume from the last checkpoint for another epoch.
 
-    With SyncBatchNorm, which runs on GPUs only, the reference is a single CPU worker with the full batch.
+    SyncBatchNorm runs on GPUs only, so its reference is a single CPU worker with the full batch.
     """
     ranks, changes = CASES[name]
     fields = _fields(proof) | changes
@@ -117,7 +117,7 @@ def compare_losses(proof: Proof, *, name: str) -> None:
 
 
 def inject_fault(proof: Proof, *, number: signal.Signals) -> None:
-    """Send a signal to rank 1 while rank 0 waits for it in NCCL; measure the report and the end of both."""
+    """Send a signal to rank 1 while rank 0 waits for it in NCCL; check the report and the end of both."""
     proof.needs_card("the fault is one inside NCCL's kernel")
     group, workers = _start_long(proof)
     group.read_steps(5)
@@ -133,7 +133,7 @@ def inject_fault(proof: Proof, *, number: signal.Signals) -> None:
 
 
 def exhaust_memory(proof: Proof) -> None:
-    """Let rank 1 alone run out of memory after a few steps, while rank 0 waits for it in NCCL."""
+    """Let only rank 1 run out of memory, while rank 0 waits for it in NCCL."""
     folder = proof.folder / "exhausting"
     folder.mkdir()
     group, workers = _start_long(proof, **model_file(EXHAUSTING, folder))
@@ -150,7 +150,7 @@ def exhaust_memory(proof: Proof) -> None:
 
 
 def _start_long(proof: Proof, **fields: Any) -> tuple[WorkerGroup, list[psutil.Process]]:
-    """Start DDP with two ranks for more epochs than any check waits for; return its workers, too, by rank."""
+    """Start a DDP run that is too long to finish, with two ranks; return it and its worker processes."""
     before = set(psutil.Process().children(recursive=True))
     group = _start(proof, 2, **_fields(proof) | {"epochs": 10_000, "strategy": "ddp"} | fields)
     started = (process for process in psutil.Process().children(recursive=True) if process not in before)
@@ -158,7 +158,7 @@ def _start_long(proof: Proof, **fields: Any) -> tuple[WorkerGroup, list[psutil.P
 
 
 def _kill(proof: Proof, workers: Sequence[psutil.Process], fault: str) -> None:
-    """Kill the workers, and measure the time until they have exited."""
+    """Kill the workers, and measure the seconds until they have exited."""
     killed_at = time.monotonic()
     for worker in workers:
         with suppress(psutil.NoSuchProcess):
@@ -168,7 +168,7 @@ def _kill(proof: Proof, workers: Sequence[psutil.Process], fault: str) -> None:
 
 
 def smoke(proof: Proof) -> None:
-    """Train for a few steps of DDP with two ranks, and log what NCCL chooses."""
+    """Train with DDP on two ranks for a few steps, and log NCCL's choices."""
     proof.needs_card("NCCL runs on GPUs only")
     group = _start(proof, 2, **_fields(proof) | {"strategy": "ddp"})
     if any(group.finish(60)):

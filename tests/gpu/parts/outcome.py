@@ -1,8 +1,9 @@
-"""Time to a validation accuracy on synthetic images of 32 px, compared with a tuned plain loop.
+"""Time to reach a validation accuracy on synthetic images of 32 px, compared with a tuned training loop.
 
-The images are ten patterns at random positions, contrasts and colors under noise. The plain loop keeps them on the device and
-uses the ideas of Keller Jordan's airbench (arXiv 2404.00498): one-cycle SGD with Nesterov momentum, label smoothing, random
-flips and translations, channels last and bf16. Both sides train torchvision's ResNet-18 with the same batch and epochs.
+The images show one of ten patterns at random positions, contrasts and colors, with noise. The reference loop keeps them
+on the device, and follows Keller Jordan's airbench (arXiv 2404.00498): one-cycle SGD with Nesterov momentum, label
+smoothing, random flips and translations, channels last and bf16. Both sides train torchvision's ResNet-18 with the same
+batch size and number of epochs.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ TRAIN, VAL = 20_000, 2_000
 GOAL = 0.95
 EPOCHS, BATCH, RATE = 8, 500, 0.4
 SHIFT = 4
-"""Largest translation of the augmentation, in pixels."""
+"""Maximum translation of an image in pixels."""
 NOISE = 40.0
-"""Standard deviation of the noise, on the scale of 0 to 255."""
+"""Standard deviation of the noise; pixels range from 0 to 255."""
 AIM = 1.3
-"""Maximum time relative to that of the plain loop."""
+"""Maximum time, as a multiple of the reference loop's."""
 
 
 def synthetic(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -59,7 +60,10 @@ def write(folder: Path, images: np.ndarray, classes: np.ndarray) -> None:
 
 
 def train_plainly(device: torch.device, train: Any, val: Any, epochs: int, batch: int) -> tuple[float, float]:
-    """Train the plain loop; return the seconds to the goal (in total if it is missed) and the last accuracy."""
+    """Train with the reference loop; return the seconds until the target accuracy, and the final accuracy.
+
+    If the target is missed, the seconds are the total time.
+    """
     torch.manual_seed(0)
     mean, std = (torch.tensor(values, device=device)[:, None, None] * 255 for values in ((0.5,) * 3, (0.25,) * 3))
     images, classes = (torch.from_numpy(each).to(device) for each in train)
@@ -91,14 +95,14 @@ def train_plainly(device: torch.device, train: Any, val: Any, epochs: int, batch
 
 
 def _augment(images: Tensor) -> Tensor:
-    """Translate images [n, c, h, w] by up to `SHIFT` pixels, the same for all, with reflected borders."""
+    """Translate all images, [n, c, h, w], by the same random offset, with reflected borders."""
     padded = functional.pad(images.float(), (SHIFT,) * 4, mode="reflect")
     top, left = torch.randint(0, 2 * SHIFT + 1, (2,)).tolist()
     return padded[:, :, top : top + SIDE, left : left + SIDE]
 
 
 def reach_accuracy(proof: Proof) -> None:
-    """Compare the seconds of training, without start and imports, until a validation reaches the goal."""
+    """Compare the seconds of training until a validation reaches the target, without start and imports."""
     train_count, val_count, epochs, batch = (TRAIN, VAL, EPOCHS, BATCH) if not proof.rehearsing else (400, 100, 1, 50)
     train, val = synthetic(train_count, 1), synthetic(val_count, 2)
     for name, (images, classes) in (("train", train), ("val", val)):

@@ -1,4 +1,4 @@
-"""Precision: the automatic choice, and fp16's loss scale, which skips steps with overflows."""
+"""Precision: the automatic choice, and loss scaling in fp16, which skips steps that overflow."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ def build_model(num_classes):
         nn.Conv2d(3, 8, 3), nn.Tanh(), nn.Conv2d(8, 16, 3), nn.Tanh(), nn.Flatten(), nn.Linear(2304, 32), nn.Tanh(),
         nn.Linear(32, num_classes), Louder())
 """
-"""Source of a network whose gradients overflow in fp16 with the first loss scales."""
+"""Source of a network whose fp16 gradients overflow with the initial loss scales."""
 TOLERANCE = {"fp32": 2e-2, "bf16": 1e-1, "fp16": 2e-2}
-"""Relative tolerance of 24 losses compared with the CPU in fp32. Sums have different orders; TF32 and fp16 have 11 bits,
-bf16 has 8."""
+"""Relative tolerance of losses compared with fp32 on the CPU.
+
+Sums have different orders. TF32 and fp16 have 11 significant bits, bf16 has 8.
+"""
 
 
 def chosen(proof: Proof) -> None:
@@ -39,7 +41,7 @@ def chosen(proof: Proof) -> None:
 
 
 def losses(proof: Proof) -> None:
-    """Check that each precision trains like the CPU in fp32."""
+    """Check that training in each precision matches fp32 on the CPU."""
     data = by_class(proof.folder / "data", {"train": 72, "val": 6})
     small = model_file(LOUD.replace("x * 8", "x"), proof.folder)
     fields = {"dataset": str(data), "image_size": 16, "batch_size": 12, "epochs": 4, "compile": "off", **small}
@@ -53,7 +55,7 @@ def losses(proof: Proof) -> None:
 
 
 def overflow(proof: Proof) -> None:
-    """Check that a step with an infinite loss changes nothing and lowers the scale, and the next one trains."""
+    """Check that a step with an infinite loss only lowers the loss scale, and that the next step trains."""
     torch.manual_seed(0)
     strategy, optimizer_step = _set_up(proof)
     batch = Batch(torch.rand(12, 3, 16, 16, device=proof.device), torch.arange(12, device=proof.device) % 3, 12, 0.0)
@@ -84,7 +86,7 @@ def _set_up(proof: Proof) -> tuple[Strategy, OptimizerStep]:
 
 
 def scale(proof: Proof) -> None:
-    """Check that a run whose first steps overflow finds a scale and learns."""
+    """Check that a run whose first steps overflow finds a loss scale and learns."""
     data = by_class(proof.folder / "data", {"train": 72, "val": 6})
     job = Job.from_fields(
         dataset=str(data), image_size=16, batch_size=12, epochs=4, compile="off", precision="fp16", clip_norm=0.5,

@@ -33,7 +33,7 @@ WATCHED_S = 24.0
 
 
 def snapshots(*arguments: str) -> Iterator[Snapshot]:
-    """Yield the snapshots of a separate sampler."""
+    """Yield the snapshots of a sampler in a separate process."""
     with subprocess.Popen([sys.executable, "-m", "engine.gpus", *arguments], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
@@ -44,7 +44,7 @@ def snapshots(*arguments: str) -> Iterator[Snapshot]:
 
 
 def now(proof: Proof) -> tuple[Snapshot, Gpu]:
-    """Return a complete snapshot, and the tested GPU in it."""
+    """Return a full snapshot, and the tested GPU's entry in it."""
     with contextlib.closing(snapshots("--once")) as found:
         snapshot = next(found)
     rows = {gpu.uuid: gpu for gpu in snapshot.gpus}
@@ -76,7 +76,7 @@ def identity(proof: Proof) -> None:
 
 
 def memory(proof: Proof) -> None:
-    """Compare the sampler's values before and while a process uses a GiB."""
+    """Compare the sampler's memory values before and while a process allocates 1 GiB."""
     proof.needs_card("nothing could be held on it")
     _, before = now(proof)
     command = [sys.executable, "-c", HOLD.format(bytes=HELD)]
@@ -104,7 +104,7 @@ def memory(proof: Proof) -> None:
 
 
 def load(proof: Proof) -> None:
-    """Compare with `nvidia-smi dmon` during alternating load and rest of four seconds."""
+    """Compare the sampler with `nvidia-smi dmon` while load and idle phases of four seconds alternate."""
     proof.needs_card("there is nothing to compare")
     if shutil.which("nvidia-smi") is None:
         raise Skipped("there is no nvidia-smi to compare with")
@@ -130,7 +130,7 @@ def load(proof: Proof) -> None:
 
 
 def cost(proof: Proof) -> None:
-    """Measure each NVML call and the sampler; in a rehearsal with the NVML stub."""
+    """Measure the cost of each NVML call and of the sampler. A rehearsal uses the NVML stub."""
     if proof.rehearsing and (reason := why_not()):
         raise Skipped(reason)
     command = [
@@ -151,7 +151,7 @@ def cost(proof: Proof) -> None:
 
 
 def profile(proof: Proof) -> None:
-    """Save NVML's values as a profile for the stub."""
+    """Record NVML's values as a profile for the stub."""
     proof.needs_card("there is nothing to record")
     recorded = subprocess.check_output([sys.executable, "-m", "tests.support.record_nvml"], text=True, timeout=60)
     proof.file("nvml.profile", recorded)

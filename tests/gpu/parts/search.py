@@ -1,4 +1,4 @@
-"""Cost and gain of cuDNN's benchmark mode, `torch.backends.cudnn.benchmark`."""
+"""Cost and benefit of cuDNN's benchmark mode (`torch.backends.cudnn.benchmark`)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MODELS = {
     "maskrcnn": "instance_segmentation",
 }
 WARM = 10
-"""Number of steps at the beginning that do not count."""
+"""Number of warm-up steps to ignore."""
 
 
 def search(proof: Proof, *, model: str) -> None:
-    """Measure the first step and the later rate, with benchmark mode and without it (Footplate's choice)."""
+    """Measure the first step and the later speed, with benchmark mode and without (Footplate's choice)."""
     side, batch, steps = (64, 2, 3) if proof.rehearsing else (256, 8, 60)
     warm = 1 if proof.rehearsing else WARM
     if MODELS[model] == "classification":

@@ -1,7 +1,7 @@
-"""Training speed in bf16 from JPEGs, compared with bare steps on a batch in memory and the loops of timm and Lightning.
+"""Training speed in bf16 on JPEGs, compared with training steps alone and with timm and Lightning.
 
-Each side reads an epoch of JPEGs, then trains for some seconds. Footplate's bottleneck sentence is reported with the
-utilization of the GPU, so that they can be compared.
+Each side trains for an epoch, then for some seconds. Footplate's message about the bottleneck is reported together with
+the GPU's utilization.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.support.worker_group import Forker
 
 BATCHES = {"resnet18": 512, "resnet50": 256, "vit_b_16": 256, "convnext_tiny": 256, "mnist_cnn": 1024}
 IMAGES, DISTINCT, SIDE = 6_000, 500, 500
-"""Number of JPEGs, number of different ones, and their side length in pixels, which is typical of ImageNet."""
+"""Number of JPEGs, number of different ones, and side length in pixels, which is typical for ImageNet."""
 SECONDS = 4.0
 """Seconds of training after the first epoch."""
 
@@ -28,7 +28,7 @@ SECONDS = 4.0
 def compare(
     proof: Proof, *, model: str, size: int = 224, pure: bool = False, compile: str = "off", **fields: Any
 ) -> None:
-    """Measure one round of all loops; if `pure`, only of Footplate and bare steps."""
+    """Time each training loop once; if `pure`, only Footplate and training steps alone."""
     if proof.rehearsing:
         model, size, batch, count, side, compile = "mnist_cnn", 32, 16, 64, 64, "off"
     else:

@@ -1,4 +1,4 @@
-"""Time from Train to the first loss, in excess of the start of torch and CUDA."""
+"""Time from pressing Train to the first loss, beyond the time that importing torch and initializing CUDA take."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ model = torchvision.models.resnet18(num_classes=10).to(device)
 model(torch.zeros(32, 3, 64, 64, device=device)).sum().item()
 print(time.monotonic() - imported, flush=True)
 """
-"""Script with the work of any training before its first loss: imports, CUDA context, first convolutions."""
+"""Script with the minimum work before a first loss: imports, CUDA context, first convolutions."""
 TIMES = 3
 
 
@@ -34,7 +34,7 @@ def _job(proof: Proof) -> Job:
 
 
 def _alone(proof: Proof) -> tuple[float, float]:
-    """Return the seconds that the script takes in total and after the imports."""
+    """Run the script; return its duration in seconds in total and after the imports."""
     started = time.monotonic()
     command = [sys.executable, "-c", ALONE.format(device=str(proof.device))]
     after = float(subprocess.check_output(command, timeout=100))
@@ -42,7 +42,7 @@ def _alone(proof: Proof) -> tuple[float, float]:
 
 
 def latency(proof: Proof) -> None:
-    """Measure a cold start, and a start from the window's preloaded parent."""
+    """Measure a cold start, and a start from the window's preloader."""
     times = 1 if proof.rehearsing else TIMES
     _alone(proof)  # which warms the disk's cache
     with preloaded() as preloader:
@@ -62,7 +62,7 @@ def latency(proof: Proof) -> None:
 
 
 def command(proof: Proof) -> None:
-    """Measure `footplate train` as a user runs it."""
+    """Measure the start of `footplate train`."""
     device = "cpu" if proof.rehearsing else "0"
     started = time.monotonic()
     arguments = [

@@ -1,6 +1,6 @@
 """Multi-device strategies on one GPU: DataParallel replicas, and two ranks over gloo.
 
-The part "tests" covers DDP and FSDP over NCCL with one rank, and the single device.
+The part "tests" covers single-device training, and DDP and FSDP over NCCL with one rank.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.gpu.jobs import SMALL, by_class, model_file
 from tests.gpu.proof import Proof, prove
 
 TOLERANCE = 2e-2
-"""Relative tolerance of twelve losses in fp32. Sums have different orders, and convolutions may use TF32."""
+"""Relative tolerance of losses in fp32. Sums have different orders, and convolutions may use TF32."""
 ON_ONE_CARD = "tests.gpu.hooks:on_one_card"
 NOTE_DTYPES = "tests.gpu.hooks:note_dtypes_on_one_card"
 
@@ -28,12 +28,12 @@ def _fields(proof: Proof) -> dict[str, Any]:
 
 
 def _off(found: list[float], expected: list[float]) -> float:
-    """Return the largest relative difference from the expected losses."""
+    """Return the maximum relative difference from the expected losses."""
     return max(abs(one - other) / max(abs(other), 0.1) for one, other in zip(found, expected, strict=True))
 
 
 def replicas(proof: Proof) -> None:
-    """Check that DataParallel's replicas train like a single device that splits the batch into as many chunks."""
+    """Check that DataParallel matches a single device that splits the batch into the same number of chunks."""
     proof.needs_card("DataParallel runs on CUDA alone")
     fields = _fields(proof)
     alone = proof.run(Job.from_fields(**fields, devices=(proof.gpu,), accumulation=2)).losses
@@ -48,7 +48,7 @@ def replicas(proof: Proof) -> None:
 
 
 def dtype_of_replicas(proof: Proof) -> None:
-    """Check that autocast keeps its dtype in the threads in which DataParallel calls replicas."""
+    """Check that autocast's dtype also applies in the threads that run DataParallel's replicas."""
     proof.needs_card("DataParallel runs on CUDA alone")
     fields = _fields(proof) | {"precision": "bf16"}
     group = proof.run(Job.from_fields(**fields, devices=(proof.gpu,) * 2, strategy="dp"), prepare=NOTE_DTYPES)
@@ -58,7 +58,7 @@ def dtype_of_replicas(proof: Proof) -> None:
 
 
 def ranks(proof: Proof, *, strategy: str) -> None:
-    """Check that two ranks on the GPU train like two on the CPU."""
+    """Check that two ranks on the GPU match two ranks on the CPU."""
     fields = _fields(proof)
     on_cpu = proof.run(Job.from_fields(**fields, devices=("cpu", "cpu"), strategy=strategy)).losses
     found = proof.run(

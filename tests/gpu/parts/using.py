@@ -1,4 +1,4 @@
-"""Evaluation, prediction, heat maps and conversion of a trained model on the GPU, compared with the CPU."""
+"""Evaluation, prediction, heat maps and conversion on the GPU, compared with the CPU."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.gpu.proof import Proof, Skipped, prove
 TOLERANCE = 1e-2
 """Maximum difference of metrics and probabilities between GPU and CPU."""
 PIXEL_TOLERANCE = 12.0
-"""Maximum mean difference of a heat map's pixels, on a scale of 0 to 255."""
+"""Maximum mean difference between pixels of heat maps, which range from 0 to 255."""
 
 
 def footplate(*arguments: str) -> Any:
-    """Run a command, and return its JSON answer. Raises RuntimeError with its errors."""
+    """Run a Footplate command, and return its JSON output; raise RuntimeError with its error messages."""
     command = [sys.executable, "footplate.py", *arguments, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     if done.returncode:
@@ -82,7 +82,7 @@ def explain(proof: Proof) -> None:
 
 
 def convert(proof: Proof) -> None:
-    """Convert the model that the GPU has trained."""
+    """Convert a model that was trained on the GPU."""
     if any(find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
         raise Skipped("onnx, onnxscript and onnxruntime are not installed")
     run, _ = trained(proof, "resnet18")

@@ -1,4 +1,4 @@
-"""Check that Footplate's steps never wait for the device in any task; waits by libraries are listed."""
+"""Check that training steps never wait for the device, in any task; waits caused by libraries are listed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.gpu.proof import Proof, Skipped, prove
 
 BATCH = 4
 WATCHED = 20
-"""Number of steps per task in which waits are counted."""
+"""Number of steps per task whose waits are counted."""
 
 
 def waits(proof: Proof, *, task: str) -> None:
-    """Train past the watched steps, and report the places in the code that waited for the device."""
+    """Train past the watched steps, and report the lines of code that waited for the device."""
     missing = [package for package in NEEDS.get(task, ()) if find_spec(package) is None]
     if missing:
         raise Skipped(f"{' and '.join(missing)} not installed")

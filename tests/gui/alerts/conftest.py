@@ -1,4 +1,4 @@
-"""Alerts over simulated time, with one snapshot per second, as hosts send them."""
+"""Alerts with a simulated clock, fed with one snapshot per second."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ START = 1_700_000_000.0
 
 
 class Watched(QObject):
-    """`Alerts` with a record of their signals. `now` is the time of the last snapshot and of their clock."""
+    """`Alerts` with a record of the signals that they emit.
+
+    `now` is the time of the last snapshot, and the time of the alerts' clock.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -39,7 +42,7 @@ class Watched(QObject):
         status: NvmlStatus = "ok",
         message: str = "",
     ) -> None:
-        """Feed the same snapshot for a number of seconds."""
+        """Feed the same snapshot once per simulated second."""
         for _ in range(seconds):
             self.now += 1
             self.alerts.consider(
@@ -47,12 +50,12 @@ class Watched(QObject):
             )
 
     def set(self, kind: KindId, **changes: object) -> None:
-        """Change a rule."""
+        """Change fields of a rule."""
         self.alerts.set_rule(msgspec.structs.replace(self.alerts.rules[kind], **changes))
 
     @property
     def kinds(self) -> list[str]:
-        """Return the kinds of the active alerts."""
+        """Return the kinds of all active alerts."""
         return [alert.kind for alert in self.alerts.active_alerts]
 
 

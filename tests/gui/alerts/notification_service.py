@@ -1,7 +1,7 @@
 """Desktop notification service for tests.
 
-It registers on the bus given as the first argument, and writes each notification as a line of JSON. A notification with
-the title "press me" is pressed at once.
+It registers on the bus whose address is its first argument, and writes each notification as a line of JSON. A
+notification with the title "press me" is activated immediately.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gui.alerts.freedesktop import PATH, SERVICE
 
 @ClassInfo({"D-Bus Interface": SERVICE})
 class Service(QObject):
-    """Service that implements the part of the specification that senders use."""
+    """Notification service with the part of the specification that Footplate uses."""
 
     ActionInvoked = Signal("uint", str)
 

@@ -1,4 +1,4 @@
-"""Desktop notifications about alerts: which are sent, how often, and over a real bus."""
+"""Desktop notifications for alerts: selection, frequency, and delivery over a real bus."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_find_channel_starts_no_bus(qapp: QApplication, monkeypatch: pytest.Monk
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """Yield the address of a separate bus."""
+    """Yield the address of a private bus."""
     if BUS is None:
         pytest.skip("there is no dbus-daemon here")
     bus = subprocess.Popen(

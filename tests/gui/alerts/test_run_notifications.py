@@ -1,4 +1,4 @@
-"""Summary and test of the notifications about runs."""
+"""Notifications about runs: their summary, and the test message."""
 
 from __future__ import annotations
 

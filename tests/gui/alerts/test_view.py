@@ -1,4 +1,4 @@
-"""Alerts view and the banner of alerts."""
+"""Alerts view and alert banner."""
 
 from __future__ import annotations
 

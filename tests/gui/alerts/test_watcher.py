@@ -1,4 +1,4 @@
-"""Start and end of alerts over simulated time."""
+"""Alerts that are raised and cleared in simulated time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CALM = int(CALM_S) + 2
 
 
 def hot(temperature_c: float | None = 93.0, **changes: object) -> Gpu:
-    """Return a hot GPU, which slows down at 90 °C."""
+    """Return a hot GPU whose slowdown temperature is 90 °C."""
     return gpu(0, temperature_c=temperature_c, slowdown_c=90.0, **changes)
 
 

@@ -30,7 +30,7 @@ def titles(entries: list[Entry], text: str) -> list[str]:
 
 
 def many_runs() -> list[RunSummary]:
-    """Return runs with many names, models and states."""
+    """Return runs with a variety of names, models and states."""
     models, states = ("resnet18", "vit_b_16", "unet", "yolo"), ("completed", "failed", "running")
     return [
         RunSummary(

@@ -1,4 +1,4 @@
-"""Logged runs to compare, and a function that loads one."""
+"""Builders of runs with logs, for the comparison of runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def nothing(_event: AnyEvent) -> None:
 def run_of(
     steps: int = 40, outcome: Outcome | None = "completed", change: Change = nothing, **fields: object
 ) -> RunFolder:
-    """Create a run whose job has `fields` and whose events have been modified by `change`."""
+    """Create a run whose job has `fields`; `change` modifies its events."""
     chosen = job(**fields)
     run = create_run(chosen)
 
@@ -43,7 +43,7 @@ def load_run(run: RunFolder, series: int = 0) -> ComparedRun:
 
 
 def drawing(watts: float) -> Change:
-    """Return a change that sets the power consumption of the devices."""
+    """Return a change that sets the power draw of the devices."""
 
     def change(event: AnyEvent) -> None:
         if isinstance(event, DevicesSampled):
@@ -53,7 +53,7 @@ def drawing(watts: float) -> Change:
 
 
 def validating(*top1: float) -> Change:
-    """Return a change that sets the accuracies of the validations in order."""
+    """Return a change that sets the accuracy of each validation."""
     remaining = list(top1)
 
     def change(event: AnyEvent) -> None:

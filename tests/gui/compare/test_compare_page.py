@@ -1,4 +1,4 @@
-"""Page of compared runs."""
+"""Page that compares runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def show(page: ComparePage, qtbot: QtBot) -> Callable[..., ComparePage]:
 
 
 def lines(page: ComparePage, plot: str) -> dict[str, int]:
-    """Return the number of points per line of a plot, by the run's number."""
+    """Return the number of points in each line of a plot, by the number of its run."""
     return {key: len(line.x) for key, line in page.curves.plots[plot]._lines.items()}
 
 

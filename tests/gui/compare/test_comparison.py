@@ -1,4 +1,4 @@
-"""Figures of compared runs and rows of the comparison table."""
+"""Values of compared runs, and rows of the comparison table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def row(table: list[Row], title: str) -> Row:
 
 
 def samples(*values: tuple[float, float | None]) -> bytes:
-    """Return log lines with samples of the CPU; `values` are pairs of seconds since the start and watts."""
+    """Return log lines with power samples of the CPU; `values` are pairs of elapsed seconds and watts."""
     events = [
         DevicesSampled(n=10_000 + n, time=1e9 + when, samples=(DeviceSample(device=CPU, power_w=watts),))
         for n, (when, watts) in enumerate(values)

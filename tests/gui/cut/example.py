@@ -1,6 +1,6 @@
-"""Cut and pipeline step that are small enough to calculate by hand.
+"""Example of a cut and of a pipeline step, small enough to be verified by hand.
 
-The cut has six segments of 1, 2, 3, 3, 2 and 1 ms.
+The cut has six segments that take 1, 2, 3, 3, 2 and 1 ms.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ SPLIT_POINTS = ("stem", "block1", "block2", "block3", "block4", "")
 
 
 def a_cut(cuts: tuple[str, ...] = ("block2",), devices: tuple[str, ...] = (CPU, CPU), **changes: object) -> Cut:
-    """Return the cut. A third of a segment's time is forward; segment n has n thousand parameters and sends n KiB."""
+    """Return the example cut; `changes` override its fields.
+
+    A third of each segment's time is the forward pass. Segment n has n thousand parameters and sends n KiB.
+    """
     segments = tuple(
         Segment(
             split_point=split_point,
@@ -44,7 +47,7 @@ def a_cut(cuts: tuple[str, ...] = ("block2",), devices: tuple[str, ...] = (CPU, 
 
 
 def trace(**changes: object) -> ScheduleTraced:
-    """Return a trace of two microbatches on two stages: 10 ms forward, 20 ms backward."""
+    """Return the trace of two microbatches on two stages. A forward pass takes 10 ms, a backward pass 20 ms."""
     first = (
         Action("F", 0, 0, 0.00, 0.01), Action("F", 0, 1, 0.01, 0.02),
         Action("B", 0, 0, 0.04, 0.06), Action("B", 0, 1, 0.07, 0.09),

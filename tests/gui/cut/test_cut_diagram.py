@@ -1,4 +1,4 @@
-"""Diagram of a cut: keys, mouse and descriptions."""
+"""Diagram of a cut: keyboard, mouse and accessible descriptions."""
 
 from __future__ import annotations
 

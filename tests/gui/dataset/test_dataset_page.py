@@ -1,4 +1,4 @@
-"""Dataset page, and the texts about datasets."""
+"""Dataset page, and descriptions of datasets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.widgets import ShowWidget
 
 
 def png(color: str, right: str = "") -> bytes:
-    """Return a PNG image of one color, or of two if `right` is given for the right half."""
+    """Return a PNG image of one color; its right half has the color `right` if that is given."""
     stream = BytesIO()
     image = Image.new("RGB", (32, 20), color)
     image.paste(right or color, (16, 0, 32, 20))
@@ -67,7 +67,7 @@ def page(show_widget: ShowWidget) -> DatasetPage:
 
 
 def left_color(page: DatasetPage, position: int) -> QColor:
-    """Return the color of the left side of the image at a position."""
+    """Return the color of the left half of the image at a position."""
     image = page.examples.image(position).toImage()
     return image.pixelColor(image.width() // 8, image.height() // 2)
 
@@ -183,7 +183,7 @@ def test_dataset_page_renders_images_as_training_does(show_widget: ShowWidget, q
 
 def test_examples_are_a_grid_whose_size_is_chosen(page: DatasetPage) -> None:
     def lay_out(width: int, side: int) -> tuple[int, int]:
-        """Return the size of an image and the number of columns."""
+        """Return the image size and the number of columns after a resize."""
         page.resize(width, 700)
         page.side.setValue(side)
         page.show_report(structs.replace(REPORT, examples=REPORT.examples[:1] * 40))

@@ -1,4 +1,4 @@
-"""Readings of an unclear folder on the card and on the page."""
+"""Choice between the readings of an ambiguous folder, in the card and on the page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def page(show_widget: ShowWidget) -> DatasetPage:
 
 @pytest.fixture(params=["card", "page"])
 def widget(request: pytest.FixtureRequest) -> DatasetCard | DatasetPage:
-    """Return each of the widgets that show an unclear folder."""
+    """Return the card or the page; both show an ambiguous folder."""
     return request.getfixturevalue(request.param)
 
 

@@ -1,4 +1,4 @@
-"""Warnings about GPUs that a job is about to use."""
+"""Warnings about the GPUs that a job will use."""
 
 from __future__ import annotations
 

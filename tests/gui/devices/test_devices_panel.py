@@ -1,4 +1,4 @@
-"""Rows of the devices and their selection."""
+"""Rows of the devices panel, and their selection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.widgets import ShowWidget, button
 
 
 def show(panel: DevicesPanel, snapshot: Snapshot, host: str = "") -> None:
-    """Add a snapshot to the panel's history and show it, as the window does."""
+    """Add a snapshot to the panel's history, and refresh the panel."""
     panel.history.add(snapshot, host)
     panel.update_snapshot(snapshot, host)
 

@@ -1,4 +1,4 @@
-"""Forms with a folder, and a model file that asks for consent."""
+"""Fixtures for forms with a dataset, and for a model file that needs the user's consent."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.gui.form.test_form import fill
 
 @pytest.fixture
 def filled(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
-    """Return the form with a valid job on the CPU."""
+    """Return the form with a valid CPU job."""
     fill(form, images, qtbot)
     return form
 
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    """Return a file with a user's model."""
+    """Return the path of a model file."""
     path = tmp_path / "net.py"
     path.write_text("def build_model(num_classes): ...\n")
     return path

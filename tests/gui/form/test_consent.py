@@ -1,4 +1,4 @@
-"""Consent to run a model file, which applies to the content that was shown."""
+"""Consent to run a model file. It applies only to the content that the user has seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Form with paths on a disk that does not respond: the form waits for it, but the window stays responsive."""
+"""Form with paths on a disk that doesn't respond: the window must not block."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.gui.form.test_form import fill, problem_at
 
 ROOT = Path(__file__).parents[3]
 LONGEST_STALL_S = 2.0
-"""Longest permitted block of the window in seconds; the disk itself never answers."""
+"""Maximum seconds for which the window may block. The disk never responds."""
 
 
 @pytest.mark.skipif(
@@ -46,7 +46,7 @@ def test_dead_disk_does_not_block_typing(tmp_path: Path, images: Path) -> None:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Yield an event; reads of model files wait until it is set."""
+    """Yield an event; model files can't be read until it is set."""
     event = threading.Event()
     model_file = RealDisk.model_file
 
@@ -96,7 +96,7 @@ def test_start_waits_for_the_disk(
 
 
 def test_refresh_during_a_refresh_follows_it(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Change the disk during a refresh, which saw its old state; no other refresh is requested afterwards."""
+    """Change the disk while a refresh that has read the old state is still running."""
     was_read, released = threading.Event(), threading.Event()
     real = RealDisk.kind
 

@@ -1,4 +1,4 @@
-"""Job form: conversion of inputs, and problems."""
+"""Job form: conversion of its inputs, and problems."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REPORT = DatasetReport(
 
 
 def fill(form: JobForm, folder: Path, qtbot: QtBot, report: DatasetReport = REPORT) -> None:
-    """Fill in a valid job with an inspected folder."""
+    """Fill in a valid job on an inspected folder."""
     form.set_job(Job.from_fields(dataset=str(folder), model="mnist_cnn", image_size=28))
     qtbot.waitSignal(form.folder_chosen).wait()
     form.set_report(report)

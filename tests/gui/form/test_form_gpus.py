@@ -1,4 +1,4 @@
-"""GPUs that a job can't use, shown as problems of the field for devices."""
+"""Problems of the device field: GPUs that the job can't use."""
 
 from __future__ import annotations
 

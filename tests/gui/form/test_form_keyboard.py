@@ -1,4 +1,4 @@
-"""Recipes by keyboard alone, in the real window."""
+"""Recipes chosen with the keyboard, in the real window."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEYS_AT_MOST = 60
 
 
 def press(qtbot: QtBot, *keys: Qt.Key) -> None:
-    """Press keys one after another in the widget that has the focus at the time."""
+    """Press keys one after another, each in the widget that has the focus then."""
     for key in keys:
         focus = QApplication.focusWidget()
         assert focus is not None
@@ -33,7 +33,7 @@ def go_to(qtbot: QtBot, widget: QWidget, key: Qt.Key = Qt.Key.Key_Tab) -> None:
 
 
 def choose_from_menu(qtbot: QtBot, editor: RecipeEditor, letter: Qt.Key) -> None:
-    """Open the menu, which runs a nested event loop, and press the letter in it."""
+    """Open a menu and press a letter in it. The menu runs a nested event loop."""
 
     def press_in_menu() -> None:
         menu = QApplication.activePopupWidget()

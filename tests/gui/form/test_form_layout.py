@@ -1,4 +1,4 @@
-"""Arrangement of the form: main fields in sight, sections, and the search for a setting."""
+"""Layout of the form: main fields, sections, and the search for a setting."""
 
 from __future__ import annotations
 

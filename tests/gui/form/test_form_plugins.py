@@ -1,4 +1,4 @@
-"""Plug-ins in the form: models, formats, metrics, and rows for their options."""
+"""Plug-ins in the form: models, formats, metrics, and fields for their options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queue in the form: its fields, and messages about queued runs."""
+"""Queue options of the form, and messages about queued runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recipes in the form: followed fields, overrides, and custom recipes."""
+"""Recipes in the form: fields that follow the recipe, overridden fields, and custom recipes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reachable_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def inspected(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
-    """Return a form with the matching recipe and an inspected folder."""
+    """Return a form with an inspected folder and the recipe that matches it."""
     form.set_job(Job.from_fields(dataset=str(images)))
     form.recipes.reset()
     qtbot.waitSignal(form.folder_chosen).wait()

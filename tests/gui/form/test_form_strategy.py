@@ -1,4 +1,4 @@
-"""Fields of the strategy: which are visible, and the values of hidden ones in the job."""
+"""Fields that depend on the strategy: visibility, and the values that the job gets if they are hidden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choices of the form by task."""
+"""Choices in the form that depend on the task."""
 
 from __future__ import annotations
 

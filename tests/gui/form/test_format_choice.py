@@ -1,4 +1,4 @@
-"""Field for the format of the dataset, and the choice between readings of a folder."""
+"""Dataset format field, and the choice between several readings of a folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.unclear_dataset import BOXES, CLASSES, UNCERTAIN, UNCLEAR
 
 @pytest.fixture
 def inspected(form: JobForm, images: Path, qtbot: QtBot) -> JobForm:
-    """Return the form with a chosen folder whose inspection is pending."""
+    """Return the form after a folder has been chosen, before it has been inspected."""
     with qtbot.waitSignal(form.folder_chosen):
         form.set_field("dataset", str(images))
     return form

@@ -1,4 +1,4 @@
-"""Display of labels before the first training on a folder that was not recognized with certainty."""
+"""Label check before the first training on a folder whose reading is uncertain."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def ready(form: JobForm, folder: Path, qtbot: QtBot, report: DatasetReport = UNC
 
 @pytest.fixture
 def make_form(show_widget: ShowWidget, qtbot: QtBot, settings: Settings, images: Path) -> Callable[[], JobForm]:
-    """Return a function that creates forms with an uncertain folder and shared settings."""
+    """Return a function that creates forms with an uncertain folder. All forms share the same settings."""
 
     def make() -> JobForm:
         panel = show_widget(JobPanel(settings=settings))

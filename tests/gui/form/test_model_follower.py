@@ -1,4 +1,4 @@
-"""Default model of the form, and the remedies for unavailable weights."""
+"""Default model of the form, and remedies if its weights are unavailable."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GPU = ("GPU-1",)
 
 
 class Network:
-    """Simulated servers, reachable or not, which answer at once unless `answers` is cleared."""
+    """Simulated weights servers. They answer immediately unless `answers` is cleared."""
 
     def __init__(self) -> None:
         self.is_up = False
@@ -67,13 +67,13 @@ def chosen(form: JobForm) -> tuple[str, str]:
 
 
 def buttons(form: JobForm) -> dict[str, QPushButton]:
-    """Return the buttons of the problems with pretrained weights, by their titles."""
+    """Return the buttons of the problems about pretrained weights, by their texts."""
     found = form.rows["pretrained"].problem_label.findChildren(QPushButton)
     return {button.text(): button for button in found if button.isVisibleTo(form)}
 
 
 def validate_again(form: JobForm) -> bool:
-    """Validate the form again, because the form notices late answers of servers only then."""
+    """Validate the form again, which also reads answers of servers that have arrived since."""
     form.validate()
     return True
 

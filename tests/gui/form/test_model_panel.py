@@ -1,4 +1,4 @@
-"""List of models: what it shows, search, filter, order and keyboard."""
+"""Model list: content, search, filters, order and keyboard."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME, FAMILY, PARAMETERS, WEIGHTS, ACCURACY, ESTIMATE = range(6)
 
 @pytest.fixture
 def panel(form: JobForm) -> ModelPanel:
-    """Return the open list of the form's models."""
+    """Open the model list of the form, and return it."""
     form.fields.model.open_panel()
     return form.fields.model.panel
 

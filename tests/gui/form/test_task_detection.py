@@ -1,4 +1,4 @@
-"""Task of a folder that the user chooses, with the task's default model."""
+"""Task that is detected when the user chooses a folder, and its default model."""
 
 from __future__ import annotations
 

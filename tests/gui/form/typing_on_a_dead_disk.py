@@ -1,6 +1,8 @@
-"""Script that types paths below $DEAD_DISK into the form, then paths of a disk that responds.
+"""Script that types paths into the form, first on a disk that doesn't respond, then on one that does.
 
-`python typing_on_a_dead_disk.py FOLDER` prints the results as JSON; FOLDER is on the disk that responds.
+    python typing_on_a_dead_disk.py FOLDER
+
+$DEAD_DISK is on the disk that doesn't respond, FOLDER on the other one. The results are printed as JSON.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ KEY_MS = 15
 
 
 def wait(until: Callable[[], bool], seconds: float = 120.0) -> bool:
-    """Process events until `until` holds; return True if it did."""
+    """Process events until `until` returns True; return False after `seconds`."""
     loop = QEventLoop()
     poll = QTimer(interval=10)
     poll.timeout.connect(lambda: until() and loop.quit())

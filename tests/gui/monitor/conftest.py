@@ -1,4 +1,4 @@
-"""Fixtures of the Monitor page."""
+"""Fixtures for the Monitor page."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.support.widgets import ShowWidget
 
 @pytest.fixture
 def sampler_options() -> tuple[str, ...]:
-    """Return additional arguments of this machine's sampler."""
+    """Return additional command-line arguments for the local sampler."""
     return ()
 
 
 @pytest.fixture
 def watching(show_widget: ShowWidget, tmp_path: Path, sampler_options: tuple[str, ...]) -> Watching:
-    """Return a Monitor page with the size that it has in a window of 1440 x 900 pixels."""
+    """Return a Monitor page of the size that it has in a window of 1440 x 900 pixels."""
     settings = Settings(tmp_path / "settings")
     local = SamplerProcess(arguments=["-m", "engine.gpus", *sampler_options]) if sampler_options else None
     hosts, intervals = Hosts(local=local), RunIntervals()
@@ -37,7 +37,7 @@ def watching(show_widget: ShowWidget, tmp_path: Path, sampler_options: tuple[str
 
 @pytest.fixture
 def hosts(qtbot: QtBot, tmp_path: Path) -> Iterator[Hosts]:
-    """Yield hosts whose samplers are not started."""
+    """Yield hosts whose samplers haven't been started."""
     hosts = Hosts()
     yield hosts
     hosts.stop()

@@ -1,4 +1,4 @@
-"""Snapshots of machines for views of `Hosts`."""
+"""Builders of snapshots for the views of the Monitor page."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ NOW = 1_700_000_000.0
 
 
 def numbered(n: int, **changes: object) -> Gpu:
-    """Return the GPU with the index `n` in CUDA and NVML."""
+    """Return a GPU with index `n` in both CUDA and NVML."""
     values = {"uuid": UUIDS[n % 8].replace("GPU-", f"GPU-{n // 8}"), "nvml_index": n, "cuda_index": n}
     return gpu(n % 8, **(values | changes))
 
 
 def process(pid: int, **changes: object) -> GpuProcess:
-    """Return a process of this user that started an hour ago."""
+    """Return a process of the current user that started an hour ago."""
     values: dict[str, object] = {
         "memory_used_bytes": GIB,
         "user": current_user(),
@@ -46,7 +46,7 @@ def joined(
 ) -> Topology:  # fmt: skip
     """Return the topology of `count` GPUs.
 
-    By default, all pairs are equal. If pairs are given, all others have the longest path.
+    By default, all pairs are connected in the same way. If pairs are given, the other pairs have the longest path.
     """
     pairs = []
     for one, other in combinations(range(count), 2):
@@ -59,5 +59,5 @@ def joined(
 
 
 def within(*groups: range) -> list[tuple[int, int]]:
-    """Return the pairs of GPUs within one group."""
+    """Return all pairs of GPUs that are in the same group."""
     return [pair for group in groups for pair in combinations(group, 2)]

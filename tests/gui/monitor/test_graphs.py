@@ -1,4 +1,4 @@
-"""Graphs of quantities, with a line per device."""
+"""Graphs of GPU quantities, with one line per device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Display of complete machines, simulated by the NVML stub and sampled by the real sampler."""
+"""Views of several kinds of machines, simulated by the NVML stub and sampled by the real sampler."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Show = Callable[[str], dict[str, Tile]]
 
 @pytest.fixture
 def sampling(watching: Watching, nvml_stub: NvmlStub) -> Iterator[Watching]:
-    """Yield the page with this machine's sampler, which `hosts.start()` starts."""
+    """Yield a page with a real local sampler, which `hosts.start()` starts."""
     yield watching
     watching.hosts.stop()
 

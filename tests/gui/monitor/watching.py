@@ -1,4 +1,4 @@
-"""Monitor page with its data sources, and GPUs that report all quantities."""
+"""Monitor page with its data sources, and snapshots of GPUs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GIB = 1 << 30
 
 
 def plain_gpu(n: int = 0, **changes: object) -> Gpu:
-    """Return a GPU with the index `n` in CUDA and NVML, with only the quantities that every GPU reports."""
+    """Return GPU `n` with only the quantities that every GPU reports; its CUDA and NVML indices are equal."""
     uuid = f"GPU-{n:08x}-1111-2222-3333-444444444444"
     return gpu(n % 8, **({"uuid": uuid, "nvml_index": n, "cuda_index": n} | changes))
 
@@ -68,13 +68,13 @@ def full_gpu(n: int = 0, **changes: object) -> Gpu:
 
 
 def watched(sample: Gpu, **changes: object) -> WatchedGpu:
-    """Return `sample` as a watched GPU of this machine."""
+    """Return a local GPU with these readings, as the views receive it."""
     values: dict[str, object] = {"key": sample.uuid, "title": "GPU 0", "host": "", "gpu": sample, "time": START}
     return WatchedGpu(**(values | changes))  # type: ignore[arg-type]
 
 
 def make_history(*sample: Gpu, seconds: int = 60) -> DeviceHistory:
-    """Return a history of constant readings over `seconds`."""
+    """Return a history of constant readings."""
     history = DeviceHistory()
     for second in range(seconds):
         history.add(snapshot(*sample, time=START + second))
@@ -83,7 +83,7 @@ def make_history(*sample: Gpu, seconds: int = 60) -> DeviceHistory:
 
 @dataclass
 class Watching:
-    """Monitor page and its data sources. No process runs; `see` feeds snapshots to it."""
+    """Monitor page with its data sources. No sampler runs; `see` delivers snapshots."""
 
     hosts: Hosts
     history: DeviceHistory
@@ -92,7 +92,7 @@ class Watching:
     page: MonitorPage
 
     def see(self, *gpus: Gpu, at: float = 0.0, host: str = "", nvml: Nvml | None = None) -> Snapshot:
-        """Feed a snapshot of `gpus`, `at` seconds after the start."""
+        """Deliver a snapshot of `gpus`, `at` seconds after the start."""
         sample = msgspec.structs.replace(
             snapshot(*gpus, time=START + at), nvml=nvml or Nvml("ok", "", "570.86", "12.8")
         )
@@ -101,5 +101,5 @@ class Watching:
 
 
 def texts(widget: QWidget) -> str:
-    """Return the texts of the labels that are not hidden."""
+    """Return the texts of all labels that aren't hidden."""
     return "\n".join(label.text() for label in widget.findChildren(QLabel) if label.isVisibleTo(widget))

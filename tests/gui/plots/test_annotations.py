@@ -1,4 +1,4 @@
-"""Thresholds and marks in time, and lines with a different unit."""
+"""Thresholds, marks in time, and lines with a second unit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RED, GREEN, BLUE = "#ff0000", "#00ff00", "#0000ff"
 
 
 class Two:
-    """Two stacked plots of one group over 100 seconds, each with a line from 0 to 99."""
+    """Two stacked plots in a group, which show 100 seconds of a line from 0 to 99."""
 
     def __init__(self, qtbot: QtBot, **options: object) -> None:
         self.group = PlotGroup("elapsed", span=100)
@@ -56,7 +56,7 @@ def two(styled: QApplication, qtbot: QtBot) -> Two:
 
 
 def rows_of(image: QImage, color: str) -> list[int]:
-    """Return the pixel rows with a horizontal run of `color` that is longer than any letter."""
+    """Return the pixel rows that contain a horizontal line in `color`."""
     target = QColor(color).rgb()
     return [
         y

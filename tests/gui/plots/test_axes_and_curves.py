@@ -1,4 +1,4 @@
-"""Numbers at the axes, and painted curves."""
+"""Axis labels, and painted curves."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_clock_axis_has_whole_minutes(qapp: QApplication) -> None:
 
 @pytest.fixture
 def kolkata(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Local time is 5:30 hours ahead of UTC."""
+    """Use a time zone that is 5:30 hours ahead of UTC."""
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     time.tzset()
     yield
@@ -128,7 +128,7 @@ def test_x_words_name_another_day(qapp: QApplication) -> None:
 
 
 def on_screen(plot: LinePlot, qtbot: QtBot, height: int) -> LinePlot:
-    """Show `plot` with a line from 0 to 100 over 100 seconds."""
+    """Show a plot whose line rises from 0 to 100 in 100 seconds."""
     qtbot.addWidget(plot)
     plot.resize(500, height)
     plot.add_line("a", LineStyle("a", lambda: "#ff0000"))
@@ -161,7 +161,7 @@ SIZE = 100
 
 
 def painted(x: Floats, y: Floats, dots: bool = False, **edges: float) -> QImage:
-    """Draw a curve over 0 to 100 in both directions, one pixel per unit."""
+    """Paint a curve into an image whose pixels are the units 0 to 100 in both directions."""
     image = QImage(SIZE, SIZE, QImage.Format.Format_RGB32)
     image.fill(QColor("white"))
     curve = Curve(dots=dots)
@@ -174,7 +174,7 @@ def painted(x: Floats, y: Floats, dots: bool = False, **edges: float) -> QImage:
 
 
 def red_columns(image: QImage) -> set[int]:
-    """Return the pixel columns that aren't white."""
+    """Return the pixel columns that contain a part of the curve."""
     white = QColor("white").rgb()
     return {x for x in range(SIZE) if any(image.pixel(x, y) != white for y in range(SIZE))}
 

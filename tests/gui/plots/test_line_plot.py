@@ -1,4 +1,4 @@
-"""Line plot with live data, mouse, keyboard and screen reader."""
+"""Line plot: live data, mouse, keyboard and screen reader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.widgets import ShowWidget
 
 
 class PlotOnScreen:
-    """Plot on screen with one line, `train`."""
+    """Visible plot with the line `train`."""
 
     def __init__(self, qtbot: QtBot, **options: object) -> None:
         self.group = PlotGroup("elapsed")
@@ -89,7 +89,7 @@ def scroll(viewport: QWidget, place: QPointF, notches: int) -> None:
 
 @pytest.mark.parametrize("height", [0.5, 0.98])
 def test_plot_wheel_zooms_around_pointer(screen: PlotOnScreen, height: float) -> None:
-    """Use the wheel in the middle of the plot, and over the numbers below it."""
+    """Turn the wheel in the middle of the plot, and over the axis below it."""
     screen.data(1000)
     viewport = screen.plot._view.viewport()
     place = QPointF(viewport.width() * 0.75, viewport.height() * height)

@@ -1,4 +1,4 @@
-"""Mathematics of the smoothing slider."""
+"""Calculation of smoothed curves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gui.plots.line import Smoother
 
 
 def slow(values: list[float], weight: float) -> list[float]:
-    """Smooth value by value with TensorBoard's loop (vz_line_chart, `resmoothDataset`)."""
+    """Smooth one value at a time, like TensorBoard's `resmoothDataset` (vz_line_chart)."""
     last, count, result = 0.0, 0, []
     for value in values:
         if np.isnan(value):

@@ -1,4 +1,4 @@
-"""Settings: declarations, refusal of invalid values, storage, immediate effect, and reset."""
+"""Preferences: declaration, validation, storage, immediate effect, and reset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page of a run without the main window."""
+"""Fixtures for the page of a run, without the main window."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def page(styled: QApplication, qtbot: QtBot) -> RunPage:
 
 @pytest.fixture
 def show(page: RunPage, qtbot: QtBot) -> Callable[[RunFolder], RunPage]:
-    """Return a function that opens a run and waits until it is shown completely."""
+    """Return a function that opens a run and waits until the page shows all its data."""
 
     def open_run(run: RunFolder) -> RunPage:
         page.store.open(run)

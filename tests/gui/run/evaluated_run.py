@@ -1,4 +1,4 @@
-"""Run with metrics of its classes and saved predictions, as the engine logs them."""
+"""Run whose log contains class metrics and sample predictions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def iou(epoch: int) -> tuple[float | None, ...]:
 
 
 def looks(validation: Validation, samples: int = SAMPLES) -> tuple[ClassMeasures, Predicted]:
-    """Return the events that a validation logs in addition to its metrics."""
+    """Return the events with class metrics and predictions that belong to a validation."""
     epoch, step, time = validation.epoch, validation.step, validation.time
     shown = tuple(
         PredictedSample(
@@ -47,7 +47,7 @@ def looks(validation: Validation, samples: int = SAMPLES) -> tuple[ClassMeasures
 
 
 def events(chosen: Job, steps: int = 40, *, accuracy: bool = True, measures: bool = True) -> Iterator[AnyEvent]:
-    """Yield the events; without `measures`, validations log only the loss."""
+    """Yield the events of the run. Without `measures`, the only metric is the loss."""
     for event in story(chosen, steps, "completed"):
         if isinstance(event, Planned):
             yield structs.replace(event, classes=CLASSES)
@@ -61,7 +61,7 @@ def events(chosen: Job, steps: int = 40, *, accuracy: bool = True, measures: boo
 
 
 def a_looked_run(*, accuracy: bool = True, measures: bool = True, **changes: object) -> RunFolder:
-    """Create the run. Its images have 8 x 6 pixels, with ground truth in green and predictions in red."""
+    """Create the run and its images of 8 x 6 pixels: ground truth in green, predictions in red."""
     chosen = job(**changes)
     run = create_run(chosen)
     logged = list(events(chosen, accuracy=accuracy, measures=measures))

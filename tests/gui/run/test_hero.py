@@ -1,4 +1,4 @@
-"""Hero row, result card, curve options and live prediction of a run's page."""
+"""Top row of a run's page, result card, curve options and live prediction."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def picture(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def orders(monkeypatch: pytest.MonkeyPatch) -> list[PredictOrder]:
-    """Record the orders of predictions instead of executing them."""
+    """Collect prediction orders instead of executing them."""
     found: list[PredictOrder] = []
 
     def start(child: InferenceChild, order: PredictOrder) -> None:
@@ -146,7 +146,7 @@ def orders(monkeypatch: pytest.MonkeyPatch) -> list[PredictOrder]:
 
 
 def answer(child: InferenceChild, order: PredictOrder, text: str, folder: Path) -> None:
-    """Answer the order as the child would."""
+    """Emit the result of a prediction order, as the child process would."""
     result = Predicted(
         run=order.run,
         checkpoint="last.pt",

@@ -1,4 +1,4 @@
-"""Advice after a run, and the buttons that put it into the form."""
+"""Advice at the end of a run, and the buttons that apply it to the form."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def card(styled: QApplication, qtbot: QtBot) -> VerdictCard:
 
 
 def ended(verdict: Verdict, **fields: object) -> RunFolder:
-    """Return a completed run that ended with `verdict`."""
+    """Return a completed run with this final `verdict`."""
     run = a_run(8, None, **fields)
     append(run, verdict, RunFinished(outcome="completed", time=time.time()))
     (run.checkpoints / "last.pt").write_bytes(b"weights")

@@ -1,4 +1,4 @@
-"""Fixtures of the Runs page."""
+"""Fixtures for the Runs page."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def column(page: RunsPage, title: str) -> list[str]:
 
 
 def select(page: RunsPage, *runs: RunFolder) -> None:
-    """Select only these runs, with the focus on the table."""
+    """Select only these runs, and focus the table."""
     page.table.setFocus()
     model = page.table.selectionModel()
     model.clear()
@@ -59,7 +59,7 @@ def select(page: RunsPage, *runs: RunFolder) -> None:
 
 
 def interrupted(steps: int = 60, *, checkpoint: bool = True, **changes: object) -> RunFolder:
-    """Create a run that was interrupted, as by a power cut."""
+    """Create a run that was interrupted without a final event, as by a power failure."""
     run = a_run(steps, None, **changes)  # type: ignore[arg-type]
     os.utime(run.job_file, (0, 0))
     if checkpoint:

@@ -1,4 +1,4 @@
-"""Banners of interrupted runs."""
+"""Banners for interrupted runs."""
 
 from __future__ import annotations
 

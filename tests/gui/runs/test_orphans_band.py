@@ -1,4 +1,4 @@
-"""Banners of workers without a supervisor."""
+"""Banners for workers without a supervisor."""
 
 from __future__ import annotations
 

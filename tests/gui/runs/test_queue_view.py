@@ -1,4 +1,4 @@
-"""Queue above the list of runs."""
+"""Queue view above the list of runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Enqueue = Callable[..., RunFolder]
 
 @pytest.fixture
 def enqueue() -> Iterator[Enqueue]:
-    """Return a function that queues a run, as its supervisor would."""
+    """Return a function that queues a run as its supervisor would."""
     slots: list[QueueSlot] = []
 
     def make(name: str, *devices: str) -> RunFolder:
@@ -46,14 +46,14 @@ def enqueue() -> Iterator[Enqueue]:
 
 @pytest.fixture
 def three(enqueue: Enqueue) -> list[RunFolder]:
-    """Queue three runs behind one that has the CPU."""
+    """Queue three runs behind one that uses the CPU."""
     enqueue("active")
     return [enqueue(name) for name in ("one", "two", "three")]
 
 
 @pytest.fixture
 def full(page: RunsPage, three: list[RunFolder], qtbot: QtBot) -> RunsPage:
-    """Return the page once it shows the three runs."""
+    """Return the page after it has listed the three queued runs."""
     show(page, qtbot, "one", "two", "three")
     page.queue.table.setFocus()
     return page
@@ -61,7 +61,7 @@ def full(page: RunsPage, three: list[RunFolder], qtbot: QtBot) -> RunsPage:
 
 @pytest.fixture
 def supervised(page: RunsPage, enqueue: Enqueue, start: Start, qtbot: QtBot) -> Iterator[RunFolder]:
-    """Return a queued run with a supervisor, once the page shows it."""
+    """Yield a queued run with a real supervisor, after the page has listed it."""
     enqueue("active")
     run = start("forever", start="when_free").run
     wait_until(lambda: len(waiting()) == 1, "the queued run")
@@ -86,7 +86,7 @@ def column(page: RunsPage, title: str) -> list[str]:
 
 
 def order() -> list[str]:
-    """Return the names of the queued runs on the disk."""
+    """Return the names of the queued runs in the order on disk."""
     return [RunFolder(ticket.folder).job().name for ticket in waiting()]
 
 

@@ -1,4 +1,4 @@
-"""Details of the selected run, and its notes."""
+"""Details of the selected run, and the user's notes on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model of the run list."""
+"""Table model of the run list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page that lists the runs."""
+"""Page with the list of runs."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_runs_table_keeps_selection_and_scroll_position(page: RunsPage, refresh:
 
 
 def change_started(run: RunFolder, started: float) -> None:
-    """Replace the start time in the first line of the log."""
+    """Replace the start time in the first line of the run's log."""
     first, rest = run.events_file.read_bytes().split(b"\n", 1)
     start = first.index(b'"time":') + 7
     end = first.index(b",", start)

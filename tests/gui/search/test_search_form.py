@@ -1,4 +1,4 @@
-"""Form of a search."""
+"""Search form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page of searches."""
+"""Search page."""
 
 from __future__ import annotations
 

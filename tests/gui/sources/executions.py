@@ -1,4 +1,4 @@
-"""Events of a run of 40 steps that is resumed or restarted."""
+"""Events of a run with 40 steps that is resumed or restarted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEPS = 40
 
 
 def first(until: int = STEPS, **changes: object) -> list[AnyEvent]:
-    """Return the first execution up to the step `until`."""
+    """Return the events of the first execution up to step `until`."""
     events = list(story(job(**changes), STEPS, "completed", begun=BEGUN))
     return events[: _after(events, until)]
 
@@ -22,7 +22,7 @@ def first(until: int = STEPS, **changes: object) -> list[AnyEvent]:
 def second(
     from_step: int, until: int | None = None, begun: float = BEGUN + NIGHT_S, **changes: object
 ) -> list[AnyEvent]:
-    """Return the next execution, which resumes after step `from_step` of the first one."""
+    """Return the events of a second execution, which resumes after step `from_step`."""
     events = list(story(job(**changes), STEPS, "completed", begun=begun, from_step=from_step, execution=2))
     return events if until is None else events[: _after(events, until)]
 
@@ -32,7 +32,7 @@ def _after(events: list[AnyEvent], step: int) -> int:
 
 
 def restarted(from_step: int, at: float, **changes: object) -> list[AnyEvent]:
-    """Return the events of a restart until training."""
+    """Return the events of a restart of the workers, up to the continuation of training."""
     values = {"cause": KILLED, "rank": 1, "attempt": 1, "max_attempts": 3, "time": at}
     return [
         Restarting(**(values | changes)),  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Calls on threads: results, errors, and one call at a time."""
+"""Background calls in threads: results, errors, and serialization of calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays from which plots are drawn."""
+"""Growing arrays for plots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimates in the form: from past runs, or with the memory that a child process computes."""
+"""Estimates in the form, from past runs and from the memory that a child process computes."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ FULL = Path("/dev/full")
 
 @pytest.fixture
 def history() -> DeviceHistory:
-    """Return ten seconds of readings from a local GPU, whose power is known every other second, and a remote one."""
+    """Return ten seconds of readings from a remote GPU and a local one, whose power is known every other second."""
     created = DeviceHistory()
     for second in range(10):
         power = 300.25 + second if second % 2 else None

@@ -1,4 +1,4 @@
-"""Messages about queued runs."""
+"""Messages about the position of queued runs."""
 
 from __future__ import annotations
 

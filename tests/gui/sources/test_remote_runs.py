@@ -1,4 +1,4 @@
-"""Runs on another machine, with real processes at both ends of an ssh stub."""
+"""Remote runs, with real processes on both sides of an ssh stub."""
 
 from __future__ import annotations
 

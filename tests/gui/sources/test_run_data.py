@@ -1,4 +1,4 @@
-"""Events of a run sorted into arrays and log lines."""
+"""Conversion of a run's events to arrays and log lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executions of runs, read from their folders."""
+"""Time intervals of all executions, read from the run folders."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def intervals(qtbot: QtBot) -> Iterator[RunIntervals]:
 
 
 def read(intervals: RunIntervals, qtbot: QtBot) -> list[str]:
-    """Read the executions of all runs, and return their names."""
+    """Read the executions of all runs, and return the names of the runs."""
     with qtbot.waitSignal(intervals.changed):
         intervals.parent().refresh()
     return [interval.name for interval in intervals.intervals]

@@ -1,4 +1,4 @@
-"""Polling of the runs folder."""
+"""Run list, which polls the folder of the runs."""
 
 from __future__ import annotations
 

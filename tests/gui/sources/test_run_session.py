@@ -34,7 +34,7 @@ def store(qtbot: QtBot) -> Iterator[RunSession]:
 
 @pytest.fixture
 def supervise() -> Iterator[list[Supervised]]:
-    """Return a list of supervisors, which are killed at the end of the test."""
+    """Yield a list for supervisors, which are killed after the test."""
     started: list[Supervised] = []
     yield started
     for supervised in started:
@@ -203,7 +203,7 @@ def test_session_close_leaves_run_running(store: RunSession, qtbot: QtBot, super
 
 
 def test_session_slow_reader_gets_all_events(store: RunSession, qtbot: QtBot, supervise: list[Supervised]) -> None:
-    """Read slowly, so that the supervisor leaves out some step metrics, which the log file has."""
+    """Read so slowly that the supervisor skips step metrics, which the session then reads from the log file."""
     supervised = start_supervised(supervise, "flood 60000")
     store.open(supervised.run)
     qtbot.waitUntil(lambda: len(store.data.steps.loss) > 100)

@@ -1,4 +1,4 @@
-"""Status of runs by their events, and the notes below their titles."""
+"""Status of a run, derived from its events, and the notes below its title."""
 
 from __future__ import annotations
 

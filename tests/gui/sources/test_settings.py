@@ -1,4 +1,4 @@
-"""Saved settings of the window."""
+"""Stored settings of the window."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_settings_unreadable_file_counts_as_empty(tmp_path: Path, content: bytes
 
 
 def test_settings_run_no_pickled_object(tmp_path: Path) -> None:
-    """Use a settings file with a pickled object, as PySide writes them for QSettings."""
+    """Load a settings file that contains a pickled object, in the format of PySide's QSettings."""
     planted = tmp_path / "planted"
     escaped = "".join(f"\\x{byte:x}" for byte in pickle.dumps(Bomb(planted)))
     name = "PySide::PyObjectWrapper"

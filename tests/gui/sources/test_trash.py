@@ -1,4 +1,4 @@
-"""Moves of runs to the desktop's trash and back; without a desktop trash, to Footplate's trash."""
+"""Moving runs to the desktop's trash and back, or to Footplate's trash if the desktop has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run folders as the engine writes them, and the events in them."""
+"""Builders of run folders and of their events, in the engine's format."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from engine.contract.job import Job
 from engine.runs.folder import RunFolder, SupervisorFile, create_run, process_start
 
 NESTED_TOO_DEEP = f"a = {'[' * 5000}{']' * 5000}"
-"""Valid TOML that is nested too deeply for readers of job.toml."""
+"""Valid TOML whose nesting exceeds the limit of the reader of job.toml."""
 STEP_S = 0.1
 EPOCHS = 4
 
@@ -48,7 +48,7 @@ def a_run(
     cause: str = "",
     **changes: object,
 ) -> RunFolder:
-    """Write a run of `steps` steps. Without an outcome, its log ends abruptly, as in a power failure."""
+    """Write a run of `steps` steps. If `outcome` is None, its log ends without a final event."""
     chosen = job(**changes)
     run = create_run(chosen)
     write(run.events_file, story(chosen, steps, outcome, cause))
@@ -56,13 +56,13 @@ def a_run(
 
 
 def append(run: RunFolder, *events: AnyEvent) -> None:
-    """Append events to the log of `run`, with the next numbers."""
+    """Append events to the log of `run`, and number them."""
     last = run.last_event()
     write(run.events_file, events, last.n + 1 if last is not None else 1)
 
 
 def supervise_here(run: RunFolder, execution: int = 1) -> RunFolder:
-    """Make this process the supervisor of `run`, so that it counts as active."""
+    """Register this process as the supervisor of `run`, so that the run counts as active."""
     pid = os.getpid()
     file = SupervisorFile(pid=pid, start_time=process_start(pid), endpoint="unix:/nowhere", execution=execution)
     run.write_supervisor(file)
@@ -95,9 +95,10 @@ def story(
     from_step: int = 0,
     execution: int = 1,
 ) -> Iterator[AnyEvent]:
-    """Yield all events of a run of `steps` steps over `EPOCHS` epochs, a step every `STEP_S`.
+    """Yield the events of a run of `steps` steps over `EPOCHS` epochs, with a step every `STEP_S`.
 
-    With `from_step`, yield those of an execution that resumes after it. It began an hour ago unless `begun` is given.
+    With `from_step`, yield those of an execution that resumes after it. `begun` is the start time, an hour ago by
+    default.
     """
     begun = time.time() - 3600 if begun is None else begun
     per_epoch = max(1, steps // EPOCHS)

@@ -1,4 +1,4 @@
-"""Commands of the menus for the model of the run on screen."""
+"""Menu commands for the model of the visible run."""
 
 from __future__ import annotations
 

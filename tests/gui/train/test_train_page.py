@@ -1,4 +1,4 @@
-"""Tests of the Train page: its two states, its tabs, and the settings of a run."""
+"""Train page: its two states, its tabs, and the settings of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Report of a killed rank in the real window, for a real run on two CPU workers."""
+"""Report about a killed rank in the real window, with a real run on two CPU workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gui.main_window import MainWindow
 from tests.support.widgets import OpenWindow
 
 NAMED_S = 2.0
-"""Maximum seconds until a rank that was killed under DDP is named on screen."""
+"""Maximum seconds until the window names a rank that was killed under DDP."""
 NAMED = "Rank 1 was killed by SIGKILL"
 
 
@@ -25,7 +25,7 @@ def log_of(window: MainWindow) -> str:
 
 
 def trains_on_two_workers(window: MainWindow, qtbot: QtBot, restarts: int) -> list[psutil.Process]:
-    """Start a run with `restarts` restarts, and return its workers after the first step."""
+    """Start a run that may restart `restarts` times, and return its workers after the first step."""
     workers = next(box for box in window.findChildren(QSpinBox) if box.accessibleName() == "CPU workers")
     workers.setValue(2)
     for field, value in (("strategy", "ddp"), ("epochs", 10_000), ("restarts", restarts)):

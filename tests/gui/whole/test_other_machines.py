@@ -1,4 +1,4 @@
-"""Other machines in the real window: a run with an interrupted network, and a remote run that is followed."""
+"""Other machines in the real window: a run whose network is interrupted, and a remote run."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 NAME = "node1"
 NAMED_MS = 20_000
-"""Maximum milliseconds until a machine that lost its network is named on screen."""
+"""Maximum milliseconds until the window names a machine that has lost its network."""
 
 
 @pytest.fixture
 def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
-    """Yield one machine next to the head, which the window reaches over ssh."""
+    """Yield a simulated machine that the window reaches over ssh."""
     if why := why_not():
         pytest.skip(why)
     folder = Path(tempfile.mkdtemp(prefix="fpw"))
@@ -122,7 +122,7 @@ def test_remote_run_is_followed_and_fetched(machines: Machines, open_window: Ope
 
 
 def follow(window: MainWindow, qtbot: QtBot) -> None:
-    """Open the newest run on the machine, as its user would."""
+    """Open the newest run of the remote machine, as a user would."""
     window.acts.open_remote.trigger()
     dialog = window.findChild(RemoteRunsDialog)
     qtbot.waitUntil(dialog.open_button.isEnabled)

@@ -26,12 +26,12 @@ pytestmark = [
 ]
 
 LONGEST_STALL_S = 0.5
-"""Seconds of blocking, without the time that no core was free, above which a window counts as frozen."""
+"""Maximum seconds for which the window may block, without the time in which no core was free."""
 
 
 @pytest.fixture
 def monitor(open_window: OpenWindow, nvml_stub: NvmlStub) -> Callable[[], tuple[MainWindow, MonitorPage]]:
-    """Return a function that opens the window on its Monitor page."""
+    """Return a function that opens a window on its Monitor page."""
 
     def show() -> tuple[MainWindow, MonitorPage]:
         window = open_window()

@@ -1,4 +1,4 @@
-"""Training from a click to the model, with the real window, the real engine and real images on the CPU."""
+"""Training from the click to the finished model, with the real window and engine, on the CPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LITE = "timm:tf_efficientnet_lite0"
 
 
 def ready(window: MainWindow, qtbot: QtBot) -> MainWindow:
-    """Wait until Train is enabled."""
+    """Wait until the Train button is enabled."""
     qtbot.waitUntil(window.form.train.isEnabled)
     return window
 
@@ -36,7 +36,7 @@ def status(window: MainWindow) -> str:
 
 
 def press_train(window: MainWindow, qtbot: QtBot, epochs: int, model: str = "mnist_cnn") -> RunFolder:
-    """Press Train as a user does, and return the run that this started."""
+    """Press the Train button, and return the run that starts."""
     window.form.set_field("model", model)
     window.form.set_field("epochs", epochs)
     ready(window, qtbot)
@@ -55,7 +55,7 @@ def wait_for_status(window: MainWindow, word: str, qtbot: QtBot) -> None:
 
 
 def look_at_its_views(window: MainWindow) -> None:
-    """Open the classes and predictions of the run, and check that they are visible."""
+    """Open the class metrics and the predictions of the run, and check that they are visible."""
     page = window.workspace.run
     page.header.tabs.setCurrentIndex(CLASSES)
     assert page.classes.shown.table.rows.rowCount() == 10

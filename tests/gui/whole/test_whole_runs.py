@@ -1,4 +1,4 @@
-"""Pausing, queueing and resuming of real runs, and recovery of an interrupted one in the next window."""
+"""Pausing, queueing and resuming real runs, and recovering an interrupted run in a new window."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_run_is_paused_changed_extended_and_forked(open_window: OpenWindow, qtbo
 
 
 def on_the_runs_page(window: MainWindow, run: RunFolder, state: str, qtbot: QtBot) -> RunsPage:
-    """Show the run list with `run` selected, once its state is `state`."""
+    """Wait until `run` has the state `state`, and select it in the run list."""
     window.header.show_page(RUNS)
     page = window.workspace.runs
 
@@ -145,7 +145,7 @@ def started(window: MainWindow, button: QPushButton, qtbot: QtBot) -> RunFolder:
 
 
 def executions(run: RunFolder) -> list[list[AnyEvent]]:
-    """Return the run's events by execution."""
+    """Return the events of each execution of the run."""
     found: list[list[AnyEvent]] = []
     for event in run.events():
         if isinstance(event, RunStarted):
@@ -164,7 +164,7 @@ def wait_for_the_end(run: RunFolder, qtbot: QtBot) -> None:
 
 
 def kill(run: RunFolder) -> None:
-    """Kill the supervisor like a power failure, and remove its socket; its workers end with it."""
+    """Kill the supervisor and remove its socket, as after a power failure; its workers end with it."""
     supervisor = run.supervisor()
     workers = psutil.Process(supervisor.pid).children(recursive=True)
     os.kill(supervisor.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Widgets that follow the text size, and the lists of combo boxes."""
+"""Widgets that follow the text size, and the popup lists of combo boxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Banners, legends, and labels that wrap."""
+"""Banners, legends, and labels with word wrap."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ ShowTile = Callable[[WatchedGpu], Tile]
 
 @pytest.fixture
 def show_tile(show_widget: ShowWidget, group: PlotGroup) -> ShowTile:
-    """Return a function that shows a tile with a minute of constant readings."""
+    """Return a function that shows a tile with one minute of constant readings."""
 
     def show(each: WatchedGpu) -> Tile:
         history = make_history(each.gpu)

@@ -1,4 +1,4 @@
-"""Grid of labelled numbers, painted as one widget."""
+"""Widget that paints a grid of labeled values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table of the GPU processes."""
+"""Table of GPU processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def column(title: str) -> int:
 
 
 def rows(view: ProcessesView, parent: QModelIndex | None = None, depth: int = 0) -> list[Row]:
-    """Return the depth and the title of each visible row."""
+    """Return depth and title of each visible row."""
     above = parent or QModelIndex()
     found: list[Row] = []
     for number in range(view.rows.rowCount(above)):
@@ -401,7 +401,7 @@ Follow = Callable[[str], None]
 
 @pytest.fixture
 def follow(hosts: Hosts, nvml_stub: NvmlStub, view: ProcessesView, qtbot: QtBot) -> Follow:
-    """Return a function that runs the sampler on a stub machine until its processes are listed."""
+    """Return a function that samples a stub machine until the view lists its processes."""
 
     def run(machine: str) -> None:
         MACHINES[machine].write(nvml_stub)

@@ -1,4 +1,4 @@
-"""Ending of real processes: only after a question, only the user's, and never a wrong one."""
+"""Termination of real processes: only after confirmation, and only the user's own processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Start = Callable[[str], subprocess.Popen[str]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Return a function that starts children and waits until they are ready."""
+    """Return a function that starts a child process and waits until it is ready."""
     children = []
 
     def run(program: str) -> subprocess.Popen[str]:
@@ -64,7 +64,7 @@ def held_by(child: subprocess.Popen[str], **changes: object) -> GpuProcess:
 
 
 def show(hosts: Hosts, view: ProcessesView, *processes: GpuProcess) -> None:
-    """Show processes in the view, and select the first."""
+    """Show processes in the view, and select the first one."""
     see(hosts, snapshot(gpu(0, cuda_index=0, processes=processes)))
     view.tree.setCurrentIndex(view.rows.index(0, 0))
     view.tree.setFocus()

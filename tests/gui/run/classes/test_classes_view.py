@@ -1,4 +1,4 @@
-"""Table of the classes and confusion matrix of a run."""
+"""Class table and confusion matrix of a run."""
 
 from __future__ import annotations
 

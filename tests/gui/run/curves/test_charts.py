@@ -1,4 +1,4 @@
-"""Plots of a run: metrics by task, and their choice, order and size."""
+"""Plots of a run: metrics of each task, selection, order and size."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_charts_smooth_a_later_accuracy(charts: RunCharts) -> None:
 
 
 def in_order(rows: PlotRows) -> list[str]:
-    """Return the names of the visible plots in reading order."""
+    """Return the names of the visible plots from left to right and top to bottom."""
     positions = [
         (plot.mapTo(rows, QPoint()).toTuple()[::-1], name) for name, plot in rows.plots.items() if plot.isVisible()
     ]

@@ -1,4 +1,4 @@
-"""Step times of a run, its bottleneck and the button that applies the advice."""
+"""Step times of a run, its bottleneck, and the button that applies advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model view of a past run."""
+"""Fixtures for the model view of a past run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def dataset(styled: QApplication, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(dataset: Path) -> RunFolder:
-    """Create a run with one evaluation."""
+    """Create a run with a saved evaluation."""
     created = a_run(8, dataset=str(dataset))
     (created.checkpoints / "best.pt").write_bytes(b"weights")
     save_evaluation(created, dataset)
@@ -45,7 +45,7 @@ def empty_view(show_widget: ShowWidget) -> ModelView:
 
 @pytest.fixture
 def view(empty_view: ModelView, run: RunFolder, qtbot: QtBot) -> ModelView:
-    """Return the model view, which shows the evaluation."""
+    """Return the model view of the run, with its evaluation."""
     empty_view.show_run(run)
     qtbot.waitUntil(lambda: empty_view.pages.currentIndex() == RESULT)
     return empty_view

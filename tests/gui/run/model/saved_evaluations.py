@@ -1,4 +1,4 @@
-"""Saved evaluations of a run with 12 images in three classes, created without training."""
+"""Builders of saved evaluations: 12 images in three classes, without training."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COUNT = EACH * len(CLASSES)
 
 
 def make_dataset(folder: Path) -> Path:
-    """Create val/CLASS/N.png, each of one color, and return `folder`."""
+    """Write images of one color to val/CLASS/N.png, and return `folder`."""
     for number, name in enumerate(CLASSES):
         (folder / "val" / name).mkdir(parents=True)
         for index in range(EACH):
@@ -48,7 +48,7 @@ def make_dataset(folder: Path) -> Path:
 
 
 def probabilities(wrong: tuple[int, ...]) -> np.ndarray:
-    """Return float32 [12, 3] probabilities; the samples `wrong` are predicted as the next class."""
+    """Return the probabilities of 12 samples, float32 [12, 3]; those in `wrong` are predicted as the next class."""
     table = np.full((COUNT, len(CLASSES)), 0.1, np.float32)
     for row in range(COUNT):
         predicted = (row // EACH + (row in wrong)) % len(CLASSES)
@@ -65,7 +65,7 @@ def save_evaluation(
     split: EvaluationSplit = "val",
     date: str = "2026-11-24T10:00:00Z",
 ) -> KeptEvaluation:
-    """Save an evaluation that predicts the next class for the samples `wrong`."""
+    """Save an evaluation of the run. The samples in `wrong` are predicted as the next class."""
     table = probabilities(wrong)
     true, predicted = np.arange(COUNT) // EACH, table.argmax(1)
     right = (true == predicted).astype(float)
@@ -125,7 +125,7 @@ def save_evaluation(
 
 
 def curve_of(table: np.ndarray, is_class: np.ndarray, index: int) -> ClassCurves:
-    """Return the curves of a class at every threshold, with the best one by F1."""
+    """Compute the curves of a class over all thresholds, and the threshold with the best F1."""
     thresholds = np.unique(table[:, index])[::-1].astype(float)
     right = np.array([(table[is_class, index] >= t).sum() for t in thresholds])
     wrong = np.array([(table[~is_class, index] >= t).sum() for t in thresholds])

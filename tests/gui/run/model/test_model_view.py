@@ -1,4 +1,4 @@
-"""Evaluations of a run: listed, opened, created, deleted, compared and saved."""
+"""Evaluations in the model view: list, open, create, delete, compare and save."""
 
 from __future__ import annotations
 

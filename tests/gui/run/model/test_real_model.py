@@ -1,4 +1,4 @@
-"""Evaluation, drawings and heat maps of a real run by the real child process."""
+"""Evaluation, drawings and heat maps of a real run, computed by the real child process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.trained_runs import Trained
 
 
 def evaluate(view: ModelView, run: Trained, folder: Path, qtbot: QtBot) -> RunFolder:
-    """Copy the run and evaluate it by a click."""
+    """Copy the run, evaluate it by pressing the button, and return the copy."""
     shutil.copytree(run.run.path, folder)
     view.show_run(RunFolder(folder))
     qtbot.waitUntil(lambda: view.pages.currentIndex() == FORM and view.form.start.isEnabled())

@@ -1,4 +1,4 @@
-"""Samples of an evaluation: filtered, opened, marked, reviewed and exported."""
+"""Samples of an evaluation: filter, open, annotate, review and export."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_marks_are_restored_filtered_and_exported(
 
 
 def make_review(opened: OpenedEvaluation) -> Review:
-    """Return a review with a wrong label, and a duplicate of an image in another split."""
+    """Return a review that lists a wrong label, and an image that is duplicated in another split."""
     one, other = (ReviewedSample(path=f"val/{name}.png", split="val") for name in ("birch/1", "cedar/0"))
     train = ReviewedSample(path="train/ash/7.png", split="train")
     return Review(

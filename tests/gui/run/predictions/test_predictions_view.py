@@ -1,4 +1,4 @@
-"""Predictions of a run: samples, validations, zoom and missing images."""
+"""Sample predictions of a run: samples, validations, zoom and missing images."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def view(show_widget: ShowWidget) -> PredictionsView:
 
 @pytest.fixture
 def folder(view: PredictionsView) -> Path:
-    """Return the folder of the run that the view shows."""
+    """Return the folder of the visible run."""
     run = a_looked_run()
     data = RunData()
     data.apply_all(list(run.events()))

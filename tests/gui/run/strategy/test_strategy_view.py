@@ -1,4 +1,4 @@
-"""Measured strategy of a run: cut, pipeline schedule and time per rank."""
+"""Measurements of a strategy: cut, pipeline schedule and time per rank."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_rank_bars_describe_each_rank(bars: RankBars) -> None:
 
 
 def run_with(extra: AnyEvent, **plan: object) -> RunFolder:
-    """Return a run on two GPUs that logs `extra` at its tenth step."""
+    """Return a run on two GPUs that logs the event `extra` at its tenth step."""
     chosen = job(strategy="pipeline", devices=UUIDS[:2])
     run = create_run(chosen)
     events: list[AnyEvent] = []

@@ -1,4 +1,4 @@
-"""Uses of a real run's model: predictions, conversion and live video."""
+"""Use of a real run's model: predictions, conversion and live video."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_use_view_converts_model(view: UseView, trained: Trained, tmp_path: Path
 
 
 def submit_with_full_folder(view: UseView, trained: Trained, out: Path, qtbot: QtBot) -> None:
-    """Submit an order for predictions in `out`, which has a user's file."""
+    """Request predictions in the folder `out`, which already contains a file of the user."""
     out.mkdir()
     (out / "thesis.txt").write_text("years of work")
     view.show_run(trained.run)

@@ -1,4 +1,4 @@
-"""Texts of GPU states."""
+"""Descriptions of GPU states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""History of device readings over a day."""
+"""Device readings of a day."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 def complete_gpu(uuid: str, number: int = 0, nvlinks: tuple[NvLink, ...] = ()) -> Gpu:
-    """Return a GPU with all quantities, with NVLinks if given."""
+    """Return a GPU with all quantities, including NVLinks if `nvlinks` is given."""
     percents = {q.id: 50.0 for q in QUANTITIES if q.id.endswith("_percent")}
     return gpu(
         0, uuid=uuid, nvml_index=number, cuda_index=number, memory_temperature_c=70.0, sm_clock_mhz=1980.0,

@@ -1,4 +1,4 @@
-"""This machine and hosts over ssh, with real samplers that read the NVML stub."""
+"""Local machine and hosts over ssh, with real samplers that read the NVML stub."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Open = Callable[[], Hosts]
 
 @pytest.fixture
 def open_hosts(qtbot: QtBot) -> Iterator[Open]:
-    """Return a function that creates `Hosts` with shared settings."""
+    """Return a function that creates `Hosts`; all share the same settings."""
     created: list[Hosts] = []
 
     def make() -> Hosts:

@@ -1,4 +1,4 @@
-"""Sampler of the devices, as a real child process of the window."""
+"""Device sampler as a real child process of the window."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ for line in sys.stdin:
     sample = Snapshot(time=time.time(), host="here", nvml=Nvml("ok"), cpu=cpu)
     print(msgspec.json.encode(sample).decode(), flush=True)
 """
-"""Source of a sampler whose processor has the received requests as its name."""
+"""Source of a sampler that returns each request as the name of the CPU."""
 
 Make = Callable[..., SamplerProcess]
 
 
 @pytest.fixture
 def make(qtbot: QtBot) -> Iterator[Make]:
-    """Return a function that creates samplers, which stop with the test; `code` replaces the real one."""
+    """Return a function that creates samplers; `code` replaces the real program. They are stopped after the test."""
     created: list[SamplerProcess] = []
 
     def make_sampler(code: str = "", **options: object) -> SamplerProcess:

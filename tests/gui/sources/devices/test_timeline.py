@@ -1,4 +1,4 @@
-"""Time series over a day within limited memory."""
+"""Time series of a day, in limited memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from gui.sources.devices.timeline import FIRST_ROOM, RETENTION_S, Timeline
 
 
 def filled(rows: int, allowed: int, step_s: float = 1.0) -> Timeline:
-    """Return a timeline of `rows` rows: "up" counts rows, "peak" is 1 at every 1,000th, "gap" lacks every third."""
+    """Return a timeline of `rows` rows.
+
+    "up" counts the rows, "peak" is 1 in one of 1,000 rows, and "gap" is missing in every third row.
+    """
     timeline = Timeline()
     timeline.allow(allowed)
     for n in range(rows):
