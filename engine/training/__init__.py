@@ -1,1 +1,1 @@
-"""Training loop of a worker, with its callbacks, loaders, checkpoints and choices."""
+"""Training of a run in its worker processes: loop, callbacks, loaders, checkpoints and automatic choices."""

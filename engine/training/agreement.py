@@ -1,4 +1,4 @@
-"""Agreement of the ranks on what follows a step, exchanged while they compute the next one."""
+"""Agreement between ranks on the next action (such as a checkpoint), exchanged while they compute the next step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.strategies.collectives import Collectives
 
 
 class Requests(NamedTuple):
-    """Requests of one rank, or of all: then each is True if any rank has it."""
+    """Actions that one rank requests, or that at least one of all ranks requests."""
 
     stop: bool = False
     checkpoint: bool = False
@@ -18,10 +18,10 @@ class Requests(NamedTuple):
 
 
 class Agreement:
-    """Exchange of requests, which all ranks call after each step, or each batch of a validation.
+    """Exchange of requests between all ranks after each training step and each validation batch.
 
-    A result is read at the next call, so that no rank waits for the slowest one at every step: a request takes effect one
-    step after the first rank had it, on all ranks after the same step. A single rank has nothing to wait for.
+    The result of a call is read in the next call, so that no rank has to wait for the slowest one at every step. A request
+    therefore takes effect one step later, at the same step on all ranks. A single rank gets its requests back immediately.
     """
 
     def __init__(self, collectives: Collectives, world_size: int) -> None:
@@ -31,10 +31,10 @@ class Agreement:
         self._sent = Requests()
 
     def exchange(self, requests: Requests, *, at_once: bool = False) -> Requests:
-        """Send this rank's requests, and return what the ranks agreed on at the last call.
+        """Send this rank's requests, and return what the ranks agreed on in the previous call.
 
-        With `at_once`, and before a stop or a checkpoint, the ranks wait for the requests of this call, too. A request that
-        is on its way is not sent again.
+        With `at_once`, or if the ranks agreed on a stop or a checkpoint, the requests of this call take effect, too. A request
+        that was sent in the previous call is not sent again.
         """
         if self._is_alone:
             return requests
@@ -47,7 +47,7 @@ class Agreement:
         return agreed
 
     def drop(self) -> None:
-        """Complete the last exchange and ignore its result, since nothing is left to decide."""
+        """Wait for the pending exchange and ignore its result, at the end of the training."""
         self._take()
         self._sent = Requests()
 

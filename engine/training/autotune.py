@@ -1,8 +1,8 @@
-"""Choices that a job leaves open, decided when its workers start, some by short trials.
+"""Automatic choices of precision, memory format and compilation, made when a run's workers start.
 
-A trial runs a few passes per candidate, in turns, on the training device, with the run's batch, precision and model
-(`Rehearsal`), and without side effects. All ranks measure at the same time and add their times, so that they choose the
-same. Choices are stored in checkpoints, so that a resumed run computes exactly like the run before it.
+Some choices need a trial: each candidate runs a few forward and backward passes (`Rehearsal`) on the training device with
+the run's batch size and model, without side effects. All ranks measure at the same time and add up their times, so that
+they choose the same. Checkpoints store the choices, so that a resumed run computes exactly like the run before it.
 """
 
 from __future__ import annotations
@@ -26,39 +26,45 @@ from engine.tasks.base import Objective
 from engine.torch_compat import compile_in_this_process, is_compiled, undo_compiling
 
 TRIAL_FRACTION = 0.04
-"""Time that trials may take, as a fraction of the run's steps."""
+"""Maximum duration of trials, as a fraction of the time for the run's steps."""
 WARM_UP, MIN_PASSES, MAX_PASSES = 1, 2, 7
-"""Passes per candidate: number of uncounted ones, minimum, and maximum if they end within `ENOUGH_S`."""
+"""Number of warm-up passes per candidate, and minimum and maximum number of timed ones.
+
+More than the minimum run only within `ENOUGH_S`.
+"""
 ENOUGH_S = 0.25
 CLEAR = 3.0
-"""Ratio of two candidates' times at which the slower one is clearly worse, and measuring stops."""
+"""Ratio of two candidates' times above which the slower one is rejected without further passes."""
 FASTER = 0.05
-"""Fraction by which a candidate must be faster to be chosen; measurements vary by as much."""
+"""Minimum speedup of a candidate as a fraction of the time; measurements vary that much."""
 COMPILING_S = 60.0
-"""Assumed seconds to compile a model and measure it: 20 to 35 s on a CPU, and a GPU has two modes to measure."""
+"""Estimated seconds for compiling and measuring: 20 to 35 s on a CPU; more on GPUs, where two modes are measured."""
 COMPILING_SAVES = 0.3
-"""Fraction of a step's time that compiling may save.
+"""Estimated fraction of a step's time that compiling saves at most.
 
-On an A100, training was 43 % faster in the mean over 163 models (Ansel et al. 2024, PyTorch 2).
+On an A100, training was 43 % faster on average over 163 models (Ansel et al. 2024, PyTorch 2).
 """
 DEPTHWISE_S = 20.0
-"""Assumed seconds to try channels last with depthwise convolutions, which cuDNN compiles for every shape.
+"""Estimated seconds for trying channels last on depthwise convolutions, which cuDNN compiles for every shape.
 
 MobileNetV3 in bf16 took 16 and 19 s on an H100 (cuDNN 9.19).
 """
 DEPTHWISE_SAVES = 0.6
-"""Fraction of a step's time that channels last may save with depthwise convolutions, measured at batch size 256."""
+"""Estimated fraction of a step's time that channels last saves at most on depthwise convolutions.
+
+Measured at batch size 256.
+"""
 
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
 class Autotuner:
-    """Autotuner that makes the choices for a run of `steps` steps.
+    """Autotuner, which makes the automatic choices for a run of `steps` steps.
 
-    All ranks make the same calls: `decide` before `Strategy.wrap`, then `compile` after it. Rank 0 reports each choice.
+    All ranks call `decide` before `Strategy.wrap`, and `compile` after it. Rank 0 reports each choice.
 
     Attributes:
-        job: The job with the choices made until now.
+        job: Job with the choices made by previous calls.
     """
 
     job: Job
@@ -81,9 +87,9 @@ class Autotuner:
         self._error = ""
 
     def decide(self, job: Job, model: nn.Module, before: Mapping[str, Any]) -> Job:
-        """Return `job` with precision and memory format chosen for the plain `model`, in training mode.
+        """Choose precision and memory format for the plain `model` in training mode, and return `job` with these choices.
 
-        `before` holds the fields of the job that this one resumes, or {}.
+        `before` has the fields of the resumed job, or is empty.
         """
         self.job, strategy = job, self._strategy
         if self.job.precision.name == "auto":
@@ -109,9 +115,9 @@ class Autotuner:
         return self.job
 
     def compile(self) -> None:
-        """Decide whether to compile the model that the strategy has wrapped, and compile it.
+        """Compile the wrapped model if the job requests it, or if it is worth it for an automatic choice.
 
-        Raises StrategyError if the job requests it and it fails.
+        Raises StrategyError if the job requests it and compiling fails.
         """
         strategy = self._strategy
         requested = self.job.precision.compile
@@ -130,7 +136,7 @@ class Autotuner:
             else:
                 self._try_compiling(rehearsal, strategy.model)
         if is_compiled(strategy.model):
-            # Other shapes, and validations, are not worth being compiled.
+            # Compiling again for other batch shapes and for validations would cost more than it saves.
             torch.compiler.set_stance("eager_on_recompile")
 
     def _choose(self, field: str, choice: Any, why: str) -> None:
@@ -139,7 +145,7 @@ class Autotuner:
             self._emit(Chosen(field=field, choice=str(choice), why=why))
 
     def _choose_precision(self) -> None:
-        """Choose bf16 if all ranks' devices, which may be GPUs of different machines, support it natively."""
+        """Choose bf16 if the devices of all ranks support it natively; they may be on different machines."""
         strategy = self._strategy
         lacking = strategy.collectives.all_gather_objects(device_without_bf16(strategy))
         rank, device = next(((rank, device) for rank, device in enumerate(lacking) if device), (0, ""))
@@ -158,7 +164,7 @@ class Autotuner:
             self._choose("compile", before["compile"], "the resumed run used this setting")
 
     def _choose_memory_format(self, rehearsal: Rehearsal, model: nn.Module) -> None:
-        """Choose channels last if the model runs, and runs faster, with it; otherwise keep images contiguous."""
+        """Choose channels last if the model runs faster with it; otherwise keep images contiguous."""
         refusal = self._reason_against_channels_last(rehearsal, model)
         if refusal:
             self._choose("memory_format", "contiguous", refusal)
@@ -174,7 +180,7 @@ class Autotuner:
         _set_memory_format(rehearsal, model, FORMATS[choice])
 
     def _reason_against_channels_last(self, rehearsal: Rehearsal, model: nn.Module) -> str:
-        """Return the reason not to try channels last, or "" to try it."""
+        """Return a reason for not trying channels last, or ""."""
         if not any(parameter.dim() == 4 for parameter in model.parameters()):
             return "the model has no convolutions that would benefit"
         if not self._can_afford():
@@ -185,7 +191,10 @@ class Autotuner:
         return ""
 
     def _reason_too_short(self, pass_s: float, saved: float, cost_s: float) -> str:
-        """Return why the run is too short for a change that costs `cost_s` and saves a fraction of passes, or ""."""
+        """Return an explanation if the run is too short to repay a change, or "".
+
+        The change costs `cost_s` once and saves at most the fraction `saved` of each pass.
+        """
         rest_s = pass_s * self._steps * self.job.training.accumulation
         if rest_s * saved >= cost_s:
             return ""
@@ -200,11 +209,11 @@ class Autotuner:
         return f"a trial of the alternative failed ({self._error or 'on another rank'})"
 
     def _can_afford(self) -> bool:
-        """Return True if a comparison of two candidates fits into the remaining passes for trials."""
+        """Return True if comparing two candidates fits into the remaining time for trials."""
         return self._passes >= 2 * (WARM_UP + MIN_PASSES)
 
     def _compare(self, rehearsal: Rehearsal, *candidates: Callable[[], object], warm_up: int = WARM_UP) -> list[float]:
-        """Return the mean seconds of a pass over all ranks for each candidate; [] if a pass failed on any rank."""
+        """Measure each candidate's mean time of a pass over all ranks; return [] if a pass failed on any rank."""
         strategy = self._strategy
         self._passes -= len(candidates) * (WARM_UP + MIN_PASSES)
         self._error = ""
@@ -216,7 +225,7 @@ class Autotuner:
                 for arrange, measured in zip(candidates, seconds, strict=True):
                     arrange()
                     measured.append(rehearsal.seconds())
-            except Exception as error:  # the model may be custom; if it fails in training, too, that is reported
+            except Exception as error:  # a custom model may fail in any way; training reports it if it fails again
                 self._error = _first_line(error)
             last = [measured[-1] for measured in seconds if measured]
             clear = number > warm_up and max(last) > CLEAR * min(last)
@@ -234,7 +243,7 @@ class Autotuner:
         return means
 
     def _reason_against_compiling(self) -> str:
-        """Return the reason not to try compiling, or ""."""
+        """Return a reason for not trying to compile, or ""."""
         job = self.job
         reasons = (
             (not self._objective.compiles, "in this task, each image takes a different path through the model"),
@@ -276,7 +285,7 @@ class Autotuner:
             return
         modes = ["default"]
         if self._strategy.spec.world_size == 1 and job.training.accumulation == 1:
-            # CUDA graphs give each pass the same memory, so that gradients must not be kept for a second one.
+            # With CUDA graphs, all passes use the same memory, and the next one overwrites gradients.
             modes.append("reduce-overhead")
         found = {mode: measured[0] for mode in modes if (measured := self._compile_and_time(rehearsal, model, mode))}
         best = min(found, key=found.__getitem__, default=None)
@@ -291,7 +300,7 @@ class Autotuner:
         self._choose("compile", "on", _explain_comparison("off", "on" + graphs, eager[0], found[best]))
 
     def _compile_and_time(self, rehearsal: Rehearsal, model: nn.Module, mode: str) -> list[float]:
-        """Compile the model and warm it up; return [seconds of a pass], or [] if that failed on any rank."""
+        """Compile and warm up the model; return a list with the seconds of a pass, or [] if that failed on any rank."""
         if self._strategy.device.type == "cpu":
             compile_in_this_process()
         model.compile(mode=mode)
@@ -312,7 +321,7 @@ def _set_memory_format(rehearsal: Rehearsal, model: nn.Module, memory_format: to
 
 
 def computes_alike(before: Mapping[str, Any], job: Job) -> bool:
-    """Return True if the choices made for the job `before` are valid for `job`, which resumes it."""
+    """Return True if `job` can take over the automatic choices of the resumed job `before`."""
     return all(before.get(name) == job.value(name) for name in fields_with("speed")) and (
         tuple(before.get("devices", ())) == job.parallel.devices
     )

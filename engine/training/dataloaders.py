@@ -1,4 +1,4 @@
-"""Data loaders for a worker's part of each split."""
+"""Data loaders for a worker's partition of each split."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from engine.training.split_loader import SplitLoader
 
 
 class DataLoaders:
-    """Factory for a worker's loaders, used after the strategy has laid out the model.
+    """Factory for a worker's data loaders; create it after the strategy has wrapped the model.
 
-    The job in `spec` has all choices made.
+    The job in `spec` must include the automatic choices.
     """
 
     def __init__(
@@ -51,21 +51,21 @@ class DataLoaders:
         self._reporter = reporter
 
     def train(self) -> SplitLoader:
-        """Return the loader of this worker's part of the training split."""
+        """Create the loader for this worker's partition of the training split."""
         return self._split_loader(self._splits.train, self._sampler(self._splits.train, shuffle=True))
 
     def val(self) -> SplitLoader:
-        """Return the loader of this worker's part of the validation split."""
+        """Create the loader for this worker's partition of the validation split."""
         return self._split_loader(self._splits.val, self._sampler(self._splits.val, shuffle=False))
 
     def predictions(self) -> Predictions | None:
-        """Return the callback that saves predictions of some validation samples; None if the job requests none."""
+        """Create the callback that saves predictions for some validation samples; return None if the job requests none."""
         if not self._spec.job.checkpoints.predictions or not len(self._splits.val):
             return None
         return Predictions(Path(self._spec.run_folder), self._strategy, self._picked, self._reporter.send)
 
     def _picked(self) -> RankSamples:
-        """Return some samples of the validation split, which are read immediately. All ranks call it together."""
+        """Load some samples of the validation split. All ranks call it together."""
         job, all_reduce_max = self._spec.job, self._strategy.collectives.all_reduce_max
         val, size = self._splits.val, self._task.image_size(job)
         picked = (
@@ -154,9 +154,9 @@ class DataLoaders:
 def image_loader(
     job: Job, task: Task, splits: Splits, images: ImageSet, sampler: GlobalBatchSampler, **settings: Any
 ) -> BatchLoader:
-    """Return a loader for `images`, one of the job's `splits`; `settings` are additional arguments for BatchLoader.
+    """Create a loader for `images`, one of the job's `splits`; `settings` are further arguments of BatchLoader.
 
-    If `sampler` shuffles, the loader yields training batches.
+    If `sampler` shuffles, the loader yields augmented training batches.
     """
     size, training = task.image_size(job), sampler.shuffle
     mean, std = normalisation(job, task, splits)
@@ -180,12 +180,12 @@ def image_loader(
 
 
 def normalisation(job: Job, task: Task, splits: Splits) -> Statistics:
-    """Return mean and standard deviation of each channel: the dataset's, or else the task's."""
+    """Return the mean and standard deviation of each channel: those of the dataset if known, else those of the task."""
     return splits.statistics or task.normalisation(job, splits.channels)
 
 
 def preprocessing(job: Job, task: Task, splits: Splits) -> Preprocessing:
-    """Return the preprocessing of samples for the model of `job`."""
+    """Return the preprocessing for the model of `job`."""
     mean, std = normalisation(job, task, splits)
     train = splits.train
     if isinstance(train, SampleSet):

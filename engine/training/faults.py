@@ -1,4 +1,4 @@
-"""Classification of a worker's failure, and its cause and remedy in plain words."""
+"""Classification of worker failures, with cause and remedy in plain words."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FAILED_PROGRAM = re.compile(
     r"unsupported toolchain|operation not supported",
     re.I,
 )
-"""Pattern for errors that CUDA reports but that the program or the installation causes, not the GPU."""
+"""Pattern for CUDA errors that are caused by the program or the installation, not by the GPU."""
 
 _CHANGED_GRAPH = (
     "The model does not use the same parameters at every step, which Static graph requires. Turn Static graph off."
@@ -67,11 +67,11 @@ _RULES: tuple[tuple[str, str], ...] = (
         "SyncBatchNorm runs on GPUs only. Turn it off for CPU workers.",
     ),
 )
-"""Remedies for errors about requirements of strategies and layers: part of PyTorch's message, and the remedy."""
+"""Remedies for PyTorch's errors about unmet requirements of strategies and layers, by part of the message."""
 
 
 def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:
-    """Return the kind of failure that `error` is."""
+    """Classify `error` as a kind of failure."""
     if isinstance(error, NotFinite):
         return "not_finite"
     if isinstance(error, DoesNotFit) or ran_out(error):
@@ -85,7 +85,7 @@ def kind(error: BaseException, spec: WorkerSpec) -> FailureKind:
 
 
 def cause(error: BaseException, spec: WorkerSpec, where: str) -> str:
-    """Return the cause of a worker's failure and, if known, the remedy. `where` describes what the worker was doing."""
+    """Return the cause of a worker's failure, and the remedy if known; `where` describes the work in progress."""
     text = str(error).strip()
     if isinstance(error, NotFinite | StrategyError | TaskError | DatasetError | UnreadableImage):
         return text
@@ -190,12 +190,12 @@ def _device(spec: WorkerSpec, text: str = "") -> str:
     index = int(named[1]) if named else device.index
     try:
         return f"GPU {index} of the run ({torch.cuda.get_device_name(index)}, {spec.local_devices[index]})"
-    except RuntimeError:  # it has failed, or was never reached
+    except RuntimeError:  # the GPU has failed or was never initialized
         return f"GPU {index} of the run ({spec.local_devices[index]})"
 
 
 def _in_model_file(error: BaseException, spec: WorkerSpec, where: str) -> str:
-    """Return the line of the user's model file that raised the error; "" if none did."""
+    """Return the position in the user's model file that raised the error, or "" if it was raised elsewhere."""
     if not spec.job.model_is_file:
         return ""
     name = Path(spec.job.model.name).name

@@ -1,4 +1,4 @@
-"""Detection of NaN and infinite numbers in a state."""
+"""Detection of NaN and infinite numbers in model and optimizer states."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NUMPYS = (torch.float16, torch.float32, torch.float64)
 
 
 def first_nonfinite(state: Mapping[str, Any], expected: Collection[str] = ()) -> str:
-    """Return the dotted name of the first tensor of a nested `state` with NaN or infinite numbers; "" if there is none.
+    """Return the dotted name of the first tensor with NaN or infinite numbers in a nested `state`, or "".
 
-    The tensors are on the CPU; names in `expected` are skipped. Computes in the calling thread only.
+    The tensors must be on the CPU. Names in `expected` are skipped. It uses a single thread.
     """
     for name, value in state.items():
         if name in expected:
@@ -30,15 +30,15 @@ def first_nonfinite(state: Mapping[str, Any], expected: Collection[str] = ()) ->
 
 
 def nonfinite_buffers(model: nn.Module) -> list[str]:
-    """Return the names of the buffers of `model`, on the CPU, with NaN or infinite numbers."""
+    """Return the names of the buffers of `model` with NaN or infinite numbers. The model must be on the CPU."""
     return [name for name, buffer in model.named_buffers() if not is_finite(buffer)]
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Return True if all numbers of a dense tensor on the CPU are finite; sparse tensors are not checked.
+    """Return True if all numbers of a dense tensor on the CPU are finite; return True for sparse tensors unchecked.
 
-    The sum is not finite if a number is not, and in double precision it can't overflow for numbers of lower precision.
-    numpy computes it, since torch would take threads from the training.
+    A sum is not finite if one of its terms is not, and sums in double precision do not overflow for numbers of lower
+    precision. numpy computes it, because torch's threads would slow the training.
     """
     if not tensor.is_floating_point() or tensor.layout != torch.strided:
         return True

@@ -1,4 +1,4 @@
-"""Results of the steps since the last report, copied from the device only when needed."""
+"""Accumulated step results, copied from the device only for reports."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from torch import Tensor
 from engine.strategies.base import StepResult
 
 
-class NotFinite(Exception):  # noqa: N818 - named for what the loss is
-    """Error: the loss became NaN or infinite. The text names the step."""
+class NotFinite(Exception):  # noqa: N818 - describes the loss
+    """Error for a loss that is NaN or infinite; its text names the step."""
 
     def __init__(self, step: int, what: str, saved: bool) -> None:
         checkpoint = "The last good checkpoint is kept." if saved else "No checkpoint has been saved yet."
@@ -27,10 +27,10 @@ class NotFinite(Exception):  # noqa: N818 - named for what the loss is
 
 @dataclass(frozen=True, slots=True)
 class StepTotals:
-    """Sums over `steps` steps of this rank.
+    """Sums over `steps` steps on this rank.
 
     Attributes:
-        losses: Parts of the loss; empty if there are none, or if this rank made no step.
+        losses: Sums of the components of the loss; empty if it has none, or without steps.
         has_correct: True if the number of correct predictions is known.
         first_bad: First step whose loss was not finite; None if all were finite.
     """
@@ -47,13 +47,13 @@ class StepTotals:
 
 
 class MetricBuffer:
-    """Buffer of step results on the device, so that no step waits for it."""
+    """Buffer that accumulates step results on the device, so that steps need not wait for it."""
 
     def __init__(self) -> None:
         self.start()
 
     def start(self) -> None:
-        """Empty the buffer and restart its clock."""
+        """Clear the buffer and restart its clock."""
         self._results: list[StepResult] = []
         self._steps = 0
         self._wait_s = 0.0
@@ -71,14 +71,14 @@ class MetricBuffer:
         return time.perf_counter() - self._started
 
     def take(self, step: int) -> BufferedMetrics:
-        """Start copying the results up to `step` from the device, and empty the buffer."""
+        """Start copying the accumulated results up to `step` from the device, and clear the buffer."""
         taken = BufferedMetrics(self._results, step - self._steps + 1, self._steps, self._wait_s, self.seconds)
         self.start()
         return taken
 
 
 class BufferedMetrics:
-    """Results that are being copied from the device; only `read` waits for the copy."""
+    """Results on their way from the device to the CPU; `read` waits for them."""
 
     def __init__(self, results: list[StepResult], first: int, steps: int, wait_s: float, seconds: float) -> None:
         self._first = first
@@ -108,7 +108,7 @@ class BufferedMetrics:
 
 
 class _Copy:
-    """Numbers, and tensors of one shape on one device that are being copied to the CPU."""
+    """Asynchronous copy of a list of numbers and equally shaped tensors of one device to the CPU."""
 
     def __init__(self, values: Sequence[Tensor | int | None]) -> None:
         tensors = [value.detach() for value in values if isinstance(value, Tensor)]

@@ -1,4 +1,4 @@
-"""Training steps that are retried in smaller parts if memory runs out, and skipped if they are not finite."""
+"""Training steps that are retried in smaller parts if memory runs out, or skipped if the loss is not finite."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from engine.data.loading.base_loader import Batch
 
 SKIPS = 10
-"""Number of consecutive steps that may be skipped; a training that needs more does not recover."""
+"""Maximum number of consecutive skipped steps; a run that exceeds it would not recover."""
 
 
 class ResilientStep:
-    """Runner of the steps of `strategy` with `optimizer_step`.
+    """Runner of training steps that handles exhausted memory and losses that are not finite.
 
-    If a worker without peers runs out of device memory, the step is retried with each part of the batch halved, as
-    often as needed, and the strategy's accumulation stays at the higher value. The global batch is the same, and random
-    numbers, buffers and gradients are restored to the step's beginning. The training therefore equals one with that
-    accumulation from the start, except for the effects of smaller parts: BatchNorm normalizes by each part, dropout
-    draws part by part, and sums are added in another order. Counters in a custom model's attributes include aborted
-    passes. One of several workers can't notify the others in the middle of a step, and fails.
+    If a single worker runs out of device memory, it repeats the step with smaller parts of the batch, halving them as often as
+    necessary, and keeps the higher accumulation for the next steps. The repetition starts with the random states, buffers and
+    gradients from the beginning of the step. So the training equals one with that accumulation from the start, except for the
+    effects of smaller parts: BatchNorm normalizes each part, dropout draws for each part, and sums are added in another order.
+    Counters in attributes of a custom model include aborted passes. With several workers, the step fails, because a rank
+    can't notify the others in the middle of it.
 
-    If the job skips steps that are not finite, such a step only advances the schedule and the random numbers. All ranks
-    make the same decision.
+    If the job skips steps with losses that are not finite, such a step only advances the schedule and the random states. All
+    ranks decide the same.
 
     Args:
-        emit: Receives messages for the user.
+        emit: Called with messages for the user.
         saved: Returns True if there is a checkpoint to resume from.
     """
 
@@ -63,7 +63,7 @@ class ResilientStep:
             self._buffers = SavedBuffers(self._strategy.model)
 
     def stop_compiling(self, why: str) -> None:
-        """Run a compiled model eagerly from now on, and report `why`."""
+        """Run a compiled model eagerly from now on, and report the reason `why`."""
         if not is_compiled(self._strategy.model):
             return
         undo_compiling(self._strategy.model)
@@ -72,7 +72,7 @@ class ResilientStep:
     def step(self, batch: Batch | None, number: int) -> StepResult | None:
         """Run step `number` on this worker's part of a batch; return None if it was skipped.
 
-        Raises DoesNotFit, and NotFinite on all ranks if more than `SKIPS` steps in a row would be skipped.
+        Raises DoesNotFit if memory is too small, and NotFinite on all ranks after more than `SKIPS` skipped steps in a row.
         """
         if self._buffers is not None:
             self._buffers.save()
@@ -109,7 +109,7 @@ class ResilientStep:
         return result
 
     def _reset_step(self) -> None:
-        """Restore the gradients, buffers and random numbers from the step's beginning."""
+        """Restore gradients, buffers and random states from the beginning of the step."""
         self._optimizer_step.zero_grad()
         self._streams.restore()
         assert self._buffers is not None

@@ -1,7 +1,7 @@
 """Preview of augmented training images: ``python -m engine.training.preview``.
 
-The images are those of the first epochs, created by the same loader as in training. The process exits without an error
-message on an interrupt, when nobody reads its output any more, and when its parent exits.
+The images are those of the first epochs, loaded as in the training. The process exits silently on an interrupt, when its
+output is closed, and when its parent exits.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from engine.tasks.registry import TASKS
 from engine.training.dataloaders import image_loader, normalisation
 
 PREVIEW_BATCH = 8
-"""Number of images per batch in the preview, so that the first ones appear soon."""
+"""Number of images per batch; it is small so that the first images appear soon."""
 
 
 def render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
-    """Emit each image, epoch by epoch; return True if the job may mirror images. Raises TaskError and DatasetError."""
+    """Emit each image, epoch by epoch, and return True if the job may mirror images. Raises TaskError and DatasetError."""
     job = order.job
     task = TASKS[job.task]
     for problem in errors(augmentation_problems(job)):
@@ -72,7 +72,7 @@ def render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
 
 
 class _FixedSampler(GlobalBatchSampler):
-    """Sampler that yields the same samples in every epoch, a few at a time."""
+    """Sampler that yields the same samples in every epoch, in small batches."""
 
     def __init__(self, samples: Sequence[int], length: int, streams: RandomStreams) -> None:
         super().__init__(length, PREVIEW_BATCH, 0, 1, streams)
@@ -106,7 +106,7 @@ def _render(order: PreviewOrder, emit: Callable[[PreviewImage], None]) -> bool:
         raise OrderError(error.problem) from error
     except DatasetError as error:
         raise OrderError(*error.problems) from error
-    except Exception as error:  # a task of the user's own may raise anything
+    except Exception as error:  # a custom task may raise any error
         problem = Problem(
             "", f"The images can't be shown: {type(error).__name__}: {error}.", "Start a training for details."
         )

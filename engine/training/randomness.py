@@ -1,4 +1,4 @@
-"""Random number generators that a model may draw from, and their states."""
+"""States of the random number generators that a model may use."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch
 
 
 def seed(number: int) -> None:
-    """Seed the generators of Python, numpy and torch, on the CPU and all GPUs, with a 64-bit `number`.
+    """Seed the generators of Python, numpy and torch (CPU and GPUs) with a 64-bit `number`.
 
-    Numpy and the CPU use its lower 32 bits.
+    numpy and torch's CPU generator use its lower 32 bits.
     """
     random.seed(number)
     np.random.seed(number & 0xFFFFFFFF)
@@ -22,7 +22,7 @@ def seed(number: int) -> None:
 
 
 def random_state(gpus: Sequence[torch.device]) -> dict[str, Any]:
-    """Return the states of this process's generators, including those of its `gpus`, as plain values and CPU tensors."""
+    """Return the states of this process's generators, and of those on its `gpus`, as plain values and CPU tensors."""
     numpy: Any = np.random.get_state(legacy=False)
     return {
         "python": random.getstate(),
@@ -33,7 +33,7 @@ def random_state(gpus: Sequence[torch.device]) -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any], gpus: Sequence[torch.device]) -> None:
-    """Restore the states that `random_state` returned, possibly for other devices than this process's `gpus`."""
+    """Restore states from `random_state`; the device count may have changed since then."""
     random.setstate(state["python"])
     key, *rest = state["numpy"]
     np.random.set_state(("MT19937", np.array(key, np.uint32), *rest))
@@ -44,7 +44,7 @@ def set_random_state(state: dict[str, Any], gpus: Sequence[torch.device]) -> Non
 
 @contextmanager
 def preserve_rng(gpus: Sequence[torch.device]) -> Iterator[None]:
-    """Restore the states of the generators when the context ends."""
+    """Restore the states of all generators at the end of the context."""
     state = random_state(gpus)
     try:
         yield
@@ -53,10 +53,10 @@ def preserve_rng(gpus: Sequence[torch.device]) -> Iterator[None]:
 
 
 class SavedStreams:
-    """States of the generators at the last `save`, which takes a few microseconds, since it runs before every step.
+    """States of the generators at the last `save`, which takes a few microseconds because it runs before every step.
 
-    Saving Python's and numpy's states takes ten times as long, so they are saved only for an `untrusted_model`;
-    torchvision's models draw only from torch.
+    Saving the states of Python and numpy takes ten times as long, so it is done only for an `untrusted_model`. The models of
+    torchvision draw only from torch.
     """
 
     def __init__(self, gpus: Sequence[torch.device], *, untrusted_model: bool) -> None:

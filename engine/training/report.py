@@ -1,4 +1,4 @@
-"""Worker's end of the channel to its supervisor; training never waits for it."""
+"""Channel from a worker to its supervisor, which never blocks the training."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from engine.contract.worker import TO_WORKER, Activity, Heartbeat, WorkerDone
 from engine.training.stack_probe import inspect_stack
 
 QUEUE_LIMIT = 1000
-"""Number of queued messages above which metrics are dropped and counted."""
+"""Maximum number of queued messages; further metrics are dropped and counted."""
 HEARTBEAT_S = 1.0
 INSPECT_S = 5.0
-"""Seconds without a new activity after which every heartbeat inspects the main thread's stack."""
+"""Seconds without a new activity after which every heartbeat includes the state of the main thread's stack."""
 CLOSE_DEADLINE_S = 10.0
 
 _ACTIVITIES: dict[Phase, Activity] = {
@@ -31,26 +31,27 @@ _ACTIVITIES: dict[Phase, Activity] = {
     "pausing": "save",
     "stopping": "save",
 }
-"""Activity at the beginning of each phase, until `set_activity` changes it."""
+"""Initial activity of each phase."""
 
 
 def _exit_at_once() -> None:
-    # The supervisor has ended, and nothing may outlive it.
+    # The supervisor has exited, and no worker may outlive it.
     os._exit(1)
 
 
 class Reporter:
-    """Reporter that sends events and heartbeats, and receives commands, on its own threads.
+    """Reporter that sends events and heartbeats to the supervisor, and receives commands, on its own threads.
 
     `send` never blocks. If the supervisor does not read, step metrics and device samples are dropped and counted
-    (`EventsLost`); all other events are queued. When the channel ends, `on_end` is called, which ends the process.
+    (`EventsLost`); all other events are queued. When the supervisor closes the channel, `on_end` is called, which ends the
+    process.
 
-    Heartbeats describe the thread that creates the reporter. Only this thread may call `set_phase`, `set_activity` and
+    Heartbeats describe the thread that has created the reporter. Only this thread may call `set_phase`, `set_activity` and
     `set_step`.
 
     Attributes:
         stop_requested, checkpoint_requested, loader_workers_requested, folders_requested: Commands of the supervisor.
-        ending: Phase in which a stopped run ends.
+        ending: Phase after a requested end of the training: "stopping" or "pausing".
         step: Number of completed steps.
     """
 
@@ -83,7 +84,7 @@ class Reporter:
         self._receiver.start()
 
     def send(self, message: Event | WorkerDone) -> None:
-        """Queue a message; callable from any thread."""
+        """Queue a message for sending; any thread may call it."""
         with self._condition:
             if isinstance(message, DROPPABLE) and len(self._queue) >= QUEUE_LIMIT:
                 self._dropped += 1
@@ -95,31 +96,31 @@ class Reporter:
             self._condition.notify()
 
     def set_phase(self, phase: Phase, detail: str = "") -> None:
-        """Set the phase; rank 0 reports it for all ranks."""
+        """Set the phase of the run; rank 0 reports it for all ranks."""
         prepared = self._phase == "preparing" != phase
         self._phase = phase
-        # The run's first step carries much else and is left out of the longest.
+        # The first step includes one-time work and does not count as the longest.
         self._step_began = time.monotonic() if phase == "training" and self._warm else None
         self.set_activity(_ACTIVITIES.get(phase, ""))
         if prepared:
-            with self._condition:  # tell the supervisor now: it is more patient while a rank prepares
+            with self._condition:  # send a heartbeat now: the supervisor allows more time for preparation
                 self._next_heartbeat = 0.0
                 self._condition.notify()
         if self.rank == 0:
             self.send(PhaseChanged(phase=phase, detail=detail))
 
     def set_activity(self, activity: Activity) -> None:
-        """Set the main thread's activity, by which the supervisor distinguishes hanging ranks from waiting ones.
+        """Set the activity of the main thread, with which the supervisor tells hanging ranks from waiting ones.
 
-        Every call counts as progress, and takes as long as reading the clock. In training: "data" before loading a
-        batch, "step" before `Strategy.step`, "agree" before collectives and before reading results from the device. In
-        validation: "evaluate" after every `stop()`, "agree" before it. "save" before a checkpoint is gathered and
-        written. `set_phase` sets the first activity of its phase.
+        Every call counts as progress, and is cheap. In a training, set "data" before loading a batch, "step" before
+        `Strategy.step`, and "agree" before collectives and before reading results from the device. In a validation, set
+        "evaluate" after every `stop()` and "agree" before it. Set "save" before gathering and writing a checkpoint. `set_phase`
+        sets the initial activity of its phase.
         """
         self._activity = (activity, time.monotonic())
 
     def set_step(self, step: int) -> None:
-        """Set the number of completed steps, which heartbeats include with the duration of the longest step."""
+        """Set the number of completed steps; heartbeats include it and the duration of the longest step."""
         now = time.monotonic()
         if self._step_began is not None:
             self._longest_step_s = max(self._longest_step_s, now - self._step_began)
@@ -143,12 +144,12 @@ class Reporter:
 
     @property
     def current_step(self) -> int | None:
-        """Number of the step in progress, or in other phases of the last one; None before the first."""
+        """Number of the step in progress or, outside of the training phase, of the last step; None before the first."""
         return self.step + (self._phase == "training") or None
 
     @property
     def whereabouts(self) -> str:
-        """Description of the work in progress, as the end of a sentence."""
+        """Description of the work in progress, for the end of a sentence."""
         match self._phase:
             case "training":
                 return f"at step {self.step + 1}"
@@ -160,7 +161,7 @@ class Reporter:
                 return "while preparing the training"
 
     def close(self) -> None:
-        """Send queued messages, for at most `CLOSE_DEADLINE_S` seconds, and end the threads and the channel."""
+        """Send queued messages for at most `CLOSE_DEADLINE_S` seconds, then stop the threads and close the channel."""
         with self._condition:
             if self._dropped:
                 self._queue.append(EventsLost(count=self._dropped, reason="the supervisor did not read in time"))

@@ -1,4 +1,4 @@
-"""Copies of a model's buffers, to restore them after a step that does not count."""
+"""Copies of a model's buffers for steps that are undone."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from engine.torch_compat import buffers_of, copy_all
 
 
 class SavedBuffers:
-    """Copies of the buffers of those modules of `model` that are in training mode when this is created.
+    """Copies of the buffers of all modules of `model` that are in training mode at creation.
 
-    A forward pass changes such buffers (BatchNorm's statistics), even if its gradients are dropped. `save` copies all
-    buffers with the same type and device together, since it runs before every step.
+    A forward pass changes such buffers (BatchNorm's statistics), even if its gradients are dropped. `save` runs before every
+    step, so it copies all buffers of the same type and device together.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -43,7 +43,7 @@ class SavedBuffers:
             buffers[name] = current
 
     def _is_known(self, current: list[Tensor | None]) -> bool:
-        """Return True if the buffers are the same tensors as before: a model may also replace them."""
+        """Return True if the buffers are still the same tensor objects; a model may replace them."""
         return len(current) == len(self._originals) and all(map(operator.is_, current, self._originals))
 
     def _learn(self, current: list[Tensor | None]) -> None:

@@ -1,4 +1,4 @@
-"""Batches of one split, for workers that load a part of it and for workers that load nothing."""
+"""Batches of one split, also for workers that load no data."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from engine.data.loading.base_loader import Batch, Loader
 
 @dataclass(frozen=True)
 class SplitLoader:
-    """Loader of `steps` batches per epoch; without a `loader`, each batch is None."""
+    """Loader with `steps` batches per epoch; without a `loader`, it yields None for each batch."""
 
     steps: int
     images: int
     loader: Loader[Any] | None
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch | None]:
-        """Iterate over the batches of `epoch`, without the first `start`, which are not read."""
+        """Yield the batches of `epoch` from index `start` on; earlier batches are not read."""
         if self.loader is None:
             return itertools.repeat(None, self.steps - start)
         return self.loader.epoch(epoch, start)
@@ -40,7 +40,7 @@ class SplitLoader:
             self.loader.prefetch(epoch, start)
 
     def set_threads(self, threads: int) -> None:
-        """Read samples with this number of threads from now on."""
+        """Set the number of threads that read samples."""
         if self.loader is not None:
             self.loader.set_threads(threads)
 
@@ -50,7 +50,7 @@ class SplitLoader:
 
 
 def chain_prefetching(train: SplitLoader, val: SplitLoader, epochs: int) -> None:
-    """Make each loader start reading when the other has read the last batch of its epoch."""
+    """Make each loader prefetch its next epoch once the other one has read the last batch of its epoch."""
     if train.loader is not None and val.loader is not None:
         train.loader.on_epoch_read = val.prefetch
         val.loader.on_epoch_read = lambda epoch: train.prefetch(epoch + 1) if epoch < epochs else None

@@ -1,4 +1,4 @@
-"""Inspection of a thread's stack: whether it waits for other ranks, reads images, or works."""
+"""Inspection of a thread's stack to find out if it waits for other ranks, reads data, or works."""
 
 from __future__ import annotations
 
@@ -15,33 +15,32 @@ _OURS = Path(__file__).resolve().parents[1].as_posix()
 _STDLIB = ("<frozen ", *(Path(sysconfig.get_path(name)).as_posix() + "/" for name in ("stdlib", "platstdlib")))
 _READING = f"{_OURS}/data/"
 _WRITING = f"{_OURS}/training/checkpointing/"
-"""Folder of files that wait for the disk; their work with other ranks is found in torch's files."""
+"""Folder with functions that wait for the disk; if they wait for other ranks, torch's files show it."""
 _WAITING = (
     "/torch/distributed/", "/torch/nn/parallel/distributed.py", "/torch/cuda/",
     f"{_OURS}/optim/", f"{_OURS}/strategies/", f"{_OURS}/training/",
 )  # fmt: skip
-"""Files whose functions wait for other ranks: collectives, GPU events and streams, and their callers in Footplate."""
+"""Files with functions that wait for other ranks: collectives, GPU events and streams, and Footplate's calls of them."""
 _ON_DEVICE = (
     "/torch/nn/", "/torch/optim/", "/torch/functional.py", "/torch/_tensor.py", "/torchvision/", "/timm/",
     "/segmentation_models_pytorch/", f"{_OURS}/models/",
 )  # fmt: skip
-"""Files of models and layers.
+"""Files with models and layers.
 
-On a GPU their functions only queue work. They take long only while they wait for the device, as in SyncBatchNorm and
-detectors, and while the device waits for other ranks.
+On a GPU, their functions only queue work. They take long only if they wait for the device, which may itself wait for other
+ranks. SyncBatchNorm and detectors do that.
 """
 _METRICS = (f"{_OURS}/tasks/", f"{_OURS}/metrics/")
 _METRICS_ON_DEVICE = {"update", "loss", "correct"}
-"""Functions of tasks and metrics that read from the device; all others compute on the CPU."""
+"""Functions of tasks and metrics that read from the device; their other functions compute on the CPU."""
 _BACKWARD = "_engine_run_backward"
-"""Function of PyTorch's backward pass, at whose end DistributedDataParallel waits for the gradients of other ranks."""
+"""Function for PyTorch's backward pass, in which DistributedDataParallel waits for the gradients of other ranks."""
 
 
 def inspect_stack(thread: int) -> tuple[ThreadState, str]:
-    """Return a thread's state and the code location that shows it; ("", "") if it has ended.
+    """Return the state of a thread and the code location that reveals it, or ("", "") if the thread has ended.
 
-    The innermost frame outside of the standard library decides, since everything that blocks ends in the standard
-    library.
+    The innermost frame outside of the standard library decides, because all blocking calls end in the standard library.
     """
     frame = sys._current_frames().get(thread)
     while frame is not None and _is_standard(_file(frame)):

@@ -1,4 +1,4 @@
-"""Training loop: epochs, steps and validations."""
+"""Training loop over epochs and steps, with validations."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ from engine.training.split_loader import SplitLoader
 
 
 class Trainer:
-    """Trainer that trains from `start` to the last epoch or until it is stopped.
+    """Trainer for the epochs from `start` to the last one, or until a stop.
 
-    All ranks run it in step with each other, and rank 0 reports. Steps up to `skip_to` in the spec are skipped: their
-    images, their part of the schedule and the validations at the ends of epochs count as done, but the weights do not
-    change.
+    All ranks run it in lockstep, and rank 0 reports. Steps up to the spec's `skip_to` are skipped: they count as completed,
+    including their images, schedule and validations, but do not change the weights.
 
     With `every_step`, the metrics of each step are reported.
     """
@@ -79,7 +78,7 @@ class Trainer:
         ]
 
     def run(self) -> WorkerDone:
-        """Train, and return the outcome. Raises NotFinite if the loss is NaN or infinite."""
+        """Train and return the outcome. Raises NotFinite if the loss becomes NaN or infinite."""
         stopped = False
         done = self.start.done
         for epoch in range(self.start.epoch, self.job.training.epochs + 1):
@@ -97,7 +96,7 @@ class Trainer:
         return WorkerDone(stopped=stopped, best=checkpointer.best, best_epoch=checkpointer.best_epoch, unsaved=unsaved)
 
     def _run_epoch(self, epoch: int, done: int) -> bool:
-        """Train, validate and save one epoch after its first `done` steps; return True if it was stopped."""
+        """Train, validate and save one epoch from step `done` on; return True if the run was stopped."""
         self._emit(EpochStarted(epoch=epoch))
         for callback in self.callbacks:
             callback.on_epoch_start(epoch)
@@ -115,7 +114,7 @@ class Trainer:
         return stopped
 
     def _train_epoch(self, epoch: int, done: int) -> tuple[int, bool]:
-        """Run the steps after the first `done`; return the number of completed steps, and True if a stop ended them."""
+        """Run the steps of an epoch from step `done` on; return the number of completed steps, and True after a stop."""
         self.reporter.set_phase("training")
         batches = self.train.epoch(epoch, done)
         for callback in self.callbacks:
@@ -145,7 +144,7 @@ class Trainer:
         return self.train.steps, False
 
     def _end_step(self, epoch: int, learning_rate: float, *, is_last: bool) -> Requests:
-        """Agree on what follows the step, and notify the callbacks."""
+        """Agree with the other ranks on the next action, and call the callbacks at the end of a step."""
         report_now = self.step == self._first_step or self.every_step or is_last
         save_now = self.checkpointer.is_scheduled(self.step)
         agreed = self._agree(
@@ -162,10 +161,11 @@ class Trainer:
         return agreed
 
     def _validate(self, epoch: int) -> tuple[dict[str, float] | None, dict[str, Tensor] | None]:
-        """Validate; return the metrics, or None if a stop ended the validation, and the state of the averaged model.
+        """Validate the model, and return its metrics and the state of the averaged model.
 
-        The training's random numbers are preserved, so that a run that is stopped here resumes with the same ones. If
-        the weights are averaged, the averaged model is validated; its state is returned if it is the best one.
+        The metrics are None if a stop interrupted the validation. The random states of the training are preserved, so that a
+        resumed run continues with the same ones. With weight averaging, the averaged model is validated; its state is returned
+        only if it is the best until now.
         """
         self.reporter.set_phase("validating")
         self.metric.reset()
@@ -177,7 +177,7 @@ class Trainer:
             if not is_complete:
                 self.reporter.set_phase(self.reporter.ending, "during validation")
                 return None, None
-            # Those of other ranks may differ in the last bits, or be random, and decide what all ranks do next.
+            # All ranks decide with rank 0's values, since a custom metric may be random or differ in the last bits.
             values: dict[str, float] = self.strategy.collectives.broadcast_object(self.metric.compute())
             if not all(map(math.isfinite, values.values())):
                 raise NotFinite(self.step, "The validation loss", self.checkpointer.has_checkpoint)
@@ -187,7 +187,7 @@ class Trainer:
             return values, self.strategy.state_dict() if is_better else None
 
     def _checkpoint(self, epoch: int, done: int) -> None:
-        """Save the state within an epoch."""
+        """Save a checkpoint in the middle of an epoch."""
         self.reporter.checkpoint_requested = False
         self.reporter.set_phase("saving")
         for callback in self.callbacks:
@@ -198,7 +198,7 @@ class Trainer:
             callback.on_steps_start()
 
     def _skip_steps(self, epoch: int, done: int) -> int:
-        """Skip steps of `epoch` up to `skip_to`; return the number of the epoch's steps that are done then."""
+        """Skip steps of `epoch` up to the spec's `skip_to`; return the number of its steps that count as done."""
         count = min(self._skip_to - self.step, self.train.steps - done)
         if count <= 0:
             return done
@@ -210,7 +210,7 @@ class Trainer:
         return done + count
 
     def _set_loader_workers(self) -> None:
-        """Apply a requested number of loader workers; ranks need not agree, since the batches are the same."""
+        """Apply a requested number of loader workers. It may differ between ranks, since it does not affect the batches."""
         workers, self.reporter.loader_workers_requested = self.reporter.loader_workers_requested, None
         if workers is not None:
             for split_loader in (self.train, self.val):
@@ -220,7 +220,7 @@ class Trainer:
     def _agree(
         self, *, checkpoint: bool = False, report: bool = False, record: bool = False, at_once: bool = False
     ) -> Requests:
-        """Exchange requests with the other ranks, and return what takes effect now."""
+        """Exchange requests with the other ranks, and return those that take effect now."""
         agreed = self.agreement.exchange(
             Requests(self.reporter.stop_requested, checkpoint, report, record), at_once=at_once
         )

@@ -1,4 +1,4 @@
-"""Main function of a training worker: preparation, training and the report of its outcome."""
+"""Main function of a training worker, which prepares and runs the training and reports its outcome."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ TRACEBACK_FILE = "worker-{rank}-traceback.txt"
 
 
 def run(spec: WorkerSpec, channel: socket.socket, *, every_step: bool = False) -> int:
-    """Train as described by `spec`, reporting to the supervisor through `channel`; return the exit code.
+    """Train as specified by `spec`, report to the supervisor through `channel`, and return the exit code.
 
-    It is 0 if the run was completed or stopped, and 1 if it failed, which a `Failed` event explains. With `every_step`,
-    the metrics of every step are reported, which benchmarks need.
+    It is 0 if the run was completed or stopped, and 1 if it failed, after a `Failed` event with the cause. With `every_step`,
+    the metrics of every step are reported, for benchmarks.
     """
     return reported(spec, channel, partial(_train, spec, every_step=every_step))
 
 
 def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter], WorkerDone]) -> int:
-    """Do the `work` of a worker and return its exit code: 1 after an exception, which a `Failed` event explains."""
+    """Run `work` with a reporter, and return the exit code; an exception leads to a `Failed` event and 1."""
     reporter = Reporter(channel, spec.rank)
     try:
         untrusted = compile_cache.use_private_folders()
@@ -86,13 +86,13 @@ def reported(spec: WorkerSpec, channel: socket.socket, work: Callable[[Reporter]
 
 
 class WorkerContext(NamedTuple):
-    """Worker's spec with all choices made, its model as laid out by the strategy, and the objects for its training.
+    """Objects for training: the spec with all automatic choices, the wrapped model, its loaders and more.
 
     Attributes:
         trained: Parameters that this rank updates, by name.
-        frozen: Names of the parameters of a backbone that is frozen at first.
-        expected_nonfinite: Buffers that contain NaN or infinite numbers in the newly built model.
-        counts: Numbers of all parameters and of the trained ones.
+        frozen: Names of the parameters of an initially frozen backbone.
+        expected_nonfinite: Names of buffers that contain NaN or infinite numbers in the newly built model.
+        counts: Number of all parameters, and of the trained ones.
     """
 
     spec: WorkerSpec
@@ -109,9 +109,9 @@ class WorkerContext(NamedTuple):
     dataloaders: DataLoaders
 
     def optimizer_step(self, steps: int) -> OptimizerStep:
-        """Return the optimizer for `steps` steps per epoch.
+        """Create the optimizer for `steps` steps per epoch.
 
-        It does not update `frozen` parameters until their release.
+        It does not update `frozen` parameters until they are released.
         """
         strategy = self.strategy
         return OptimizerStep(
@@ -130,7 +130,7 @@ class WorkerContext(NamedTuple):
 
 
 def prepare(spec: WorkerSpec, reporter: Reporter) -> WorkerContext:
-    """Build the model and its loaders as described by `spec`, together with the other ranks."""
+    """Build the model and its loaders as specified by `spec`, together with the other ranks."""
     job = spec.job.with_fields(strategy=spec.job.resolved_strategy)
     spec = msgspec.structs.replace(spec, job=job)
     reporter.set_phase("preparing")
@@ -193,7 +193,7 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
         seed(context.streams.number(Purpose.MODEL, rank=strategy.stream_rank))
         if context.checkpoint is not None:
             context.checkpoint.restore(strategy, optimizer_step, checkpointer, start)
-            context = context._replace(checkpoint=None)  # free the state that has been restored
+            context = context._replace(checkpoint=None)  # free the restored state
         trainer = Trainer(
             context.spec,
             strategy,
@@ -216,10 +216,10 @@ def _train(spec: WorkerSpec, reporter: Reporter, *, every_step: bool) -> WorkerD
 
 
 def _use_cores(spec: WorkerSpec) -> None:
-    """Compute with this worker's part of the available cores, or on CPUs with the number of threads in the job.
+    """Limit torch to this worker's part of the available cores, or to the job's number of threads on CPUs.
 
-    Source: PyTorch Performance Tuning Guide, CPU specific optimizations: one thread per core, and cores divided among
-    the processes.
+    PyTorch recommends one thread per core, and to divide cores among processes (Performance Tuning Guide, CPU specific
+    optimizations).
     """
     torch.set_num_threads(spec.threads)
     if CPU in spec.local_devices:
@@ -236,10 +236,10 @@ def _wrap(
     *,
     emit: Callable[[AnyEvent], None],
 ) -> Autotuner:
-    """Make the choices that the job leaves open for the plain `model`, and let the strategy lay it out.
+    """Make the automatic choices for the plain `model`, and wrap it with the strategy.
 
-    All ranks call it together. A run that resumes on the same devices uses the choices in its checkpoint; others make
-    trials.
+    All ranks call it together. A run that resumes on the same devices uses the choices in its checkpoint; other runs measure
+    candidates.
     """
     job = strategy.spec.job
     example_shape = task.example_shape(job, splits.channels)
@@ -257,7 +257,7 @@ def _wrap(
 
 
 def _open(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
-    """Open the job's dataset, and check that all ranks have the same one."""
+    """Open the job's dataset, and check that all ranks have the same data."""
     splits = task.splits(spec.job)
     if spec.world_size > 1:
         check_same_dataset(
@@ -267,10 +267,10 @@ def _open(spec: WorkerSpec, strategy: Strategy, task: Task) -> Splits:
 
 
 def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Splits) -> nn.Module:
-    """Return the plain model, with the same weights on all ranks, because all draw them from the same seed.
+    """Build the plain model, with the same weights on all ranks, which use the same seed.
 
-    Ranks that receive their weights from rank 0 build it on the meta device if possible, so that the memory of a machine
-    holds a single complete model.
+    Ranks that receive their weights from rank 0 build the model on the meta device if possible, so that the memory of a
+    machine holds a single complete model.
     """
     job = spec.job
     without_weights = job.with_fields(pretrained=False, weights_file="")
@@ -286,11 +286,11 @@ def _build_model(spec: WorkerSpec, strategy: Strategy, task: Task, splits: Split
         model = skeleton(partial(build, without_weights))
         if model is not None:
             return model
-    return build(without_weights if job.checkpoints.resume_from else job)  # a checkpoint's weights replace any others
+    return build(without_weights if job.checkpoints.resume_from else job)  # the checkpoint replaces all weights
 
 
 def _parameter_counts(model: nn.Module) -> tuple[int, int]:
-    """Return the numbers of all parameters and of those that are trained from the start."""
+    """Return the number of all parameters, and of those that are trained from the start."""
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
     return sum(size for size, _ in sizes), sum(size for size, trained in sizes if trained)
 
@@ -298,7 +298,7 @@ def _parameter_counts(model: nn.Module) -> tuple[int, int]:
 def _report_plan(
     context: WorkerContext, reporter: Reporter, train: SplitLoader, val: SplitLoader, *, from_step: int
 ) -> None:
-    """Report the size of the training, and the remarks of the strategy and of a resumed checkpoint."""
+    """Report the size of the training, and the messages of the strategy and of a resumed checkpoint."""
     strategy, splits, job = context.strategy, context.splits, context.strategy.job
     parameters, trainable = context.counts
     reporter.send(
@@ -332,18 +332,18 @@ def _dataset_info(splits: Splits) -> DatasetInfo:
 
 
 def _steps_left(job: Job, splits: Splits, checkpoint: Checkpoint | None) -> int:
-    """Return the number of steps that the run will make."""
+    """Return the number of steps in the rest of the run."""
     each = len(GlobalBatchSampler(len(splits.train), job.training.batch_size, 0, 1, RandomStreams(job.training.seed)))
     return each * job.training.epochs - _start_position(checkpoint, each).step
 
 
 def _start_position(checkpoint: Checkpoint | None, steps: int) -> TrainProgress:
-    """Return the position at which the run starts, with `steps` steps per epoch."""
+    """Return the initial position in the run, with `steps` steps per epoch."""
     return checkpoint.progress(steps) if checkpoint is not None else TrainProgress(epoch=1, done=0, steps=steps, step=0)
 
 
 def _write_traceback(spec: WorkerSpec) -> str:
-    """Write the current exception's traceback next to the logs; return the file's name, "" if that fails."""
+    """Write the current exception's traceback next to the logs, and return the file name, or "" if that fails."""
     name = TRACEBACK_FILE.format(rank=spec.rank)
     try:
         with open(Path(spec.run_folder) / name, "w", encoding="utf-8", opener=paths.open_private) as stream:

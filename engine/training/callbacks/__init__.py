@@ -1,1 +1,1 @@
-"""Callbacks of the training loop, one in each file."""
+"""Callbacks for the training loop."""

@@ -1,4 +1,4 @@
-"""Early stopping: the end of a run that no longer improves."""
+"""Early stopping of runs that no longer improve."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from engine.training.callbacks.callback import Callback
 
 
 class EarlyStopping(Callback):
-    """Counter of validations since the best one by the metric `criterion` (Prechelt 1998, Early stopping - but when?).
+    """Callback that stops the run after `patience` validations without a better value of the metric `criterion`.
 
-    The run ends after `patience` of them. With None, validations are only counted, for a run that may resume with
-    patience. All ranks get the same count, since metrics are the same on all of them.
+    Without patience, it only counts, for a resumed run that may set it. Metrics are equal on all ranks, and so are the
+    counts (Prechelt 1998, Early stopping - but when?).
     """
 
     def __init__(self, patience: int | None, criterion: Measure) -> None:
@@ -25,12 +25,12 @@ class EarlyStopping(Callback):
 
     @property
     def is_over(self) -> bool:
-        """Return True if the patience is exhausted."""
+        """True if the patience is exhausted."""
         return self._patience is not None and self.waited >= self._patience
 
     @property
     def explanation(self) -> str:
-        """Reason for the end of the run, for the log."""
+        """Message for the log that explains why the run ends."""
         assert self._best is not None
         best = f"{100 * self._best:.1f} %" if self._criterion.percent else f"{self._best:.4g}"
         epochs = "1 epoch" if self.waited == 1 else f"{self.waited} epochs"
@@ -43,7 +43,7 @@ class EarlyStopping(Callback):
         self.add(epoch, values)
 
     def add(self, epoch: int, values: dict[str, float]) -> None:
-        """Count a validation; one without the metric is not an improvement."""
+        """Add a validation; it counts as no improvement if `values` lacks the metric."""
         value = values.get(self._criterion.id)
         better = value is not None and (
             self._best is None or (value > self._best if self._criterion.higher_is_better else value < self._best)
@@ -62,6 +62,6 @@ class EarlyStopping(Callback):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the `state` returned by `state_dict`, or start over if it belongs to another metric."""
+        """Restore a `state` from `state_dict`, or start over if it belongs to another metric."""
         if state.get("measure") == self._criterion.id:
             self._best, self._best_epoch, self.waited = state["best"], state["best_epoch"], state["waited"]

@@ -1,4 +1,4 @@
-"""Predictions of some validation samples, saved as images in the run's folder after every validation."""
+"""Predictions for some validation samples, saved as images in the run folder after every validation."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _T = TypeVar("_T")
 
 FOLDER = "predictions"
 MAX_SETS = 120
-"""Number of saved sets of predictions above which every other set in the older half is deleted."""
+"""Maximum number of saved sets of predictions; beyond it, every other set in the older half is deleted."""
 
 
 def _spread(length: int, count: int) -> list[int]:
-    """Return `count` evenly spread positions in a sequence of `length`, or all if it is shorter."""
+    """Return `count` evenly spaced indices into a sequence of `length`, or all indices if it is shorter."""
     count = min(count, length)
     return [number * length // count for number in range(count)]
 
@@ -43,7 +43,10 @@ def _spread(length: int, count: int) -> list[int]:
 def _load_readable(
     load: Callable[[int], _T], indices: Sequence[int], all_reduce_max: Callable[[Sequence[int]], list[int]]
 ) -> tuple[list[int], list[_T]]:
-    """Return the `indices` that all ranks can load, and the loaded values; validation skips and reports the others."""
+    """Load the samples at `indices`, and return the indices and values of those that all ranks could read.
+
+    Unreadable samples are ignored here, because the validation reports them.
+    """
     loaded: list[_T | None] = []
     for index in indices:
         try:
@@ -56,9 +59,10 @@ def _load_readable(
 
 
 class Picked(ImageSet):
-    """Some images of a split, decoded and held in memory; the model receives the `middle` pixels of each side.
+    """Evenly spaced images of a split, decoded in memory, except for those that a rank can't read.
 
-    `indices` are their indices in the split. `all_reduce_max` excludes images that any rank can't read.
+    The model sees the `middle` pixels of each side. `indices` are the images' indices in the split. `all_reduce_max` lets the
+    ranks agree on readable images.
     """
 
     def __init__(
@@ -96,15 +100,15 @@ class Picked(ImageSet):
         return self._images.batch_targets(rows, planes, placement, size)
 
     def visible_input(self, index: int) -> Bytes:
-        """Return the input as an image, uint8 [h, w, 3]: gray is repeated, and of more channels the first three are used."""
+        """Return the input as an RGB image, uint8 [h, w, 3]: gray is repeated, and channels after the third are dropped."""
         pixels = self._loaded[index][: self._channels, self._visible, self._visible].permute(1, 2, 0).numpy()
         return np.ascontiguousarray(pixels[..., :3] if pixels.shape[2] >= 3 else pixels[..., :1].repeat(3, 2))
 
 
 class PickedSamples(SampleSet):
-    """Some samples of a split, held in memory as validation loads them; `indices` are their indices in the split.
+    """Evenly spaced samples of a split, loaded into memory as in a validation, except for those that a rank can't read.
 
-    `all_reduce_max` excludes samples that any rank can't read.
+    `indices` are the samples' indices in the split. `all_reduce_max` lets the ranks agree on readable samples.
     """
 
     def __init__(
@@ -130,7 +134,7 @@ class PickedSamples(SampleSet):
 
 
 class RankSamples(NamedTuple):
-    """Samples whose predictions are saved, and the loader for this rank's part of them, which are at `positions`."""
+    """All samples to predict, the `positions` of this rank's samples among them, and the loader for these."""
 
     samples: Picked | PickedSamples
     positions: list[int]
@@ -138,10 +142,10 @@ class RankSamples(NamedTuple):
 
 
 class Predictions(Callback):
-    """Callback that predicts the same validation samples after every validation; each rank computes its part.
+    """Callback that predicts the same samples after every validation; each rank predicts some of them.
 
-    `pick` loads the samples before the first validation. The rank that has the model's outputs draws them into the
-    run's folder, and rank 0 reports them. A failure to draw or write is reported once and does not end the training.
+    `pick` loads the samples before the first prediction. The rank with the model's outputs draws them into the run folder,
+    and rank 0 reports them. If drawing or writing fails, this is reported once, and the training continues.
     """
 
     def __init__(
@@ -219,7 +223,7 @@ class Predictions(Callback):
 
 
 class _Outputs(Metric):
-    """Outputs and targets of each sample, on the CPU; shapes may differ between batches."""
+    """Metric that collects the outputs and targets of each sample on the CPU; shapes may differ between batches."""
 
     def __init__(self) -> None:
         self.counters = torch.zeros(1, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Callback that reports the loss, the accuracy and the speed of steps."""
+"""Callback that reports the loss, accuracy and speed of steps."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from engine.training.callbacks.callback import Callback, StepEnd
 from engine.training.metric_buffer import BufferedMetrics, MetricBuffer, NotFinite
 
 REPORT_S = 0.15
-"""Minimum seconds between step metrics."""
+"""Minimum seconds between reports."""
 
 _NEVER = 1 << 62
 
 
 class StepReport(Callback):
-    """Callback that accumulates the results of steps, reduces them over the ranks and reports them.
+    """Callback that accumulates the results of steps, reduces them over all ranks and reports them.
 
-    On a GPU they are reported one step late, so that the device computes the next step during the copy. Raises
-    NotFinite on all ranks if a loss is not finite; `saved` returns True if there is a checkpoint.
+    On a GPU, they are reported one step late, so that the device computes the next step during the copy. Raises NotFinite on
+    all ranks if a loss is not finite. `saved` returns True if the run has a checkpoint.
     """
 
     def __init__(self, strategy: Strategy, emit: Callable[[Event], None], saved: Callable[[], bool]) -> None:

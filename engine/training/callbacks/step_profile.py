@@ -1,4 +1,4 @@
-"""Callback that reports how the time of steps is spent, and what limits it."""
+"""Callback that reports how much time the parts of steps take, and what limits the speed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from engine.training.split_loader import SplitLoader
 EMIT_S = 1.0
 """Minimum seconds between two events."""
 NEWEST = 0.5
-"""Weight of the newest measurements in the moving averages behind the advice, so that it does not jump."""
+"""Weight of the newest measurement in the moving averages behind the advice, which keep it stable."""
 
 
 class StepProfile(Callback):
-    """Callback that runs the strategy's profiler; rank 0 reports its times, at most every `EMIT_S` seconds.
+    """Callback that runs the strategy's profiler; rank 0 reports the times at most every `EMIT_S` seconds.
 
-    The run's `first_step` includes one-time work and is excluded.
+    The first step of the run, `first_step`, does not count, because it includes one-time work.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class StepProfile(Callback):
         self._watch.pause()
 
     def learn(self, event: RanksTimed | ScheduleTraced) -> None:
-        """Process the trace of a step on all ranks; a straggler is reported only if it is one twice in a row."""
+        """Store the times of a recorded step; a straggler counts only if two such steps in a row name the same rank."""
         if isinstance(event, RanksTimed):
             again, self._slow = event.straggler == self._slow, event.straggler
             self._ranks = event if again else msgspec.structs.replace(event, straggler=None)
@@ -89,9 +89,9 @@ class StepProfile(Callback):
             self._trace = event
 
     def emit(self, end: StepEnd) -> None:
-        """Report the steps since the last report if `EMIT_S` have passed.
+        """Report the times since the last report if `EMIT_S` have passed.
 
-        A run too short for that is reported at the end of its first epoch.
+        The first report of a short run comes at the end of its first epoch.
         """
         now = time.monotonic()
         if now - self._emitted_at < EMIT_S and (self._has_emitted or not end.last):
@@ -122,7 +122,7 @@ class StepProfile(Callback):
             native_bf16=on_gpu and torch.cuda.get_device_capability(strategy.device) >= NATIVE_BF16,
             readers=self._split_loader.threads,
             decoding_s=(self._decoded_s - before) / times.steps,
-            # The supervisor shares the cores out among the workers.
+            # The supervisor has divided the cores among the workers.
             spare_cores=strategy.spec.threads - threads,
             computing_threads=threads,
             held_up=(self._held_up_s - held_up_before) / since_s,

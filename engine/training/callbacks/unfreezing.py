@@ -1,4 +1,4 @@
-"""Frozen backbones that are trained later in the run."""
+"""Backbones that are frozen for the first epochs of a run."""
 
 from __future__ import annotations
 
@@ -39,11 +39,10 @@ class Unfreezing(Callback):
 
 
 def mark_frozen(model: nn.Module) -> frozenset[str]:
-    """Return the names of the frozen parameters of `model`, and enable their gradients.
+    """Enable the gradients of frozen parameters of `model`, and return the names of these parameters.
 
-    Every strategy then lays them out, reduces and cuts them as necessary for their later training. Until then the
-    optimizer drops their gradients (`OptimizerStep.release`) and does not change them, so that neither decay nor
-    momentum affects them.
+    Every strategy then prepares them for their later training. Until then, the optimizer drops their gradients
+    (`OptimizerStep.release`), so that neither decay nor momentum changes them.
     """
     frozen = frozenset(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
     for parameter in model.parameters():
@@ -52,9 +51,9 @@ def mark_frozen(model: nn.Module) -> frozenset[str]:
 
 
 def disable_gradients(model: nn.Module, frozen: Collection[str]) -> None:
-    """Disable gradients of the `frozen` parameters, to save time.
+    """Disable the gradients of `frozen` parameters to save time.
 
-    Only for a single worker, since others would wait for the gradients.
+    For a single worker only, since other ranks would wait for these gradients.
     """
     for name, parameter in model.named_parameters():
         if name in frozen:
@@ -67,5 +66,5 @@ def unfreeze(model: nn.Module) -> None:
         parameter.requires_grad_()
     for module in model.modules():
         if "train" in vars(module):
-            del module.train  # the instance's, before which the class's was hidden
+            del module.train  # the instance's attribute, which hid the class's method
             module.train(model.training)

@@ -1,4 +1,4 @@
-"""Callback that reports a validation's metrics."""
+"""Callback that reports the metrics over all `images` and per class, and a shortage of memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from engine.strategies.memory import device_name
 from engine.training.callbacks.callback import Callback
 
 MAX_CONFUSION_CLASSES = 64
-"""Largest number of classes for a reported confusion matrix."""
+"""Maximum number of classes for reporting a confusion matrix."""
 
 
 class ValidationReport(Callback):
-    """Callback that reports the metrics over `images` images, those of each class, and whether memory ran out."""
+    """Callback that reports the metrics over all `images` and per class, and a shortage of memory."""
 
     def __init__(self, strategy: Strategy, images: int, emit: Callable[[Event], None]) -> None:
         self._strategy = strategy

@@ -1,1 +1,1 @@
-"""Checkpoints: content, files, schedule and resuming."""
+"""Checkpoints: content, files, schedule, and resuming a run from them."""

@@ -1,7 +1,7 @@
-"""Checkpoint files, written so that a complete one always exists, and read only if they are complete.
+"""Checkpoint files that are replaced atomically and verified before use.
 
-A checkpoint is a zip archive written by torch.save, with the SHA-256 of its bytes as the archive's comment. torch.load
-and unzip read it like any other archive, and truncated or changed files are detected.
+A checkpoint is a zip archive written by torch.save, whose comment is the SHA-256 of the bytes before it. torch.load and
+unzip read it like any other archive. The checksum reveals truncated and modified files.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from engine.system.files import open_file
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_COMMENT = bytes(2)
-"""Last bytes of torch's archives, the length of an empty comment; the checksum covers the archive with them."""
+"""Last bytes of archives written by torch: the length of an empty comment. The checksum includes them."""
 _BLOCK_BYTES = 1 << 20
 
 
 class CheckpointError(Exception):
-    """Error: a checkpoint could not be written; the previous one is unchanged.
+    """Error for a checkpoint that could not be written; the previous one is unchanged.
 
-    The text also contains the remedy, `why` does not.
+    The text of the error contains reason and remedy, `why` only the reason.
     """
 
     def __init__(self, why: str, remedy: str = "") -> None:
@@ -43,8 +43,8 @@ class CheckpointError(Exception):
         self.why = why
 
 
-class DamagedCheckpoint(Exception):  # noqa: N818 - said of a file
-    """Error: the file is not a checkpoint, or it is incomplete or was changed."""
+class DamagedCheckpoint(Exception):  # noqa: N818 - describes the file
+    """Error for a file that is not a checkpoint, or a truncated or modified one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,12 @@ class Written:
 
 
 def older_name(epoch: int, step: int) -> str:
-    """Return the name that a last.pt gets when a newer one replaces it."""
+    """Return the file name under which last.pt is kept when a newer one replaces it."""
     return f"epoch-{epoch}-step-{step}.pt"
 
 
 def write_checkpoint(content: Any, path: Path, *, aside: str = "") -> Written:
-    """Write `content` with torch.save so that `path` is either unchanged or complete, even after a power cut.
+    """Write `content` with torch.save; `path` is either unchanged or complete, even after a power failure.
 
     If `aside` is given, the previous file at `path` is kept under this name. Raises CheckpointError.
     """
@@ -75,7 +75,8 @@ def write_checkpoint(content: Any, path: Path, *, aside: str = "") -> Written:
             os.fsync(stream.fileno())
             size = stream.tell()
         if path.is_dir() and not path.is_symlink():
-            os.replace(path, path.with_name(f"{path.name}.{secrets.token_hex(2)}.folder"))  # whatever it holds
+            # Set a folder with this name aside.
+            os.replace(path, path.with_name(f"{path.name}.{secrets.token_hex(2)}.folder"))
         if aside and path.exists():
             _set_aside(path, path.with_name(aside))
         os.replace(temporary, path)
@@ -88,7 +89,7 @@ def write_checkpoint(content: Any, path: Path, *, aside: str = "") -> Written:
 
 
 def copy_checkpoint(source: Path, target: Path) -> None:
-    """Copy a file so that `target` is either unchanged or complete. Raises OSError."""
+    """Copy a file; `target` is either unchanged or complete, even after an error. Raises OSError."""
     paths.make_folder(target.parent)
     temporary = _partial_path(target)
     _drop_link(temporary)
@@ -101,22 +102,22 @@ def copy_checkpoint(source: Path, target: Path) -> None:
 
 
 def read_checkpoint(path: Path) -> tuple[Any, str]:
-    """Return the content of `path` on the CPU, and its SHA-256. Raises OSError and DamagedCheckpoint.
+    """Load the checkpoint at `path` on the CPU, and return it with its SHA-256. Raises OSError and DamagedCheckpoint.
 
-    On Linux, tensors are mapped from the file: processes on one machine share its pages, and read only the parts that
-    they use. A file that is replaced occupies space on the disk until its last tensor is freed.
+    On Linux, tensors are mapped from the file: processes on one machine share its pages, and read only the parts that they
+    use. If the file is replaced, it occupies disk space until its last tensor is freed.
     """
     with open_file(path) as stream:
         sha256 = _verify(stream)
         try:
             refuse_packed(stream)
-            # The file that was verified, whatever is at the path by now.
+            # Opened by descriptor, because another file may have replaced the verified one at this path.
             is_mapped = sys.platform == "linux"
             source: Any = f"/proc/self/fd/{stream.fileno()}" if is_mapped else stream
             return torch.load(source, map_location="cpu", weights_only=True, mmap=is_mapped), sha256
         except OSError:
             raise
-        except pickle.UnpicklingError as error:  # whose text advises to set weights_only=False
+        except pickle.UnpicklingError as error:  # its text advises setting weights_only=False
             raise DamagedCheckpoint("it contains more than tensors and plain values") from error
         except Exception as error:  # torch.load raises many kinds
             raise DamagedCheckpoint(str(error)) from error
@@ -129,7 +130,7 @@ def verify_checkpoint(path: Path) -> str:
 
 
 def drop_older(folder: Path, keep: int) -> None:
-    """Delete all but the newest `keep` of the older checkpoints in `folder`, ignoring errors of the disk."""
+    """Delete all but the newest `keep` older checkpoints in `folder`, ignoring errors."""
     older = list(older_checkpoints(folder).values())
     with contextlib.suppress(OSError):
         for path in older[: max(0, len(older) - keep)]:
@@ -137,7 +138,7 @@ def drop_older(folder: Path, keep: int) -> None:
 
 
 class _HashingStream:
-    """Stream that computes the SHA-256 of everything written through it."""
+    """Output stream that computes the SHA-256 of the data written through it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -150,9 +151,9 @@ class _HashingStream:
 
 
 def _save(content: Any, stream: BinaryIO) -> str:
-    """Write `content` with its checksum, and return the checksum."""
+    """Write `content` followed by its checksum, and return the checksum."""
     digesting = _HashingStream(stream)
-    torch.save(content, digesting)  # type: ignore[arg-type]  # asks a stream for `write` and `flush` alone
+    torch.save(content, digesting)  # type: ignore[arg-type]  # only needs `write` and `flush`
     sha256 = digesting.sha256.hexdigest()
     stream.seek(-len(_NO_COMMENT), os.SEEK_END)
     stream.write(_comment(sha256))
@@ -160,7 +161,7 @@ def _save(content: Any, stream: BinaryIO) -> str:
 
 
 def _comment(sha256: str) -> bytes:
-    """Return the last bytes of a checkpoint, which replace `_NO_COMMENT`."""
+    """Return the end of a checkpoint, which contains the checksum and replaces `_NO_COMMENT`."""
     comment = f"footplate sha256 {sha256}".encode()
     return len(comment).to_bytes(2, "little") + comment
 
@@ -181,12 +182,12 @@ def _verify(stream: BinaryIO) -> str:
 
 
 def _partial_path(path: Path) -> Path:
-    """Return the path at which a checkpoint is written before it is moved into place."""
+    """Return the path of the temporary file for writing the checkpoint at `path`."""
     return path.with_name(f".{path.name}.part")
 
 
 def _drop_link(path: Path) -> None:
-    """Remove a symbolic link, which a copied run folder may hold instead of the file. Raises OSError."""
+    """Remove `path` if it is a symbolic link, as in some copies of run folders. Raises OSError."""
     if path.is_symlink():
         path.unlink()
 
@@ -194,13 +195,13 @@ def _drop_link(path: Path) -> None:
 def _set_aside(path: Path, older: Path) -> None:
     older.unlink(missing_ok=True)
     try:
-        os.link(path, older)  # so that `path` is there all the time
+        os.link(path, older)  # unlike renaming, this leaves `path` in place
     except OSError:  # a file system without hard links
         os.replace(path, older)
 
 
 def sync(path: Path) -> None:
-    """Flush a folder's entries, or a file, to the disk. Raises OSError."""
+    """Flush a file, or the entries of a folder, to the disk. Raises OSError."""
     if os.name == "nt":  # folders cannot be opened there
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -211,7 +212,7 @@ def sync(path: Path) -> None:
 
 
 def _describe_error(error: BaseException, path: Path) -> CheckpointError:
-    """Return the error to raise: torch.save wraps the system's error, or raises another while it handles it."""
+    """Turn `error` into a CheckpointError with the system's reason; torch.save may wrap it in errors of its own."""
     cause: BaseException | None = error
     while cause is not None and not (isinstance(cause, OSError) and cause.errno):
         cause = cause.__cause__ or cause.__context__

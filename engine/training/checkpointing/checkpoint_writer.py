@@ -1,4 +1,4 @@
-"""Writer of a run's checkpoints: a thread on rank 0 that checks copies of the state and writes them to the disk."""
+"""Writer thread on rank 0 that checks copies of the state and writes them to the disk."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from engine.training.checkpointing.elsewhere import NotSavedElsewhere, save_else
 from engine.training.finite import first_nonfinite
 
 WRITING_FRACTION = 0.01
-"""Fraction of a run's time that writing at the ends of epochs may take, since it costs cores and wears the disk."""
+"""Maximum fraction of a run's time for writing at the ends of epochs, since writing uses cores and wears the disk."""
 MAX_INTERVAL_S = 60.0
-"""Seconds without a checkpoint after which the end of an epoch is always saved."""
+"""Seconds after the previous checkpoint from which the end of an epoch is always saved."""
 
 Kind = Literal["last", "best"]
 
 
 @dataclass(frozen=True, slots=True)
 class TrainProgress:
-    """Position of a run: `done` of the `steps` steps in `epoch` are completed, and `step` steps of the entire run.
+    """Position in a run: after `done` of `steps` steps of `epoch`, and after `step` steps of the run.
 
     `validated` is True if the epoch was completed and validated.
     """
@@ -51,9 +51,9 @@ class TrainProgress:
 
 @dataclass(frozen=True, slots=True)
 class BestState:
-    """Best model that is not on the disk yet, with its metrics; `state` is None except on rank 0.
+    """Best model that is not on the disk yet, with its metrics; `state` is None on ranks other than 0.
 
-    A GPU may still be copying it until `wait` returns.
+    A GPU may still be copying the state until `wait` returns.
     """
 
     state: dict[str, Tensor] | None
@@ -64,9 +64,9 @@ class BestState:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Content of a last.pt, complete when `wait` returns, and the best state to write before it.
+    """Content of last.pt, and the best state to write before it.
 
-    Copying it paused the training for `pause_s`.
+    A GPU may still be copying the content until `wait` returns. `pause_s` is how long the training paused for it.
     """
 
     content: dict[str, Any]
@@ -79,24 +79,24 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """Result for best.pt: written, or refused by the disk. Both are False if there was nothing to write."""
+    """Outcome for best.pt: saved, refused by the disk, or neither if there was nothing to write."""
 
     best_saved: bool = False
     best_refused: bool = False
 
 
 class CheckpointWriter:
-    """Writer that writes snapshots one after another on its thread, and reports each to the supervisor.
+    """Writer that writes snapshots one by one on its own thread, and reports each to the supervisor.
 
-    A state with NaN or infinite numbers is never written, except for buffers in `expected_nonfinite`.
+    It never writes a state with NaN or infinite numbers, except in the buffers `expected_nonfinite`.
 
     Attributes:
-        newest: Position of the last.pt in the run's folder; None until one is written or resumed from.
+        newest: Position of the last.pt in the run folder; None if the run neither wrote nor resumed from one.
         best_sha256: Checksum of best.pt.
-        refusal: Reason why the latest snapshot could not be written, or "".
-        unwritten: Part of the latest snapshot that could not be written.
+        refusal: Reason why the disk refused the latest snapshot, or "".
+        unwritten: Part of the latest snapshot that the disk refused.
         is_retrying: True if the caller reports refusals itself.
-        next_epoch_end: Value of `time.monotonic` from which ends of epochs are written again.
+        next_epoch_end: Time of `time.monotonic` from which the end of an epoch is written again.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class CheckpointWriter:
         self.next_epoch_end = 0.0
         self._folder, self._job, self._criterion, self._send = folder, job, criterion, send
         self._expected_nonfinite = frozenset(expected_nonfinite)
-        # Without a device of its own the thread would wake the first GPU as it waits for this rank's.
+        # Without this, waiting for this rank's GPU on the thread would initialize the first GPU, too.
         begin = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint", initializer=begin)
 
@@ -126,15 +126,15 @@ class CheckpointWriter:
         return self._folder / "checkpoints" / f"{kind}.pt"
 
     def submit(self, snapshot: Snapshot) -> Future[WriteResult]:
-        """Queue a snapshot: best.pt first, then the last.pt that refers to it."""
+        """Queue a snapshot for writing: first best.pt, then the last.pt that refers to it."""
         return self._thread.submit(self._write_snapshot, snapshot)
 
     def save_elsewhere(self, folder: Path) -> RunFolder | None:
-        """Save the unwritten snapshot in another folder; return None, after a report, if that fails, too."""
+        """Save the unwritten snapshot in another folder; report a failure and return None if that fails, too."""
         return self._thread.submit(self._write_elsewhere, folder).result()
 
     def close(self, best: BestState | None) -> None:
-        """Write the `best` state, if any, and end the thread."""
+        """Write the `best` state, if any, and stop the thread."""
         if best is not None:
             self._thread.submit(self._write_best, best)
         self._thread.shutdown()
@@ -175,7 +175,7 @@ class CheckpointWriter:
             self._warn("checkpoint_not_finite", message)
             return None
         before = self.newest if kind == "last" and self._job.checkpoints.keep_checkpoints else None
-        # A last.pt of the same step before its validation is not worth keeping.
+        # Don't keep a last.pt that was written at the same step before the validation.
         aside = older_name(before.epoch, before.step) if before is not None and before.step != progress.step else ""
         try:
             written = write_checkpoint(content, path, aside=aside)
@@ -184,7 +184,7 @@ class CheckpointWriter:
             if not self.is_retrying:
                 self._warn("checkpoint_failed", str(error))
             return None
-        if kind == "last":  # before the report, after which readers may measure the free space
+        if kind == "last":  # before the report, because its readers may then measure the free space
             drop_older(path.parent, self._job.checkpoints.keep_checkpoints)
         self._send(
             CheckpointSaved(

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: last.pt at the ends of epochs and as often as the job requests, and best.pt by its metric."""
+"""Schedule of a run's checkpoints: last.pt after epochs and on request, best.pt after the best validation."""
 
 from __future__ import annotations
 
@@ -36,31 +36,30 @@ from engine.training.randomness import random_state
 from engine.training.report import Reporter
 
 RETRY_COMPLETED_S, RETRY_STOPPED_S = 300.0, 60.0
-"""Seconds for which saving the final state is retried, for a completed run and for a stopped one."""
+"""Seconds during which saving the final state is retried, for a completed and for a stopped run."""
 RETRY_INTERVAL_S = 2.0
-"""Seconds between two attempts."""
+"""Seconds between retries."""
 
 
 @dataclass(frozen=True, slots=True)
 class _PendingWrite:
-    """Snapshot that the writer has not finished; `result` exists only on rank 0."""
+    """Snapshot that is being written; `result` is None on ranks other than 0."""
 
     best: BestState | None
     result: Future[WriteResult] | None
 
 
 class Checkpointer:
-    """Checkpointer that copies the state of a run and lets rank 0's writer save it while training continues.
+    """Checkpointer that copies the state of a run and lets the writer on rank 0 save it while the training continues.
 
-    Only one snapshot is in progress at a time, so that main memory holds at most one copy of the state and one of the
-    best model; callers that need its result wait for it. All ranks call `save`, `wait`, `is_better` and
-    `has_checkpoint` together. Leaving the context waits only for this rank's writer, which is necessary at the end of a
-    failed run, and lets it write a best state that is not on the disk.
+    Snapshots are written one at a time, so that main memory holds at most one copy of the state and one of the best model.
+    All ranks call `save`, `wait`, `is_better` and `has_checkpoint` together. Leaving the context only waits for the writer of
+    this rank, so it also works at the end of a failed run. It also writes a best state that is not on the disk yet.
 
     Attributes:
-        best: Metrics of the best epoch that is on the disk, the same on all ranks.
+        best: Metrics of the best epoch on the disk, equal on all ranks.
         best_epoch: Number of that epoch.
-        stopping: Early stopping, whose state every last.pt includes.
+        stopping: Early stopping, whose state is part of last.pt.
         writer: Writer, used on rank 0.
     """
 
@@ -109,7 +108,7 @@ class Checkpointer:
 
     @property
     def has_checkpoint(self) -> bool:
-        """Return True if there is a checkpoint to resume from."""
+        """True if there is a checkpoint to resume from."""
         self.wait()
         return self.path("last").exists()
 
@@ -118,21 +117,21 @@ class Checkpointer:
         return self.writer.path(kind)
 
     def is_scheduled(self, step: int) -> bool:
-        """Return True, on all ranks, if the job requests a checkpoint after `step`."""
+        """Return True if the job requests a checkpoint after this number of steps."""
         steps = self._job.checkpoints.checkpoint_steps
         return bool(steps) and step % steps == 0
 
     def is_overdue(self) -> bool:
-        """Return True on rank 0 if the job requests a checkpoint after so many minutes without one."""
+        """Return True on rank 0 if the last checkpoint is older than the interval that the job sets in minutes."""
         minutes = self._job.checkpoints.checkpoint_minutes
         if not self._leads or not minutes or time.monotonic() - self._saved_at < 60 * minutes:
             return False
-        # A disk that takes longer than that is not waited for.
+        # If the disk needs longer than the interval, the training does not wait for it.
         result = self._pending_write.result if self._pending_write is not None else None
         return result is None or result.done()
 
     def is_better(self, measures: dict[str, float]) -> bool:
-        """Return True if a validation's metrics are better than those of the best state."""
+        """Return True if a validation's metrics are better than the best until now."""
         self.wait()
         known = self._unsaved_best.measures if self._unsaved_best is not None else self.best
         value, best = measures.get(self._criterion.id), known.get(self._criterion.id)
@@ -148,16 +147,16 @@ class Checkpointer:
         *,
         may_skip: bool = False,
     ) -> None:
-        """Copy the state for last.pt, and for best.pt if `measures` are the best, and start writing.
+        """Copy the state for last.pt, and for best.pt if `measures` are the best until now, and start writing.
 
         A full disk does not end the training.
 
         Args:
-            progress: Position of the run.
-            measures: Metrics of the validation that ended an epoch.
-            averaged: State of the averaged model, if that was validated and is the best.
-            may_skip: True to write nothing if the previous checkpoint is too recent for the time that writing takes; a
-                best state is then kept for the next one.
+            progress: Position in the run.
+            measures: Metrics of the validation at the end of an epoch.
+            averaged: State of the averaged model, if it was validated and is the best.
+            may_skip: True to skip this checkpoint if the previous one is recent, compared with the time that writing takes. A
+                new best state is then saved with the next checkpoint.
         """
         started = time.perf_counter()
         is_better = measures is not None and self.is_better(measures)
@@ -184,7 +183,7 @@ class Checkpointer:
         self._pending_write = _PendingWrite(best, result)
 
     def _copy_state(self, model: dict[str, Tensor] | None, progress: TrainProgress) -> dict[str, Any] | None:
-        """Return the content of a last.pt on rank 0, None on other ranks. All ranks call it together."""
+        """Collect the content of last.pt and return it on rank 0; return None elsewhere. All ranks call it together."""
         strategy = self._strategy
         optimizer = optimizer_state(strategy, self._optimizer_step)
         random = strategy.collectives.gather_objects(random_state(strategy.gpus))
@@ -211,7 +210,7 @@ class Checkpointer:
         }
 
     def wait(self) -> None:
-        """Wait until the pending write has succeeded or failed, and agree on the best epoch."""
+        """Wait until the pending snapshot is written or refused, and agree on the best epoch on disk."""
         if self._pending_write is None:
             return
         self._reporter.set_activity("save")
@@ -224,17 +223,17 @@ class Checkpointer:
         if saved:
             self._set_best(pending.best)
         elif refused:
-            self._unsaved_best = pending.best  # for the next checkpoint: the disk may have room by then
+            self._unsaved_best = pending.best  # retry with the next checkpoint
 
     def _set_best(self, best: BestState | None) -> None:
         assert best is not None
         self.best, self.best_epoch = best.measures, best.progress.epoch
 
     def retry_final_save(self, *, stopped: bool, is_cancelled: Callable[[], bool]) -> str:
-        """Wait for the last checkpoint of a run, and retry for a while to write what the disk refused.
+        """Wait for the last checkpoint of a run, and retry for a while if the disk refuses it.
 
-        Meanwhile it may be saved in another folder, which the user names. Returns, on rank 0, why the state is not in
-        the run's folder, or "" if it is.
+        Meanwhile, the user may name another folder for it. On rank 0, returns "" if the final state is in the run folder, else an
+        explanation.
         """
         self.wait()
         self._reporter.set_activity("save")
@@ -279,7 +278,7 @@ class Checkpointer:
 
 
 def _resolved_job(strategy: Strategy) -> Job:
-    """Return the job with the values that the run has determined: accumulation, compilation and the cut."""
+    """Return the job with the final values of accumulation, compilation and cuts."""
     return strategy.job.with_fields(
         accumulation=strategy.accumulation,
         compile="on" if is_compiled(strategy.model) else "off",
@@ -288,9 +287,9 @@ def _resolved_job(strategy: Strategy) -> Job:
 
 
 def optimizer_state(strategy: Strategy, optimizer_step: OptimizerStep) -> dict[str, Any] | None:
-    """Return the complete optimizer state on the CPU, by names of the plain model, on rank 0; None on other ranks.
+    """Gather the complete optimizer state on the CPU of rank 0, by names of the plain model; return None elsewhere.
 
-    All ranks call it together. A GPU may still be copying the state until the caller synchronizes with it.
+    All ranks call it together. A GPU may still be copying the state: synchronize with it before reading.
     """
     rank, ranks = strategy.spec.rank, strategy.state_ranks
     if strategy.dims.shard * strategy.dims.tensor > 1:  # ranks assemble tensors together, one by one
@@ -298,7 +297,7 @@ def optimizer_state(strategy: Strategy, optimizer_step: OptimizerStep) -> dict[s
         return state if rank == 0 else None
     if ranks == 1:
         return optimizer_step.state_dict() if rank == 0 else None
-    # The first replica's ranks are enough; only rank 0 copies its state, the others send theirs.
+    # The ranks of the first replica have everything. Rank 0 copies its state; the others send theirs.
     state = {}
     if rank < ranks:
         state = optimizer_step.state_dict() if rank == 0 else optimizer_step.state_dict(lambda tensor, _: tensor)
@@ -308,7 +307,7 @@ def optimizer_state(strategy: Strategy, optimizer_step: OptimizerStep) -> dict[s
 
 
 def _queued_work(device: torch.device) -> Callable[[], None]:
-    """Return a function that waits, on any thread, for the work queued on `device` until now."""
+    """Return a function that waits for the work queued on `device` until now; any thread may call it."""
     if device.type != "cuda":
         return lambda: None
     event = torch.cuda.Event(blocking=True)

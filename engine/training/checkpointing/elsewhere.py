@@ -1,4 +1,4 @@
-"""Saving a run's final state in a folder that the user names, if the disk of the run's folder refuses it."""
+"""Saving a run's final state in another folder if the disk of the run folder refuses it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from engine.runs.folder import RunFolder
 from engine.training.checkpointing.checkpoint_files import CheckpointError, copy_checkpoint, sync, write_checkpoint
 
 
-class NotSavedElsewhere(Exception):  # noqa: N818 - the folder's fault
-    """Error: the state could not be saved. The text gives the reason, and no part of it is left in the folder."""
+class NotSavedElsewhere(Exception):  # noqa: N818 - describes the outcome
+    """Error for a state that could not be saved in another folder, where nothing is left behind. Its text gives the reason."""
 
 
 def save_elsewhere(
     folder: Path, run: RunFolder, job: Job, last: Mapping[str, Any] | None, best: Mapping[str, Tensor] | None
 ) -> RunFolder:
-    """Create a copy of the run's folder in `folder` with job, last.pt and best.pt, flushed to the disk.
+    """Create a copy of the run folder in `folder` with job, last.pt and best.pt, and flush it to the disk.
 
-    A checkpoint that is None is copied from the run, if it has one that can be read. Nothing is ever overwritten, so
-    that even a folder that others can write to may be used. Raises NotSavedElsewhere.
+    `last` and `best` are the checkpoints' content; None copies the run's file if it is readable. Existing files are never
+    overwritten, which makes it safe to save in folders that others can write to. Raises NotSavedElsewhere.
     """
     copy = RunFolder(folder / run.run_id)
     _check(folder, copy, state_bytes(last) + state_bytes(best))
@@ -49,7 +49,7 @@ def save_elsewhere(
 
 
 def how_to_resume(run: RunFolder, copy: RunFolder, *, finished: bool) -> str:
-    """Return instructions for using a state saved in `copy`; a `finished` run can't be trained further."""
+    """Return instructions for using the state in `copy`; training can't continue from a `finished` run."""
     back = f"Once there is room, copy the contents of {copy.path} to {run.path} and resume the run"
     if finished:
         return f"{back}."
@@ -67,7 +67,7 @@ def state_bytes(state: Any) -> int:
 
 
 def _put(name: str, content: Any, run: RunFolder, copy: RunFolder) -> dict[str, str]:
-    """Write or copy a checkpoint; return the checksum that last.pt must record if best.pt was written."""
+    """Write or copy the checkpoint `name`; for a written best.pt, return its checksum as a field for last.pt."""
     if content is not None:
         return {"best_sha256": write_checkpoint(content, copy.checkpoints / name).sha256}
     with suppress(OSError):

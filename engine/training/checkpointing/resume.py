@@ -1,4 +1,4 @@
-"""Resuming from a checkpoint of another run, whatever its strategy; bit-identical if the devices are the same."""
+"""Resuming from a checkpoint of another run, under any strategy; results are bit-identical on the same devices."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _KEYS = {
 
 
 class Checkpoint:
-    """Checkpoint that a job resumes from: last.pt, or the one before it if last.pt is damaged.
+    """Checkpoint for resuming: last.pt, or the newest intact one before it if last.pt is damaged.
 
-    `plain` is the state of the job's plain model, and `classes` are those of the dataset. `path` is the file that was
-    read. All ranks read it together. Raises TaskError if the file is not a checkpoint, or belongs to another model,
-    other classes or another optimizer.
+    `plain` is the initial state of the job's plain model, and `classes` are the classes of the dataset. `path` is the file
+    that was read. All ranks read it together. Raises TaskError if the file is not a checkpoint, or has another model, other
+    classes or another optimizer.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class Checkpoint:
 
     @property
     def job(self) -> dict[str, Any]:
-        """Fields of the job of the resumed run, with all automatic choices made."""
+        """Fields of the resumed run's job, including its automatic choices."""
         fields: dict[str, Any] = self._content["job"]
         return fields
 
     def progress(self, steps: int) -> TrainProgress:
-        """Return the position at which the job resumes, with `steps` steps per epoch.
+        """Return the position in the run at which the job resumes, with `steps` steps per epoch.
 
-        The seed determines the order of samples in each epoch. If the order differs from that of the checkpoint's run,
-        an interrupted epoch starts over.
+        The seed determines the order of samples in each epoch. An interrupted epoch starts over if the job has another order than
+        the resumed run.
         """
         content = self._content
         epoch, done = content["epoch"], content["done"]
@@ -87,7 +87,7 @@ class Checkpoint:
         return same and self._content["steps"] == steps
 
     def remarks(self, steps: int) -> list[Warned]:
-        """Return remarks for the user about the position at which the job resumes."""
+        """Return messages to the user about the position at which the job resumes."""
         content, progress = self._content, self.progress(steps)
         remarks = list(self._memory_warnings)
         if self.path != self._requested:
@@ -111,10 +111,10 @@ class Checkpoint:
         return remarks
 
     def restore_accumulation(self, *, is_alone: bool) -> tuple[Job, int]:
-        """Return the job, and the number of parts into which an evaluation divides a batch.
+        """Return the job, and the number of parts for an evaluation's batches, as adapted by the resumed run.
 
-        If the resumed run ran out of memory, it divided batches into more parts. A worker without peers keeps this
-        division if the job needs as much memory.
+        If that run ran out of memory, it divided batches into more parts. A single worker keeps this division if the job needs as
+        much memory.
         """
         job, before, parts = self._job, self.job, self._content["parts"]
         if not is_alone or not _needs_same_memory(before, job):
@@ -130,7 +130,7 @@ class Checkpoint:
 
     @property
     def shares(self) -> tuple[float, ...] | None:
-        """Fractions of each batch that the resumed run measured; None if this job divides batches differently."""
+        """Fraction of each batch per data rank, as measured by the resumed run; None if devices or strategy differ."""
         job, before = self._job, self.job
         alike = tuple(before["devices"]) == job.parallel.devices and before["strategy"] == job.resolved_strategy
         return (
@@ -138,7 +138,7 @@ class Checkpoint:
         )
 
     def cut(self, job: Job) -> Cut | None:
-        """Return the cut of the checkpoint's run; None if `job`, with all choices made, cuts the model differently."""
+        """Return the cut of the resumed run; None if `job`, with its automatic choices, must cut the model differently."""
         if self._content["cut"] is None or not computes_alike(self.job, job):
             return None
         cut = msgspec.convert(self._content["cut"], Cut)
@@ -151,9 +151,9 @@ class Checkpoint:
     ) -> None:
         """Load the checkpoint into the strategy, the optimizer and the checkpointer, to resume at `progress`.
 
-        The best epoch is restored with the best.pt next to the checkpoint, unless best.pt belongs to a later epoch. If
-        strategy, seed and number of devices are the same, the random numbers of every rank are restored. All ranks call
-        it together, once.
+        The best epoch is that of the best.pt next to the checkpoint, unless best.pt is newer than the checkpoint. If strategy, seed
+        and number of devices are the same, the random states of every rank are restored, too. All ranks call it together,
+        once.
         """
         content, last = self._content, checkpointer.path("last")
         if last.exists() and self.path.samefile(last):
@@ -166,7 +166,7 @@ class Checkpoint:
         checkpointer.stopping.load_state_dict(content["stopping"])
         if progress.epoch <= self._job.training.epochs:
             strategy.load_state_dict(self._content.pop("model"))
-            # The place in the schedule is this job's, which may have more epochs or other batches.
+            # The position in the schedule depends on this job, which may have other epochs or batches.
             optimizer_step.load_state_dict(self._content.pop("optimizer") | {"schedule": None})
             optimizer_step.go_to(progress.step)
         job, before = self._job, self.job
@@ -207,15 +207,15 @@ class Checkpoint:
 
 
 def _needs_same_memory(before: dict[str, Any], job: Job) -> bool:
-    """Return True if the job needs as much memory on each device as the job `before`."""
+    """Return True if `job` needs as much memory on each device as the job `before`."""
     alike = all(before[name] == job.value(name) for name in fields_with("memory"))
     return alike and tuple(before["devices"]) == job.parallel.devices and before["precision"] == resolve_precision(job)
 
 
 def _read_intact(path: Path) -> tuple[Path, dict[str, Any], str]:
-    """Return path, content and SHA-256 of the checkpoint at `path`, or of an earlier one.
+    """Read the checkpoint at `path` and return its path, content and SHA-256.
 
-    If a last.pt is damaged, the newest intact checkpoint before it is read.
+    If `path` is a damaged last.pt, the newest intact checkpoint before it is read instead.
     """
     try:
         return path, *_read(path)
