@@ -1,1 +1,1 @@
-"""Optimizer of the parameters that a rank holds."""
+"""Optimizer, loss scaling and weight averages for the parameters on a rank."""

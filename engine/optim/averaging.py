@@ -1,4 +1,4 @@
-"""Exponential moving average of the weights (Polyak and Juditsky 1992; Tan and Le 2019 for image models)."""
+"""Exponential moving averages of the weights (Polyak and Juditsky 1992; Tan and Le 2019 for image models)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from engine.torch_compat import lerp_all
 
 
 class Averages:
-    """Averages of this rank's `weights`, including BatchNorm's statistics: `decay * average + (1 - decay) * weight`.
+    """Moving averages of this rank's `weights`, which may include buffers: `decay * average + (1 - decay) * weight`.
 
-    They start with the current weights, which would dominate in a short run. Therefore the decay increases as `decay *
-    (1 - exp(-step / ramp))`, as in YOLOv5's ModelEMA; with a `ramp` of 0 it is constant.
+    Since they start with the current weights, a constant decay would give these too much influence in a short run. The decay
+    therefore increases as `decay * (1 - exp(-step / ramp))`, as in YOLOv5's ModelEMA. With a `ramp` of 0, it is constant.
     """
 
     def __init__(self, weights: Sequence[Tensor], decay: float, ramp: int = 0) -> None:
@@ -26,20 +26,20 @@ class Averages:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Include the weights after the update number `step`."""
+        """Add the current weights to the averages, after update number `step`."""
         risen = 1.0 - math.exp(-step / self._ramp) if self._ramp else 1.0
         if self.tensors:
             lerp_all(self.tensors, self._weights, 1.0 - self._decay * risen)
 
     @torch.no_grad()
     def restart(self, averages: Sequence[Tensor | None]) -> None:
-        """Continue from `averages`, or from the current weight for each that is None."""
+        """Set the averages to `averages`, or to the current weights where these are None."""
         for tensor, weight, average in zip(self.tensors, self._weights, averages, strict=True):
             tensor.copy_(weight if average is None else average)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Exchange the weights with their averages inside the context, without a third copy."""
+        """Swap the weights and their averages inside the context, tensor by tensor to save memory."""
         self._exchange()
         try:
             yield

@@ -1,4 +1,4 @@
-"""Copies of a training's state in the host's memory."""
+"""Copies of model and optimizer states in the host's memory."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 BLOCK_BYTES = 1 << 26
-"""Largest pinned block that is allocated for several tensors."""
+"""Maximum size of a pinned block for several tensors."""
 _ALIGNMENT = 64
 _State = TypeVar("_State")
 
 
 class _Space(NamedTuple):
-    """Position of a tensor: the number of its block, and its first byte there."""
+    """Position of a tensor: index of its block, and its first byte in the block."""
 
     block: int
     start: int
@@ -23,11 +23,11 @@ class _Space(NamedTuple):
 
 @torch.no_grad()
 def copy_to_host(state: _State) -> _State:
-    """Return a copy of `state`, nested dicts with tensors, on the CPU; it does not change with the model.
+    """Copy `state`, nested dicts with tensors, to the CPU.
 
-    Tensors on a GPU are copied into pinned memory, in the order of the device's work, and may not be complete until the
-    caller synchronizes with it. They share blocks of memory, since PyTorch rounds each allocation of pinned memory up to a
-    power of two, and keeps it. Each has a storage of its own, so that it is saved alone.
+    Tensors on a GPU are copied asynchronously into pinned memory: synchronize with the GPU before reading them. They share
+    blocks of memory, because PyTorch rounds each allocation of pinned memory up to a power of two and never frees it. Each
+    tensor has a storage of its own, so that torch.save does not write the entire block.
     """
     copies: dict[int, Tensor] = {}
     found = list(_tensors(state))
@@ -59,13 +59,13 @@ def _can_pack(tensor: Tensor) -> bool:
 
 
 def _packed_copies(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return copies of tensors on one GPU, with the same strides."""
+    """Start copying tensors from one GPU to the host, with the same strides, and return the copies."""
     blocks, spaces = pack([tensor.nbytes for tensor in tensors])
     memory = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for size in blocks]
     copies = []
     for tensor, (block, start) in zip(tensors, spaces, strict=True):
         strides = torch.empty_like(tensor, device="meta").stride()
-        # Written as a part of the block, so that PyTorch keeps the block until the device has made the copy.
+        # The target is a view of the block, so that PyTorch keeps the block until the device has finished copying.
         part = memory[block][start : start + tensor.nbytes].view(tensor.dtype)
         part.as_strided(tensor.shape, strides).copy_(tensor.detach(), non_blocking=True)
         alone = torch.frombuffer(memory[block].numpy(), dtype=tensor.dtype, count=tensor.numel(), offset=start)
@@ -74,10 +74,10 @@ def _packed_copies(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def pack(sizes: Sequence[int]) -> tuple[list[int], list[_Space]]:
-    """Assign tensors of these `sizes` in bytes to blocks; return the sizes of the blocks, powers of two, and the positions.
+    """Assign tensors of these `sizes` in bytes to blocks, and return the blocks' sizes and the tensors' positions.
 
-    From the largest on, each goes into the first block with room for it. A new block is at most as large as what is left,
-    unless a tensor needs more.
+    The largest tensor comes first, and each goes into the first block with enough room. The size of a block is a power of two.
+    A new block is at most as large as all remaining tensors, unless its first tensor needs more.
     """
     blocks: list[int] = []
     used: list[int] = []

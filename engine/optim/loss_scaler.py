@@ -1,4 +1,4 @@
-"""Loss scale of fp16, the same on all ranks."""
+"""Loss scaling for fp16, with the same scale on all ranks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from engine.torch_compat import begin_scaling, note_unscaled, scale_of, unscale_
 
 
 class AgreedScaler(GradScaler):
-    """GradScaler for gradients that several ranks hold together.
+    """GradScaler that skips a step on all ranks if gradients overflow on any rank.
 
-    If any rank's gradients overflow, all ranks skip the step and lower the scale; `sum_over_shards`
-    (`Strategy.sum_over_shards`) adds up the overflows. A rank takes part even if it has no gradients or never scales a
-    loss, like the first stages of a pipeline. torch.distributed.fsdp.sharded_grad_scaler does the same for a single
-    process group.
+    `sum_over_shards` (`Strategy.sum_over_shards`) adds up the overflows. Ranks take part even if they have no gradients or
+    never scale a loss, like the first stages of a pipeline. torch.distributed.fsdp.sharded_grad_scaler does the same for a
+    single process group.
     """
 
     def __init__(self, device: torch.device, sum_over_shards: Callable[[Tensor], Tensor], *, enabled: bool) -> None:
@@ -30,7 +29,7 @@ class AgreedScaler(GradScaler):
 
     @torch.no_grad()
     def unscale_(self, optimizer: Optimizer) -> None:
-        """Divide the gradients by the scale, and find out with the other ranks whether all are finite."""
+        """Divide the gradients by the scale, and check with the other ranks if all are finite."""
         scale = scale_of(self)
         inverse = scale.double().reciprocal().float()
         overflows = torch.zeros_like(scale)
@@ -43,5 +42,5 @@ class AgreedScaler(GradScaler):
             found = torch.zeros((), device=device)
             unscale_all(held, found, inverse.to(device))
             overflows += found.to(scale.device)
-        # A 1 for yes: the scale is updated by whether it is above 0, optimizers skip where it is 1.
+        # 1 on overflow: GradScaler checks if it is above 0, and optimizers skip their step if it is 1.
         note_unscaled(self, optimizer, self._sum_over_shards(overflows).clamp(max=1.0))

@@ -1,4 +1,4 @@
-"""Optimizer with its learning rate schedule, loss scaler and weight averages, for the steps of any strategy."""
+"""Optimizer step with learning rate schedule, loss scaling and weight averages, for all strategies."""
 
 from __future__ import annotations
 
@@ -22,52 +22,52 @@ from engine.optim.shards import is_sharded, local_shard, shard_of
 from engine.torch_compat import let_schedule_begin
 
 STEP_FACTOR = 0.1
-"""Factor of the learning rate at each step down of the schedule "step"."""
+"""Factor by which the schedule "step" reduces the learning rate at each milestone."""
 POWER = 0.9
 """Exponent of the polynomial schedule, as in DeepLab (Chen et al. 2017, section 4.1) and torchvision's references."""
 
 
 class Group(NamedTuple):
-    """Training options of a parameter: factor of its learning rate, and True if its weights decay."""
+    """Parameter group: factor of the learning rate, and True if weight decay applies."""
 
     rate: float = 1.0
     decays: bool = True
 
 
 Groups = Mapping[str, Group]
-"""Groups by the parameters' names in the plain model; parameters without an entry are in the default group."""
+"""Group of each parameter, by its name in the plain model; other parameters are in the default group."""
 
 
 class OptimizerStep:
-    """Optimizer step, which turns losses into updates of the parameters that this rank holds.
+    """Optimizer step that turns losses into updates of this rank's parameters.
 
-    A step consists of `zero_grad`, `backward` for each part of the batch (a pipeline's schedule instead calls `scale`
-    and runs the backward passes itself), and `step`. The same job results in the same updates under every strategy:
-    parameters are grouped by name, gradients are clipped by the norm of all gradients on all ranks, and the schedule
-    counts only steps. With fp16, the loss is scaled, and a step whose gradients overflow on any rank is skipped.
+    A step consists of `zero_grad`, `backward` for each part of the batch, and `step`. A pipeline calls `scale` instead of
+    `backward`, because its schedule runs the backward passes. All strategies perform the same updates: parameters are grouped
+    by name, gradients are clipped by the norm of all gradients on all ranks, and the schedule depends only on the number of
+    steps. With fp16, the loss is scaled, and a step is skipped if gradients overflow on any rank.
 
-    If the job skips steps that are not finite, each step is checked before it is executed: on all ranks the loss must
-    be finite, and so must the norm of the gradients, except with fp16, where the scaler checks them.
+    If the job skips steps that are not finite, the loss and the norm of the gradients must be finite on all ranks before each
+    update. With fp16, the scaler checks the gradients instead.
 
-    The optimizer gets the local shard of a DTensor, as created by FSDP, as a plain tensor. This avoids DTensor's
+    If parameters are DTensors, as under FSDP, the optimizer updates their local shards as plain tensors. This avoids DTensor's
     dispatch, and allows the fused optimizer under all strategies.
 
     Args:
-        parameters: Parameters by name.
-        job: Job with all choices made.
+        parameters: Parameters with their names in the plain model.
+        job: Job with its automatic choices.
         steps_per_epoch: Number of steps per epoch.
         device: Device of this rank.
         sum_over_shards: `Strategy.sum_over_shards`.
         all_reduce_max: `Collectives.all_reduce_max`.
-        share_updates: `Strategy.share_updates`, called whenever parameters have changed.
+        share_updates: `Strategy.share_updates`, called after each change of parameters.
         frozen: Names of parameters that are not updated until `release`.
-        repeated: Names of parameters that another rank adds to sums over the ranks (`Strategy.repeated`).
-        groups: Groups of parameters, see `parameter_groups`.
-        buffers: Buffers to average with the parameters, by name.
+        repeated: Names of parameters that `sum_over_shards` must skip on this rank (`Strategy.repeated`).
+        groups: Groups of parameters (see `parameter_groups`).
+        buffers: Buffers that are averaged like parameters, with their names.
 
     Attributes:
         skipped: True if the last step was not finite and only advanced the schedule.
-        updates: Number of executed steps.
+        updates: Number of performed updates.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class OptimizerStep:
         self._share_updates = share_updates
         self._skips = job.faults.on_not_finite == "skip"
         self._clip_norm = job.training.clip_norm
-        # The optimizer numbers them group by group.
+        # The optimizer numbers parameters group by group.
         parameters = sorted(parameters, key=lambda named: groups.get(named[0], Group()), reverse=True)
         self._parameters = dict(parameters)
         self._updated: list[Tensor] = [
@@ -106,15 +106,15 @@ class OptimizerStep:
         self._has_frozen = bool(frozen)
         self._frozen = [shard for (name, _), shard in zip(parameters, self._updated, strict=True) if name in frozen]
         self._shards = [(p, shard) for (_, p), shard in zip(parameters, self._updated, strict=True) if shard is not p]
-        # A pipeline's stage may have nothing to train, but an optimizer requires a parameter.
+        # An optimizer requires a parameter, but a pipeline's stage may have nothing to train.
         grouped = [
             (shard, groups.get(name, Group())) for name, shard in zip(self._parameters, self._updated, strict=True)
         ]
         self.optimizer = _optimizer(job, grouped or [(torch.zeros(0, device=device, requires_grad=True), Group())])
         self._schedule = _schedule(job, self.optimizer, steps_per_epoch)
-        # torch would warn of a schedule that moves before the optimizer's first step: a run resumes, or skips that.
+        # Prevents torch's warning about a schedule that advances before the first update, as in resumed runs.
         let_schedule_begin(self.optimizer)
-        # On the parameters' device: for shards on the CPU, a fused optimizer would read the overflow flag from an
+        # Use the parameters' device: with shards on the CPU, a fused optimizer would read the overflow flag from an
         # unfinished copy (torch/optim/adam.py, `_fused_adam`).
         scaler_device = self._updated[0].device if self._updated else device
         self._scaler = AgreedScaler(scaler_device, sum_over_shards, enabled=job.precision.name == "fp16")
@@ -128,7 +128,7 @@ class OptimizerStep:
 
     @property
     def learning_rate(self) -> float:
-        """Learning rate of the next step, for a parameter with factor 1."""
+        """Learning rate of the next step, for a parameter group with factor 1."""
         group = self.optimizer.param_groups[0]
         return float(group["lr"]) / float(group["rate"])
 
@@ -139,11 +139,11 @@ class OptimizerStep:
 
     @property
     def has_frozen(self) -> bool:
-        """True until `release` if this or another rank has frozen parameters."""
+        """True if this or another rank has frozen parameters, until `release` is called."""
         return self._has_frozen
 
     def release(self) -> None:
-        """Update all parameters from now on."""
+        """Include frozen parameters in the updates from now on."""
         self._has_frozen, self._frozen = False, []
 
     def zero_grad(self) -> None:
@@ -152,16 +152,16 @@ class OptimizerStep:
             parameter.grad = None
 
     def scale(self, loss: Tensor) -> Tensor:
-        """Return `loss` multiplied by the loss scale of fp16, to be differentiated."""
+        """Multiply `loss` by the loss scale of fp16, for the backward pass."""
         return self._scaler.scale(loss)
 
     def backward(self, loss: Tensor) -> None:
         self.scale(loss).backward()
 
     def step(self, loss: Tensor | None = None) -> None:
-        """Update the parameters with the gradients computed since `zero_grad`, and advance the schedule.
+        """Update the parameters with their gradients, and advance the schedule.
 
-        `loss` is this rank's part of the step's loss, 0-dimensional; None if this rank does not know it.
+        `loss` is this rank's contribution to the step's loss, 0-dimensional; None if the rank does not know it.
         """
         self._follow_shards()
         for parameter, shard in self._shards:
@@ -188,7 +188,7 @@ class OptimizerStep:
 
     @torch.no_grad()
     def _is_finite(self, loss: Tensor | None) -> bool:
-        """Return True if loss and gradients are finite on all ranks; waits for the device.
+        """Return True if the loss and the gradients are finite on all ranks, after waiting for the device.
 
         All ranks call it together.
         """
@@ -199,22 +199,22 @@ class OptimizerStep:
         return not self._all_reduce_max([int(not is_finite)])[0]
 
     def _norm(self) -> Tensor:
-        """Return the norm of the gradients that only this rank counts in sums over the ranks."""
+        """Return the norm of this rank's gradients, without those that another rank contributes."""
         return get_total_norm([shard.grad for shard in self._counted if shard.grad is not None]).to(self._device)
 
     @torch.no_grad()
     def _clip(self, limit: float) -> None:
-        """Clip the gradients like torch.nn.utils.clip_grad_norm_ for the plain model.
+        """Clip the gradients by their norm over all ranks, like torch.nn.utils.clip_grad_norm_ for the plain model.
 
-        Bit-identical on a single rank.
+        On a single rank, the result is bit-identical.
         """
         norm = self._norm()
-        # The square of an fp32 number is exact in fp64, and so is the root of that.
+        # The square of an fp32 number is exact in fp64, and so is the root of this square.
         squares = self._sum_over_shards(norm.double().square())
         clip_grads_with_norm_(self._updated, limit, squares.sqrt().to(norm.dtype))
 
     def _follow_shards(self) -> None:
-        """Refresh the local shards, since FSDP may move them to padded or pinned memory before their first use."""
+        """Update the references to local shards, because FSDP may move them to padded or pinned memory at first."""
         for parameter, shard in self._shards:
             current = local_shard(parameter)
             if current.data_ptr() != shard.data_ptr():
@@ -222,7 +222,7 @@ class OptimizerStep:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Replace the parameters by their averages, if there are any, inside the context, which may contain no step."""
+        """Use the averages, if any, instead of the parameters inside the context, which must not contain a step."""
         if self._averages is None:
             yield
             return
@@ -233,17 +233,17 @@ class OptimizerStep:
         self._share_updates()
 
     def go_to(self, steps: int) -> None:
-        """Set the schedule to its state after this number of steps."""
+        """Set the schedule to its state after `steps` steps."""
         if self._schedule is None or not steps:
             return
         self._schedule.last_epoch = steps - 1
         self._schedule.step()
 
     def state_dict(self, collect: Callable[[Tensor, Any], Tensor | None] | None = None) -> dict[str, Any]:
-        """Return the optimizer's state, the position in the schedule, the loss scale and the averages, by parameter name.
+        """Return the optimizer state, the position in the schedule, the loss scale and the averages, by parameter name.
 
-        `collect` gets each tensor and its parameter, and returns what the state has for it. Without it, tensors are copied
-        to the CPU (see `copy_to_host`).
+        `collect` converts each tensor, given the tensor and its parameter. The default copies tensors to the CPU (see
+        `copy_to_host`).
         """
         if collect is None:
             return copy_to_host(self.state_dict(lambda tensor, _: tensor))
@@ -262,7 +262,7 @@ class OptimizerStep:
             },
             "schedule": None if self._schedule is None else self._schedule.last_epoch,
             "updates": self.updates,
-            # LAMB counts its steps by groups.
+            # LAMB counts steps per group.
             "group_step": None if group_step is None else int(group_step),
             "scaler": self._scaler.state_dict(),
             "ema": {
@@ -272,10 +272,10 @@ class OptimizerStep:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load a `state_dict` from any ranks; names that this rank does not hold are ignored.
+        """Load a `state_dict` that may come from other ranks; names of other ranks' parameters are ignored.
 
-        The hyperparameters come from the job. Averages that are missing in `state` start with the current weights, so
-        the model's state must be loaded before. Ranks with shards call it together.
+        Hyperparameters are those of the job. Averages that are missing in `state` start with the current weights, so load the
+        model's state first. Ranks with shards call it together.
         """
         self._follow_shards()
         held = {
@@ -307,9 +307,9 @@ class OptimizerStep:
 
 
 def match_strides(parameter: Tensor, value: Tensor) -> Tensor:
-    """Return `value` with the strides of its `parameter`, which fused optimizers assume.
+    """Return `value` with the strides of `parameter`, since fused optimizers require equal strides.
 
-    A checkpoint may come from a run with another memory format.
+    They differ if the checkpoint's run used another memory format.
     """
     if value.shape != parameter.shape or value.stride() == parameter.stride():
         return value
@@ -317,7 +317,7 @@ def match_strides(parameter: Tensor, value: Tensor) -> Tensor:
 
 
 def merge_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Merge the `OptimizerStep.state_dict` of ranks with parts of a model into that of the full model."""
+    """Merge the states of ranks with different parts of a model into the state for the full model."""
     return states[0] | {
         part: {name: value for state in states for name, value in state[part].items()} for part in ("state", "ema")
     }
@@ -335,7 +335,7 @@ def _optimizer(job: Job, grouped: Sequence[tuple[Tensor, Group]]) -> Optimizer:
     ]
     rate, betas = job.optimizer.learning_rate, (job.optimizer.momentum, job.optimizer.beta2)
     foreach = {"foreach": job.optimizer.optimizer_kernel != "for_loop"}
-    # The others have no fused form for all devices; foreach is the nearest to it.
+    # The other optimizers have no fused version for all devices; foreach is closest to it.
     fused: dict[str, Any] = {"fused": True} if job.optimizer.optimizer_kernel == "fused" else foreach
     make: dict[str, Callable[[], Optimizer]] = {
         "sgd": lambda: SGD(groups, rate, momentum=job.optimizer.momentum, nesterov=job.optimizer.nesterov, **fused),
@@ -349,9 +349,9 @@ def _optimizer(job: Job, grouped: Sequence[tuple[Tensor, Group]]) -> Optimizer:
     }
     optimizer = make[job.optimizer.name]()
     if job.optimizer.name == "sgd" and job.optimizer.momentum and (job.precision.name == "fp16" or job.unfreezes):
-        # torch's fused SGD (2.15) allocates the momentum in its first step, even if an overflow skips that, and later
-        # reads uninitialized memory; nor can it start with the momentum of some parameters, as when a backbone is
-        # unfrozen. From 0 the first step is the same.
+        # torch's fused SGD (2.15) allocates the momentum in its first step. If an overflow skips that step, it later reads
+        # uninitialized memory. It also fails if only some parameters have momentum, as after unfreezing a backbone. A
+        # momentum of 0 avoids both and results in the same first step.
         for tensor, _ in grouped:
             optimizer.state[tensor]["momentum_buffer"] = torch.zeros_like(tensor)
     return optimizer
@@ -360,20 +360,20 @@ def _optimizer(job: Job, grouped: Sequence[tuple[Tensor, Group]]) -> Optimizer:
 def _lamb(groups: list[dict[str, Any]], rate: float, betas: tuple[float, float], *, foreach: bool) -> Optimizer:
     from timm.optim import Lamb  # timm takes a while to import
 
-    # Gradients are clipped by the job's own limit.
+    # The job's own limit already clips gradients.
     return Lamb(groups, rate, betas=betas, max_grad_norm=None, foreach=foreach)
 
 
 def _schedule(job: Job, optimizer: Optimizer, steps_per_epoch: int) -> LRScheduler | None:
-    """Return the learning rate schedule, which advances with every step.
+    """Create the learning rate schedule, which advances at every step.
 
-    It computes the learning rate only from the number of steps (torch's CosineAnnealingLR computes it from the previous
-    rate), so that a resumed run may have more epochs than the one that wrote the checkpoint.
+    It computes the learning rate only from the number of steps, so that a resumed run may have more epochs than the one before.
+    (torch's CosineAnnealingLR computes it from the previous learning rate.)
     """
     steps = job.training.epochs * steps_per_epoch
-    if job.schedule.name == "onecycle":  # which warms up by itself
+    if job.schedule.name == "onecycle":  # it includes a warm-up
         rates = [group["lr"] for group in optimizer.param_groups]
-        # One step more, since the schedule is also moved after the last step.
+        # The schedule also advances after the last step, which needs one step more.
         return OneCycleLR(
             optimizer, rates, steps + 1, cycle_momentum=job.optimizer.momentum > 0 and job.optimizer.name != "adagrad"
         )
@@ -395,7 +395,7 @@ def warmup_steps(job: Job, steps_per_epoch: int) -> int:
 
 
 def _falling(job: Job, progress: float, epochs: int) -> float:
-    """Return the factor of the learning rate after the fraction `progress` of the steps since the warm-up.
+    """Return the factor of the learning rate when a fraction `progress` of the steps after the warm-up is done.
 
     `epochs` is the number of completed epochs.
     """

@@ -12,21 +12,21 @@ from engine.models.model_surgery import heads_of
 from engine.optim.optimizer_step import Group
 
 _TOKENS = ("cls_token", "class_token", "dist_token", "reg_token", "pos_embed", "pos_embedding", "_bias_table")
-"""Ends of names of multi-dimensional parameters that are not a layer's weights: tokens and positions in timm and
+"""Suffixes of the names of multi-dimensional parameters that are no layer's weights: tokens and positions in timm and
 torchvision.
 """
 
 
 def parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
-    """Return the group of each parameter of the plain `model` by name, valid however the model is cut or sharded.
+    """Return the group of each parameter of the plain `model`, by name.
 
-    Norms, biases and tokens (parameters with fewer than two dimensions or a token's name) do not decay unless the job
-    says so. The rate of each layer is `layer_decay` times that of the next one (Clark et al. 2020, ELECTRA; Bao et al.
-    2022, BEiT), and the head has the full rate times `head_rate`.
+    Norms, biases and tokens (parameters with fewer than two dimensions or the name of a token) have no weight decay unless the
+    job requests it. The learning rate of each layer is `layer_decay` times that of the next one (Clark et al. 2020, ELECTRA;
+    Bao et al. 2022, BEiT). For the head, it is multiplied by `head_rate`.
     """
     depths, head = _depths(model), tuple(f"{name}." for name in heads_of(model))
     last = max((depth for name, depth in depths.items() if not name.startswith(head)), default=0) + bool(head)
-    no_weight_decay: Any = getattr(model, "no_weight_decay", set)  # timm's models know theirs
+    no_weight_decay: Any = getattr(model, "no_weight_decay", set)  # timm's models define this method
     spared = set(no_weight_decay())
     groups = {}
     for name, parameter in model.named_parameters():
@@ -39,8 +39,8 @@ def parameter_groups(model: nn.Module, job: Job) -> dict[str, Group]:
 def _depths(model: nn.Module) -> dict[str, int]:
     """Return the number of layers before each parameter, in the order of the model's definition.
 
-    Layers are blocks, if the model has any, else modules with weights. Parameters between blocks belong to the
-    preceding block.
+    A layer is a block or, in models without blocks, a module with weights. Parameters between blocks belong to the block
+    before them.
     """
     layers = [f"{name}." for name, _ in blocks(model)] or [
         f"{name}." for name, module in model.named_modules() if any(True for _ in module.parameters(recurse=False))

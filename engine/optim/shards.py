@@ -1,7 +1,7 @@
-"""Conversion between sharded parameters and this rank's plain shard.
+"""Conversion between complete parameters and this rank's shards.
 
-Sharded parameters are DTensors, created by FSDP and tensor parallelism; plain tensors are returned unchanged. DTensor
-is only imported if there is one, since the import takes over a second.
+FSDP and tensor parallelism shard parameters as DTensors; plain tensors are returned unchanged. DTensor is only imported if
+there is one, because the import takes over a second.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import torch.distributed as dist
 from torch import Tensor
 
 PACKED_FOR = "packed_for"
-"""Attribute of a parameter whose rows `pack_qkv` has reordered: the number of ranks."""
+"""Name of the attribute with the number of ranks for which `pack_qkv` has reordered a parameter's rows."""
 _QKV = 3
-"""Number of parts in a weight for queries, keys and values, whose rows follow each other."""
+"""Number of equal parts of a weight: rows for queries, then keys, then values."""
 
 
 def pack_qkv(rows: Tensor, ranks: int) -> Tensor:
-    """Reorder rows [q, k, v] so that an even division gives each of `ranks` ranks the q, k and v rows of its heads."""
+    """Reorder rows [q, k, v] so that each of `ranks` equal chunks contains the q, k and v rows of the same heads."""
     return rows.unflatten(0, (_QKV, ranks, -1)).transpose(0, 1).flatten(0, 2).contiguous()
 
 
 def unpack_qkv(rows: Tensor, ranks: int) -> Tensor:
-    """Undo the reordering by `pack_qkv`."""
+    """Undo `pack_qkv`."""
     return rows.unflatten(0, (ranks, _QKV, -1)).transpose(0, 1).flatten(0, 2).contiguous()
 
 
@@ -34,18 +34,18 @@ def is_sharded(tensor: Tensor) -> bool:
 
 @torch.no_grad()
 def local_shard(tensor: Any) -> Tensor:
-    """Return this rank's shard of `tensor`, in the same memory."""
+    """Return this rank's shard of `tensor` as a plain tensor that shares its memory."""
     shard: Tensor = tensor.to_local() if is_sharded(tensor) else tensor.detach()
     return shard
 
 
 @torch.no_grad()
 def gather_shards(shard: Tensor, like: Any) -> Tensor | None:
-    """Assemble shards laid out like the parameter `like` into a copy on rank 0's CPU; None on other ranks.
+    """Assemble `shard` of all ranks on rank 0's CPU, and return the complete tensor there; return None on other ranks.
 
-    All ranks call it together. The other ranks hold one complete tensor at a time, on their device. A GPU may still be
-    copying until the caller synchronizes with it. A number stored with the parameter (an optimizer's count of steps) is
-    the same on all ranks and copied unchanged.
+    Shards must be laid out like the parameter `like`. Single numbers that belong to a parameter, such as an optimizer's step
+    count, are equal on all ranks and copied unchanged. All ranks call it together. Other ranks temporarily hold the complete
+    tensor on their device. A GPU may still be copying the result: synchronize with it before reading.
     """
     leads = dist.get_rank() == 0
     if not is_sharded(like) or shard.shape != local_shard(like).shape:
@@ -70,10 +70,10 @@ def gather_shards(shard: Tensor, like: Any) -> Tensor | None:
 
 @torch.no_grad()
 def shard_of(tensor: Tensor, like: Any) -> Tensor:
-    """Return a copy of this rank's shard of `tensor`, which is complete on all ranks, laid out like `like`.
+    """Copy this rank's shard from the complete `tensor`, laid out like the parameter `like` and on its device.
 
-    It is on the device of the parameter `like`, except for numbers stored with it. If `tensor` is memory-mapped, FSDP
-    on CPUs reads only the shard, and other strategies read one complete tensor at a time.
+    Single numbers that belong to a parameter stay on their device. If `tensor` is memory-mapped, FSDP on CPUs reads only the
+    shard; otherwise the complete tensor is read.
     """
     if tensor.shape != like.shape:
         return tensor.clone()

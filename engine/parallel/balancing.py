@@ -1,7 +1,8 @@
-"""Division of a model's segments among the ranks of a pipeline, so that the slowest rank is as fast as possible.
+"""Division of a model's segments among the ranks of a pipeline, which minimizes the time of the slowest rank.
 
-Segments are counted from 0; a stage holds the segments from `start` up to, but not including, `end`. The ends of all
-stages except the last define a division. This is pure arithmetic with functions that return a stage's cost.
+Segments are numbered from 0. A stage consists of the segments from `start` up to, but not including, `end`. A division is
+given by the ends of all stages except the last. The functions here are pure arithmetic on functions that return the cost of
+a stage.
 """
 
 from __future__ import annotations
@@ -13,25 +14,27 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 Cost = Callable[[int, int, int], float]
-"""Cost of stage `stage` if it holds the segments from `start` up to `end`."""
+"""Function that returns the cost of a stage from its number, `start` and `end`."""
 Ends = tuple[int, ...]
 
 ALL_TRIED = 2_000
-"""Maximum number of divisions for an exhaustive search, if devices hold several stages."""
+"""Maximum number of divisions for an exhaustive search. It is used if a rank holds several stages, or with phases."""
 IMPROVED = 4
-"""Number of best divisions on the grid that are improved further."""
+"""Number of coarse divisions from which local searches start."""
 
 
-class Question(NamedTuple):
-    """Segments to divide, and their costs.
+class SegmentCosts(NamedTuple):
+    """Segments to divide, with the costs of every possible stage.
 
     Attributes:
+        segments: Number of segments.
         stage_ranks: Rank of each stage.
         seconds: Time of a stage.
-        min_seconds: Lower bound of `seconds`, which grows with every segment that the stage holds.
-        limits: Memory limit of each rank; infinity for none.
-        phases: Costs in each phase, with the sum `seconds`, if all ranks execute the phases of a step one after
-            another.
+        min_seconds: Lower bound of `seconds` that grows with every further segment.
+        memory: Memory of a stage.
+        limits: Memory limit of each rank, or infinity.
+        phases: Times of a stage in each phase of a step, which add up to `seconds`; empty unless all ranks complete one
+            phase before the next.
     """
 
     segments: int
@@ -44,9 +47,9 @@ class Question(NamedTuple):
 
 
 class Division(NamedTuple):
-    """Division of segments; divisions are compared, and a smaller one is better.
+    """Division of segments; comparing divisions finds the better one, which is smaller.
 
-    `excess` is the fraction by which the fullest rank exceeds its limit, or 0 if all fit; `seconds` is the time of the
+    `excess` is the largest fraction by which a rank exceeds its memory limit, or 0 if all fit. `seconds` is the time of the
     slowest rank, summed over the phases.
     """
 
@@ -57,81 +60,79 @@ class Division(NamedTuple):
     ends: Ends
 
 
-def divide(asked: Question) -> Division:
-    """Return the best division; its `excess` is positive if none was found that fits.
+def divide(costs: SegmentCosts) -> Division:
+    """Find the best division; if none fits into memory, the result has a positive `excess`.
 
-    With one stage per rank and one phase, it is the fastest division that fits, found by dynamic programming over the
-    stages. Otherwise it is the best of all divisions if there are at most `ALL_TRIED` of them. If there are more, it is
-    a local optimum under moves of a cut or a stage. The search starts from the divisions with the fastest slowest stage
-    and with the smallest fullest stage, and from the best few on a coarse grid. There must be at least as many segments
-    as stages.
+    With one stage per rank and no phases, dynamic programming over the stages finds the optimum. Otherwise, all divisions are
+    tried if there are at most `ALL_TRIED`. If there are more, the result is a local optimum under moves of a cut or a stage. The
+    local search starts from the best few divisions on a coarse grid, from the one that minimizes the time of the slowest stage,
+    and from the one that minimizes the memory of the largest stage. There must be at least as many segments as stages.
     """
-    stages = len(asked.stage_ranks)
-    if len(set(asked.stage_ranks)) == stages and not asked.phases:
-        fastest = _slowest_fastest(asked)
-        return _division(asked, _fullest_least(asked) if fastest is None else fastest)
-    grid = _grid(asked.segments, stages)
-    best = heapq.nsmallest(IMPROVED, (_division(asked, ends) for ends in itertools.combinations(grid, stages - 1)))
-    if len(grid) == asked.segments - 1:
+    stages = len(costs.stage_ranks)
+    if len(set(costs.stage_ranks)) == stages and not costs.phases:
+        fastest = _slowest_fastest(costs)
+        return _division(costs, _fullest_least(costs) if fastest is None else fastest)
+    grid = _grid(costs.segments, stages)
+    best = heapq.nsmallest(IMPROVED, (_division(costs, ends) for ends in itertools.combinations(grid, stages - 1)))
+    if len(grid) == costs.segments - 1:
         return best[0]
-    others = [_division(asked, ends) for ends in (_slowest_fastest(asked), _fullest_least(asked)) if ends is not None]
-    return min(_improved(asked, division) for division in [*best, *others])
+    others = [_division(costs, ends) for ends in (_slowest_fastest(costs), _fullest_least(costs)) if ends is not None]
+    return min(_improved(costs, division) for division in [*best, *others])
 
 
 def _grid(segments: int, stages: int) -> list[int]:
-    """Return evenly spaced positions for the ends of stages, as many as result in at most `ALL_TRIED` divisions."""
+    """Return evenly spaced ends for stages, as many as possible with at most `ALL_TRIED` divisions."""
     count = stages - 1
     while count < segments - 1 and math.comb(count + 1, stages - 1) <= ALL_TRIED:
         count += 1
     return [round(number * segments / (count + 1)) for number in range(1, count + 1)]
 
 
-def _division(asked: Question, ends: Ends) -> Division:
-    ranks = len(asked.limits)
-    phases = asked.phases or (asked.seconds,)
+def _division(costs: SegmentCosts, ends: Ends) -> Division:
+    ranks = len(costs.limits)
+    phases = costs.phases or (costs.seconds,)
     seconds = [[0.0] * ranks for _ in phases]
     memory = [0.0] * ranks
     slowest = 0.0
-    for stage, (start, end) in enumerate(itertools.pairwise((0, *ends, asked.segments))):
-        costs = [phase(stage, start, end) for phase in phases]
-        slowest = max(slowest, sum(costs))
-        rank = asked.stage_ranks[stage]
-        for spent, cost in zip(seconds, costs, strict=True):
-            spent[rank] += cost
-        memory[rank] += asked.memory(stage, start, end)
-    excess = max(held / limit - 1 for held, limit in zip(memory, asked.limits, strict=True))
+    for stage, (start, end) in enumerate(itertools.pairwise((0, *ends, costs.segments))):
+        spent = [phase(stage, start, end) for phase in phases]
+        slowest = max(slowest, sum(spent))
+        rank = costs.stage_ranks[stage]
+        for phase_seconds, cost in zip(seconds, spent, strict=True):
+            phase_seconds[rank] += cost
+        memory[rank] += costs.memory(stage, start, end)
+    excess = max(held / limit - 1 for held, limit in zip(memory, costs.limits, strict=True))
     return Division(max(excess, 0.0), sum(map(max, seconds)), slowest, sum(map(sum, seconds)), ends)
 
 
-def _slowest_fastest(asked: Question) -> Ends | None:
-    """Return the division whose slowest stage is fastest among those that fit into memory; None if none fits."""
+def _slowest_fastest(costs: SegmentCosts) -> Ends | None:
+    """Minimize the time of the slowest stage over the divisions that fit into memory; return None if none fits."""
 
     def cost(stage: int, start: int, end: int) -> float:
-        fits = asked.memory(stage, start, end) <= asked.limits[asked.stage_ranks[stage]]
-        return asked.seconds(stage, start, end) if fits else math.inf
+        fits = costs.memory(stage, start, end) <= costs.limits[costs.stage_ranks[stage]]
+        return costs.seconds(stage, start, end) if fits else math.inf
 
-    return _minimize_worst(asked.segments, len(asked.stage_ranks), cost, asked.min_seconds)
+    return _minimize_worst(costs.segments, len(costs.stage_ranks), cost, costs.min_seconds)
 
 
-def _fullest_least(asked: Question) -> Ends:
-    """Return the division whose fullest stage uses least memory, relative to the limits if there are any."""
-    finite = [limit for limit in asked.limits if math.isfinite(limit)]
+def _fullest_least(costs: SegmentCosts) -> Ends:
+    """Minimize the memory of the largest stage, relative to the rank's limit if it has one."""
+    finite = [limit for limit in costs.limits if math.isfinite(limit)]
 
     def cost(stage: int, start: int, end: int) -> float:
-        limit = asked.limits[asked.stage_ranks[stage]]
-        return asked.memory(stage, start, end) / (limit if finite else 1.0)
+        limit = costs.limits[costs.stage_ranks[stage]]
+        return costs.memory(stage, start, end) / (limit if finite else 1.0)
 
-    ends = _minimize_worst(asked.segments, len(asked.stage_ranks), cost, lambda _stage, _start, _end: 0.0)
+    ends = _minimize_worst(costs.segments, len(costs.stage_ranks), cost, lambda _stage, _start, _end: 0.0)
     assert ends is not None
     return ends
 
 
 def _minimize_worst(segments: int, stages: int, cost: Cost, minimum: Cost) -> Ends | None:
-    """Return the division whose most expensive stage costs least; None if all costs are infinite.
+    """Minimize the cost of the most expensive stage; return None if every division has infinite cost.
 
-    Among equal divisions, it has a low total cost. `minimum` is a lower bound of `cost` that grows with the segments.
-    Divisions whose stages cost little more than an equal part are searched first, since only few divisions are close to
-    that.
+    Among equal divisions, the result has a low total cost. `minimum` is a lower bound of `cost` that grows with every further
+    segment. Divisions into nearly equal stages are searched first, because there are only few.
     """
     even = sum(minimum(stage, 0, segments) for stage in range(stages)) / stages**2
     tries = (
@@ -141,8 +142,8 @@ def _minimize_worst(segments: int, stages: int, cost: Cost, minimum: Cost) -> En
 
 
 def _minimize_worst_within(bound: float, segments: int, stages: int, cost: Cost, minimum: Cost) -> Ends | None:
-    """Return the result of `_minimize_worst` among divisions without a stage that costs more than `bound`."""
-    firsts = [segments]  # earliest first segment of each stage for which the later ones can hold the rest
+    """Run `_minimize_worst` on the divisions whose stages cost at most `bound` each."""
+    firsts = [segments]  # earliest start of each stage with which the later stages can hold the remaining segments
     for stage in range(stages - 1, 0, -1):
         end = firsts[0]
         short = (start for start in range(stage, end) if minimum(stage, start, end) <= bound)
@@ -179,17 +180,17 @@ def _minimize_worst_within(bound: float, segments: int, stages: int, cost: Cost,
     return tuple(reversed(ends[1:]))
 
 
-def _improved(asked: Question, division: Division) -> Division:
-    """Return `division` after all moves of a cut or of a stage that improve it."""
+def _improved(costs: SegmentCosts, division: Division) -> Division:
+    """Improve `division` by the best move of a cut or a stage, as often as possible."""
     while True:
-        best = min((_division(asked, ends) for ends in _moves(division.ends, asked.segments)), default=division)
+        best = min((_division(costs, ends) for ends in _moves(division.ends, costs.segments)), default=division)
         if best[:-1] >= division[:-1]:
             return division
         division = best
 
 
 def _moves(ends: Sequence[int], segments: int) -> Iterator[Ends]:
-    """Yield every other split point for each cut between its neighbours, and for each two neighbouring cuts together."""
+    """Yield all divisions after moving one cut between its neighbors, or two neighboring cuts by the same distance."""
     fences = (0, *ends, segments)
     for together in (1, 2):
         for number in range(len(ends) + 1 - together):

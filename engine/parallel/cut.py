@@ -1,7 +1,7 @@
-"""Cut of a model into stages: costs of the parts between split points, and the best cuts.
+"""Cut of a model into stages: costs of the segments between split points, and the best cuts.
 
-Pure data and arithmetic, so that the window can show and move a cut without torch. The measurements are those of
-`engine.strategies.pipelining.stage_costs`.
+This is pure data and arithmetic, so that the window can show and move a cut without torch.
+`engine.strategies.pipelining.stage_costs` measures the costs.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import msgspec
 
 from engine.contract.cut import Cut
 from engine.contract.devices import is_gpu
-from engine.parallel.balancing import Question, divide
+from engine.parallel.balancing import SegmentCosts, divide
 
 
-class CannotCut(ValueError):  # noqa: N818 - it is an answer about a model, not a fault
-    """Error: the model can't be cut into stages. The text is the reason, as a clause.
+class CannotCut(ValueError):  # noqa: N818 - describes the model
+    """Error for a model that can't be cut into stages; its text is the reason, as a clause.
 
-    `field` is the job's field that causes it, and `remedy` is a sentence with advice.
+    `field` is the job's field to blame, and `remedy` is a sentence with advice.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class CannotCut(ValueError):  # noqa: N818 - it is an answer about a model, not 
 
 
 class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Content and costs of one stage; seconds are given for one microbatch, forward and backward together."""
+    """Content and costs of one stage; times are for the forward and backward pass of one microbatch."""
 
     group_rank: int
     device: str
@@ -44,14 +44,16 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     share: float
     """Time of the stage as a fraction of the time of all stages."""
     memory_bytes: int
-    """Bytes for the state of the parameters and the activations of all microbatches in flight."""
+    """Memory for the state of the parameters, and for the activations of all microbatches in flight."""
     over_memory: bool
     sent_bytes: int
-    """Bytes sent to the next stage per microbatch, and received from it as gradient; 0 for the last stage."""
+    """Size of the activations that are sent to the next stage per microbatch, and of the returned gradients; 0 for the last
+    stage.
+    """
 
 
 class _Ledger:
-    """Costs of arbitrary stages, computed as differences of running sums over the segments."""
+    """Costs of any range of segments as a stage, computed from running sums."""
 
     def __init__(self, cut: Cut) -> None:
         self.cut = cut
@@ -71,12 +73,12 @@ class _Ledger:
         return sum(running[rank][end] - running[rank][start] for running in (self._forward, self._backward))
 
     def forward_s(self, stage: int, start: int, end: int) -> float:
-        """Return the seconds for computing, and for waiting for activations of the previous stage."""
+        """Return the seconds for the forward pass, including the transfer of activations from the previous stage."""
         forward = self._forward[self.cut.stage_ranks[stage]]
         return forward[end] - forward[start] + self._received(stage, start) * self.cut.seconds_per_byte
 
     def backward_s(self, stage: int, start: int, end: int) -> float:
-        """Return the seconds for computing, and for waiting for gradients of the next stage."""
+        """Return the seconds for the backward pass, including the transfer of gradients from the next stage."""
         backward = self._backward[self.cut.stage_ranks[stage]]
         arriving = self._received(stage + 1, end) if end < self.segments else 0
         return backward[end] - backward[start] + arriving * self.cut.seconds_per_byte
@@ -85,7 +87,7 @@ class _Ledger:
         return self.forward_s(stage, start, end) + self.backward_s(stage, start, end)
 
     def memory_bytes(self, stage: int, start: int, end: int) -> int:
-        """Return the bytes for the parameters' state and for the microbatches in flight."""
+        """Return the memory for the parameters' state and the microbatches in flight."""
         state = self.parameters(start, end) * self.cut.state_bytes
         retained = self._activations[end] - self._activations[start]
         arrived = self.cut.segments[start - 1].output_bytes if start else 0
@@ -104,22 +106,21 @@ class _Ledger:
         return len(self.cut.segments)
 
     def _received(self, stage: int, start: int) -> int:
-        """Return the bytes sent to `stage` if it starts at `start`; 0 between two stages on the same rank."""
+        """Return the bytes that `stage` receives if it starts at `start`; 0 if the stage before it is on the same rank."""
         ranks = self.cut.stage_ranks
         stays = start == 0 or stage == 0 or stage >= len(ranks) or ranks[stage - 1] == ranks[stage]
         return 0 if stays else self.cut.segments[start - 1].output_bytes
 
 
 def _running(values: Iterable[float]) -> list[float]:
-    """Return the sums of the first 0, 1, 2, … of `values`."""
+    """Return the running sums of `values`, starting with 0."""
     return list(itertools.accumulate(values, initial=0.0))
 
 
 def stages(cut: Cut) -> tuple[Stage, ...]:
-    """Return content and costs of each stage of `cut`, in the order of the computation.
+    """Return the content and the costs of each stage of `cut`, in the order of computation.
 
-    Raises ValueError if its cuts are not split points of the model, are out of order, or do not match the number of
-    stages.
+    Raises ValueError if cuts are not split points of the model, are out of order, or do not match the number of stages.
     """
     ledger = _Ledger(cut)
     limits = _limits(cut)
@@ -148,11 +149,11 @@ def stages(cut: Cut) -> tuple[Stage, ...]:
 
 
 def best_cuts(cut: Cut) -> tuple[str, ...]:
-    """Return the split points with which the slowest rank of the group is fastest, within the memory of every device.
+    """Find the split points that minimize the time of the slowest rank, within the memory of every device.
 
-    If the cut is `phased`, the slowest forward and the slowest backward passes count together. The current cuts of
-    `cut` do not matter. `balancing.divide` explains when the result is the optimum. Raises CannotCut if there are too
-    few split points, or if nothing fits into memory; the text then contains the numbers.
+    If the cut is `phased`, the slowest forward and the slowest backward passes are added up. The current cuts of `cut` are
+    ignored. The docstring of `balancing.divide` explains when the result is the optimum. Raises CannotCut if there are too few
+    split points, or if no cut fits into memory; the text then contains the numbers.
     """
     needed, points = len(cut.stage_ranks) - 1, len(cut.segments) - 1
     if points < needed:
@@ -164,7 +165,7 @@ def best_cuts(cut: Cut) -> tuple[str, ...]:
         )
     ledger = _Ledger(cut)
     division = divide(
-        Question(
+        SegmentCosts(
             segments=len(cut.segments),
             stage_ranks=cut.stage_ranks,
             seconds=ledger.seconds,
@@ -181,12 +182,12 @@ def best_cuts(cut: Cut) -> tuple[str, ...]:
 
 
 def automatic(cut: Cut) -> Cut:
-    """Return `cut` with the best cuts, marked as `chosen`. Raises CannotCut."""
+    """Replace the cuts of `cut` by the best ones, marked as `chosen`. Raises CannotCut."""
     return msgspec.structs.replace(cut, cuts=best_cuts(cut), chosen=True)
 
 
 def moved(cut: Cut, number: int, split_point: str) -> Cut:
-    """Return `cut` with cut `number` (from 0) moved to `split_point`, and no longer marked as `chosen`.
+    """Move cut `number` (from 0) to `split_point`, and return the result, no longer marked as `chosen`.
 
     Raises ValueError if the split point is not `reachable`.
     """
@@ -197,7 +198,7 @@ def moved(cut: Cut, number: int, split_point: str) -> Cut:
 
 
 def reachable(cut: Cut, number: int) -> tuple[str, ...]:
-    """Return the split points between the neighbors of cut `number` (from 0), in order, including its current one."""
+    """Return all split points between the neighbors of cut `number` (from 0), in order."""
     fences = (0, *_ends(cut), len(cut.segments))
     return tuple(segment.split_point for segment in cut.segments[fences[number] : fences[number + 2] - 1])
 
@@ -221,7 +222,7 @@ def _limits(cut: Cut) -> tuple[float, ...]:
 
 
 def _too_large(cut: Cut) -> CannotCut:
-    """Return the error that explains why even `cut`, the closest one, does not fit."""
+    """Create the error that explains why not even `cut`, the best one, fits into memory."""
     needed = [0] * len(cut.devices)
     for stage in stages(cut):
         needed[stage.group_rank] += stage.memory_bytes

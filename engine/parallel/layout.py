@@ -11,7 +11,7 @@ from engine.contract.job import Job
 INTERLEAVED_STAGES = 2
 """Default number of stages per device under interleaved 1F1B."""
 PER_ROUND = frozenset({"interleaved_1f1b", "zb1p"})
-"""Schedules that proceed in rounds of one microbatch per device."""
+"""Schedules that proceed in rounds of equal size, with at least one microbatch per device."""
 ZERO_BUBBLE = frozenset({"zb1p", "zbv"})
 """Schedules that split the backward pass into gradients of the inputs and gradients of the weights."""
 
@@ -19,8 +19,8 @@ ZERO_BUBBLE = frozenset({"zb1p", "zbv"})
 class Layout(NamedTuple):
     """Layout of a job's ranks.
 
-    Rank `replica * group + group_rank` has position `group_rank` in its replica. `stage_ranks[s]` is the group rank of
-    stage s; it is empty without stages. `microbatches` is None if the batch can't be divided into them.
+    Rank `replica * group + group_rank` is at index `group_rank` of its replica. `stage_ranks[s]` is the group rank of stage s; it
+    is empty for strategies without stages. `microbatches` is None if the batch can't be divided into microbatches.
     """
 
     replicas: int
@@ -33,12 +33,12 @@ class Layout(NamedTuple):
         return len(self.stage_ranks)
 
     def stages_at(self, group_rank: int) -> tuple[int, ...]:
-        """Return the stages of the rank at `group_rank`, in the order of the computation."""
+        """Return the stages of the rank at `group_rank`, in the order of computation."""
         return tuple(stage for stage, holder in enumerate(self.stage_ranks) if holder == group_rank)
 
 
 def layout(job: Job, strategy: StrategyEntry) -> Layout:
-    """Return the layout of `job` on its devices, which `checks` has validated."""
+    """Return the layout of `job` on its devices; the job must be valid."""
     replicas = job.parallel.replicas if strategy.replicates else 1
     group = max(1, len(job.parallel.devices) // replicas)
     if not strategy.cuts_model:
@@ -56,10 +56,10 @@ def layout(job: Job, strategy: StrategyEntry) -> Layout:
 
 
 class ParallelDims(NamedTuple):
-    """Number of ranks along each dimension of the mesh, or the coordinate of one rank.
+    """Size of each dimension of the mesh, or coordinates of one rank.
 
-    Ranks along `replicate` and `shard` process different parts of every batch; those along `pipeline` and `tensor`
-    process the same part.
+    Ranks that differ in `replicate` or `shard` process different parts of every batch. Ranks that differ only in `pipeline` or
+    `tensor` process the same part.
     """
 
     replicate: int = 1
@@ -69,21 +69,21 @@ class ParallelDims(NamedTuple):
 
     @classmethod
     def of(cls, strategy: StrategyEntry, layout: Layout) -> ParallelDims:
-        """Return the size of each dimension for a job with this `layout`."""
+        """Return the sizes of the mesh for a job with this `layout`."""
         if not strategy.process_per_device:
             return cls()
         sizes = (layout.replicas, layout.group) if strategy.replicates else (layout.group,)
         return cls(**dict(zip(strategy.mesh, sizes, strict=False)))
 
     def coordinate(self, rank: int) -> ParallelDims:
-        """Return the position of `rank` along each dimension."""
+        """Return the coordinates of `rank`."""
         rank, tensor = divmod(rank, self.tensor)
         data, pipeline = divmod(rank, self.pipeline)
         return ParallelDims(*divmod(data, self.shard), pipeline, tensor)
 
 
 def stage_ranks(schedule: str, devices: int, per_device: int | None) -> tuple[int, ...]:
-    """Return the device of each stage: round-robin for interleaved 1F1B, back and forth for ZBV."""
+    """Return the rank of each stage: round-robin for interleaved 1F1B, back and forth for ZBV."""
     if schedule == "zbv":
         return (*range(devices), *reversed(range(devices)))
     rounds = (per_device or INTERLEAVED_STAGES) if schedule == "interleaved_1f1b" else 1
@@ -104,10 +104,10 @@ def fits(schedule: str, microbatches: int, devices: int) -> bool:
 
 
 def choose_microbatches(batch_size: int, devices: int, schedule: str) -> int | None:
-    """Return the number of microbatches of a pipeline if the job does not specify it; None if no number fits.
+    """Choose the number of microbatches if the job does not set it; return None if no number fits.
 
-    It is the divisor of the batch size that fits the schedule and is nearest to four per device. (The bubble's fraction
-    is (devices - 1) / (microbatches + devices - 1) for GPipe and 1F1B, after Huang et al. 2019.)
+    It is the divisor of the batch size that fits the schedule and is closest to four per device. (For GPipe and 1F1B, the idle
+    fraction is (devices - 1) / (microbatches + devices - 1), after Huang et al. 2019.)
     """
     small = [n for n in range(1, math.isqrt(batch_size) + 1) if batch_size % n == 0]
     divisors = {divisor for n in small for divisor in (n, batch_size // n) if fits(schedule, divisor, devices)}
@@ -115,11 +115,10 @@ def choose_microbatches(batch_size: int, devices: int, schedule: str) -> int | N
 
 
 def bubble(job: Job, strategy: StrategyEntry) -> float:
-    """Return the idle time of a pipeline's devices relative to their computing time, in theory.
+    """Return the theoretical ratio of idle time to computing time in a pipeline.
 
-    With p devices and m microbatches, it is (p - 1) / m for GPipe and 1F1B (Huang et al. 2019), divided by the stages
-    per device if they are interleaved (Narayanan et al. 2021). For the zero-bubble schedules, it is 0 at best (Qi et
-    al. 2023).
+    With p devices and m microbatches, it is (p - 1) / m for GPipe and 1F1B (Huang et al. 2019). If stages are interleaved, it is
+    divided by the stages per device (Narayanan et al. 2021). Zero-bubble schedules reach 0 at best (Qi et al. 2023).
     """
     arrangement = layout(job, strategy)
     if not strategy.schedules or not arrangement.microbatches or job.parallel.pipeline_schedule in ZERO_BUBBLE:

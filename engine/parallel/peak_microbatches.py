@@ -1,15 +1,15 @@
-"""Peak number of microbatches whose activations each stage of a pipeline stores. Pure arithmetic.
+"""Maximum number of microbatches whose activations a pipeline stage stores at a time. Pure arithmetic.
 
-The number grows by one with a stage's forward pass and shrinks by one with its backward pass; under the zero-bubble
-schedules, with the backward pass for the weights. The orders are those of torch.distributed.pipelining, after Huang et
-al. 2019 (GPipe), Narayanan et al. 2021 (1F1B, interleaved) and Qi et al. 2023 (ZB1P, ZBV).
+The number grows by one in a forward pass and shrinks by one in a backward pass; under the zero-bubble schedules, in the
+backward pass for the weights. The orders are those of torch.distributed.pipelining, after Huang et al. 2019 (GPipe),
+Narayanan et al. 2021 (1F1B, interleaved) and Qi et al. 2023 (ZB1P, ZBV).
 """
 
 from __future__ import annotations
 
 
 def in_flight(schedule: str, microbatches: int, stage_ranks: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the peak number of microbatches for each stage under `schedule`."""
+    """Return the maximum number of microbatches in flight for each stage under `schedule`."""
     stages = len(stage_ranks)
     devices = max(stage_ranks) + 1
     if schedule == "1f1b":
@@ -17,10 +17,10 @@ def in_flight(schedule: str, microbatches: int, stage_ranks: tuple[int, ...]) ->
     elif schedule == "interleaved_1f1b":
         peaks = [_interleaved(microbatches, devices, stages // devices, stage) for stage in range(stages)]
     elif schedule == "zb1p":
-        # Warm-up is that of 1F1B; later stages also retain more microbatches for the weights' passes.
+        # Warm-up as in 1F1B, but later stages retain more microbatches, for the backward passes for weights.
         peaks = [devices] * stages
     elif schedule == "zbv":
-        # A rank's stage on the way down waits for all ranks below, its stage on the way up only for the one before.
+        # The first stage of a rank waits for the return from all later ranks, its second stage only for the next one.
         peaks = [2 * devices - rank for rank in range(devices)] + [rank + 1 for rank in reversed(range(devices))]
     else:
         peaks = [microbatches] * stages
@@ -28,11 +28,11 @@ def in_flight(schedule: str, microbatches: int, stage_ranks: tuple[int, ...]) ->
 
 
 def _interleaved(microbatches: int, devices: int, rounds: int, stage: int) -> int:
-    """Return the peak of one stage of interleaved 1F1B, whose devices hold `rounds` stages each.
+    """Return the maximum for one stage of interleaved 1F1B with `rounds` stages per device.
 
-    A device executes `warmup` forward passes, then one forward and one backward pass in turn. It processes `together`
-    microbatches at a time on each of its stages, starting with the first stage in forward passes and with the last
-    stage in backward passes.
+    A device first executes `warmup` forward passes, then forward and backward passes in turn. It processes `together` microbatches
+    on one of its stages before it goes to the next stage, from the first to the last in forward passes, and from the last to the
+    first in backward passes.
     """
     rank, chunk = stage % devices, stage // devices
     together = microbatches // max(1, microbatches // devices)

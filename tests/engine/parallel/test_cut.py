@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from engine.contract.cut import Cut, Segment
-from engine.parallel.balancing import Question, divide
+from engine.parallel.balancing import SegmentCosts, divide
 from engine.parallel.cut import CannotCut, automatic, best_cuts, moved, reachable, stages
 
 GIB = 2**30
@@ -254,5 +254,5 @@ def test_automatic_takes_better_of_two_starts() -> None:
     def memory(_stage: int, start: int, end: int) -> float:
         return sum(sizes[start:end])
 
-    found = divide(Question(len(costs), (0, 1, 2, 2, 1, 0), seconds, seconds, memory, (42.4,) * 3))
+    found = divide(SegmentCosts(len(costs), (0, 1, 2, 2, 1, 0), seconds, seconds, memory, (42.4,) * 3))
     assert found.excess < 0.07  # from the division whose slowest stage is fastest it is 0.085
